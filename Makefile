@@ -1,0 +1,42 @@
+# Everything happens inside .venv; nothing outside this folder is touched, except Chromium (make chromium).
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_ARGS ?=
+
+.PHONY: demo test lint bench screenshots sample chromium clean
+
+demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
+	$(BIN)/sfapp serve sample_data/packets
+
+test: $(VENV)/installed chromium lint  ## everything that must pass
+	$(BIN)/pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
+	$(BIN)/python -m benchmarks
+
+screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screenshots
+	$(BIN)/python assets/screenshots.py
+
+sample: $(VENV)/installed  ## record sample_data/packets again with a real torchrun job
+	$(BIN)/python sample_data/record.py
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,dev]'
+	touch $@
+
+# The browser tests and the screenshots drive a real Chromium; Debian and Ubuntu package one.
+chromium:
+	@command -v chromium >/dev/null 2>&1 && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium; \
+	elif command -v sudo >/dev/null 2>&1; then sudo apt-get update -qq && sudo apt-get install -y -qq chromium; \
+	else echo "Chromium is needed for the browser tests: install the package 'chromium' (needs root or sudo)." >&2; exit 1; fi
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

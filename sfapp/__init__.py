@@ -1,0 +1,49 @@
+"""sfapp: where a distributed training step's exposed time goes, and how far the evidence reaches.
+
+Names are loaded on first use, so that ``import sfapp`` costs nothing on a training node or for ``--help``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sfapp.accounting import diagnose
+    from sfapp.model import Diagnosis, Gates, Window
+    from sfapp.packets import read_window
+    from sfapp.record import Recorder
+
+_HOMES = {
+    "Diagnosis": "sfapp.model",
+    "Gates": "sfapp.model",
+    "Recorder": "sfapp.record",
+    "Window": "sfapp.model",
+    "diagnose": "sfapp.accounting",
+    "read_window": "sfapp.packets",
+}
+
+__all__ = ["Diagnosis", "Gates", "Recorder", "Window", "__version__", "diagnose", "read_window"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sfapp' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        from sfapp.errors import MissingExtraError
+
+        raise MissingExtraError(
+            f"sfapp.{name} needs PyTorch, which sfapp never installs by itself: "
+            "install your platform's build, or `pip install 'sfapp[app]'`"
+        ) from missing
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,85 @@
+"""Every error sfapp raises on purpose, in one tree:
+
+SfappError
+├── WindowError            a window cannot be built from these arrays
+├── GateError              a gate has an unknown name or a value outside its range
+├── PacketError            a packet file is refused; carries path, row and column
+│   └── PacketVersionError the file is of a newer format than this reader
+├── StoreError             the store cannot do what was asked
+│   ├── StoreBusyError     another process holds the store
+│   └── WindowNotFoundError  no such run, window or group in the store
+├── RecorderError          the recorder was used wrongly at construction (never raised while training)
+└── MissingExtraError      a command needs an optional part of sfapp that is not installed
+
+The command line catches ``SfappError`` once and prints it; nothing else is caught there.
+"""
+
+from __future__ import annotations
+
+
+class SfappError(Exception):
+    """Base of all errors that sfapp raises on purpose. The message says what, where and what to do."""
+
+
+class WindowError(SfappError):
+    """A window cannot be built: shapes, types or names do not fit together."""
+
+
+class GateError(SfappError):
+    """A gate has an unknown name or a value outside its range."""
+
+
+class PacketError(SfappError):
+    """A packet file is refused.
+
+    Attributes:
+        reason: one line saying what is wrong.
+        path: the file, where known.
+        row: zero-based row in the file, where the fault lies in a row.
+        column: the column's name, where the fault lies in a column.
+    """
+
+    def __init__(
+        self, reason: str, *, path: str | None = None, row: int | None = None, column: str | None = None
+    ) -> None:
+        self.reason = reason
+        self.path = path
+        self.row = row
+        self.column = column
+        super().__init__(self.describe())
+
+    def describe(self) -> str:
+        """The fault in one line: ``path: row R, column C: reason``."""
+        place = ", ".join(
+            part
+            for part in (
+                f"row {self.row}" if self.row is not None else "",
+                f"column {self.column!r}" if self.column is not None else "",
+            )
+            if part
+        )
+        return ": ".join(part for part in (self.path or "", place, self.reason) if part)
+
+
+class PacketVersionError(PacketError):
+    """The file is of a newer packet format than this reader knows."""
+
+
+class StoreError(SfappError):
+    """The store cannot do what was asked."""
+
+
+class StoreBusyError(StoreError):
+    """Another process holds the store; the message names it."""
+
+
+class WindowNotFoundError(StoreError):
+    """No such run, window or group in the store."""
+
+
+class RecorderError(SfappError):
+    """The recorder was constructed wrongly. Never raised while training runs."""
+
+
+class MissingExtraError(SfappError):
+    """A command needs an optional part of sfapp that is not installed; the message says which."""

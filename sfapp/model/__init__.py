@@ -1,0 +1,72 @@
+"""The vocabulary of sfapp: stages, ranks, windows, gates, labels and the diagnosis. Pure data."""
+
+from sfapp.model.diagnosis import (
+    Aim,
+    Culprit,
+    DeviceEvidence,
+    Diagnosis,
+    EvidenceLine,
+    Leader,
+    Reference,
+    Rival,
+    StepTime,
+    WaitFit,
+)
+from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates, ModelFit
+from sfapp.model.labels import CULPRITS, LABELS, REASONS
+from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
+from sfapp.model.stages import (
+    DEFAULT_STAGES,
+    FORWARD_EVENT,
+    RESIDUAL,
+    broad_stage,
+    broad_stages,
+    expand_stages,
+    stage_category,
+    stage_hash,
+)
+from sfapp.model.window import ALL_RANKS, RankIdentity, RankTable, SideChannel, Window
+
+__all__ = [
+    "ALL_RANKS",
+    "BASELINES",
+    "CULPRITS",
+    "DEFAULT_STAGES",
+    "FORMAT",
+    "FORWARD_EVENT",
+    "FRONTIERS",
+    "GATE_DOCS",
+    "LABELS",
+    "MODEL_FITS",
+    "REASONS",
+    "RESIDUAL",
+    "Accumulation",
+    "Aim",
+    "Baseline",
+    "Culprit",
+    "DeviceEvidence",
+    "Diagnosis",
+    "EvidenceLine",
+    "Frontier",
+    "Gates",
+    "Label",
+    "Leader",
+    "Manifest",
+    "ModelFit",
+    "Overhead",
+    "Parallelism",
+    "RankIdentity",
+    "RankTable",
+    "RecorderInfo",
+    "Reference",
+    "Rival",
+    "SideChannel",
+    "StepTime",
+    "WaitFit",
+    "Window",
+    "broad_stage",
+    "broad_stages",
+    "expand_stages",
+    "stage_category",
+    "stage_hash",
+]

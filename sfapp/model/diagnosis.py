@@ -1,0 +1,228 @@
+"""The verdict on one window: plain, frozen, the same object on every surface (architecture.md).
+
+Built by ``sfapp.diagnose`` alone. Field names are those of the JSON that ``sfapp analyze --json`` prints.
+Durations are integer nanoseconds unless a name says otherwise; shares, gains and excesses are fractions of
+Σ_t F[S,t] (carry-over ones of Σ a'). Dicts are keyed by broad stage, in stage order; the wait fit by the
+stage as recorded. Fields that need shares are None below the denominator floor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sfapp.model.gates import Baseline, Frontier, Gates
+from sfapp.model.manifest import Label
+
+CulpritKind = Literal["chronic", "rotating", "periodic", "one_off", "mixed", "none"]
+AimBasis = Literal["delta", "excess", "share"]
+
+QUIET_SEVERITY = 0.05
+"""Below this severity a window is quiet: its labels stand, no action is called for (§12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The rank that leads the top stage's boundary most often over its eligible steps (§3)."""
+
+    rank: int
+    hostname: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFit:
+    """Slope of time spent in a stage on slack brought into it, with its standard error (§11)."""
+
+    slope: float
+    se: float
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """How the leaders at one stage behave over a window's eligible steps (§12).
+
+    Attributes:
+        stage: the broad stage looked at.
+        kind: see ``sfapp.model.labels.CULPRITS``.
+        rank: global rank of the most frequent leader, None without eligible steps.
+        hostname: its host.
+        share: fraction of the eligible steps it leads.
+        eligible_steps: how many steps count.
+        period: spacing in steps where periodic.
+        steps: step numbers of the eligible steps where they are no more than 32, else empty.
+    """
+
+    stage: str
+    kind: CulpritKind
+    rank: int | None = None
+    hostname: str | None = None
+    share: float = 0.0
+    eligible_steps: int = 0
+    period: int | None = None
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLine:
+    """One piece of evidence beside the aim: what it points at, and whether it agrees (§13).
+
+    ``agrees`` is None where the evidence is absent; ``reason`` then says why (a key of ``REASONS``).
+    ``value`` is the number it rests on, in the unit its name implies (share, ns per step, slope).
+    """
+
+    name: str
+    stage: str | None = None
+    rank: int | None = None
+    agrees: bool | None = None
+    value: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The one place to look first (§13). It never overrides a label.
+
+    ``rank_reason`` says why no rank is named. ``steps`` is ``"all"``, ``"every K"`` or a list of numbers.
+    """
+
+    stage: str
+    basis: AimBasis
+    rank: int | None = None
+    hostname: str | None = None
+    rank_reason: str | None = None
+    steps: str | tuple[int, ...] = "all"
+    evidence: tuple[EvidenceLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A rival attribution rule on the same matrix (§5): its shares, what it routes to, and by how much
+    its total exceeds the exposed makespan (1 = not at all)."""
+
+    rule: str
+    shares: dict[str, float]
+    routing_set: tuple[str, ...]
+    overcount: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvidence:
+    """Sampled device events round forward and loss (§7.8)."""
+
+    sampled: int
+    ready: int
+    device_share: float | None
+    host_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Exposed step time F[S,t] over the window, ns. ``mean_ns`` is the carry-over mean where there is one."""
+
+    mean_ns: float
+    p50_ns: float
+    p95_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What a healthy window contributes to the diagnosis of another: baseline and delta (§4, §12, §13).
+
+    Attributes:
+        run_id, window, group: which window of which ranks.
+        step_time_ns: mean exposed step.
+        stage_median_ns: per recorded stage, the median over steps and ranks.
+        typical_ns: per broad stage, the mean over steps of the median over ranks.
+        advance_ns: per broad stage, mean advance a step of the step-aligned frontier.
+        carry_advance_ns: the same of the carry-over frontier, None where absent.
+        healthy: whether it was measured healthy automatically or picked by hand.
+    """
+
+    run_id: str
+    window: int
+    group: str = "all"
+    step_time_ns: float
+    stage_median_ns: dict[str, float]
+    typical_ns: dict[str, float]
+    advance_ns: dict[str, float]
+    carry_advance_ns: dict[str, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the accounting says of one window under one set of gates."""
+
+    run_id: str
+    window: int
+    group: str
+    stages: tuple[str, ...]
+    recorded_stages: tuple[str, ...]
+    ranks: int
+    steps: int
+    nodes: int
+    first_step: int
+    last_step: int
+    frontier: Frontier
+    baseline: Baseline
+    gates: Gates
+    exposed_makespan_ns: int
+    advances_ns: dict[str, int]
+    step_time: StepTime
+    carry_over_advances_ns: dict[str, int] | None = None
+    shares: dict[str, float] | None = None
+    static_gain: dict[str, float] | None = None
+    excess: dict[str, float] | None = None
+    takeover: dict[str, float] | None = None
+    carry_over_shares: dict[str, float] | None = None
+    carry_over_excess: dict[str, float] | None = None
+    wait_fit: dict[str, WaitFit | None] | None = None
+    wait_stages: tuple[str, ...] = ()
+    sync_boundary: str | None = None
+    exposed_imbalance: float | None = None
+    reference: Reference | None = None
+    delta_ns: dict[str, float] | None = None
+    change: float | None = None
+    severity: float | None = None
+    culprit: Culprit | None = None
+    aim: Aim | None = None
+    routing_set: tuple[str, ...] | None = None
+    co_critical_stages: tuple[str, ...] | None = None
+    labels: tuple[Label, ...] = ()
+    reasons: tuple[str, ...] = ()
+    suppressed: tuple[Label, ...] = ()
+    leader: Leader | None = None
+    switch_rate: float | None = None
+    eligible_steps: int | None = None
+    closure_residual_share: float | None = None
+    overlap_error_share: float | None = None
+    missing_ranks: tuple[int, ...] = ()
+    gather_ok: bool = True
+    device: DeviceEvidence | None = None
+    rivals: tuple[Rival, ...] = ()
+    recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels alone, in the order they were decided."""
+        return tuple(label.label for label in self.labels)
+
+    @property
+    def all_reasons(self) -> tuple[str, ...]:
+        """Every reason, whether it belongs to a label or to none."""
+        return (*(reason for label in self.labels for reason in label.reasons), *self.reasons)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the window calls for no action (§12)."""
+        return self.severity is None or self.severity < QUIET_SEVERITY
+
+    @property
+    def top_stage(self) -> str | None:
+        """s1 under the chosen frontier: the first of the routing set."""
+        return self.routing_set[0] if self.routing_set else None
+
+    def top_stages(self) -> dict[str, Any]:
+        """The chosen frontier's shares, largest first."""
+        shares = self.carry_over_shares if self.frontier == "carry_over" else self.shares
+        return dict(sorted((shares or {}).items(), key=lambda item: -item[1]))

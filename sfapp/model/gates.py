@@ -1,0 +1,185 @@
+"""The gates of a diagnosis: every threshold, its default, its range and what it is for (accounting.md §6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from sfapp.errors import GateError
+
+ModelFit = Literal["declared", "measured", "on", "off"]
+Baseline = Literal["rank_median", "cohort_median", "reference"]
+Frontier = Literal["step", "carry_over"]
+
+MODEL_FITS: tuple[ModelFit, ...] = get_args(ModelFit)
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
+FRONTIERS: tuple[Frontier, ...] = get_args(Frontier)
+
+
+@dataclass(frozen=True, slots=True)
+class GateDoc:
+    """How one numeric gate is named, bounded and explained, wherever it is shown."""
+
+    name: str
+    symbol: str
+    title: str
+    low: float
+    high: float
+    step: float
+    help: str
+    whole: bool = False
+    paper: bool = True
+
+
+GATE_DOCS: tuple[GateDoc, ...] = (
+    GateDoc(
+        "tau_c", "τC", "candidate threshold", 0.0, 1.0, 0.01,
+        "The routing set is the shortest run of leading stages whose shares add up to at least this.",
+    ),
+    GateDoc(
+        "gamma_a", "γA", "dominance", 0.0, 1.0, 0.01,
+        "The top stage must hold more than this share of the exposed time to get a stage label.",
+    ),
+    GateDoc(
+        "gamma_g", "γG", "static gain", 0.0, 1.0, 0.01,
+        "From this gain on, clipping the stage alone would shorten the step: exposure is direct.",
+    ),
+    GateDoc(
+        "eta_a", "ηA", "share tie", 0.0, 0.5, 0.01,
+        "Stages whose shares differ by no more than this are tied.",
+    ),
+    GateDoc(
+        "eta_g", "ηG", "gain tie", 0.0, 0.5, 0.01,
+        "Stages whose static gains differ by no more than this are tied.",
+    ),
+    GateDoc(
+        "eta_q", "ηQ", "leader confidence", 0.0, 0.5, 0.005,
+        "A rank leads a boundary for certain when the next one is at least this share of the step behind.",
+        paper=False,
+    ),
+    GateDoc(
+        "gamma_switch", "γswitch", "switch rate", 0.0, 1.0, 0.01,
+        "Above this rate of changes between consecutive eligible steps, the leader counts as rotating.",
+        paper=False,
+    ),
+    GateDoc(
+        "gamma_elig", "γelig", "stage eligibility", 0.0, 1.0, 0.01,
+        "A step counts for leadership when the stage holds at least this share of it.",
+        paper=False,
+    ),
+    GateDoc(
+        "max_residual", "closure", "closure residual share", 0.0, 1.0, 0.01,
+        "More of the step outside the named stages than this, and the telemetry is limited.",
+    ),
+    GateDoc(
+        "max_overlap", "overlap", "overlap error share", 0.0, 1.0, 0.005,
+        "More nested or double-counted stage time than this, and the telemetry is limited.",
+    ),
+    GateDoc(
+        "max_missing_ranks", "missing", "missing ranks", 0, 100_000, 1,
+        "How many expected ranks may be absent before the telemetry is limited.", whole=True,
+    ),
+    GateDoc(
+        "min_event_ready", "ready ratio", "event-ready ratio", 0.0, 1.0, 0.01,
+        "Device events count only when at least this share of the sampled ones finished.",
+    ),
+    GateDoc(
+        "min_event_samples", "samples", "event samples", 0, 1_000_000, 1,
+        "Device events count only from this many finished samples on.", whole=True,
+    ),
+    GateDoc(
+        "gamma_dev", "γdev", "device share", 0.0, 1.0, 0.01,
+        "From this share of the step on, sampled forward device time supports a device label.",
+        paper=False,
+    ),
+    GateDoc(
+        "gamma_host", "γhost", "host ratio", 0.0, 1.0, 0.01,
+        "Device time below this ratio of the forward wall time suggests host overhead.",
+        paper=False,
+    ),
+    GateDoc(
+        "floor_ns", "floor", "denominator floor", 0, 2**62, 1_000,
+        "Windows with less exposed time than this (ns) get raw advances and no shares.",
+        whole=True, paper=False,
+    ),
+    GateDoc(
+        "wait_slope", "β", "wait slope", 0.0, 2.0, 0.05,
+        "A stage is one that ranks wait in when slack turns into time there with at least this slope.",
+        paper=False,
+    ),
+)  # fmt: skip
+
+GATE_BY_NAME: Mapping[str, GateDoc] = {doc.name: doc for doc in GATE_DOCS}
+
+MODEL_FIT_HELP: Mapping[ModelFit, str] = {
+    "declared": "W is what the training code declared in the packet (the paper's behaviour).",
+    "measured": "W holds where the window itself shows ranks waiting for each other in a stage.",
+    "on": "W is taken to hold.",
+    "off": "W is taken not to hold.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """Every threshold a verdict depends on. Defaults are the preset ``sfapp``.
+
+    Raises:
+        GateError: a value is not a finite number inside its range.
+    """
+
+    tau_c: float = 0.80
+    gamma_a: float = 0.40
+    gamma_g: float = 0.10
+    eta_a: float = 0.05
+    eta_g: float = 0.05
+    eta_q: float = 0.02
+    gamma_switch: float = 0.25
+    gamma_elig: float = 0.10
+    max_residual: float = 0.05
+    max_overlap: float = 0.01
+    max_missing_ranks: int = 0
+    min_event_ready: float = 0.80
+    min_event_samples: int = 5
+    gamma_dev: float = 0.20
+    gamma_host: float = 0.50
+    floor_ns: int = 1_000_000
+    wait_slope: float = 0.5
+    model_fit: ModelFit = "measured"
+
+    def __post_init__(self) -> None:
+        for doc in GATE_DOCS:
+            value = getattr(self, doc.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise GateError(f"{doc.name} must be a number, not {value!r}")
+            if not doc.low <= value <= doc.high:
+                raise GateError(f"{doc.name} must lie between {doc.low:g} and {doc.high:g}, not {value!r}")
+            if doc.whole and value != int(value):
+                raise GateError(f"{doc.name} must be a whole number, not {value!r}")
+        if self.model_fit not in MODEL_FITS:
+            raise GateError(f"model_fit must be one of {', '.join(MODEL_FITS)}, not {self.model_fit!r}")
+
+    @classmethod
+    def preset(cls, name: str) -> Gates:
+        """The named preset: ``sfapp`` (defaults) or ``paper`` (W as the packet declares it)."""
+        try:
+            return PRESETS[name]
+        except KeyError:
+            raise GateError(f"no preset {name!r}; there are: {', '.join(PRESETS)}") from None
+
+    def with_values(self, **values: Any) -> Gates:
+        """A copy with some gates set; unknown names raise GateError."""
+        known = {field.name for field in fields(self)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise GateError(f"no gate {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        return replace(self, **values)
+
+    def changed(self) -> dict[str, Any]:
+        """The gates that differ from the defaults, by name."""
+        defaults = asdict(Gates())
+        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
+
+
+PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared")}

@@ -1,0 +1,93 @@
+"""The packet's manifest: everything about a window that is not a number per step and rank (packet.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FORMAT = 1
+"""The packet format this version writes and the newest it reads."""
+
+ClosedBy = Literal[
+    "full", "schema_change", "world_change", "accumulation_change", "role_change", "flush", "shutdown"
+]
+Wrapper = Literal["single", "ddp", "fsdp1", "fsdp2", "zero1", "other"]
+Prefetch = Literal["aligned", "unaligned", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulation:
+    """Gradient accumulation: ``factor`` micro-steps a step; ``ordered`` when they are kept apart."""
+
+    factor: int = 1
+    ordered: bool = True
+    sync: str = "every"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """Declared degrees of data, tensor, pipeline, expert and context parallelism."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderInfo:
+    """What wrote the packet."""
+
+    version: str = ""
+    torch: str = ""
+    backend: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """The recorder's own cost in this window, ns, beside the training time it was spent in."""
+
+    gather_ns: int = 0
+    record_ns: int = 0
+    train_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One label of a diagnosis with its machine-readable reasons (accounting.md §7)."""
+
+    label: str
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The JSON under the Parquet footer key ``sfapp.packet``. Unknown keys are ignored on reading.
+
+    ``labels`` is what the recorder concluded with its own gates, if it did; the accounting never reads it.
+    """
+
+    format: int = FORMAT
+    run_id: str
+    window: int
+    stages: tuple[str, ...]
+    stage_hash: str
+    world_size: int
+    missing_ranks: tuple[int, ...] = ()
+    gather_ok: bool = True
+    gather_error: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    closed_by: ClosedBy = "full"
+    accumulation: Accumulation = Accumulation()
+    parallelism: Parallelism = Parallelism()
+    wrapper: Wrapper = "other"
+    model_fit: bool = False
+    prefetch: Prefetch = "unknown"
+    recorder: RecorderInfo = RecorderInfo()
+    overhead: Overhead = Overhead()
+    faults: tuple[str, ...] = ()
+    labels: tuple[Label, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)

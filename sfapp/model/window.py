@@ -1,0 +1,215 @@
+"""One window of one run in memory: the matrix of stage durations with who measured it.
+
+Shape suffixes, here and in ``sfapp.accounting``: S ordered stages (accumulation-expanded), N steps,
+R ranks of the diagnosis group. ``duration_SNR`` is stage-major: each stage is one contiguous plane [N, R].
+All durations are int64 nanoseconds of a rank's own clock (accounting.md §1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model.manifest import Manifest
+from sfapp.model.stages import RESIDUAL, broad_stages
+
+ALL_RANKS = "all"
+"""The group of every rank in a window; other groups are ``role:NAME`` and ``node:K``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """Where one rank ran. ``role`` is None when it was not declared."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    hostname: str
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankTable:
+    """The identities of a window's R ranks, column by column, ascending by global rank."""
+
+    rank: tuple[int, ...]
+    local_rank: tuple[int, ...]
+    node_rank: tuple[int, ...]
+    hostname: tuple[str, ...]
+    role: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @classmethod
+    def of(cls, identities: Sequence[RankIdentity]) -> RankTable:
+        """A table of these identities, sorted by global rank."""
+        rows = sorted(identities, key=lambda identity: identity.rank)
+        return cls(
+            rank=tuple(row.rank for row in rows),
+            local_rank=tuple(row.local_rank for row in rows),
+            node_rank=tuple(row.node_rank for row in rows),
+            hostname=tuple(row.hostname for row in rows),
+            role=tuple(row.role for row in rows),
+        )
+
+    def identity(self, index: int) -> RankIdentity:
+        """The identity at a position (not a global rank) of this table."""
+        return RankIdentity(
+            self.rank[index],
+            self.local_rank[index],
+            self.node_rank[index],
+            self.hostname[index],
+            self.role[index],
+        )
+
+    def select(self, indices: Sequence[int]) -> RankTable:
+        """The rows at these positions."""
+        return RankTable.of([self.identity(index) for index in indices])
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The node ranks present, ascending."""
+        return tuple(sorted(set(self.node_rank)))
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The declared roles present, sorted; undeclared ranks do not count."""
+        return tuple(sorted({role for role in self.role if role is not None}))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideChannel:
+    """One side channel of a window: never part of a prefix (packet.md, ``side.*``, ``sampled.*``).
+
+    Attributes:
+        value_NR: float64 [N, R], NaN where not sampled or not ready.
+        sampled_NR: bool [N, R], whether it was sampled there.
+    """
+
+    value_NR: torch.Tensor
+    sampled_NR: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One window of one run, of all its ranks or of one group of them.
+
+    Attributes:
+        manifest: the packet's manifest, as corrected by assembling parts.
+        duration_SNR: int64 ns [S, N, R], stage-major contiguous, the residual last where there is one.
+        wall_NR: int64 ns [N, R], the rank's own measured step time.
+        step_N: int64 [N], logical optimizer steps, ascending.
+        ranks: identities of the R ranks.
+        side: side channels by name.
+        group: ``all``, ``role:NAME`` or ``node:K``.
+
+    Raises:
+        WindowError: shapes, types or signs do not fit together.
+    """
+
+    manifest: Manifest
+    duration_SNR: torch.Tensor
+    wall_NR: torch.Tensor
+    step_N: torch.Tensor
+    ranks: RankTable
+    side: Mapping[str, SideChannel] = field(default_factory=dict)
+    group: str = ALL_RANKS
+
+    def __post_init__(self) -> None:
+        if self.duration_SNR.dtype != torch.int64 or self.duration_SNR.ndim != 3:
+            raise WindowError(
+                f"durations must be int64 [stages, steps, ranks], not {self.duration_SNR.dtype} "
+                f"{list(self.duration_SNR.shape)}"
+            )
+        stages, steps, ranks = self.duration_SNR.shape
+        if stages != len(self.manifest.stages):
+            raise WindowError(f"{stages} stage planes for {len(self.manifest.stages)} stage names")
+        if not (stages and steps and ranks):
+            raise WindowError(f"a window needs stages, steps and ranks, not {stages} × {steps} × {ranks}")
+        if tuple(self.wall_NR.shape) != (steps, ranks) or self.wall_NR.dtype != torch.int64:
+            raise WindowError(f"step times must be int64 [{steps}, {ranks}]")
+        if tuple(self.step_N.shape) != (steps,) or len(self.ranks) != ranks:
+            raise WindowError("step numbers and rank identities must match the matrix")
+
+    @property
+    def run_id(self) -> str:
+        return self.manifest.run_id
+
+    @property
+    def number(self) -> int:
+        """Which window of its run this is."""
+        return self.manifest.window
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The ordered stages as recorded: with accumulation kept apart, per micro-step."""
+        return self.manifest.stages
+
+    @property
+    def broad_stages(self) -> tuple[str, ...]:
+        """The ordered stages as reported: micro-steps added up."""
+        return broad_stages(self.manifest.stages)
+
+    @property
+    def residual_index(self) -> int | None:
+        """Position of the residual stage, or None where the schema has none."""
+        return self.stages.index(RESIDUAL) if RESIDUAL in self.stages else None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Every group this window can be diagnosed by: ``all``, then roles, then nodes."""
+        roles = tuple(f"role:{role}" for role in self.ranks.roles)
+        return (ALL_RANKS, *roles, *(f"node:{node}" for node in self.ranks.nodes))
+
+    def of_group(self, group: str) -> Window:
+        """The window of one role's or one node's ranks (lifts ``role_aware_needed``, accounting.md §7.3).
+
+        Raises:
+            WindowNotFoundError: no rank belongs to the group; the message lists those there are.
+        """
+        if group == self.group:
+            return self
+        kind, _, name = group.partition(":")
+        column: Sequence[str | None]
+        if kind == "role":
+            column = self.ranks.role
+        elif kind == "node":
+            column = [str(node) for node in self.ranks.node_rank]
+        else:
+            column = ()
+        chosen = [index for index, value in enumerate(column) if value == name]
+        if not chosen:
+            raise WindowNotFoundError(
+                f"no group {group!r} in window {self.number} of run {self.run_id!r}; "
+                f"there are: {', '.join(self.groups)}"
+            )
+        index = torch.tensor(chosen, device=self.duration_SNR.device)
+        return replace(
+            self,
+            duration_SNR=self.duration_SNR.index_select(2, index).contiguous(),
+            wall_NR=self.wall_NR.index_select(1, index).contiguous(),
+            ranks=self.ranks.select(chosen),
+            side={
+                name: SideChannel(
+                    channel.value_NR.index_select(1, index), channel.sampled_NR.index_select(1, index)
+                )
+                for name, channel in self.side.items()
+            },
+            group=group,
+        )
+
+    def to(self, device: torch.device | str) -> Window:
+        """The same window with its matrix on a device."""
+        return replace(
+            self,
+            duration_SNR=self.duration_SNR.to(device),
+            wall_NR=self.wall_NR.to(device),
+            side={
+                name: SideChannel(channel.value_NR.to(device), channel.sampled_NR.to(device))
+                for name, channel in self.side.items()
+            },
+        )
