@@ -1,0 +1,76 @@
+"""Pure numbers: frontier, carry-over, waits, gains, routing, labels, aim. No file, clock or environment.
+
+measure(window, baseline)  ->  Measures    walks the matrix, once
+judge(measures, gates)     ->  Diagnosis   gates only
+diagnose(window, gates)    ->  Diagnosis   both
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sfapp.accounting.aim import delta_ns, with_reference
+from sfapp.accounting.frontier import frontier, step_prefix, tie_set
+from sfapp.accounting.judge import judge
+from sfapp.accounting.leaders import Handover
+from sfapp.accounting.measures import CarryOver, Measures, measure, measure_many
+from sfapp.accounting.reference import healthy_reference, reference_of
+from sfapp.accounting.routing import rivals
+from sfapp.accounting.sensitivity import GateChange, nearest_changes
+from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
+
+__all__ = [
+    "CarryOver",
+    "GateChange",
+    "Handover",
+    "Measures",
+    "delta_ns",
+    "diagnose",
+    "frontier",
+    "healthy_reference",
+    "judge",
+    "measure",
+    "measure_many",
+    "nearest_changes",
+    "reference_of",
+    "rivals",
+    "step_prefix",
+    "tie_set",
+    "with_reference",
+]
+
+FrontierName = Frontier
+
+
+def diagnose(
+    window: Window,
+    gates: Gates | None = None,
+    baseline: Baseline = "cohort_median",
+    reference: Window | Reference | None = None,
+    *,
+    frontier: FrontierName = "step",
+    group: str = ALL_RANKS,
+    device: torch.device | str | None = None,
+) -> Diagnosis:
+    """The verdict on one window: the only way to one, whatever shows it.
+
+    Args:
+        window: as read from packets.
+        gates: thresholds; the defaults where None.
+        baseline: what clipped gains are taken against (accounting.md §4).
+        reference: the run's healthy window, for delta, aim and the baseline ``reference``.
+        frontier: whose shares decide routing and labels (§5, §10).
+        group: ``all``, ``role:NAME`` or ``node:K``; a reference window is cut to the same group.
+        device: where to walk the matrix; where it is when None.
+
+    Raises:
+        WindowNotFoundError: the group has no ranks here.
+        WindowError: the durations cannot be added up, or the baseline has no reference.
+    """
+    chosen = window if group == ALL_RANKS else window.of_group(group)
+    if device is not None:
+        chosen = chosen.to(device)
+    if isinstance(reference, Window):
+        healthy = reference if group == ALL_RANKS else reference.of_group(group)
+        reference = reference_of(measure(healthy))
+    return judge(measure(chosen, baseline, reference), gates, frontier, reference)

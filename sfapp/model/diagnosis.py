@@ -132,11 +132,11 @@ class Reference:
     Attributes:
         run_id, window, group: which window of which ranks.
         step_time_ns: mean exposed step.
-        stage_median_ns: per recorded stage, the median over steps and ranks.
+        stage_median_ns: per recorded stage, the median over steps and ranks; empty where the reference
+            was taken from a stored diagnosis, which serves deltas but not the baseline ``reference``.
         typical_ns: per broad stage, the mean over steps of the median over ranks.
         advance_ns: per broad stage, mean advance a step of the step-aligned frontier.
         carry_advance_ns: the same of the carry-over frontier, None where absent.
-        healthy: whether it was measured healthy automatically or picked by hand.
     """
 
     run_id: str
@@ -163,12 +163,14 @@ class Diagnosis:
     nodes: int
     first_step: int
     last_step: int
+    closed_by: str
     frontier: Frontier
     baseline: Baseline
     gates: Gates
     exposed_makespan_ns: int
     advances_ns: dict[str, int]
     step_time: StepTime
+    typical_ns: dict[str, float]
     carry_over_advances_ns: dict[str, int] | None = None
     shares: dict[str, float] | None = None
     static_gain: dict[str, float] | None = None
@@ -184,6 +186,7 @@ class Diagnosis:
     delta_ns: dict[str, float] | None = None
     change: float | None = None
     severity: float | None = None
+    culprits: tuple[Culprit, ...] = ()
     culprit: Culprit | None = None
     aim: Aim | None = None
     routing_set: tuple[str, ...] | None = None

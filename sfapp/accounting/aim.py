@@ -1,0 +1,198 @@
+"""Severity and the aim: one place to look, and what it rests on (accounting.md §12, §13).
+
+Works on a diagnosis alone, so that a stored one can be compared with another reference without its matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sfapp.model import Aim, Culprit, Diagnosis, EvidenceLine, Reference
+from sfapp.model.diagnosis import QUIET_SEVERITY, AimBasis
+from sfapp.model.stages import FORWARD, broad_stage
+
+GROWTH = 0.05
+"""A mean step this much above the reference makes the delta the basis of the aim."""
+
+ACCOUNTS_FOR = 0.5
+"""All ranks are the answer where the median over ranks explains at least this much of a change (choice)."""
+
+PERSISTENT = 0.8
+
+
+def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnosis:
+    """The same diagnosis compared with a reference: delta, change, severity, culprit and aim.
+
+    Below the denominator floor nothing is compared and the diagnosis comes back as it is.
+    """
+    if diagnosis.shares is None or diagnosis.exposed_imbalance is None:
+        return diagnosis
+    comparable = reference is not None and set(reference.typical_ns) == set(diagnosis.stages)
+    delta = change = None
+    if reference is not None and comparable:
+        delta = delta_ns(diagnosis, reference)
+        change = (diagnosis.step_time.mean_ns - reference.step_time_ns) / max(1.0, reference.step_time_ns)
+    compared = replace(
+        diagnosis,
+        reference=reference,
+        delta_ns=delta,
+        change=change,
+        severity=max(diagnosis.exposed_imbalance, change or 0.0),
+    )
+    stage, basis = _aim_stage(compared)
+    culprit = next(found for found in compared.culprits if found.stage == stage)
+    aim = _aim(compared, stage, basis, culprit)
+    return replace(compared, culprit=culprit, aim=replace(aim, evidence=_evidence(compared, aim, culprit)))
+
+
+def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
+    """Change of each stage's mean advance, ns a step: they add up to the change in step time (§4).
+
+    Carry-over advances where both windows have them, step-aligned ones otherwise.
+    """
+    ours, theirs = diagnosis.carry_over_advances_ns, reference.carry_advance_ns
+    if ours is None or theirs is None:
+        ours, theirs = diagnosis.advances_ns, reference.advance_ns
+    return {stage: ours[stage] / diagnosis.steps - theirs[stage] for stage in diagnosis.stages}
+
+
+def _largest(values: dict[str, float]) -> str:
+    return max(values, key=lambda stage: values[stage])
+
+
+def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
+    if diagnosis.delta_ns is not None and diagnosis.change is not None and diagnosis.change >= GROWTH:
+        return _largest(diagnosis.delta_ns), "delta"
+    if (diagnosis.exposed_imbalance or 0.0) >= QUIET_SEVERITY:
+        return _largest(diagnosis.carry_over_excess or diagnosis.excess or {}), "excess"
+    return (diagnosis.routing_set or diagnosis.stages)[0], "share"
+
+
+def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> Aim:
+    reason = _no_rank_reason(diagnosis, stage, basis, culprit)
+    steps: str | tuple[int, ...] = "all"
+    if reason != "all_ranks":
+        if culprit.kind == "periodic":
+            steps = f"every {culprit.period}"
+        elif culprit.eligible_steps < PERSISTENT * diagnosis.steps and culprit.steps:
+            steps = culprit.steps
+    if reason is not None:
+        return Aim(stage, basis, rank_reason=reason, steps=steps)
+    return Aim(stage, basis, rank=culprit.rank, hostname=culprit.hostname, steps=steps)
+
+
+def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> str | None:
+    """Why the aim names no rank; None where it does."""
+    if diagnosis.ranks == 1:
+        return "single_rank"
+    if _typical_rank_accounts_for(diagnosis, stage, basis):
+        return "all_ranks"
+    if culprit.kind == "none":
+        return "no_eligible_steps"
+    if culprit.kind == "rotating":
+        return "rotating"
+    if culprit.kind == "mixed":
+        return "no_clear_leader"
+    if culprit.share < PERSISTENT:  # a period or two single steps, led by different ranks
+        return "rotating" if culprit.kind == "periodic" else "no_clear_leader"
+    return None
+
+
+def _typical_rank_accounts_for(diagnosis: Diagnosis, stage: str, basis: AimBasis) -> bool:
+    """Whether the stage's median over ranks explains the change (or, in a quiet window, the share)."""
+    typical = diagnosis.typical_ns[stage]
+    if basis == "delta" and diagnosis.reference is not None and diagnosis.delta_ns is not None:
+        grown = typical - diagnosis.reference.typical_ns[stage]
+        return grown >= ACCOUNTS_FOR * diagnosis.delta_ns[stage]
+    if basis == "share":
+        advances = diagnosis.carry_over_advances_ns or diagnosis.advances_ns
+        return typical * diagnosis.steps >= ACCOUNTS_FOR * advances[stage]
+    return False
+
+
+def _evidence(diagnosis: Diagnosis, aim: Aim, culprit: Culprit) -> tuple[EvidenceLine, ...]:
+    return (
+        _pointing("frontier_share", diagnosis.shares, aim),
+        _pointing("carry_over_share", diagnosis.carry_over_shares, aim, absent="steps_not_consecutive"),
+        _delta_line(diagnosis, aim),
+        _excess_line(diagnosis, aim),
+        _gain_line(diagnosis, aim),
+        _persistence_line(aim, culprit),
+        _wait_line(diagnosis, aim),
+        _device_line(diagnosis, aim),
+    )
+
+
+def _pointing(
+    name: str, values: dict[str, float] | None, aim: Aim, absent: str | None = None
+) -> EvidenceLine:
+    if not values:
+        return EvidenceLine(name, reason=absent)
+    stage = _largest(values)
+    return EvidenceLine(name, stage=stage, agrees=stage == aim.stage, value=values[stage])
+
+
+def _delta_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
+    if diagnosis.delta_ns is None or diagnosis.change is None:
+        missing = "no_reference" if diagnosis.reference is None else "reference_differs"
+        return EvidenceLine("delta", reason=missing)
+    if diagnosis.change < GROWTH:
+        return EvidenceLine("delta", reason="step_time_not_grown", value=diagnosis.change)
+    return _pointing("delta", diagnosis.delta_ns, aim)
+
+
+def _excess_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
+    imbalance = diagnosis.exposed_imbalance or 0.0
+    if imbalance < QUIET_SEVERITY:
+        return EvidenceLine("excess", reason="quiet", value=imbalance)
+    return _pointing("excess", diagnosis.carry_over_excess or diagnosis.excess, aim)
+
+
+def _gain_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
+    gains = diagnosis.static_gain or {}
+    if max(gains.values(), default=0.0) < diagnosis.gates.gamma_g:
+        return EvidenceLine("static_gain", reason="below_gamma_g", value=max(gains.values(), default=0.0))
+    return _pointing("static_gain", gains, aim)
+
+
+def _persistence_line(aim: Aim, culprit: Culprit) -> EvidenceLine:
+    if culprit.kind == "none":
+        return EvidenceLine("rank_persistence", stage=aim.stage, reason="no_eligible_steps")
+    if aim.rank_reason == "rotating":
+        return EvidenceLine("rank_persistence", stage=aim.stage, value=culprit.share, reason="rotating")
+    agrees = None if aim.rank is None else aim.rank == culprit.rank
+    return EvidenceLine(
+        "rank_persistence",
+        stage=aim.stage,
+        rank=culprit.rank,
+        agrees=agrees,
+        value=culprit.share,
+        reason=None if agrees is not None else aim.rank_reason,
+    )
+
+
+def _wait_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
+    """Ranks that wait in a stage wait for another one: the fit speaks against an aim it waits in."""
+    if diagnosis.sync_boundary is None:
+        return EvidenceLine("wait_fit", reason="no_wait_measured")
+    fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary)
+    waits = {broad_stage(stage) for stage in diagnosis.wait_stages}
+    return EvidenceLine(
+        "wait_fit",
+        stage=broad_stage(diagnosis.sync_boundary),
+        agrees=aim.stage not in waits,
+        value=fit.slope if fit else None,
+    )
+
+
+def _device_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
+    device, gates = diagnosis.device, diagnosis.gates
+    if device is None or not device.sampled:
+        return EvidenceLine("device_events", reason="not_sampled")
+    if device.ready < gates.min_event_samples or device.ready / device.sampled < gates.min_event_ready:
+        return EvidenceLine("device_events", reason="too_few_events")
+    if device.device_share is None or device.device_share < gates.gamma_dev:
+        return EvidenceLine("device_events", reason="no_device_share", value=device.device_share)
+    return EvidenceLine(
+        "device_events", stage=FORWARD, agrees=aim.stage == FORWARD, value=device.device_share
+    )

@@ -1,0 +1,86 @@
+"""The carry-over frontier: prefixes that run on over the whole window (accounting.md §10).
+
+A delay after a step's last group wait reaches the group only in the next step. Running the prefixes on
+charges it to the stage that caused it, is additive just as exactly, and needs no clock either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from sfapp.accounting.frontier import Boundaries, running_boundaries
+from sfapp.accounting.kernels import median_last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CarryOver:
+    """The window-aligned accounting.
+
+    Attributes:
+        boundaries: F', leaders and runners-up, [S, N] each.
+        start: F' before the first boundary, ns.
+        advance_SN: a', int64 ns ≥ 0; sums exactly to F'(last) − F'(start).
+        offset_R: o, int64 ns, what was taken off each rank so that ranks meet at the sync boundary.
+        sync_stage: position of the sync boundary's stage, None where no wait stage was found.
+    """
+
+    boundaries: Boundaries
+    start: int
+    advance_SN: torch.Tensor
+    offset_R: torch.Tensor
+    sync_stage: int | None
+
+
+def steps_before(total_NR: torch.Tensor) -> torch.Tensor:
+    """Time each rank has used in the steps before each step: exclusive sum over steps, [..., N, R]."""
+    before = torch.zeros_like(total_NR)
+    torch.cumsum(total_NR[..., :-1, :], dim=-2, out=before[..., 1:, :])
+    return before
+
+
+def frontier_before(frontier_SN: torch.Tensor, start: int = 0) -> torch.Tensor:
+    """F' at the boundary before each (s, t), boundaries in order (t, s): [S, ..., N]."""
+    before = torch.empty_like(frontier_SN)
+    before[1:] = frontier_SN[:-1]
+    before[0, ..., 0] = start
+    before[0, ..., 1:] = frontier_SN[-1, ..., :-1]
+    return before
+
+
+def carry_over(
+    duration_SNR: torch.Tensor,
+    before_NR: torch.Tensor,
+    offset_R: torch.Tensor | None = None,
+    sync_stage: int | None = None,
+) -> CarryOver:
+    """The carry-over accounting with rank offsets o (§10).
+
+    Args:
+        duration_SNR: int64 ns.
+        before_NR: int64 ns, from ``steps_before``.
+        offset_R: int64 ns; zeros where None.
+        sync_stage: the stage whose offsets they are.
+    """
+    if offset_R is None:
+        offset_R = torch.zeros(duration_SNR.shape[2], dtype=torch.int64, device=duration_SNR.device)
+    boundaries = running_boundaries(duration_SNR, before_NR - offset_R)
+    start = int((-offset_R).max())
+    advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN, start)
+    return CarryOver(boundaries, start, advance_SN, offset_R, sync_stage)
+
+
+def meeting(duration_SNR: torch.Tensor, before_NR: torch.Tensor, stage: int) -> tuple[torch.Tensor, float]:
+    """How well ranks meet at the end of a stage: their offsets there and what is left of the distance.
+
+    dev[t,r] = C − median_r C; off[r] = median_t dev; disp = median_t max_r |dev − off| (§10).
+
+    Returns:
+        off, float64 ns [R]; disp, ns.
+    """
+    position_NR = before_NR + duration_SNR[: stage + 1].sum(dim=0)
+    deviation_NR = position_NR - median_last(position_NR).unsqueeze(-1)
+    offset_R = median_last(deviation_NR.T.contiguous())
+    spread_N = (deviation_NR - offset_R).abs().amax(dim=-1)
+    return offset_R, float(median_last(spread_N))

@@ -1,0 +1,38 @@
+"""Closing the step: what the named stages leave out or count twice (accounting.md §2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Residual and overlap of one window.
+
+    Attributes:
+        residual_share: Σ residual / Σ w over all steps and ranks.
+        overlap_share: the largest over ranks of Σ_t overlap / Σ_t w.
+    """
+
+    residual_share: float
+    overlap_share: float
+
+
+def closures(explicit_WNR: torch.Tensor, wall_WNR: torch.Tensor) -> list[Closure]:
+    """Close the steps of many windows: e = w − Σ explicit; residual max(0, e), overlap max(0, −e).
+
+    Args:
+        explicit_WNR: int64 ns, the sum of all stages but the residual.
+        wall_WNR: int64 ns, each rank's own step time w.
+    """
+    error_WNR = wall_WNR - explicit_WNR
+    wall_WR = wall_WNR.sum(dim=1)
+    wall_W = wall_WR.sum(dim=1)
+    residual_W = error_WNR.clamp(min=0).sum(dim=(1, 2)) / wall_W.clamp(min=1)
+    overlap_WR = (-error_WNR).clamp(min=0).sum(dim=1) / wall_WR.clamp(min=1)
+    return [
+        Closure(float(residual), float(overlap))
+        for residual, overlap in zip(residual_W.tolist(), overlap_WR.amax(dim=1).tolist(), strict=True)
+    ]

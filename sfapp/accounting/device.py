@@ -1,0 +1,62 @@
+"""Device evidence: sampled CUDA events round forward and loss (accounting.md §7.8). Never in the prefix."""
+
+from __future__ import annotations
+
+import torch
+
+from sfapp.accounting.leaders import Ints
+from sfapp.model import FORWARD_EVENT, DeviceEvidence, Gates, Label, Window, broad_stage
+from sfapp.model.stages import FORWARD
+
+_NS_PER_MS = 1e6
+
+
+def device_evidence(window: Window, makespan_N: Ints) -> DeviceEvidence | None:
+    """What the events say, or None where the packet has no event channel or no forward stage.
+
+    Args:
+        makespan_N: F[S,t], int64 ns.
+    """
+    channel = window.side.get(FORWARD_EVENT)
+    members = [index for index, stage in enumerate(window.stages) if broad_stage(stage) == FORWARD]
+    if channel is None or not members:
+        return None
+    ready_NR = channel.sampled_NR & channel.value_NR.isfinite()
+    sampled, ready = int(channel.sampled_NR.sum()), int(ready_NR.sum())
+    if not ready:
+        return DeviceEvidence(sampled, ready, None, None)
+    event_NR = torch.where(ready_NR, channel.value_NR, 0.0) * _NS_PER_MS
+    has_event_N = ready_NR.any(dim=1).cpu().numpy()
+    exposed = float(makespan_N[has_event_N].sum())
+    forward_NR = window.duration_SNR[members].sum(dim=0)
+    spent = float(forward_NR[ready_NR].sum())
+    return DeviceEvidence(
+        sampled=sampled,
+        ready=ready,
+        device_share=float(event_NR.amax(dim=1).sum()) / exposed if exposed else None,
+        host_ratio=float(event_NR.sum()) / spent if spent else None,
+    )
+
+
+def device_labels(
+    evidence: DeviceEvidence,
+    gates: Gates,
+    routing: tuple[str, ...],
+    forward_share: float,
+    top_is_after_forward: bool,
+) -> list[Label]:
+    """The labels the events support (§7.8)."""
+    if evidence.ready < gates.min_event_samples or (
+        evidence.sampled and evidence.ready / evidence.sampled < gates.min_event_ready
+    ):
+        return [Label("forward_event_scope_limited", ("too_few_events",))]
+    found: list[Label] = []
+    on_device = evidence.device_share is not None and evidence.device_share >= gates.gamma_dev
+    if on_device and FORWARD in routing:
+        found.append(Label("forward_device_supported"))
+    if on_device and top_is_after_forward:
+        found.append(Label("forward_spillover_suspected"))
+    on_host = evidence.host_ratio is not None and evidence.host_ratio <= gates.gamma_host
+    if FORWARD in routing and forward_share >= gates.gamma_dev and on_host:
+        found.append(Label("forward_host_overhead_suspected"))
+    return found

@@ -1,0 +1,271 @@
+"""From measures to a verdict: gates only, never the matrix (architecture.md, "One Diagnosis")."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sfapp.accounting.aim import with_reference
+from sfapp.accounting.device import device_labels
+from sfapp.accounting.labels import (
+    StageFacts,
+    accumulation_label,
+    ambiguity_set,
+    role_label,
+    stage_labels,
+    suppress,
+    telemetry_label,
+)
+from sfapp.accounting.leaders import (
+    Flags,
+    Floats,
+    Ints,
+    StageLeaders,
+    culprit,
+    eligible_steps,
+    most_frequent,
+    stage_leaders,
+    switch_rate,
+)
+from sfapp.accounting.measures import CarryOver, Measures
+from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
+from sfapp.model import Culprit, Diagnosis, Frontier, Gates, Label, Leader, Reference, StepTime, WaitFit
+from sfapp.model.stages import FORWARD, RESIDUAL
+
+
+def wait_stages(measures: Measures, wait_slope: float) -> tuple[int, ...]:
+    """Recorded stages that ranks wait in: β − 2·se ≥ wait_slope (§11)."""
+    with np.errstate(invalid="ignore"):
+        surely = measures.wait_slope_S - 2 * measures.wait_se_S >= wait_slope
+    return tuple(int(stage) for stage in np.flatnonzero(surely))
+
+
+def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
+    """The wait stage at whose end ranks meet best; of equal ones the first (§10)."""
+    return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
+
+
+def missing_ranks(measures: Measures) -> tuple[int, ...]:
+    """Expected ranks that are not in the rows."""
+    window = measures.window
+    missing = set(window.manifest.missing_ranks)
+    if window.group == "all":
+        missing |= set(range(window.manifest.world_size)) - set(window.ranks.rank)
+    return tuple(sorted(missing))
+
+
+def judge(
+    measures: Measures,
+    gates: Gates | None = None,
+    frontier: Frontier = "step",
+    reference: Reference | None = None,
+) -> Diagnosis:
+    """The verdict on measured evidence under one set of gates.
+
+    Args:
+        measures: from ``measure``.
+        gates: defaults where None.
+        frontier: whose shares decide routing and labels: ``step`` (the paper's) or ``carry_over`` (§5, §10).
+            Carry-over falls back to step where step numbers have gaps.
+        reference: the run's healthy window, for delta, change and aim (§12, §13).
+    """
+    gates = gates or Gates()
+    waits = wait_stages(measures, gates.wait_slope)
+    boundary = sync_boundary(measures, waits) if measures.consecutive else None
+    carry = measures.carry(boundary)
+    if carry is None:
+        frontier = "step"
+    raw = _raw_account(measures, gates, frontier, carry)
+    if measures.makespan < max(1, gates.floor_ns):
+        below = Label("telemetry_limited", ("denominator_floor",))
+        return replace(raw, labels=(Label("frontier_accounting"), below))
+
+    step_share_B = _shares(measures, measures.advance_SN)
+    carry_share_B = None if carry is None else _shares(measures, carry.advance_SN)
+    if carry is not None and carry_share_B is not None and frontier == "carry_over":
+        source, share_B = carry, carry_share_B
+    else:
+        source, share_B = measures, step_share_B
+    top = ranked(share_B)[0]
+    at_top = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, measures.members(top))
+    eligible_N = eligible_steps(at_top, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks)
+    facts = _facts(measures, share_B, top, eligible_N, at_top.leader_N, waits, gates)
+    routing = names(measures.broad, routing_set(share_B, gates.tau_c))
+    residual_share = _residual_share(measures, step_share_B)
+    labels, suppressed = _labels(measures, gates, facts, routing, residual_share)
+    carry_excess_B = None if carry is None else _excess(measures, carry.advance_SN)
+    excess_B = _excess(measures, measures.advance_SN)
+    diagnosis = replace(
+        raw,
+        shares=by_name(measures.broad, step_share_B),
+        static_gain=by_name(measures.broad, facts.gain_B),
+        excess=by_name(measures.broad, excess_B),
+        takeover=by_name(measures.broad, facts.takeover_B),
+        carry_over_shares=None if carry_share_B is None else by_name(measures.broad, carry_share_B),
+        carry_over_excess=None if carry_excess_B is None else by_name(measures.broad, carry_excess_B),
+        wait_fit=_wait_fit(measures),
+        wait_stages=names(measures.window.stages, waits),
+        sync_boundary=None if boundary is None else measures.window.stages[boundary],
+        exposed_imbalance=float((excess_B if carry_excess_B is None else carry_excess_B).sum()),
+        routing_set=routing,
+        co_critical_stages=names(measures.broad, ambiguity_set(facts, gates)),
+        labels=tuple(labels),
+        reasons=_free_reasons(measures, gates, step_share_B, carry_share_B),
+        suppressed=tuple(suppressed),
+        leader=_leader(measures, at_top, eligible_N),
+        switch_rate=facts.switch_rate,
+        eligible_steps=facts.eligible,
+        closure_residual_share=residual_share,
+        overlap_error_share=measures.closure.overlap_share,
+        device=measures.device,
+        rivals=rivals(measures, gates.tau_c),
+        culprits=_culprits(measures, carry, gates),
+    )
+    return with_reference(diagnosis, reference)
+
+
+def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: CarryOver | None) -> Diagnosis:
+    """What holds even below the denominator floor: identity and raw advances."""
+    window = measures.window
+    makespan_N = measures.makespan_N
+    mean = float(carry.advance_SN.sum() / measures.steps) if carry else float(makespan_N.mean())
+    p50, p95 = np.percentile(makespan_N, [50, 95])
+    return Diagnosis(
+        run_id=window.run_id,
+        window=window.number,
+        group=window.group,
+        stages=measures.broad,
+        recorded_stages=window.stages,
+        ranks=measures.ranks,
+        steps=measures.steps,
+        nodes=len(window.ranks.nodes),
+        first_step=int(measures.step_N[0]),
+        last_step=int(measures.step_N[-1]),
+        closed_by=window.manifest.closed_by,
+        frontier=frontier,
+        baseline=measures.baseline,
+        gates=gates,
+        exposed_makespan_ns=measures.makespan,
+        advances_ns=_integers(measures, measures.advance_SN),
+        carry_over_advances_ns=None if carry is None else _integers(measures, carry.advance_SN),
+        step_time=StepTime(mean, float(p50), float(p95)),
+        typical_ns=by_name(measures.broad, measures.by_broad(measures.median_SN.mean(axis=1))),
+        missing_ranks=missing_ranks(measures),
+        gather_ok=window.manifest.gather_ok,
+        recorder_labels=window.manifest.labels,
+    )
+
+
+def _integers(measures: Measures, advance_SN: Ints) -> dict[str, int]:
+    advance_B = measures.by_broad(advance_SN.sum(axis=1))
+    return {stage: int(advance) for stage, advance in zip(measures.broad, advance_B, strict=True)}
+
+
+def _shares(measures: Measures, advance_SN: Ints) -> Floats:
+    """A or A': each broad stage's part of all advances (§1, §10)."""
+    advance_B = measures.by_broad(advance_SN.sum(axis=1))
+    return np.asarray(advance_B / advance_B.sum())
+
+
+def _excess(measures: Measures, advance_SN: Ints) -> Floats:
+    """X or X': the part of the advances that a typical rank did not need, by broad stage (§4, §10)."""
+    over_S = (advance_SN - measures.median_SN).clip(min=0).sum(axis=1)
+    return np.asarray(measures.by_broad(over_S) / advance_SN.sum())
+
+
+def _facts(
+    measures: Measures,
+    share_B: Floats,
+    top: int,
+    eligible_N: Flags,
+    leader_N: Ints,
+    waits: tuple[int, ...],
+    gates: Gates,
+) -> StageFacts:
+    makespan = measures.makespan
+    declared = measures.window.manifest.model_fit
+    measured = any(measures.broad_of_S[stage] != top for stage in waits)
+    holds = {"declared": declared, "measured": measured, "on": True, "off": False}
+    return StageFacts(
+        share_B=share_B,
+        gain_B=(makespan - measures.clipped_BN.sum(axis=1)) / makespan,
+        takeover_B=measures.takeover_B(top),
+        max_share_B=measures.by_broad(measures.max_SN.sum(axis=1)) / makespan,
+        spread_share_B=measures.by_broad((measures.max_SN - measures.median_SN).sum(axis=1)) / makespan,
+        top=top,
+        eligible=int(eligible_N.sum()),
+        switch_rate=switch_rate(leader_N, eligible_N),
+        lag_rise_share=measures.lag_rise(top) / makespan,
+        waits=holds[gates.model_fit],
+    )
+
+
+def _labels(
+    measures: Measures, gates: Gates, facts: StageFacts, routing: tuple[str, ...], residual_share: float
+) -> tuple[list[Label], list[Label]]:
+    """All labels in order, and the strong ones that were suppressed (§7)."""
+    window = measures.window
+    limits = (
+        telemetry_label(
+            window, missing_ranks(measures), residual_share, measures.closure.overlap_share, gates
+        ),
+        role_label(window),
+        accumulation_label(window),
+    )
+    found = [Label("frontier_accounting"), *(label for label in limits if label)]
+    if measures.ranks > 1:
+        found += stage_labels(facts, gates)
+    if measures.device is not None:
+        forward = measures.broad.index(FORWARD)
+        found += device_labels(
+            measures.device, gates, routing, float(facts.share_B[forward]), facts.top > forward
+        )
+    return suppress(found)
+
+
+def _free_reasons(
+    measures: Measures, gates: Gates, step_share_B: Floats, carry_share_B: Floats | None
+) -> tuple[str, ...]:
+    """Reasons that belong to no label (§7.5, §10)."""
+    reasons = []
+    if measures.ranks == 1:
+        reasons.append("single_rank")
+    elif carry_share_B is not None and np.abs(carry_share_B - step_share_B).max() > gates.eta_a:
+        reasons.append("carry_over")
+    if not measures.consecutive:
+        reasons.append("steps_not_consecutive")
+    return tuple(reasons)
+
+
+def _residual_share(measures: Measures, step_share_B: Floats) -> float:
+    """Closure residual share: pooled or exposed, whichever is worse (§2)."""
+    exposed = float(step_share_B[measures.broad.index(RESIDUAL)]) if RESIDUAL in measures.broad else 0.0
+    return max(measures.closure.residual_share, exposed)
+
+
+def _wait_fit(measures: Measures) -> dict[str, WaitFit | None]:
+    fits = zip(measures.window.stages, measures.wait_slope_S, measures.wait_se_S, strict=True)
+    return {stage: None if np.isnan(slope) else WaitFit(float(slope), float(se)) for stage, slope, se in fits}
+
+
+def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Leader:
+    """The most frequent leader at s1 over eligible steps; over all where none is eligible."""
+    leader_N = at_top.leader_N[eligible_N] if eligible_N.any() else at_top.leader_N
+    position, share = most_frequent(leader_N)
+    ranks = measures.window.ranks
+    return Leader(ranks.rank[position], ranks.hostname[position], share)
+
+
+def _culprits(measures: Measures, carry: CarryOver | None, gates: Gates) -> tuple[Culprit, ...]:
+    """How leaders behave at every stage, on the carry-over frontier where there is one (§12)."""
+    source = carry or measures
+    found = []
+    for index, stage in enumerate(measures.broad):
+        leaders = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, measures.members(index))
+        eligible_N = eligible_steps(
+            leaders, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks
+        )
+        ranks = measures.window.ranks
+        found.append(culprit(stage, leaders, eligible_N, measures.step_N, ranks, gates.gamma_switch))
+    return tuple(found)

@@ -1,0 +1,81 @@
+"""The few array kernels that everything else is made of, each exact and fast on CPU and CUDA.
+
+Shapes: the last axis is always ranks (R), contiguous. Measured at 16,384 ranks × 100 steps × 6 stages on
+two cores: numpy's partition finds exact medians 5 to 8 times faster than torch's median or sort, and
+numpy's argmax is the one that both vectorises and promises the first of equal maxima.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+import torch
+
+_BLOCK_CELLS = 1 << 17
+"""Cells of int64 worked on at a time: 1 MB, so that a running prefix stays in a core's cache."""
+
+_PARALLEL_CELLS = 1 << 20
+"""Below this many cells a second thread costs more than it saves."""
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="sfapp-median")
+
+
+def row_blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices over ``rows`` rows of ``width`` cells, each about one cache block."""
+    height = max(1, _BLOCK_CELLS // max(1, width))
+    for begin in range(0, rows, height):
+        yield slice(begin, min(rows, begin + height))
+
+
+def first_argmax(x_NR: torch.Tensor) -> torch.Tensor:
+    """Index of the largest value of each row; of equal values the lowest index."""
+    if x_NR.device.type == "cpu":
+        return torch.from_numpy(x_NR.numpy().argmax(axis=-1))
+    top_N1 = x_NR.amax(dim=-1, keepdim=True)
+    index_R = torch.arange(x_NR.shape[-1], device=x_NR.device)
+    return torch.where(x_NR == top_N1, index_R, x_NR.shape[-1]).amin(dim=-1)
+
+
+def _median_rows(x_MR: np.ndarray) -> np.ndarray:
+    ranks = x_MR.shape[-1]
+    middle = ranks // 2
+    # One pivot only: numpy's vectorised selection does not serve two. Below the pivot lie the smaller
+    # half, whose maximum is the other middle value of an even count.
+    partitioned = np.partition(x_MR, middle, axis=-1)
+    upper = partitioned[..., middle].astype(np.float64)
+    if ranks % 2:
+        return upper
+    lower = partitioned[..., :middle].max(axis=-1)
+    return (lower + upper) / 2
+
+
+def median_last(x: torch.Tensor) -> torch.Tensor:
+    """Median over the last axis, float64, the mean of the two middle values for an even count.
+
+    Args:
+        x: [..., R], int64 or float64.
+    """
+    if x.device.type != "cpu":
+        ordered = x.sort(dim=-1).values
+        ranks = x.shape[-1]
+        return (ordered[..., (ranks - 1) // 2].double() + ordered[..., ranks // 2].double()) / 2
+    flat_MR = x.reshape(-1, x.shape[-1]).numpy()
+    if flat_MR.size < _PARALLEL_CELLS:
+        medians = _median_rows(flat_MR)
+    else:
+        blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape)]
+        medians = np.concatenate(list(_pool().map(_median_rows, blocks)))
+    return torch.from_numpy(medians).reshape(x.shape[:-1])
+
+
+def previous_boundary(frontier_SN: torch.Tensor) -> torch.Tensor:
+    """The frontier at the boundary before each (s, t), restarting at 0 in every step: [S, N]."""
+    before = torch.zeros_like(frontier_SN)
+    before[1:] = frontier_SN[:-1]
+    return before

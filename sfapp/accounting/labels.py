@@ -1,0 +1,135 @@
+"""Labels, in the order they are decided (accounting.md §7; paper Appendices B and C).
+
+Labels are axes, not a ladder: several can hold at once. Nothing here touches the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfapp.accounting.leaders import Floats
+from sfapp.accounting.routing import ranked
+from sfapp.model import Gates, Label, Window
+from sfapp.model.labels import STRONG_LABELS, SUPPRESSING_LABELS
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """What the stage verdict is decided on: all shares of Σ_t F[S,t], by broad stage.
+
+    Attributes:
+        share_B: A (or A' under the carry-over frontier); gain_B: G; takeover_B: T of clipping s1.
+        max_share_B, spread_share_B: per-stage maxima and rank spread.
+        top: s1. eligible: eligible steps of s1. switch_rate: of s1's leader.
+        lag_rise_share: Σ_t lag rise of s1.
+        waits: W, whether the wait model holds for s1.
+    """
+
+    share_B: Floats
+    gain_B: Floats
+    takeover_B: Floats
+    max_share_B: Floats
+    spread_share_B: Floats
+    top: int
+    eligible: int
+    switch_rate: float
+    lag_rise_share: float
+    waits: bool
+
+
+def telemetry_label(
+    window: Window, missing: Sequence[int], residual_share: float, overlap_share: float, gates: Gates
+) -> Label | None:
+    """``telemetry_limited`` with every reason that applies (§7.2)."""
+    manifest = window.manifest
+    checks = (
+        ("gather_failed", not manifest.gather_ok),
+        ("missing_ranks", len(missing) > gates.max_missing_ranks),
+        ("closure_residual", residual_share > gates.max_residual),
+        ("overlap_error", overlap_share > gates.max_overlap),
+        ("prefetch_unaligned", manifest.prefetch == "unaligned"),
+    )
+    reasons = [reason for reason, applies in checks if applies]
+    reasons += [fault for fault in manifest.faults if fault not in reasons]
+    return Label("telemetry_limited", tuple(reasons)) if reasons else None
+
+
+def role_label(window: Window) -> Label | None:
+    """``role_aware_needed`` (§7.3): roles are mixed, or model parallelism is declared without roles."""
+    roles = set(window.ranks.role)
+    if len(roles) > 1:
+        return Label("role_aware_needed", ("roles_differ",))
+    degrees = window.manifest.parallelism
+    if roles == {None} and max(degrees.tp, degrees.pp, degrees.ep, degrees.cp) > 1:
+        return Label("role_aware_needed", ("roles_missing",))
+    return None
+
+
+def accumulation_label(window: Window) -> Label | None:
+    """``gradient_accumulation_ambiguous`` (§7.4): micro-steps were collapsed, or mixed in one window."""
+    accumulation = window.manifest.accumulation
+    reasons = []
+    if accumulation.factor > 1 and not accumulation.ordered:
+        reasons.append("accumulation_collapsed")
+    if "accumulation_mixed" in window.manifest.faults:
+        reasons.append("accumulation_mixed")
+    return Label("gradient_accumulation_ambiguous", tuple(reasons)) if reasons else None
+
+
+def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
+    """The stage verdict (§7.6): the first rule that applies."""
+    order = ranked(facts.share_B)
+    top_share = float(facts.share_B[facts.top])
+    runner_up = float(facts.share_B[order[1]]) if len(order) > 1 else 0.0
+    if len(order) > 1 and top_share - runner_up <= gates.eta_a:
+        return [Label("co_critical", ("share_tie",))]
+    if facts.eligible >= 2 and facts.switch_rate > gates.gamma_switch:
+        return [Label("co_critical", ("leader_switch",))]
+    if top_share <= gates.gamma_a:
+        return []
+    if facts.gain_B[facts.top] >= gates.gamma_g:
+        if raw_evidence_agrees(facts, gates):
+            return [Label("direct_exposure")]
+        return [Label("co_critical", ("evidence_disagrees",))]
+    if not facts.waits:
+        return [Label("co_critical", ("low_static_gain",))]
+    waiting = [Label("sync_wait_dependent")]
+    if facts.lag_rise_share >= gates.eta_a:
+        waiting.append(Label("likely_sync_wait"))
+    return waiting
+
+
+def raw_evidence_agrees(facts: StageFacts, gates: Gates) -> bool:
+    """Whether maxima, gains and, where ranks differ at all, spread point at s1 too (§7.6c)."""
+    top = facts.top
+    agrees = facts.max_share_B[top] >= facts.max_share_B.max() - gates.eta_a
+    agrees = agrees and facts.gain_B[top] >= facts.gain_B.max() - gates.eta_g
+    if facts.spread_share_B.max() >= gates.eta_a:
+        agrees = agrees and facts.spread_share_B[top] >= facts.spread_share_B.max() - gates.eta_a
+    return bool(agrees)
+
+
+def ambiguity_set(facts: StageFacts, gates: Gates) -> list[int]:
+    """C_A ∪ C_G (§7.7), in stage order: the stages that remain jointly plausible."""
+    stages = range(len(facts.share_B))
+    chosen = {s for s in stages if facts.share_B[s] >= facts.share_B[facts.top] - gates.eta_a}
+    largest_gain = float(facts.gain_B.max())
+    if largest_gain >= gates.gamma_g:
+        chosen |= {s for s in stages if facts.gain_B[s] >= largest_gain - gates.eta_g}
+    else:
+        chosen |= {s for s in stages if s != facts.top and facts.takeover_B[s] >= gates.eta_a}
+    return sorted(chosen)
+
+
+def suppress(labels: Sequence[Label]) -> tuple[list[Label], list[Label]]:
+    """Take strong labels out where the telemetry, roles or accumulation do not carry them.
+
+    Returns:
+        the labels that stand; the ones taken out, their reasons being the labels that did it.
+    """
+    by = tuple(label.label for label in labels if label.label in SUPPRESSING_LABELS)
+    if not by:
+        return list(labels), []
+    kept = [label for label in labels if label.label not in STRONG_LABELS]
+    return kept, [Label(label.label, by) for label in labels if label.label in STRONG_LABELS]

@@ -1,0 +1,167 @@
+"""Who leads, how surely, and how leadership moves (accounting.md §3, §12). Host-side, on [N] vectors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model import Culprit, RankTable
+from sfapp.model.diagnosis import CulpritKind
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+PERSISTENT = 0.8
+"""From this fraction of the eligible steps on, one leader is chronic, and a spacing is a period."""
+
+ONE_OFF_STEPS = 2
+LISTED_STEPS = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageLeaders:
+    """One broad stage's exposure in every step: its advance, and who led where it was exposed.
+
+    Attributes:
+        advance_N: ns.
+        leader_N: position of the leading rank.
+        gap_N: ns to the next rank.
+    """
+
+    advance_N: Ints
+    leader_N: Ints
+    gap_N: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """How often the lead passed from one rank to another at a boundary (a crossing of prefix curves)."""
+
+    stage: str
+    from_rank: int
+    to_rank: int
+    count: int
+
+
+def stage_leaders(advance_SN: Ints, leader_SN: Ints, gap_SN: Ints, members: Sequence[int]) -> StageLeaders:
+    """Collect one broad stage's boundaries.
+
+    **choice** Where micro-steps are kept apart, a step's leader is the one at the micro-step that exposed
+    the most time; with one boundary a stage this is that boundary.
+    """
+    if len(members) == 1:
+        stage = members[0]
+        return StageLeaders(advance_SN[stage], leader_SN[stage], gap_SN[stage])
+    rows = np.asarray(members)
+    steps = np.arange(advance_SN.shape[1])
+    largest_N = rows[advance_SN[rows].argmax(axis=0)]
+    return StageLeaders(advance_SN[rows].sum(axis=0), leader_SN[largest_N, steps], gap_SN[largest_N, steps])
+
+
+def eligible_steps(
+    leaders: StageLeaders, makespan_N: Ints, gamma_elig: float, eta_q: float, ranks: int
+) -> Flags:
+    """Steps in which the stage matters and one rank leads it for certain: bool [N] (§3)."""
+    if ranks < 2:
+        return np.zeros(len(makespan_N), dtype=bool)
+    eligible: Flags = (leaders.advance_N >= gamma_elig * makespan_N) & (leaders.gap_N >= eta_q * makespan_N)
+    return eligible
+
+
+def switch_rate(leader_N: Ints, eligible_N: Flags) -> float:
+    """Changes of leader between consecutive eligible steps, as a rate; 0 with fewer than two."""
+    chosen = leader_N[eligible_N]
+    if len(chosen) < 2:
+        return 0.0
+    return float(np.count_nonzero(chosen[1:] != chosen[:-1]) / (len(chosen) - 1))
+
+
+def most_frequent(leader_N: Ints) -> tuple[int, float]:
+    """The most frequent leader (the lowest of equally frequent ones) and its fraction of the steps."""
+    values, counts = np.unique(leader_N, return_counts=True)
+    best = int(counts.argmax())
+    return int(values[best]), float(counts[best] / len(leader_N))
+
+
+def period_of(eligible_N: Flags) -> int | None:
+    """Spacing k ≥ 2 at which eligible steps return, or None.
+
+    **choice** Real jobs jitter: at least 80 % of the eligible steps must lie on the spacing and at least
+    80 % of the spacing's steps must be eligible, three of them at the fewest.
+    """
+    positions = np.flatnonzero(eligible_N)
+    steps = len(eligible_N)
+    if len(positions) < 3:
+        return None
+    # Only spacings that give about as many steps as are eligible can pass both tests.
+    closest = max(2, int(steps / (len(positions) / PERSISTENT + 1)))
+    widest = min(steps // 2, int(steps / max(1.0, PERSISTENT * len(positions) - 1)) + 1)
+    best = (0, 0)
+    for spacing in range(closest, widest + 1):
+        hits = np.bincount(positions % spacing, minlength=spacing)
+        phase = int(hits.argmax())
+        hit, expected = int(hits[phase]), len(range(phase, steps, spacing))
+        if hit >= 3 and hit >= PERSISTENT * max(len(positions), expected):
+            best = max(best, (hit, spacing))
+    return best[1] or None
+
+
+def culprit(
+    stage: str,
+    leaders: StageLeaders,
+    eligible_N: Flags,
+    step_N: Ints,
+    ranks: RankTable,
+    gamma_switch: float,
+) -> Culprit:
+    """Tell chronic, rotating, periodic and one-off culprits apart (§12).
+
+    **choice** In this order: one-off (≤ 2 eligible steps), periodic, chronic, rotating; ``mixed`` is what
+    is left, ``none`` where no step is eligible.
+    """
+    count = int(np.count_nonzero(eligible_N))
+    if not count:
+        return Culprit(stage, "none")
+    position, share = most_frequent(leaders.leader_N[eligible_N])
+    period = period_of(eligible_N)
+    kind: CulpritKind
+    if count <= ONE_OFF_STEPS:
+        kind = "one_off"
+    elif period is not None:
+        kind = "periodic"
+    elif share >= PERSISTENT:
+        kind = "chronic"
+    elif switch_rate(leaders.leader_N, eligible_N) > gamma_switch:
+        kind = "rotating"
+    else:
+        kind = "mixed"
+    listed = tuple(int(step) for step in step_N[eligible_N]) if count <= LISTED_STEPS else ()
+    return Culprit(
+        stage,
+        kind,
+        rank=ranks.rank[position],
+        hostname=ranks.hostname[position],
+        share=share,
+        eligible_steps=count,
+        period=period if kind == "periodic" else None,
+        steps=listed,
+    )
+
+
+def count_handovers(leader_SN: Ints, stages: Sequence[str], ranks: RankTable) -> list[Handover]:
+    """Per boundary, how often each (from, to) pair passed the lead within a step (§3), most frequent first."""
+    found: list[Handover] = []
+    for index in range(1, len(stages)):
+        before_N, after_N = leader_SN[index - 1], leader_SN[index]
+        changed = before_N != after_N
+        pairs = Counter(zip(before_N[changed].tolist(), after_N[changed].tolist(), strict=True))
+        found += [
+            Handover(stages[index], ranks.rank[before], ranks.rank[after], count)
+            for (before, after), count in pairs.most_common()
+        ]
+    return found

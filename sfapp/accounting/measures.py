@@ -1,0 +1,337 @@
+"""Everything about a window that depends on its matrix, and on no gate.
+
+``measure`` is the only place that walks the matrix; ``judge`` turns the result into a verdict without ever
+coming back. Moving a threshold therefore costs the same at 8 ranks and at 100,000.
+
+(One gate reaches further: ``wait_slope`` picks the sync boundary, and with it an alignment of the
+carry-over frontier. Each alignment is computed once, on first use, and kept.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sfapp.accounting.carry_over import CarryOver as DeviceCarryOver
+from sfapp.accounting.carry_over import carry_over, frontier_before, meeting, steps_before
+from sfapp.accounting.closure import Closure, closures
+from sfapp.accounting.device import device_evidence
+from sfapp.accounting.frontier import Boundaries, running_boundaries
+from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
+from sfapp.accounting.kernels import median_last, previous_boundary
+from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
+from sfapp.accounting.waits import wait_slopes
+from sfapp.errors import WindowError
+from sfapp.model import Baseline, DeviceEvidence, Reference, Window, broad_stage
+
+Key = TypeVar("Key", bound=int | None)
+Kept = TypeVar("Kept")
+
+_LARGEST_TOTAL = 2**61
+"""Window totals above this (73 years in ns) would overflow int64 in the differences taken of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CarryOver:
+    """The carry-over accounting on the host; see ``sfapp.accounting.carry_over.CarryOver``."""
+
+    frontier_SN: Ints
+    start: int
+    advance_SN: Ints
+    leader_SN: Ints
+    gap_SN: Ints
+    offset_R: Ints
+    boundary: int | None
+
+    @classmethod
+    def of(cls, found: DeviceCarryOver) -> CarryOver:
+        return cls(
+            frontier_SN=_host(found.boundaries.frontier_SN),
+            start=found.start,
+            advance_SN=_host(found.advance_SN),
+            leader_SN=_host(found.boundaries.leader_SN),
+            gap_SN=_host(found.boundaries.gap_SN),
+            offset_R=_host(found.offset_R),
+            boundary=found.sync_stage,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What the matrix of one window says under one baseline. NumPy on the host; ns unless named a share.
+
+    S recorded stages, B broad stages (S = B without accumulation), N steps, R ranks.
+
+    Attributes:
+        window: where it was measured.
+        baseline: the b̃ that gains were taken against.
+        broad: the broad stages in order; ``broad_of_S[s]`` is the position of recorded stage s in it.
+        frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3).
+        median_SN, mean_SN, max_SN: of d over ranks.
+        first_rank_SN: d of the lowest rank (rival rule).
+        slowest_SN: d of the rank with the largest step total (rival rule).
+        clipped_BN: F[S,t] with each broad stage clipped to the baseline (§4).
+        wait_slope_S, wait_se_S: the wait fit, NaN where absent (§11).
+        closure: residual and overlap (§2).
+        consecutive: whether step numbers have no gap; without, there is no carry-over.
+    """
+
+    window: Window
+    baseline: Baseline
+    broad: tuple[str, ...]
+    broad_of_S: tuple[int, ...]
+    frontier_SN: Ints
+    advance_SN: Ints
+    leader_SN: Ints
+    gap_SN: Ints
+    median_SN: Floats
+    mean_SN: Floats
+    max_SN: Ints
+    slowest_SN: Ints
+    first_rank_SN: Ints
+    clipped_BN: Floats
+    wait_slope_S: Floats
+    wait_se_S: Floats
+    closure: Closure
+    consecutive: bool
+    _baseline_SNR: torch.Tensor = field(repr=False)
+    _before_NR: torch.Tensor = field(repr=False)
+    _kept: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    # ---- sizes and sums -------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        return int(self.frontier_SN.shape[1])
+
+    @property
+    def ranks(self) -> int:
+        return len(self.window.ranks)
+
+    @cached_property
+    def makespan_N(self) -> Ints:
+        """F[S,t]: the exposed time of every step, ns."""
+        return self.frontier_SN[-1]
+
+    @cached_property
+    def makespan(self) -> int:
+        """Σ_t F[S,t], ns."""
+        return int(self.makespan_N.sum())
+
+    @cached_property
+    def step_N(self) -> Ints:
+        """Logical step numbers."""
+        return _host(self.window.step_N)
+
+    def members(self, broad: int) -> tuple[int, ...]:
+        """Positions of the recorded stages that make up a broad one."""
+        return tuple(stage for stage, owner in enumerate(self.broad_of_S) if owner == broad)
+
+    def by_broad(self, value_S: Ints | Floats) -> Ints | Floats:
+        """Add recorded stages up into broad ones: [S, …] to [B, …]."""
+        if len(self.broad) == len(self.broad_of_S):
+            return value_S
+        summed = np.zeros((len(self.broad), *value_S.shape[1:]), dtype=value_S.dtype)
+        np.add.at(summed, np.asarray(self.broad_of_S), value_S)
+        return summed
+
+    # ---- computed on first use, then kept -------------------------------------------------------
+
+    def takeover_B(self, broad: int) -> Floats:
+        """T: how each broad stage's share of the old makespan changes when one is clipped (§4)."""
+        return self._keep("takeover", broad, self._takeover)
+
+    def lag_rise(self, broad: int) -> float:
+        """Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
+        return self._keep("lag_rise", broad, self._lag_rise)
+
+    def median_prefix_N(self, stage: int) -> Floats:
+        """Median over ranks of the prefix at a recorded stage, ns [N]; the lag is F minus this."""
+        return self._keep("median_prefix", stage, self._median_prefix)
+
+    def meeting(self, stage: int) -> tuple[Floats, float]:
+        """Rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
+        return self._keep("meeting", stage, self._meeting)
+
+    def carry(self, boundary: int | None = None) -> CarryOver | None:
+        """The carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
+        if not self.consecutive:
+            return None
+        return self._keep("carry", boundary, self._carry)
+
+    @cached_property
+    def device(self) -> DeviceEvidence | None:
+        """What sampled device events say (§7.8)."""
+        return device_evidence(self.window, self.makespan_N)
+
+    @cached_property
+    def stage_median_S(self) -> Floats:
+        """Median over steps and ranks of each recorded stage, ns: a reference's baseline (§4)."""
+        return _host(median_last(self.window.duration_SNR.flatten(start_dim=1)))
+
+    def handovers(self) -> list[Handover]:
+        """Hand-overs of the step-aligned lead, per boundary (§3)."""
+        return count_handovers(self.leader_SN, self.window.stages, self.window.ranks)
+
+    def remember_unaligned(self, boundaries: Boundaries) -> None:
+        """Keep the carry-over frontier without offsets: measuring the wait slopes needed it anyway."""
+        advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
+        offset_R = torch.zeros(self.ranks, dtype=torch.int64, device=advance_SN.device)
+        self._kept["carry", None] = CarryOver.of(DeviceCarryOver(boundaries, 0, advance_SN, offset_R, None))
+
+    def _keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
+        with self._lock:
+            if (name, key) not in self._kept:
+                self._kept[name, key] = compute(key)
+            return cast(Kept, self._kept[name, key])
+
+    def _takeover(self, broad: int) -> Floats:
+        clipped_SN = _host(
+            clipped_frontier(self.window.duration_SNR, self._baseline_SNR, self.members(broad))
+        )
+        change_S = np.diff(clipped_SN, axis=0, prepend=0).sum(axis=1) - self.advance_SN.sum(axis=1)
+        return self.by_broad(change_S) / max(1, self.makespan)
+
+    def _median_prefix(self, stage: int) -> Floats:
+        return _host(median_last(self.window.duration_SNR[: stage + 1].sum(dim=0)))
+
+    def _lag_rise(self, broad: int) -> float:
+        rise = 0.0
+        for stage in self.members(broad):
+            rise += float((self.frontier_SN[stage] - self._median_prefix(stage)).sum())
+            if stage:
+                rise -= float((self.frontier_SN[stage - 1] - self._median_prefix(stage - 1)).sum())
+        return rise
+
+    def _meeting(self, stage: int) -> tuple[Floats, float]:
+        offset_R, dispersion = meeting(self.window.duration_SNR, self._before_NR, stage)
+        return _host(offset_R), dispersion
+
+    def _carry(self, boundary: int | None) -> CarryOver:
+        offset_R = None
+        if boundary is not None:
+            offsets, _ = meeting(self.window.duration_SNR, self._before_NR, boundary)
+            offset_R = offsets.round().to(torch.int64)
+        return CarryOver.of(carry_over(self.window.duration_SNR, self._before_NR, offset_R, boundary))
+
+
+def measure(
+    window: Window, baseline: Baseline = "cohort_median", reference: Reference | None = None
+) -> Measures:
+    """Walk one window's matrix once.
+
+    Args:
+        window: of all ranks or of a group, on any device.
+        baseline: what clipped gains are taken against (§4).
+        reference: needed for baseline ``reference`` only.
+
+    Raises:
+        WindowError: no reference where one is needed, or durations too large to add up.
+    """
+    return measure_many([window], baseline, reference)[0]
+
+
+def measure_many(
+    windows: Sequence[Window], baseline: Baseline = "cohort_median", reference: Reference | None = None
+) -> list[Measures]:
+    """Walk many windows of the same stages, steps and ranks in one go.
+
+    Everything that restarts at each step does not care which window the step is in: windows are laid end
+    to end, which saves the per-call cost that dominates small windows.
+    """
+    if len(windows) > 1 and baseline != "cohort_median":
+        return [measure(window, baseline, reference) for window in windows]
+    first = windows[0]
+    stages, steps, ranks = first.duration_SNR.shape
+    if any(w.stages != first.stages or w.duration_SNR.shape != first.duration_SNR.shape for w in windows):
+        raise WindowError("windows measured together must have the same stages, steps and ranks")
+    duration = _end_to_end([window.duration_SNR for window in windows], dim=1)
+    wall = _end_to_end([window.wall_NR for window in windows], dim=0)
+    per_window = (len(windows), steps, ranks)
+    total = duration.sum(dim=0)
+    before = steps_before(total.view(per_window))
+    _refuse_overflow(windows, total.view(per_window))
+
+    aligned = running_boundaries(duration)
+    drift = running_boundaries(duration, before.view(-1, ranks))
+    slopes = wait_slopes(
+        duration.view(stages, *per_window),
+        before,
+        total.view(per_window),
+        drift.frontier_SN.view(stages, len(windows), steps),
+    )
+    median = median_last(duration)
+    level = baseline_of(duration, median, first.stages, baseline, reference)
+    broad = first.broad_stages
+    broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
+    planes = {
+        "frontier_SN": _host(aligned.frontier_SN),
+        "advance_SN": _host(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
+        "leader_SN": _host(aligned.leader_SN),
+        "gap_SN": _host(aligned.gap_SN),
+        "median_SN": _host(median),
+        "mean_SN": _host(duration.sum(dim=-1) / ranks),
+        "max_SN": _host(duration.amax(dim=-1)),
+        "first_rank_SN": _host(duration[:, :, 0]),
+        "slowest_SN": _host(_of_rank(duration, aligned.leader_SN[-1])),
+        "clipped_BN": _host(clipped_makespan(duration, total, level, broad_of_S)),
+    }
+    residual = first.residual_index
+    explicit = total if residual is None else total - duration[residual]
+    closed = closures(explicit.view(per_window), wall.view(per_window))
+    slope_SW, se_SW = _host(slopes.slope), _host(slopes.se)
+    found = []
+    for index, window in enumerate(windows):
+        rows = slice(index * steps, (index + 1) * steps)
+        consecutive = bool((window.step_N.diff() == 1).all())
+        absent = np.full(stages, np.nan)
+        measured = Measures(
+            window=window,
+            baseline=baseline,
+            broad=broad,
+            broad_of_S=broad_of_S,
+            wait_slope_S=slope_SW[:, index] if consecutive else absent,
+            wait_se_S=se_SW[:, index] if consecutive else absent,
+            closure=closed[index],
+            consecutive=consecutive,
+            _baseline_SNR=level[:, rows] if level.shape[1] == duration.shape[1] else level,
+            _before_NR=before[index],
+            **{name: plane[:, rows] for name, plane in planes.items()},
+        )
+        measured.remember_unaligned(
+            Boundaries(drift.frontier_SN[:, rows], drift.leader_SN[:, rows], drift.second_SN[:, rows])
+        )
+        found.append(measured)
+    return found
+
+
+def _end_to_end(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), dim=dim)
+
+
+def _of_rank(duration_SNR: torch.Tensor, rank_N: torch.Tensor) -> torch.Tensor:
+    """d of one chosen rank a step: [S, N]."""
+    index = rank_N.view(1, -1, 1).expand(duration_SNR.shape[0], -1, 1)
+    return duration_SNR.gather(-1, index).squeeze(-1)
+
+
+def _refuse_overflow(windows: Sequence[Window], total_WNR: torch.Tensor) -> None:
+    for window, total in zip(windows, total_WNR.double().sum(dim=1).amax(dim=-1).tolist(), strict=True):
+        if total > _LARGEST_TOTAL:
+            raise WindowError(
+                f"window {window.number} of run {window.run_id!r}: a rank's durations add up to {total:.2e} ns, "
+                f"more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
+            )
+
+
+def _host(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = tensor.cpu().numpy()
+    return array

@@ -1,0 +1,131 @@
+"""How far each gate is from the next change of verdict: how robust a verdict is (ui.md, Controls)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sfapp.accounting.judge import judge
+from sfapp.accounting.measures import Measures
+from sfapp.model import Diagnosis
+from sfapp.model.gates import GATE_BY_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class GateChange:
+    """The nearest value at which a gate changes the verdict, in one direction.
+
+    Attributes:
+        gate: its name.
+        direction: ``above`` or ``below`` the current value.
+        value: the first value, on the gate's own grid of steps, under which the verdict differs.
+        labels: the stage labels there. routing_set: the candidate set there.
+        changes: what differs: ``labels``, ``routing_set`` or both.
+    """
+
+    gate: str
+    direction: Literal["above", "below"]
+    value: float
+    labels: tuple[str, ...]
+    routing_set: tuple[str, ...]
+    changes: tuple[str, ...]
+
+
+def nearest_changes(
+    measures: Measures,
+    diagnosis: Diagnosis,
+    gates: Iterable[str] = ("tau_c", "gamma_a", "gamma_g"),
+) -> Mapping[str, tuple[GateChange, ...]]:
+    """For each of these gates, the nearest change of labels or routing set below and above.
+
+    Only values where the evidence itself lies can matter (a share, a gain, a cumulated share), so only
+    those are tried, on the gate's own grid.
+    """
+    if diagnosis.shares is None:
+        return dict.fromkeys(gates, ())
+    return {gate: tuple(_changes(measures, diagnosis, gate)) for gate in gates}
+
+
+def _changes(measures: Measures, diagnosis: Diagnosis, gate: str) -> Iterable[GateChange]:
+    doc = GATE_BY_NAME[gate]
+    current = float(getattr(diagnosis.gates, gate))
+    candidates = sorted(
+        {
+            round(min(doc.high, max(doc.low, point)), 10)
+            for critical in _critical_values(diagnosis, gate)
+            for point in _around(critical, doc.step)
+        }
+    )
+    for direction, values in (
+        ("below", [value for value in reversed(candidates) if value < current]),
+        ("above", [value for value in candidates if value > current]),
+    ):
+        for value in values:
+            other = _judged(measures, diagnosis, gate, value)
+            changes = tuple(
+                name for name in ("labels", "routing_set") if getattr(other, name) != getattr(diagnosis, name)
+            )
+            if changes:
+                yield GateChange(
+                    gate=gate,
+                    direction="below" if direction == "below" else "above",
+                    value=value,
+                    labels=other.label_names,
+                    routing_set=other.routing_set or (),
+                    changes=changes,
+                )
+                break
+
+
+def _judged(measures: Measures, diagnosis: Diagnosis, gate: str, value: float) -> Diagnosis:
+    typed = int(value) if GATE_BY_NAME[gate].whole else value
+    return judge(measures, diagnosis.gates.with_values(**{gate: typed}), diagnosis.frontier)
+
+
+def _around(critical: float, step: float) -> tuple[float, float]:
+    """The grid points on both sides of a critical value."""
+    below = math.floor(critical / step + 1e-9) * step
+    return below, below + step
+
+
+def _critical_values(diagnosis: Diagnosis, gate: str) -> list[float]:
+    """Values of the evidence that this gate is compared with."""
+    shares = list(diagnosis.top_stages().values())
+    gains = list((diagnosis.static_gain or {}).values())
+    if gate == "tau_c":
+        return [sum(shares[: count + 1]) for count in range(len(shares))]
+    if gate == "gamma_a":
+        return shares[:1]
+    if gate == "gamma_g":
+        return gains
+    if gate == "eta_a":
+        spread = [value for rival in diagnosis.rivals for value in _gaps(list(rival.shares.values()))]
+        return _gaps(shares) + spread
+    if gate == "eta_g":
+        return _gaps(gains)
+    if gate == "gamma_switch":
+        return [diagnosis.switch_rate or 0.0]
+    if gate == "max_residual":
+        return [diagnosis.closure_residual_share or 0.0]
+    if gate == "max_overlap":
+        return [diagnosis.overlap_error_share or 0.0]
+    if gate == "max_missing_ranks":
+        return [float(len(diagnosis.missing_ranks))]
+    if gate == "wait_slope":
+        fits = [fit for fit in (diagnosis.wait_fit or {}).values() if fit is not None]
+        return [fit.slope - 2 * fit.se for fit in fits]
+    if gate == "floor_ns":
+        return [float(diagnosis.exposed_makespan_ns)]
+    device = diagnosis.device
+    if device is not None and gate == "gamma_dev":
+        return [value for value in (device.device_share, *shares) if value is not None]
+    if device is not None and gate == "gamma_host" and device.host_ratio is not None:
+        return [device.host_ratio]
+    return []
+
+
+def _gaps(values: list[float]) -> list[float]:
+    largest = max(values, default=0.0)
+    return [largest - value for value in values]
