@@ -1,0 +1,257 @@
+"""What one window page shows, as one frozen value, and as the query of its address.
+
+``ViewState`` *is* the query: sending the link sends the view. Only what differs from the defaults is written.
+What a query gets wrong is answered with a notice and the default, never with an error page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from sfapp.errors import GateError
+from sfapp.model import ALL_RANKS, BASELINES, FRONTIERS, GATE_DOCS, Baseline, Frontier, Gates, Window
+
+Quantity = Literal["duration", "slack", "lag", "lead"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+
+OVERVIEW = "overview"
+TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", "evidence", "rules", "data")
+"""Tabs that every window has; ``node:K`` stands for the tab of node K."""
+
+MAX_RANKS = 64
+"""Most ranks that can be selected: more lines than this no plot can tell apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowKey:
+    """One window of one run; as text ``RUN/WINDOW``."""
+
+    run_id: str
+    window: int
+
+    def __str__(self) -> str:
+        return f"{self.run_id}/{self.window}"
+
+    @classmethod
+    def parse(cls, text: str) -> WindowKey:
+        """``RUN/WINDOW``; the run may hold slashes. ValueError where it is anything else."""
+        run_id, slash, window = text.rpartition("/")
+        if not slash or not run_id or not _is_whole(window):
+            raise ValueError("must be RUN/WINDOW")
+        return cls(run_id, int(window))
+
+    @property
+    def path(self) -> str:
+        """The window's page."""
+        return f"/w/{path_segment(self.run_id)}/{self.window}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """The complete view of a window page.
+
+    Attributes:
+        tab: one of ``TABS`` or ``node:K``.
+        step: logical step number looked at; None = the window's mean.
+        gates, frontier, baseline, group: what is judged, and how (accounting.md §4–§7).
+        reference: the window to compare with; None = the run's healthy one.
+        ranks: global ranks picked out in the plots, ascending.
+        stage: broad stage of the heatmap; None = the aim's.
+        quantity: what the heatmap shows of it.
+    """
+
+    tab: str = OVERVIEW
+    step: int | None = None
+    gates: Gates = field(default_factory=Gates)
+    frontier: Frontier = "step"
+    baseline: Baseline = "cohort_median"
+    group: str = ALL_RANKS
+    reference: WindowKey | None = None
+    ranks: tuple[int, ...] = ()
+    stage: str | None = None
+    quantity: Quantity = "duration"
+
+    @property
+    def query(self) -> str:
+        """The URL query without ``?``: what differs from the defaults, in a fixed order."""
+        default = ViewState()
+        pairs: list[tuple[str, Any]] = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "gates":
+                pairs.extend(value.changed().items())
+            elif value != getattr(default, item.name):
+                pairs.append((item.name, _text(value)))
+        return urlencode(pairs, quote_via=quote, safe=":,/")
+
+    def href(self, path: str) -> str:
+        """``path`` with this view."""
+        query = self.query
+        return f"{path}?{query}" if query else path
+
+    def with_gate(self, name: str, value: Any) -> ViewState:
+        """This view with one gate moved; GateError where the value is out of range."""
+        return replace(self, gates=self.gates.with_values(**{name: value}))
+
+    @property
+    def judging(self) -> ViewState:
+        """Only what the verdict depends on: equal for two views of the same verdict."""
+        return replace(ViewState(), gates=self.gates, frontier=self.frontier, baseline=self.baseline,
+                       group=self.group, reference=self.reference)  # fmt: skip
+
+    def for_next_window(self) -> ViewState:
+        """What carries over when moving to another window: everything but the step."""
+        return replace(self, step=None)
+
+    def fitted(self, window: Window) -> tuple[ViewState, list[str]]:
+        """This view with what the window does not have taken back, and a notice for each.
+
+        Args:
+            window: all ranks of the window.
+        """
+        notices: list[str] = []
+        changes: dict[str, Any] = {}
+
+        def take_back(name: str, default: Any, what: str, shown: str) -> None:
+            changes[name] = default
+            notices.append(f"This window has no {what}; {shown}.")
+
+        if self.step is not None and self.step not in window.step_N.tolist():
+            take_back("step", None, f"step {self.step}", "showing the window's mean")
+        if self.group not in window.groups:
+            take_back("group", ALL_RANKS, f"group {self.group!r}", "showing all ranks")
+        if self.stage is not None and self.stage not in window.broad_stages:
+            take_back("stage", None, f"stage {self.stage!r}", "showing the one the verdict aims at")
+        unknown = sorted(set(self.ranks) - set(window.ranks.rank))
+        if unknown:
+            kept = tuple(rank for rank in self.ranks if rank not in unknown)
+            take_back("ranks", kept, f"rank {unknown[0]}", "it is left out")
+        node = self.node
+        if node is not None and node not in window.ranks.nodes:
+            take_back("tab", OVERVIEW, f"node {node}", "showing the overview")
+        return replace(self, **changes), notices
+
+    @property
+    def node(self) -> int | None:
+        """The node whose tab is open."""
+        kind, _, number = self.tab.partition(":")
+        return int(number) if kind == "node" and _is_whole(number) else None
+
+
+def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list[str]]:
+    """The view a query asks for, and a notice for everything in it that was not understood.
+
+    The last of several values counts.
+    """
+    pairs = parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query
+    gates = Gates()
+    values: dict[str, Any] = {}
+    notices: list[str] = []
+    for name, text in dict(pairs).items():
+        try:
+            if name in _GATES:
+                gates = gates.with_values(**{name: _GATES[name](text)})
+            elif name in _FIELDS:
+                values[name] = _FIELDS[name](text)
+            else:
+                notices.append(f"The link's {_shown(name)} is not an option of this page; it is ignored.")
+        except GateError as error:
+            notices.append(f"In the link, {error}; the default is used.")
+        except ValueError as error:
+            notices.append(f"In the link, {name} {error}, not {_shown(text)}; the default is used.")
+    return ViewState(gates=gates, **values), notices
+
+
+def path_segment(run_id: str) -> str:
+    """A run id as one segment of a path; any character, ``/`` and ``%`` included.
+
+    ``~`` goes before ids that a browser or a ``.json`` address would read as something else.
+    """
+    marked = f"~{run_id}" if _is_pathological(run_id) else run_id
+    return quote(marked, safe="")
+
+
+def run_from_segment(segment: str) -> str:
+    """The run id of an undecoded path segment: the inverse of ``path_segment``."""
+    text = unquote(segment)
+    return text[1:] if text.startswith("~") and _is_pathological(text) else text
+
+
+def _is_pathological(run_id: str) -> bool:
+    name = run_id.lstrip("~")
+    return name in ("", ".", "..") or name.endswith((".json", ".csv"))
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+
+
+def _whole(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not _is_whole(digits):
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _tab(text: str) -> str:
+    kind, _, number = text.partition(":")
+    if text not in TABS and not (kind == "node" and _is_whole(number) and str(int(number)) == number):
+        raise ValueError(f"must be one of {', '.join(TABS)}, node:K")
+    return text
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    ranks = tuple(sorted({_whole(part) for part in text.split(",")}))
+    if len(ranks) > MAX_RANKS:
+        raise ValueError(f"must name at most {MAX_RANKS} ranks")
+    return ranks
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("must name something")
+    return text
+
+
+_GATES: dict[str, Callable[[str], Any]] = {
+    **{doc.name: _whole if doc.whole else _number for doc in GATE_DOCS},
+    "model_fit": str,
+}
+_FIELDS: dict[str, Callable[[str], Any]] = {
+    "tab": _tab,
+    "step": _whole,
+    "frontier": _one_of(FRONTIERS),
+    "baseline": _one_of(BASELINES),
+    "group": _name,
+    "reference": WindowKey.parse,
+    "ranks": _ranks,
+    "stage": _name,
+    "quantity": _one_of(QUANTITIES),
+}

@@ -1,0 +1,125 @@
+"""The view of a window page and the link that holds it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfapp.app.state import (
+    QUANTITIES,
+    TABS,
+    ViewState,
+    WindowKey,
+    parse_query,
+    path_segment,
+    run_from_segment,
+)
+from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Gates
+
+# What a URL can carry: any text but lone surrogates.
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
+gate_values = st.fixed_dictionaries(
+    {},
+    optional={
+        **{
+            doc.name: st.integers(int(doc.low), int(doc.high)) if doc.whole else st.floats(doc.low, doc.high)
+            for doc in GATE_DOCS
+        },
+        "model_fit": st.sampled_from(MODEL_FITS),
+    },
+)
+views = st.builds(
+    ViewState,
+    tab=st.sampled_from(TABS) | st.integers(0, 10**6).map("node:{}".format),
+    step=st.none() | st.integers(-(10**15), 10**15),
+    gates=gate_values.map(lambda values: Gates(**values)),
+    frontier=st.sampled_from(FRONTIERS),
+    baseline=st.sampled_from(BASELINES),
+    group=texts,
+    reference=st.none() | st.builds(WindowKey, texts, st.integers(0, 10**9)),
+    ranks=st.sets(st.integers(0, 10**6), max_size=8).map(lambda ranks: tuple(sorted(ranks))),
+    stage=st.none() | texts,
+    quantity=st.sampled_from(QUANTITIES),
+)
+
+
+@given(views)
+def test_every_view_survives_its_link(view: ViewState) -> None:
+    assert parse_query(view.query) == (view, [])
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=30)), max_size=6))
+def test_no_query_is_an_error(pairs: list[tuple[str, str]]) -> None:
+    view, notices = parse_query(pairs)
+    assert isinstance(view, ViewState)
+    assert len(notices) <= len(pairs)
+
+
+def test_the_default_view_has_an_empty_query() -> None:
+    assert ViewState().query == ""
+    assert ViewState().href("/w/a/1") == "/w/a/1"
+
+
+def test_only_what_differs_is_in_the_link() -> None:
+    view = ViewState(tab="node:3").with_gate("gamma_a", 0.43)
+    assert view.href("/w/a/1") == "/w/a/1?tab=node:3&gamma_a=0.43"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("gamma_a=two", "gamma_a must be a number, not 'two'"),
+        ("gamma_a=1.5", "gamma_a must lie between 0 and 1, not 1.5"),
+        ("gamma_a=nan", "gamma_a must be a number, not nan"),
+        ("min_event_samples=2.5", "min_event_samples must be a whole number, not '2.5'"),
+        ("model_fit=maybe", "model_fit must be one of declared, measured, on, off, not 'maybe'"),
+        ("tab=stragglers", "tab must be one of overview"),
+        ("tab=node:x", "not 'node:x'"),
+        ("baseline=mean", "baseline must be one of rank_median, cohort_median, reference"),
+        ("step=last", "step must be a whole number"),
+        ("reference=9", "reference must be RUN/WINDOW"),
+        ("ranks=1,x", "ranks must be a whole number"),
+        ("ranks=" + ",".join(map(str, range(65))), "ranks must name at most 64 ranks"),
+        ("group=", "group must name something"),
+        ("colour=red", "'colour' is not an option of this page"),
+    ],
+)
+def test_a_bad_value_is_told_and_the_default_used(query: str, says: str) -> None:
+    view, notices = parse_query(query)
+    assert view == ViewState()
+    assert len(notices) == 1
+    assert says in notices[0]
+
+
+def test_good_values_beside_a_bad_one_still_count() -> None:
+    view, notices = parse_query("gamma_a=9&tau_c=0.6&frontier=carry_over")
+    assert view.gates == Gates(tau_c=0.6)
+    assert view.frontier == "carry_over"
+    assert len(notices) == 1
+
+
+@given(texts)
+def test_any_run_id_survives_its_path(run_id: str) -> None:
+    segment = path_segment(run_id)
+    assert run_from_segment(segment) == run_id
+    assert "/" not in segment
+
+
+@given(texts.filter(lambda text: text not in (".", "..") and "~" not in text))
+def test_a_plainly_quoted_run_id_is_understood(run_id: str) -> None:
+    assert run_from_segment(quote(run_id, safe="")) == run_id
+
+
+@pytest.mark.parametrize("run_id", [".", "..", "a.json", "~..", "~~a.json", "~", "a/b.csv"])
+def test_run_ids_that_a_path_would_misread_are_marked(run_id: str) -> None:
+    segment = path_segment(run_id)
+    assert segment not in (".", "..", "%2E", "%2E%2E")
+    assert run_from_segment(segment) == run_id
+
+
+def test_the_judging_part_ignores_what_is_only_looked_at() -> None:
+    view = ViewState(tab="ranks", step=4, ranks=(1,)).with_gate("tau_c", 0.5)
+    assert view.judging == ViewState().with_gate("tau_c", 0.5)
