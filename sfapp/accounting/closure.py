@@ -30,8 +30,8 @@ def closures(explicit_WNR: torch.Tensor, wall_WNR: torch.Tensor) -> list[Closure
     error_WNR = wall_WNR - explicit_WNR
     wall_WR = wall_WNR.sum(dim=1)
     wall_W = wall_WR.sum(dim=1)
-    residual_W = error_WNR.clamp(min=0).sum(dim=(1, 2)) / wall_W.clamp(min=1)
-    overlap_WR = (-error_WNR).clamp(min=0).sum(dim=1) / wall_WR.clamp(min=1)
+    residual_W = error_WNR.clamp(min=0).sum(dim=(1, 2)).double() / wall_W.clamp(min=1)
+    overlap_WR = (-error_WNR).clamp(min=0).sum(dim=1).double() / wall_WR.clamp(min=1)
     return [
         Closure(float(residual), float(overlap))
         for residual, overlap in zip(residual_W.tolist(), overlap_WR.amax(dim=1).tolist(), strict=True)

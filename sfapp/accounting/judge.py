@@ -83,10 +83,10 @@ def judge(
 
     step_share_B = _shares(measures, measures.advance_SN)
     carry_share_B = None if carry is None else _shares(measures, carry.advance_SN)
+    source: CarryOver | Measures = measures
+    share_B = step_share_B
     if carry is not None and carry_share_B is not None and frontier == "carry_over":
         source, share_B = carry, carry_share_B
-    else:
-        source, share_B = measures, step_share_B
     top = ranked(share_B)[0]
     at_top = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, measures.members(top))
     eligible_N = eligible_steps(at_top, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 _BLOCK_CELLS = 1 << 17
@@ -42,17 +44,18 @@ def first_argmax(x_NR: torch.Tensor) -> torch.Tensor:
     return torch.where(x_NR == top_N1, index_R, x_NR.shape[-1]).amin(dim=-1)
 
 
-def _median_rows(x_MR: np.ndarray) -> np.ndarray:
+def _median_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     ranks = x_MR.shape[-1]
     middle = ranks // 2
     # One pivot only: numpy's vectorised selection does not serve two. Below the pivot lie the smaller
     # half, whose maximum is the other middle value of an even count.
     partitioned = np.partition(x_MR, middle, axis=-1)
-    upper = partitioned[..., middle].astype(np.float64)
+    upper: npt.NDArray[np.float64] = partitioned[..., middle].astype(np.float64)
     if ranks % 2:
         return upper
-    lower = partitioned[..., :middle].max(axis=-1)
-    return (lower + upper) / 2
+    lower = partitioned[..., :middle].max(axis=-1).astype(np.float64)
+    middle_of_both: npt.NDArray[np.float64] = (lower + upper) / 2
+    return middle_of_both
 
 
 def median_last(x: torch.Tensor) -> torch.Tensor:

@@ -154,7 +154,7 @@ def culprit(
 
 
 def count_handovers(leader_SN: Ints, stages: Sequence[str], ranks: RankTable) -> list[Handover]:
-    """Per boundary, how often each (from, to) pair passed the lead within a step (§3), most frequent first."""
+    """Per boundary, how often each (from, to) pair took the lead within a step (§3)."""
     found: list[Handover] = []
     for index in range(1, len(stages)):
         before_N, after_N = leader_SN[index - 1], leader_SN[index]

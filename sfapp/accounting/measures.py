@@ -33,6 +33,7 @@ from sfapp.model import Baseline, DeviceEvidence, Reference, Window, broad_stage
 
 Key = TypeVar("Key", bound=int | None)
 Kept = TypeVar("Kept")
+Number = TypeVar("Number", np.int64, np.float64)
 
 _LARGEST_TOTAL = 2**61
 """Window totals above this (73 years in ns) would overflow int64 in the differences taken of them."""
@@ -119,7 +120,8 @@ class Measures:
     @cached_property
     def makespan_N(self) -> Ints:
         """F[S,t]: the exposed time of every step, ns."""
-        return self.frontier_SN[-1]
+        makespan_N: Ints = self.frontier_SN[-1]
+        return makespan_N
 
     @cached_property
     def makespan(self) -> int:
@@ -135,7 +137,7 @@ class Measures:
         """Positions of the recorded stages that make up a broad one."""
         return tuple(stage for stage, owner in enumerate(self.broad_of_S) if owner == broad)
 
-    def by_broad(self, value_S: Ints | Floats) -> Ints | Floats:
+    def by_broad(self, value_S: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Add recorded stages up into broad ones: [S, …] to [B, …]."""
         if len(self.broad) == len(self.broad_of_S):
             return value_S
@@ -272,13 +274,13 @@ def measure_many(
     level = baseline_of(duration, median, first.stages, baseline, reference)
     broad = first.broad_stages
     broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
-    planes = {
+    planes: dict[str, npt.NDArray[Any]] = {
         "frontier_SN": _host(aligned.frontier_SN),
         "advance_SN": _host(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
         "leader_SN": _host(aligned.leader_SN),
         "gap_SN": _host(aligned.gap_SN),
         "median_SN": _host(median),
-        "mean_SN": _host(duration.sum(dim=-1) / ranks),
+        "mean_SN": _host(duration.sum(dim=-1).double() / ranks),
         "max_SN": _host(duration.amax(dim=-1)),
         "first_rank_SN": _host(duration[:, :, 0]),
         "slowest_SN": _host(_of_rank(duration, aligned.leader_SN[-1])),
@@ -304,7 +306,7 @@ def measure_many(
             consecutive=consecutive,
             _baseline_SNR=level[:, rows] if level.shape[1] == duration.shape[1] else level,
             _before_NR=before[index],
-            **{name: plane[:, rows] for name, plane in planes.items()},
+            **cast(dict[str, Any], {name: plane[:, rows] for name, plane in planes.items()}),
         )
         measured.remember_unaligned(
             Boundaries(drift.frontier_SN[:, rows], drift.leader_SN[:, rows], drift.second_SN[:, rows])
@@ -327,8 +329,8 @@ def _refuse_overflow(windows: Sequence[Window], total_WNR: torch.Tensor) -> None
     for window, total in zip(windows, total_WNR.double().sum(dim=1).amax(dim=-1).tolist(), strict=True):
         if total > _LARGEST_TOTAL:
             raise WindowError(
-                f"window {window.number} of run {window.run_id!r}: a rank's durations add up to {total:.2e} ns, "
-                f"more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
+                f"window {window.number} of run {window.run_id!r}: a rank's durations add up to "
+                f"{total:.2e} ns, more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
             )
 
 

@@ -45,9 +45,7 @@ def cli() -> None:
 
 
 # Third-party modules behind each extra, to say which one to install when an import fails.
-_EXTRA_OF = {
-    module: "app" for module in ("duckdb", "nicegui", "plotly", "polars", "prometheus_client", "watchfiles")
-}
+_EXTRA_OF = dict.fromkeys(("duckdb", "nicegui", "plotly", "polars", "prometheus_client", "watchfiles"), "app")
 
 
 def main() -> None:

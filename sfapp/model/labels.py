@@ -1,4 +1,4 @@
-"""Every label and every reason a diagnosis can carry, with its meaning (accounting.md §7; paper Appendix B)."""
+"""Every label and reason a diagnosis can carry, with its meaning (accounting.md §7; paper Appendix B)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABELS: Mapping[str, str] = {
     "likely_sync_wait": "As sync_wait_dependent, and the leading rank falls behind the others in this stage.",
     "co_critical": "Several stages or ranks could hold the step back; more evidence is needed to choose.",
     "forward_device_supported": "Sampled device events confirm that forward time is device work.",
-    "forward_spillover_suspected": "Forward device time is high, but the host sees the cost in a later stage.",
+    "forward_spillover_suspected": "Forward device time is high, but the host sees the cost later.",
     "forward_host_overhead_suspected": "Forward wall time is high while device time is low: host overhead.",
     "forward_event_scope_limited": "Too few device events finished to say anything about the device.",
 }
