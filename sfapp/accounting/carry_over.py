@@ -35,8 +35,11 @@ class CarryOver:
 
 def steps_before(total_NR: torch.Tensor) -> torch.Tensor:
     """Time each rank has used in the steps before each step: exclusive sum over steps, [..., N, R]."""
-    before = torch.zeros_like(total_NR)
-    torch.cumsum(total_NR[..., :-1, :], dim=-2, out=before[..., 1:, :])
+    before = torch.empty_like(total_NR)
+    before[..., 0, :] = 0
+    # Row by row: torch's cumsum along any but the last axis is three times slower on wide rows.
+    for step in range(1, total_NR.shape[-2]):
+        torch.add(before[..., step - 1, :], total_NR[..., step - 1, :], out=before[..., step, :])
     return before
 
 

@@ -27,12 +27,16 @@ def closures(explicit_WNR: torch.Tensor, wall_WNR: torch.Tensor) -> list[Closure
         explicit_WNR: int64 ns, the sum of all stages but the residual.
         wall_WNR: int64 ns, each rank's own step time w.
     """
-    error_WNR = wall_WNR - explicit_WNR
+    overlap_WR = (explicit_WNR - wall_WNR).clamp_(min=0).sum(dim=1)
     wall_WR = wall_WNR.sum(dim=1)
     wall_W = wall_WR.sum(dim=1)
-    residual_W = error_WNR.clamp(min=0).sum(dim=(1, 2)).double() / wall_W.clamp(min=1)
-    overlap_WR = (-error_WNR).clamp(min=0).sum(dim=1).double() / wall_WR.clamp(min=1)
+    # Σ max(0, e) = Σ e + Σ max(0, −e): one pass over the matrix saved.
+    residual_W = wall_W - explicit_WNR.sum(dim=(1, 2)) + overlap_WR.sum(dim=1)
+    residual_share_W = residual_W.double() / wall_W.clamp(min=1)
+    overlap_share_WR = overlap_WR.double() / wall_WR.clamp(min=1)
     return [
         Closure(float(residual), float(overlap))
-        for residual, overlap in zip(residual_W.tolist(), overlap_WR.amax(dim=1).tolist(), strict=True)
+        for residual, overlap in zip(
+            residual_share_W.tolist(), overlap_share_WR.amax(dim=1).tolist(), strict=True
+        )
     ]

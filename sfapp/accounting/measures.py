@@ -258,9 +258,10 @@ def measure_many(
     duration = _end_to_end([window.duration_SNR for window in windows], dim=1)
     wall = _end_to_end([window.wall_NR for window in windows], dim=0)
     per_window = (len(windows), steps, ranks)
+    largest = duration.amax(dim=-1)
+    _refuse_overflow(windows, largest.view(stages, len(windows), steps))
     total = duration.sum(dim=0)
     before = steps_before(total.view(per_window))
-    _refuse_overflow(windows, total.view(per_window))
 
     aligned = running_boundaries(duration)
     drift = running_boundaries(duration, before.view(-1, ranks))
@@ -281,7 +282,7 @@ def measure_many(
         "gap_SN": _host(aligned.gap_SN),
         "median_SN": _host(median),
         "mean_SN": _host(duration.sum(dim=-1).double() / ranks),
-        "max_SN": _host(duration.amax(dim=-1)),
+        "max_SN": _host(largest),
         "first_rank_SN": _host(duration[:, :, 0]),
         "slowest_SN": _host(_of_rank(duration, aligned.leader_SN[-1])),
         "clipped_BN": _host(clipped_makespan(duration, total, level, broad_of_S)),
@@ -325,12 +326,14 @@ def _of_rank(duration_SNR: torch.Tensor, rank_N: torch.Tensor) -> torch.Tensor:
     return duration_SNR.gather(-1, index).squeeze(-1)
 
 
-def _refuse_overflow(windows: Sequence[Window], total_WNR: torch.Tensor) -> None:
-    for window, total in zip(windows, total_WNR.double().sum(dim=1).amax(dim=-1).tolist(), strict=True):
-        if total > _LARGEST_TOTAL:
+def _refuse_overflow(windows: Sequence[Window], largest_SWN: torch.Tensor) -> None:
+    """Σ of the maxima bounds every rank's running total, so it bounds every prefix too."""
+    bounds = largest_SWN.double().sum(dim=(0, 2)).tolist()
+    for window, bound in zip(windows, bounds, strict=True):
+        if bound > _LARGEST_TOTAL:
             raise WindowError(
-                f"window {window.number} of run {window.run_id!r}: a rank's durations add up to "
-                f"{total:.2e} ns, more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
+                f"window {window.number} of run {window.run_id!r}: durations add up to {bound:.2e} ns, "
+                f"more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
             )
 
 
