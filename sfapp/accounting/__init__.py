@@ -16,6 +16,7 @@ from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import CarryOver, Measures, measure, measure_many
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
+from sfapp.accounting.runs import diagnose_runs, measured
 from sfapp.accounting.sensitivity import GateChange, nearest_changes
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
@@ -26,11 +27,13 @@ __all__ = [
     "Measures",
     "delta_ns",
     "diagnose",
+    "diagnose_runs",
     "frontier",
     "healthy_reference",
     "judge",
     "measure",
     "measure_many",
+    "measured",
     "nearest_changes",
     "reference_of",
     "rivals",

@@ -131,7 +131,7 @@ def culprit(
     period = period_of(eligible_N)
     kind: CulpritKind
     if count <= ONE_OFF_STEPS:
-        kind = "one_off"
+        kind = "one-off"
     elif period is not None:
         kind = "periodic"
     elif share >= PERSISTENT:

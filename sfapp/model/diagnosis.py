@@ -8,14 +8,17 @@ stage as recorded. Fields that need shares are None below the denominator floor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sfapp.model.gates import Baseline, Frontier, Gates
 from sfapp.model.manifest import Label
 
-CulpritKind = Literal["chronic", "rotating", "periodic", "one_off", "mixed", "none"]
+CulpritKind = Literal["chronic", "rotating", "periodic", "one-off", "mixed", "none"]
 AimBasis = Literal["delta", "excess", "share"]
+
+_NULLABLE = frozenset({"sync_boundary", "reference", "device"})
+"""Keys of the JSON document whose null is a finding, not an absence."""
 
 QUIET_SEVERITY = 0.05
 """Below this severity a window is quiet: its labels stand, no action is called for (§12)."""
@@ -224,6 +227,18 @@ class Diagnosis:
     def top_stage(self) -> str | None:
         """s1 under the chosen frontier: the first of the routing set."""
         return self.routing_set[0] if self.routing_set else None
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of this window, the same on every surface.
+
+        What is absent (shares below the denominator floor, a carry-over that is not defined) has no key;
+        ``culprit`` is its kind alone, null where no rank stands out, with the rest in ``culprit_detail``.
+        """
+        found = {key: value for key, value in asdict(self).items() if value is not None or key in _NULLABLE}
+        if self.culprit is not None:
+            found["culprit"] = None if self.culprit.kind == "none" else self.culprit.kind
+            found["culprit_detail"] = asdict(self.culprit)
+        return found
 
     def top_stages(self) -> dict[str, Any]:
         """The chosen frontier's shares, largest first."""

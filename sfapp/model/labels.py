@@ -69,7 +69,7 @@ CULPRITS: Mapping[str, str] = {
     "chronic": "one rank leads in at least 80 % of the eligible steps",
     "rotating": "the leading rank keeps changing",
     "periodic": "the delay returns at a fixed spacing of steps",
-    "one_off": "the delay appears in one or two steps only",
+    "one-off": "the delay appears in one or two steps only",
     "mixed": "one rank leads often, but not in 80 % of the eligible steps",
     "none": "no step singles out a rank at this stage",
 }
