@@ -48,8 +48,9 @@ class PacketError(SfappError):
         self.column = column
         super().__init__(self.describe())
 
-    def describe(self) -> str:
-        """The fault in one line: ``path: row R, column C: reason``."""
+    @property
+    def fault(self) -> str:
+        """What is wrong and where in the file, in one line: ``row R, column C: reason``."""
         place = ", ".join(
             part
             for part in (
@@ -58,7 +59,12 @@ class PacketError(SfappError):
             )
             if part
         )
-        return ": ".join(part for part in (self.path or "", place, self.reason) if part)
+        return ": ".join(part for part in (place, self.reason) if part)
+
+    def describe(self) -> str:
+        """The fault with its file, in one line: ``path: row R, column C: reason``."""
+        path = self.path or ""
+        return ": ".join(part for part in (path if path.isprintable() else repr(path), self.fault) if part)
 
 
 class PacketVersionError(PacketError):

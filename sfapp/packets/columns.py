@@ -1,0 +1,213 @@
+"""From the bytes of a file to plain numpy columns: all that touches pyarrow when reading.
+
+Everything that can be told from the footer (columns, types, sizes) is checked before a page is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sfapp.model import Manifest
+from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.packets.faults import Faults, arrow_errors, quoted
+from sfapp.packets.layout import (
+    FIXED_COLUMNS,
+    MANIFEST_KEY,
+    ROLE,
+    SAMPLED_PREFIX,
+    SIDE_PREFIX,
+    TEXT_COLUMNS,
+    Limits,
+)
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string column: ``values[code]`` for each row, -1 standing for null."""
+
+    code: IntArray
+    values: tuple[str, ...]
+
+
+class PacketFile:
+    """An open packet: its footer read, nothing decoded yet.
+
+    Raises:
+        PacketError: the bytes are not a Parquet file.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        with arrow_errors():
+            self._file = pq.ParquetFile(
+                pa.BufferReader(data),
+                read_dictionary=list(TEXT_COLUMNS),
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            self._metadata = self._file.metadata
+            self._schema = self._file.schema_arrow
+            self.names: list[str] = self._schema.names
+            self.types: list[Any] = self._schema.types
+            self.rows: int = self._metadata.num_rows
+
+    @property
+    def manifest_json(self) -> bytes | None:
+        """The manifest as written, None where there is none."""
+        with arrow_errors():
+            found: bytes | None = (self._metadata.metadata or {}).get(MANIFEST_KEY)
+            return found
+
+    def expanded_bytes(self, columns: Sequence[str]) -> int:
+        """What these columns take in memory, by the footer: as pages, and at 8 bytes a value."""
+        wanted = set(columns)
+        pages = 0
+        with arrow_errors():
+            for index in range(self._metadata.num_row_groups):
+                group = self._metadata.row_group(index)
+                for number in range(group.num_columns):
+                    chunk = group.column(number)
+                    if chunk.path_in_schema in wanted:
+                        pages += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
+        return max(pages, 8 * self.rows * len(columns))
+
+    def decode(self, columns: Sequence[str]) -> dict[str, Any]:
+        """These columns as pyarrow chunked arrays, decoded.
+
+        Raises:
+            PacketError: a page is damaged.
+        """
+        with arrow_errors():
+            table = self._file.read(columns=list(columns), use_threads=False, use_pandas_metadata=False)
+            return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def side_channels(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the side channels among these columns, in their order."""
+    return tuple(
+        dict.fromkeys(
+            name.removeprefix(prefix)
+            for name in names
+            for prefix in (SIDE_PREFIX, SAMPLED_PREFIX)
+            if name.startswith(prefix)
+        )
+    )
+
+
+def needed_columns(manifest: Manifest, channels: Sequence[str]) -> tuple[str, ...]:
+    """Every column a reader decodes; any other in the file is ignored."""
+    sides = (prefix + name for name in channels for prefix in (SIDE_PREFIX, SAMPLED_PREFIX))
+    return (*FIXED_COLUMNS, *manifest.stages, *sides)
+
+
+def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str], faults: Faults) -> None:
+    """Report needed columns that are absent, doubled or of a type that does not hold what they mean."""
+    types = dict(zip(file.names, file.types, strict=True))
+    counted: dict[str, int] = {}
+    for name in file.names:
+        counted[name] = counted.get(name, 0) + 1
+    stages = frozenset(manifest.stages)
+    for name in needed_columns(manifest, channels):
+        if name not in types:
+            what = "a stage of the manifest is no column" if name in stages else "the column is missing"
+            faults.add(what, column=name)
+        elif counted[name] > 1:
+            faults.add(f"{counted[name]} columns have this name", column=name)
+        else:
+            _check_type(name, types[name], name in stages, faults)
+    for name in channels:
+        if len(name) > MAX_NAME_LENGTH:
+            faults.add(f"side channel {quoted(name)} has more than {MAX_NAME_LENGTH} characters")
+
+
+def _check_type(name: str, kind: Any, is_stage: bool, faults: Faults) -> None:
+    if name in TEXT_COLUMNS and not is_stage:
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        fits, wanted = pa.types.is_string(value) or pa.types.is_large_string(value), "strings"
+    elif name.startswith(SIDE_PREFIX):
+        fits, wanted = pa.types.is_floating(kind), "floating-point numbers"
+    elif name.startswith(SAMPLED_PREFIX):
+        fits, wanted = pa.types.is_boolean(kind), "true or false"
+    else:
+        fits, wanted = pa.types.is_integer(kind), "integers"
+    if not fits:
+        faults.add(f"holds {quoted(str(kind))[1:-1]}, not {wanted}", column=name)
+
+
+def check_size(
+    file: PacketFile, manifest: Manifest, columns: Sequence[str], limits: Limits, faults: Faults
+) -> None:
+    """Report a file that has no rows or would expand past the limits, before any of it is decoded."""
+    if file.rows == 0:
+        faults.add("the file has no rows")
+    cells = file.rows * len(manifest.stages)
+    if cells > limits.max_cells:
+        faults.add(
+            f"{file.rows:,} rows × {len(manifest.stages)} stages are {cells:,} cells, "
+            f"more than the {limits.max_cells:,} allowed"
+        )
+    expanded = file.expanded_bytes(columns)
+    if expanded > limits.max_bytes:
+        faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
+
+
+def first_null(column: Any) -> int:
+    """The row of a column's first null."""
+    offset = 0
+    for chunk in column.chunks:
+        if chunk.null_count:
+            with arrow_errors():
+                return offset + int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
+        offset += len(chunk)
+    return -1
+
+
+def no_nulls(columns: dict[str, Any], faults: Faults) -> bool:
+    """Whether every column but the role and the side values is full; the first null of each is reported."""
+    full = True
+    for name, column in columns.items():
+        if column.null_count and name != ROLE and not name.startswith(SIDE_PREFIX):
+            full = False
+            faults.add(f"null ({column.null_count} in all)", row=first_null(column), column=name)
+    return full
+
+
+def integers(column: Any) -> np.ndarray[Any, Any]:
+    """An integer column without nulls as one array of its own width; not copied if it is one chunk."""
+    parts = [chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def text(column: Any) -> Text:
+    """A string column as codes and values.
+
+    Raises:
+        PacketError: a value is not UTF-8.
+    """
+    with arrow_errors():
+        whole = column.combine_chunks()
+        if isinstance(whole, pa.ChunkedArray):  # chunks with dictionaries of their own
+            whole = whole.unify_dictionaries().combine_chunks()
+        if not pa.types.is_dictionary(whole.type):
+            whole = whole.dictionary_encode()
+        code = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return Text(code, tuple(whole.dictionary.to_pylist()))
+
+
+def floats(column: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A floating-point column as float64, NaN for null."""
+    with arrow_errors():
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def booleans(column: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """A column of true and false without nulls."""
+    with arrow_errors():
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.bool_)

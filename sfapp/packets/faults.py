@@ -1,0 +1,56 @@
+"""How faults of a packet are worded and gathered, and where foreign errors become ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from sfapp.errors import PacketError
+
+_LONGEST_QUOTE = 80
+
+
+def quoted(text: str) -> str:
+    """Untrusted text as one short line in quotes, control characters made visible."""
+    if len(text) > _LONGEST_QUOTE:
+        return f"{text[:_LONGEST_QUOTE]!r}…"
+    return repr(text)
+
+
+def one_line(text: str) -> str:
+    """A foreign message as one line: its first, control characters made visible."""
+    first = text.strip().split("\n", 1)[0].strip()
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in first)
+
+
+@contextmanager
+def arrow_errors() -> Iterator[None]:
+    """The one place where what pyarrow raises on a malformed file becomes a PacketError.
+
+    Raises:
+        PacketError: in place of any error of pyarrow, of the codec below it, or of a name that is no UTF-8.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise PacketError(f"not a readable Parquet file: {one_line(str(error))}") from error
+
+
+class Faults:
+    """The faults found in one file. A strict one raises the first instead of gathering them all."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.found: list[PacketError] = []
+        self._strict = strict
+
+    def add(self, reason: str, *, row: int | None = None, column: str | None = None) -> None:
+        """Report a fault in these words."""
+        self.report(PacketError(reason, row=row, column=column))
+
+    def report(self, error: PacketError) -> None:
+        """Report a fault that is already an error."""
+        if self._strict:
+            raise error
+        self.found.append(error)

@@ -1,0 +1,125 @@
+"""The manifest as JSON, and what must hold in it by itself (packet.md, Manifest)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import msgspec
+
+from sfapp.errors import PacketError, PacketVersionError
+from sfapp.model import FORMAT, Manifest, broad_stage, stage_hash
+from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.packets.checks import is_unicode
+from sfapp.packets.faults import Faults, one_line, quoted
+from sfapp.packets.layout import FIXED_COLUMNS, MAX_VALUE, MAX_WORLD_SIZE, SAMPLED_PREFIX, SIDE_PREFIX
+
+
+class _Head(msgspec.Struct):
+    """What every format of a manifest must share: its number."""
+
+    format: int
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_MANIFEST = msgspec.json.Decoder(Manifest)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as JSON.
+
+    Raises:
+        PacketError: ``extra`` holds something that JSON cannot carry, or a string is no valid Unicode.
+    """
+    try:
+        return msgspec.json.encode(manifest)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise PacketError(f"the manifest cannot be written as JSON: {one_line(str(error))}") from error
+
+
+def decode_manifest(raw: bytes) -> Manifest:
+    """A manifest from JSON. Unknown keys are ignored.
+
+    Raises:
+        PacketVersionError: the file is of a newer format.
+        PacketError: not JSON, or a key is missing or of the wrong type.
+    """
+    try:
+        written: int = _HEAD.decode(raw).format
+        if written > FORMAT:
+            raise PacketVersionError(
+                f"packet format {written} is newer than format {FORMAT}, the newest this sfapp reads: "
+                "install a newer sfapp"
+            )
+        if written < 1:
+            raise PacketError(f"packet format {written} does not exist")
+        return _MANIFEST.decode(raw)
+    except msgspec.DecodeError as error:
+        raise PacketError(f"the manifest is wrong: {one_line(str(error))}") from error
+    except (UnicodeError, RecursionError) as error:
+        raise PacketError(f"the manifest is not readable JSON: {one_line(str(error))}") from error
+
+
+def check_manifest(manifest: Manifest, faults: Faults) -> None:
+    """Report everything that is wrong in the manifest alone."""
+    _check_name("run_id", manifest.run_id, faults)
+    if not 0 <= manifest.window <= MAX_VALUE:
+        faults.add(f"window number {manifest.window} is outside 0…2^62")
+    if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:
+        faults.add(f"world_size {manifest.world_size} is outside 1…{MAX_WORLD_SIZE:,}")
+    _check_stages(manifest, faults)
+    _check_micro_steps(manifest, faults)
+    missing = manifest.missing_ranks
+    if len(set(missing)) != len(missing):
+        faults.add("missing_ranks names a rank twice")
+    for rank in missing:
+        if not 0 <= rank < manifest.world_size:
+            faults.add(f"missing rank {rank} is outside world_size {manifest.world_size}")
+            break
+
+
+def _check_name(what: str, name: str, faults: Faults) -> None:
+    if not name:
+        faults.add(f"{what} is empty")
+    elif len(name) > MAX_NAME_LENGTH:
+        faults.add(f"{what} {quoted(name)} has {len(name)} characters, more than {MAX_NAME_LENGTH}")
+    elif not is_unicode(name):
+        faults.add(f"{what} {quoted(name)} is not valid Unicode")
+
+
+def _check_stages(manifest: Manifest, faults: Faults) -> None:
+    stages = manifest.stages
+    if not stages:
+        faults.add("the stage list is empty")
+        return
+    for stage in stages:
+        _check_name("stage", stage, faults)
+        if stage in FIXED_COLUMNS or stage.startswith((SIDE_PREFIX, SAMPLED_PREFIX)):
+            faults.add(f"stage {quoted(stage)} has the name of a column that is no stage")
+    for stage, count in Counter(stages).items():
+        if count > 1:
+            faults.add(f"stage {quoted(stage)} is listed {count} times")
+    try:
+        expected = stage_hash(stages)
+    except UnicodeEncodeError:
+        return  # already reported with the name
+    if manifest.stage_hash != expected:
+        faults.add(f"stage_hash is {quoted(manifest.stage_hash)}, but the listed stages hash to {expected!r}")
+
+
+def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
+    """Where a stage is kept apart by micro-step, there is one of each, ``[0]`` to ``[factor − 1]``."""
+    factor = manifest.accumulation.factor
+    if factor < 1:
+        faults.add(f"accumulation factor {factor} is below 1")
+        return
+    micro_steps: defaultdict[str, list[str]] = defaultdict(list)
+    for stage in manifest.stages:
+        broad = broad_stage(stage)
+        if broad != stage:
+            micro_steps[broad].append(stage[len(broad) + 1 : -1])
+    for broad, present in micro_steps.items():
+        if len(present) != factor or set(present) != {str(index) for index in range(factor)}:
+            faults.add(
+                f"stage {quoted(broad)} has the micro-steps {quoted(', '.join(present))}, "
+                f"but accumulation factor {factor} needs 0 to {factor - 1}"
+            )

@@ -1,0 +1,94 @@
+"""Where packets lie: ``<root>/<run_id>/<window:08d>[.rank<r>].parquet`` (packet.md, Rules)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+from sfapp.errors import PacketError
+from sfapp.packets.faults import quoted
+
+SUFFIX = ".parquet"
+
+_PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})\.parquet$")
+_SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
+_LONGEST_FOLDER_NAME = 200  # bytes; file systems allow 255
+
+
+def packet_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:
+    """The file of one window, or of one rank's part of it, below ``root`` and nowhere else.
+
+    Raises:
+        PacketError: an empty run id, or a negative window or rank.
+    """
+    if not run_id:
+        raise PacketError("run_id is empty: give the run a name")
+    if window < 0 or (part_rank is not None and part_rank < 0):
+        raise PacketError(f"window {window} and rank {part_rank} must not be negative")
+    part = "" if part_rank is None else f".rank{part_rank}"
+    return Path(root) / folder_name(run_id) / f"{window:08d}{part}{SUFFIX}"
+
+
+def folder_name(run_id: str) -> str:
+    """A run id as one folder name, different for different run ids.
+
+    Letters and digits of any script and ``-_.+@,`` stand as they are; everything else, and a leading dot, is
+    percent-encoded (``/``, NUL, but also ``=`` and ``*``, which DuckDB reads as a partition and a pattern).
+    A name too long for a file system is cut and ends in a hash of the run id. The run id itself is in the
+    manifest; nothing reads it back from the folder.
+    """
+    name = "".join(
+        char
+        if char.isalnum() or char in _SAFE_IN_FOLDER_NAME
+        else quote(char, safe="", errors="surrogatepass")
+        for char in run_id
+    )
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name.encode()) <= _LONGEST_FOLDER_NAME:
+        return name
+    digest = hashlib.sha256(run_id.encode(errors="surrogatepass")).hexdigest()[:16]
+    kept = name.encode()[: _LONGEST_FOLDER_NAME - len(digest) - 1].decode(errors="ignore")
+    return f"{kept}~{digest}"
+
+
+def part_rank_of(path: Path) -> int | None:
+    """The rank whose part of a window this file is by its name, or None for a whole window."""
+    match = _PART_NAME.search(path.name)
+    return int(match["rank"]) if match else None
+
+
+def find_packets(paths: Iterable[Path]) -> list[Path]:
+    """Every packet file at or below these paths, each once, sorted.
+
+    A file named here is taken whatever it is called; below a folder, files ending in ``.parquet`` are.
+    Names that start with a dot are skipped, files and folders: those are the store's and half-written ones.
+
+    Raises:
+        PacketError: a path does not exist.
+    """
+    found: set[Path] = set()
+    for path in map(Path, paths):
+        if path.is_dir():
+            found.update(_below(path))
+        elif path.exists():
+            found.add(path)
+        else:
+            raise PacketError(f"no such file or folder: {quoted(str(path))}")
+    return sorted(found)
+
+
+def _below(root: Path) -> Iterable[Path]:
+    seen: set[tuple[int, int]] = set()  # links between folders may form a ring
+    for folder, folders, files in os.walk(root, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if name.endswith(SUFFIX) and name[0] != ".")

@@ -1,0 +1,269 @@
+"""Read one packet file: hash it, check every rule of packet.md, make its window.
+
+A file is read from disk once, hashed, and parsed from that memory, so what was checked is what is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sfapp.errors import PacketError
+from sfapp.model import Manifest, RankTable, SideChannel, Window
+from sfapp.packets.checks import (
+    check_durations,
+    check_names,
+    check_range,
+    check_side_channel,
+    check_total,
+)
+from sfapp.packets.columns import (
+    PacketFile,
+    booleans,
+    check_columns,
+    check_size,
+    floats,
+    integers,
+    needed_columns,
+    no_nulls,
+    side_channels,
+    text,
+)
+from sfapp.packets.faults import Faults, one_line
+from sfapp.packets.layout import (
+    HOSTNAME,
+    LOCAL_RANK,
+    MAX_RANK_VALUE,
+    NODE_RANK,
+    RANK,
+    ROLE,
+    SAMPLED_PREFIX,
+    SIDE_PREFIX,
+    STEP,
+    WALL,
+    Limits,
+)
+from sfapp.packets.manifest import check_manifest, decode_manifest
+from sfapp.packets.paths import part_rank_of
+from sfapp.packets.rows import Grid, check_ranks, check_same_every_step, grid_of
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One packet file and the window, or the part of a window, that it holds.
+
+    Attributes:
+        size, sha256: of the file, in bytes and in hex.
+        part_rank: the rank whose part it is, None for a whole window.
+        mtime_ns: when the file was last written, ns since 1970; decides which of two files is newer.
+    """
+
+    window: Window
+    path: Path
+    size: int
+    sha256: str
+    part_rank: int | None
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A file that is refused, with the first reason in one line. ``sha256`` is empty if it cannot be read."""
+
+    path: Path
+    size: int
+    sha256: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A file's bytes, or None for a file too large to take in."""
+
+    data: bytes | None
+    size: int
+    sha256: str
+    mtime_ns: int
+
+
+def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
+    """One packet file, whole and checked.
+
+    Raises:
+        PacketError: the first fault found, with row and column where it lies in them.
+        PacketVersionError: the file is of a newer format.
+    """
+    path = Path(path)
+    try:
+        return _packet(path, _fetch(path, limits), limits)
+    except PacketError as error:
+        raise _at(path, error) from error
+
+
+def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
+    """One packet file, or what to record of it if it is refused: never raises for what is in the file.
+
+    Safe to call from many threads at once.
+    """
+    path = Path(path)
+    try:
+        content = _fetch(path, limits)
+    except PacketError as error:
+        return Quarantined(path, 0, "", error.fault)
+    try:
+        return _packet(path, content, limits)
+    except PacketError as error:
+        return Quarantined(path, content.size, content.sha256, error.fault)
+
+
+def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketError]:
+    """Every fault of one packet file; empty if it is in order.
+
+    A fault that makes the rest unreadable ends the list. One that repeats over many rows of a column stands
+    once, at its first row, with their number.
+    """
+    path = Path(path)
+    faults = Faults(strict=False)
+    try:
+        content = _fetch(path, limits)
+        _parse(_data_of(content, limits), part_rank_of(path), limits, faults)
+    except PacketError as error:
+        faults.report(error)
+    return [_at(path, error) for error in faults.found]
+
+
+def _at(path: Path, error: PacketError) -> PacketError:
+    return type(error)(error.reason, path=str(path), row=error.row, column=error.column)
+
+
+def _fetch(path: Path, limits: Limits) -> _Content:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > limits.max_bytes:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return _Content(None, status.st_size, digest, status.st_mtime_ns)
+            data = file.read()
+    except OSError as error:
+        raise PacketError(f"cannot be read: {one_line(error.strerror or str(error))}") from error
+    return _Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
+
+
+def _data_of(content: _Content, limits: Limits) -> bytes:
+    if content.data is None:
+        raise PacketError(f"{content.size:,} bytes on disk, more than the {limits.max_bytes:,} allowed")
+    return content.data
+
+
+def _packet(path: Path, content: _Content, limits: Limits) -> Packet:
+    part_rank = part_rank_of(path)
+    window = _parse(_data_of(content, limits), part_rank, limits, Faults(strict=True))
+    if window is None:  # a strict reading raises where it finds no window
+        raise PacketError("holds no window")
+    return Packet(window, path, content.size, content.sha256, part_rank, content.mtime_ns)
+
+
+def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -> Window | None:
+    """The window in these bytes, or None with the faults reported. Each part is looked at only if what it
+    rests on is sound."""
+    file = PacketFile(data)
+    raw = file.manifest_json
+    if raw is None:
+        raise PacketError("no manifest: the Parquet footer has no key 'sfapp.packet'")
+    manifest = decode_manifest(raw)
+    channels = side_channels(file.names)
+    needed = needed_columns(manifest, channels)
+    check_manifest(manifest, faults)
+    check_columns(file, manifest, channels, faults)
+    check_size(file, manifest, needed, limits, faults)
+    if faults.found:
+        return None
+    columns = file.decode(needed)
+    if not no_nulls(columns, faults):
+        return None
+    grid = grid_of(integers(columns[STEP]), integers(columns[RANK]), faults)
+    if grid is None:
+        return None
+    check_ranks(grid, manifest, part_rank, faults)
+    duration_SNR = _durations(columns, manifest, grid, faults)
+    wall_NR = grid.arrange(integers(columns[WALL]))
+    check_durations(WALL, wall_NR, grid.row, faults)
+    ranks = _identities(columns, grid, faults)
+    side = {name: _side_channel(columns, name, grid, faults) for name in channels}
+    if faults.found or ranks is None:
+        return None
+    return Window(
+        manifest=manifest,
+        duration_SNR=torch.from_numpy(duration_SNR),
+        wall_NR=_tensor(wall_NR, np.int64),
+        step_N=torch.from_numpy(grid.step_N),
+        ranks=ranks,
+        side=side,
+    )
+
+
+def _tensor(values: np.ndarray[Any, Any], kind: type) -> torch.Tensor:
+    """A tensor with memory of its own: what pyarrow decoded is read-only."""
+    return torch.from_numpy(np.array(values, dtype=kind, order="C"))
+
+
+def _durations(
+    columns: dict[str, Any], manifest: Manifest, grid: Grid, faults: Faults
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The stage-major matrix, int64 [S, N, R], each plane copied once."""
+    planes = np.empty((len(manifest.stages), *grid.shape), dtype=np.int64)
+    sound = True
+    for plane, stage in zip(planes, manifest.stages, strict=True):
+        values = grid.arrange(integers(columns[stage]))
+        sound &= check_durations(stage, values, grid.row, faults)
+        plane[...] = values
+    if sound:
+        check_total(planes, faults)
+    return planes
+
+
+def _identities(columns: dict[str, Any], grid: Grid, faults: Faults) -> RankTable | None:
+    """Who the ranks are, from the first step's rows, once it is known that the others say the same."""
+    numbers = {}
+    for name in (LOCAL_RANK, NODE_RANK):
+        values = grid.arrange(integers(columns[name]))
+        if check_range(name, values, 0, MAX_RANK_VALUE, grid.row, faults):
+            check_same_every_step(name, values, grid, faults)
+        numbers[name] = tuple(values[0].tolist())
+    names = {name: _names(name, columns[name], grid, faults) for name in (HOSTNAME, ROLE)}
+    hosts = tuple(host for host in names[HOSTNAME] if host is not None)
+    if len(hosts) != len(grid.rank_R):
+        return None  # a null host: the column's own check has reported it
+    return RankTable(
+        rank=tuple(grid.rank_R.tolist()),
+        local_rank=numbers[LOCAL_RANK],
+        node_rank=numbers[NODE_RANK],
+        hostname=hosts,
+        role=names[ROLE],
+    )
+
+
+def _names(name: str, column: Any, grid: Grid, faults: Faults) -> tuple[str | None, ...]:
+    found = text(column)
+    code_NR = grid.arrange(found.code)
+    check_same_every_step(name, code_NR, grid, faults)
+    check_names(name, found.values, lambda code: grid.row(int((code_NR == code).argmax())), faults)
+    by_code = (*found.values, None)  # code -1 is null
+    return tuple(by_code[code] for code in code_NR[0].tolist())
+
+
+def _side_channel(columns: dict[str, Any], name: str, grid: Grid, faults: Faults) -> SideChannel:
+    value_NR = grid.arrange(floats(columns[SIDE_PREFIX + name]))
+    check_side_channel(name, value_NR, grid.row, faults)
+    return SideChannel(
+        value_NR=_tensor(value_NR, np.float64),
+        sampled_NR=_tensor(grid.arrange(booleans(columns[SAMPLED_PREFIX + name])), np.bool_),
+    )

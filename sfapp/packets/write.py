@@ -1,0 +1,162 @@
+"""Write one window as a packet file that is either whole or not there (packet.md)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sfapp.errors import PacketError
+from sfapp.model import Window
+from sfapp.packets.checks import (
+    check_durations,
+    check_names,
+    check_range,
+    check_side_channel,
+    check_total,
+)
+from sfapp.packets.faults import Faults, one_line
+from sfapp.packets.layout import (
+    HOSTNAME,
+    LOCAL_RANK,
+    MANIFEST_KEY,
+    MAX_RANK_VALUE,
+    MAX_VALUE,
+    NODE_RANK,
+    RANK,
+    ROLE,
+    SAMPLED_PREFIX,
+    SIDE_PREFIX,
+    STEP,
+    TEXT_COLUMNS,
+    WALL,
+)
+from sfapp.packets.manifest import check_manifest, encode_manifest
+from sfapp.packets.paths import part_rank_of
+from sfapp.packets.rows import Grid, check_ranks
+
+
+def write_packet(window: Window, path: Path) -> int:
+    """Write a window to ``path``, making its folder; returns the file's size in bytes.
+
+    Written under a dot-name in the same folder, flushed to disk, then renamed: readers see the old file or
+    the new one, never half of one. Nothing is written that a reader would refuse.
+
+    Raises:
+        PacketError: the window breaks a rule of the format, or the file cannot be written.
+    """
+    path = Path(path)
+    table = packet_table(window, part_rank_of(path))
+    temporary = path.with_name(f".{path.stem[:100]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                _write_parquet(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+                size = file.tell()
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise PacketError(
+            f"cannot be written: {one_line(error.strerror or str(error))}", path=str(path)
+        ) from error
+    return size
+
+
+def packet_table(window: Window, part_rank: int | None = None) -> Any:
+    """The window as an Arrow table, one row per (step, rank), with its manifest in the schema's metadata.
+
+    Raises:
+        PacketError: the window breaks a rule of the format.
+    """
+    _check(window, part_rank)
+    table = pa.table(_columns(window))
+    return table.replace_schema_metadata({MANIFEST_KEY: encode_manifest(window.manifest)})
+
+
+def _check(window: Window, part_rank: int | None) -> None:
+    """Hold a window against the reader's own rules; a fault's row is the row it would have in the file."""
+    faults = Faults(strict=True)
+    check_manifest(window.manifest, faults)
+    steps, ranks = window.step_N.cpu().numpy(), window.ranks
+    if (steps[1:] <= steps[:-1]).any():
+        faults.add("steps must ascend, each once", column=STEP)
+    if any(later <= earlier for earlier, later in zip(ranks.rank, ranks.rank[1:], strict=False)):
+        faults.add("ranks must ascend, each once", column=RANK)
+    grid = Grid(steps, np.asarray(ranks.rank, dtype=np.int64), None)
+    check_range(STEP, steps, -MAX_VALUE, MAX_VALUE, lambda cell: cell * len(ranks), faults)
+    for name, values in ((RANK, ranks.rank), (LOCAL_RANK, ranks.local_rank), (NODE_RANK, ranks.node_rank)):
+        check_range(name, np.asarray(values, dtype=np.int64), 0, MAX_RANK_VALUE, grid.row, faults)
+    check_ranks(grid, window.manifest, part_rank, faults)
+    for name, names in ((HOSTNAME, ranks.hostname), (ROLE, ranks.role)):
+        check_names(name, names, grid.row, faults)
+    for name, channel in window.side.items():
+        check_side_channel(name, channel.value_NR.cpu().numpy(), grid.row, faults)
+    planes = window.duration_SNR.cpu().numpy()
+    for name, plane in zip(window.stages, planes, strict=True):
+        check_durations(name, plane, grid.row, faults)
+    check_durations(WALL, window.wall_NR.cpu().numpy(), grid.row, faults)
+    check_total(planes, faults)
+
+
+def _columns(window: Window) -> dict[str, Any]:
+    """Every column, flat, in packet.md's order; planes that are contiguous on the host are not copied."""
+    steps, ranks = len(window.step_N), window.ranks
+    columns: dict[str, Any] = {
+        STEP: pa.array(np.repeat(window.step_N.cpu().numpy(), len(ranks))),
+        RANK: _tiled(ranks.rank, steps),
+        LOCAL_RANK: _tiled(ranks.local_rank, steps),
+        NODE_RANK: _tiled(ranks.node_rank, steps),
+        HOSTNAME: _tiled_text(ranks.hostname, steps),
+        ROLE: _tiled_text(ranks.role, steps),
+        WALL: _flat(window.wall_NR),
+    }
+    for name, plane in zip(window.stages, window.duration_SNR.cpu(), strict=True):
+        columns[name] = _flat(plane)
+    for name, channel in window.side.items():
+        value = channel.value_NR.cpu().numpy().ravel()
+        columns[SIDE_PREFIX + name] = pa.array(value, pa.float64(), mask=np.isnan(value))
+        columns[SAMPLED_PREFIX + name] = _flat(channel.sampled_NR)
+    return columns
+
+
+def _flat(values: Any) -> Any:
+    return pa.array(values.cpu().contiguous().numpy().ravel())
+
+
+def _tiled(values: tuple[int, ...], times: int) -> Any:
+    return pa.array(np.tile(np.asarray(values, dtype=np.int32), times))
+
+
+def _tiled_text(values: tuple[str | None, ...], times: int) -> Any:
+    distinct = tuple(dict.fromkeys(value for value in values if value is not None))
+    code_of: dict[str | None, int] = {value: code for code, value in enumerate(distinct)}
+    code = np.tile(np.asarray([code_of.get(value, -1) for value in values], dtype=np.int32), times)
+    null = code < 0
+    indices = pa.array(code, mask=null) if null.any() else pa.array(code)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+
+
+def _write_parquet(table: Any, file: BinaryIO) -> None:
+    """As one row group, so that a reader finds each plane in one piece, with a checksum on every page."""
+    schema = table.schema
+    texts = [name for name in TEXT_COLUMNS if name in schema.names]
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    with pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        use_dictionary=texts,
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+        write_statistics=False,
+        write_page_checksum=True,
+    ) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
