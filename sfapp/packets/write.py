@@ -51,13 +51,14 @@ def write_packet(window: Window, path: Path) -> int:
         PacketError: the window breaks a rule of the format, or the file cannot be written.
     """
     path = Path(path)
-    table = packet_table(window, part_rank_of(path))
+    _check(window, part_rank_of(path))
+    table, manifest = pa.table(_columns(window)), encode_manifest(window.manifest)
     temporary = path.with_name(f".{path.stem[:100]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
-                _write_parquet(table, file)
+                _write_parquet(table, manifest, file)
                 file.flush()
                 os.fsync(file.fileno())
                 size = file.tell()
@@ -69,17 +70,6 @@ def write_packet(window: Window, path: Path) -> int:
             f"cannot be written: {one_line(error.strerror or str(error))}", path=str(path)
         ) from error
     return size
-
-
-def packet_table(window: Window, part_rank: int | None = None) -> Any:
-    """The window as an Arrow table, one row per (step, rank), with its manifest in the schema's metadata.
-
-    Raises:
-        PacketError: the window breaks a rule of the format.
-    """
-    _check(window, part_rank)
-    table = pa.table(_columns(window))
-    return table.replace_schema_metadata({MANIFEST_KEY: encode_manifest(window.manifest)})
 
 
 def _check(window: Window, part_rank: int | None) -> None:
@@ -145,7 +135,7 @@ def _tiled_text(values: tuple[str | None, ...], times: int) -> Any:
     return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
-def _write_parquet(table: Any, file: BinaryIO) -> None:
+def _write_parquet(table: Any, manifest: bytes, file: BinaryIO) -> None:
     """As one row group, so that a reader finds each plane in one piece, with a checksum on every page."""
     schema = table.schema
     texts = [name for name in TEXT_COLUMNS if name in schema.names]
@@ -160,3 +150,4 @@ def _write_parquet(table: Any, file: BinaryIO) -> None:
         write_page_checksum=True,
     ) as writer:
         writer.write_table(table, row_group_size=table.num_rows)
+        writer.add_key_value_metadata({MANIFEST_KEY: manifest})

@@ -1,0 +1,188 @@
+"""The files of one window become one matrix (packet.md, Rules).
+
+After a failed gather every surviving rank has left a part of its own. Parts are merged exactly: the
+accounting needs the ranks to agree on step numbers and stage order, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+import torch
+
+from sfapp.errors import PacketError
+from sfapp.model import Manifest, RankTable, SideChannel, Window
+from sfapp.model.manifest import Prefetch
+from sfapp.packets.columns import IntArray
+from sfapp.packets.read import Packet
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """One window from several files.
+
+    Attributes:
+        window: the merged window; its manifest says what is missing and what did not fit.
+        used: the packets it is made of, ascending by rank.
+        odd_schema: packets of another stage list, world size or accumulation, left out.
+        odd_steps: packets that share no step with the others, left out.
+    """
+
+    window: Window
+    used: tuple[Packet, ...]
+    odd_schema: tuple[Packet, ...] = ()
+    odd_steps: tuple[Packet, ...] = ()
+
+
+def assemble(parts: Sequence[Packet]) -> Window:
+    """The one window that these parts make; see ``merge`` for the rules.
+
+    Raises:
+        PacketError: no parts, parts of different windows, or two parts that hold the same rank.
+    """
+    return merge(parts).window
+
+
+def merge(parts: Sequence[Packet]) -> Assembly:
+    """Merge files of one window that hold different ranks.
+
+    - Files that differ in stage list, world size or accumulation are never merged: those that hold most ranks
+      stay (ties: the lowest rank), the others are left out and the window says ``schema_mismatch``.
+    - Where step numbers differ, the window is cut to the common steps and says ``step_misaligned``. Files
+      that leave no step in common are left out, chosen in the same way.
+    - ``missing_ranks`` is worked out again from ``world_size``. The gather counts as completed once no rank
+      is missing; what went wrong stays in ``gather_error``.
+    - Of what else the manifests say, that of a whole window counts, or else that of the lowest rank; faults
+      are added up, and prefetching is only as aligned as that of the worst rank. What recorders concluded
+      from their own part is dropped.
+
+    Raises:
+        PacketError: no parts, parts of different windows, or two parts that hold the same rank.
+    """
+    _check_mergeable(parts)
+    parts = sorted(parts, key=_first_rank)
+    kept, odd_schema = _majority(parts, _schema)
+    common = _common_steps(kept)
+    odd_steps: list[Packet] = []
+    if not len(common):
+        kept, odd_steps = _majority(kept, lambda packet: tuple(packet.window.step_N.tolist()))
+        common = _common_steps(kept)
+    faults = []
+    if odd_schema:
+        faults.append("schema_mismatch")
+    if odd_steps or any(len(packet.window.step_N) != len(common) for packet in kept):
+        faults.append("step_misaligned")
+    window = _merge_matrices([packet.window for packet in kept], common)
+    base = next((packet for packet in kept if packet.part_rank is None), kept[0]).window.manifest
+    manifest = _merge_manifests(base, [packet.window.manifest for packet in kept], window.ranks, faults)
+    return Assembly(replace(window, manifest=manifest), tuple(kept), tuple(odd_schema), tuple(odd_steps))
+
+
+def _check_mergeable(parts: Sequence[Packet]) -> None:
+    if len({(packet.window.run_id, packet.window.number) for packet in parts}) != 1:
+        raise PacketError("only the parts of one window of one run can be assembled")
+    ranks = [rank for packet in parts for rank in packet.window.ranks.rank]
+    if len(set(ranks)) != len(ranks):
+        raise PacketError("two parts hold the same rank")
+
+
+def _first_rank(packet: Packet) -> int:
+    return packet.window.ranks.rank[0]
+
+
+def _schema(packet: Packet) -> Hashable:
+    """What must be the same in rows that are merged (accounting.md §9)."""
+    manifest = packet.window.manifest
+    return manifest.stages, manifest.world_size, manifest.accumulation
+
+
+def _majority(
+    parts: Sequence[Packet], key: Callable[[Packet], Hashable]
+) -> tuple[list[Packet], list[Packet]]:
+    """The parts whose key most ranks share (ties: the lowest rank's), and the others."""
+    sharing: defaultdict[Hashable, list[Packet]] = defaultdict(list)
+    for packet in parts:  # ascending by rank, so the first of equals holds the lowest
+        sharing[key(packet)].append(packet)
+    chosen = max(sharing, key=lambda value: sum(len(packet.window.ranks) for packet in sharing[value]))
+    return sharing[chosen], [packet for packet in parts if key(packet) != chosen]
+
+
+def _common_steps(parts: Sequence[Packet]) -> IntArray:
+    return reduce(np.intersect1d, (packet.window.step_N.numpy() for packet in parts))
+
+
+def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
+    """The windows side by side on their common steps, ascending by rank; the manifest is the first one's."""
+    cut = [_on_steps(window, common) for window in windows]
+    ranks = [window.ranks.identity(index) for window in cut for index in range(len(window.ranks))]
+    order = torch.from_numpy(np.argsort([identity.rank for identity in ranks], kind="stable"))
+    names = dict.fromkeys(name for window in cut for name in window.side)
+    return replace(
+        cut[0],
+        duration_SNR=torch.cat([window.duration_SNR for window in cut], dim=2)[:, :, order].contiguous(),
+        wall_NR=torch.cat([window.wall_NR for window in cut], dim=1)[:, order].contiguous(),
+        ranks=RankTable.of(ranks),
+        side={name: _merge_side([_side_of(window, name) for window in cut], order) for name in names},
+    )
+
+
+def _on_steps(window: Window, steps: IntArray) -> Window:
+    """The window cut to some of its steps."""
+    if len(window.step_N) == len(steps):
+        return window
+    index = torch.from_numpy(np.searchsorted(window.step_N.numpy(), steps))
+    return replace(
+        window,
+        duration_SNR=window.duration_SNR[:, index],
+        wall_NR=window.wall_NR[index],
+        step_N=torch.from_numpy(steps),
+        side={
+            name: SideChannel(channel.value_NR[index], channel.sampled_NR[index])
+            for name, channel in window.side.items()
+        },
+    )
+
+
+def _side_of(window: Window, name: str) -> SideChannel:
+    """A window's side channel; one it does not have was never sampled."""
+    channel = window.side.get(name)
+    if channel is not None:
+        return channel
+    shape = window.wall_NR.shape
+    return SideChannel(
+        value_NR=torch.full(shape, float("nan"), dtype=torch.float64),
+        sampled_NR=torch.zeros(shape, dtype=torch.bool),
+    )
+
+
+def _merge_side(channels: Sequence[SideChannel], order: torch.Tensor) -> SideChannel:
+    return SideChannel(
+        value_NR=torch.cat([channel.value_NR for channel in channels], dim=1)[:, order].contiguous(),
+        sampled_NR=torch.cat([channel.sampled_NR for channel in channels], dim=1)[:, order].contiguous(),
+    )
+
+
+def _merge_manifests(
+    base: Manifest, manifests: Sequence[Manifest], ranks: RankTable, faults: Sequence[str]
+) -> Manifest:
+    present = set(ranks.rank)
+    missing = tuple(rank for rank in range(base.world_size) if rank not in present)
+    errors = (manifest.gather_error for manifest in manifests)
+    return replace(
+        base,
+        missing_ranks=missing,
+        gather_ok=not missing or all(manifest.gather_ok for manifest in manifests),
+        gather_error=next((error for error in errors if error), None),
+        prefetch=_worst_prefetch([manifest.prefetch for manifest in manifests]),
+        faults=tuple(dict.fromkeys([*(fault for each in manifests for fault in each.faults), *faults])),
+        labels=(),
+    )
+
+
+def _worst_prefetch(values: Sequence[Prefetch]) -> Prefetch:
+    by_severity: tuple[Prefetch, ...] = ("unaligned", "unknown", "aligned")
+    return next(value for value in by_severity if value in values)

@@ -1,0 +1,184 @@
+"""The one way in which files become windows: read each, then group what belongs together.
+
+``group`` is pure, so that reading can be spread over threads and repeated for new files alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sfapp.errors import PacketError
+from sfapp.model import Window
+from sfapp.packets.assemble import merge
+from sfapp.packets.faults import quoted
+from sfapp.packets.layout import Limits
+from sfapp.packets.paths import find_packets
+from sfapp.packets.read import DEFAULT_LIMITS, Packet, Quarantined, load_packet
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWindow:
+    """A window and the files it was made of: one, or several parts ascending by rank."""
+
+    window: Window
+    packets: tuple[Packet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Files that claim the same rows of one window with different content, or that do not fit together.
+
+    Attributes:
+        reason: one line saying what differs and what is shown.
+        shown: the files that count.
+        set_aside: the files that do not; they stay where they are.
+    """
+
+    run_id: str
+    window: int
+    reason: str
+    shown: tuple[Packet, ...]
+    set_aside: tuple[Packet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What a set of packets holds: windows ascending by run and number, and what was in conflict."""
+
+    windows: tuple[LoadedWindow, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a set of files holds. Files in ``quarantined`` did not stop the others."""
+
+    windows: tuple[LoadedWindow, ...]
+    quarantined: tuple[Quarantined, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+def read_windows(paths: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Loaded:
+    """All windows in these files and folders.
+
+    Raises:
+        PacketError: a path does not exist. Nothing in a file raises: a bad one is quarantined.
+    """
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda path: load_packet(path, limits), find_packets(paths)))
+    grouped = group([packet for packet in found if isinstance(packet, Packet)])
+    refused = tuple(packet for packet in found if isinstance(packet, Quarantined))
+    return Loaded(grouped.windows, refused, grouped.conflicts)
+
+
+def read_window(path: Path, limits: Limits = DEFAULT_LIMITS) -> Window:
+    """The window in one file, or in a folder that holds exactly one window.
+
+    Raises:
+        PacketError: there is none, more than one, or its file is refused.
+    """
+    loaded = read_windows([path], limits)
+    if len(loaded.windows) == 1:
+        return loaded.windows[0].window
+    if loaded.windows:
+        raise PacketError(f"{len(loaded.windows)} windows here: name the file of one", path=str(path))
+    if loaded.quarantined:
+        first = loaded.quarantined[0]
+        raise PacketError(first.reason, path=str(first.path))
+    raise PacketError("no packet files here (*.parquet)", path=str(path))
+
+
+def group(packets: Sequence[Packet]) -> Grouped:
+    """Windows from packets in any order, and the conflicts among them. Pure: opens nothing.
+
+    - The same content seen twice counts once, under the first path.
+    - Of two files that hold the same whole window, or the same rank's part of one, the newer counts (by time
+      of writing, then by path); the older is a conflict.
+    - Where a whole window and parts exist, the whole counts, and parts fill in the ranks it misses. A part
+      of a rank that the whole has is redundant, and a conflict only if its numbers differ.
+    - Parts are merged as ``sfapp.packets.assemble.merge`` says; those that do not fit are conflicts.
+    """
+    by_window: defaultdict[tuple[str, int], dict[str, Packet]] = defaultdict(dict)
+    for packet in sorted(packets, key=lambda packet: packet.path):
+        by_window[packet.window.run_id, packet.window.number].setdefault(packet.sha256, packet)
+    windows, conflicts = [], []
+    for key in sorted(by_window):
+        loaded, found = _group_one(tuple(by_window[key].values()))
+        windows.append(loaded)
+        conflicts.extend(found)
+    return Grouped(tuple(windows), tuple(conflicts))
+
+
+def _group_one(packets: tuple[Packet, ...]) -> tuple[LoadedWindow, list[Conflict]]:
+    if len(packets) == 1 and packets[0].part_rank is None:
+        return LoadedWindow(packets[0].window, packets), []
+    conflicts: list[Conflict] = []
+    newest = _newest_of_each(packets, conflicts)
+    whole = newest.pop(None, None)
+    parts = tuple(newest.values())
+    if whole is not None:
+        parts = (whole, *_parts_for(whole, parts, conflicts))
+    if whole is not None and len(parts) == 1:
+        return LoadedWindow(whole.window, parts), conflicts
+    assembly = merge(parts)
+    if assembly.odd_schema:
+        reason = "another stage list, world size or accumulation than the other parts: left out"
+        conflicts.append(_conflict(reason, assembly.used, assembly.odd_schema))
+    if assembly.odd_steps:
+        reason = "no step in common with the other parts: left out"
+        conflicts.append(_conflict(reason, assembly.used, assembly.odd_steps))
+    return LoadedWindow(assembly.window, assembly.used), conflicts
+
+
+def _conflict(reason: str, shown: Sequence[Packet], set_aside: Sequence[Packet]) -> Conflict:
+    window = shown[0].window
+    return Conflict(window.run_id, window.number, reason, tuple(shown), tuple(set_aside))
+
+
+def _newest_of_each(packets: Sequence[Packet], conflicts: list[Conflict]) -> dict[int | None, Packet]:
+    """The newest file of the whole window (None) and of each rank's part."""
+    rivals: defaultdict[int | None, list[Packet]] = defaultdict(list)
+    for packet in packets:
+        rivals[packet.part_rank].append(packet)
+    newest = {}
+    for rank, files in rivals.items():
+        *older, newest[rank] = sorted(files, key=lambda packet: (packet.mtime_ns, packet.path))
+        if older:
+            what = "this window" if rank is None else f"rank {rank}'s part"
+            reason = f"{len(files)} files hold {what} with different content: the newest is shown"
+            conflicts.append(_conflict(reason, [newest[rank]], older))
+    return newest
+
+
+def _parts_for(whole: Packet, parts: Sequence[Packet], conflicts: list[Conflict]) -> tuple[Packet, ...]:
+    """The parts of ranks that the whole window misses; the others must say what the whole says."""
+    present = set(whole.window.ranks.rank)
+    redundant = [part for part in parts if part.part_rank in present]
+    differing = [part for part in redundant if not _agree(whole.window, part.window)]
+    if differing:
+        ranks = ", ".join(str(part.part_rank) for part in differing[:8])
+        reason = f"the whole window and the parts of ranks {quoted(ranks)[1:-1]} differ: the whole is shown"
+        conflicts.append(_conflict(reason, [whole], differing))
+    return tuple(part for part in parts if part.part_rank not in present)
+
+
+def _agree(whole: Window, part: Window) -> bool:
+    """Whether a rank's part says the same as the whole window on the steps that both have."""
+    if whole.stages != part.stages:
+        return False
+    common, of_whole, of_part = np.intersect1d(
+        whole.step_N.numpy(), part.step_N.numpy(), assume_unique=True, return_indices=True
+    )
+    column = whole.ranks.rank.index(part.ranks.rank[0])
+    durations = np.array_equal(
+        whole.duration_SNR[:, :, column].numpy()[:, of_whole], part.duration_SNR[:, :, 0].numpy()[:, of_part]
+    )
+    walls = np.array_equal(whole.wall_NR[:, column].numpy()[of_whole], part.wall_NR[:, 0].numpy()[of_part])
+    return len(common) > 0 and durations and walls
