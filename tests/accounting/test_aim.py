@@ -1,0 +1,152 @@
+"""Culprits, severity, reference and aim (accounting.md §12, §13) on simulated data-parallel jobs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
+
+from sfapp.accounting import diagnose, diagnose_runs, healthy_reference, reference_of, with_reference
+from sfapp.accounting.leaders import period_of
+from sfapp.model import Diagnosis
+
+HEALTHY = window_of(ddp_job(seed=9), window=1)
+
+
+def compared(extra: dict, every: int = 1) -> Diagnosis:
+    return diagnose(window_of(ddp_job(extra=extra, every=every), window=2), reference=HEALTHY)
+
+
+@pytest.mark.parametrize("stage", [DATA, FORWARD, CALLBACKS, OPTIMIZER])
+def test_a_stage_slow_on_one_rank_is_aimed_at_with_that_rank(stage: str) -> None:
+    diagnosis = compared({(stage, 3): 60 * MS})
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank, diagnosis.aim.basis) == (stage, 3, "delta")
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.kind == "chronic"
+    assert diagnosis.change == pytest.approx(60 / 66, rel=0.1)
+
+
+@pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
+def test_a_delay_after_the_last_wait_is_blamed_on_backward_by_step_aligned_shares_alone(stage: str) -> None:
+    diagnosis = compared({(stage, 3): 60 * MS})
+    assert diagnosis.top_stage == BACKWARD
+    assert "carry_over" in diagnosis.reasons
+    assert diagnosis.sync_boundary == BACKWARD
+    carried = diagnose(window_of(ddp_job(extra={(stage, 3): 60 * MS})), frontier="carry_over")
+    assert carried.top_stage == stage
+
+
+def test_a_stage_slow_on_random_ranks_names_no_rank_and_says_they_rotate() -> None:
+    diagnosis = compared({(DATA, "random"): 60 * MS})
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank, diagnosis.aim.rank_reason) == (DATA, None, "rotating")
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.kind == "rotating"
+
+
+def test_a_backward_slow_on_one_rank_looks_the_same_on_all_ranks() -> None:
+    diagnosis = compared({(BACKWARD, 3): 60 * MS})
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank_reason) == (BACKWARD, "all_ranks")
+
+
+def test_a_callback_every_ten_steps_is_periodic_and_leaves_the_median_untouched() -> None:
+    diagnosis = compared({(CALLBACKS, 5): 300 * MS}, every=10)
+    assert diagnosis.aim is not None
+    assert diagnosis.culprit is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank, diagnosis.aim.steps) == (CALLBACKS, 5, "every 10")
+    assert (diagnosis.culprit.kind, diagnosis.culprit.period) == ("periodic", 10)
+    assert diagnosis.step_time.p50_ns == pytest.approx(67 * MS, rel=0.05)
+    assert diagnosis.change is not None
+    assert diagnosis.change > 0.3
+
+
+def test_a_single_hiccup_is_a_one_off_with_its_steps() -> None:
+    diagnosis = compared({(DATA, 2): 900 * MS}, every=30)
+    assert diagnosis.aim is not None
+    assert diagnosis.culprit is not None
+    assert (diagnosis.culprit.kind, diagnosis.aim.rank, diagnosis.aim.steps) == ("one-off", 2, (0, 30))
+
+
+def test_a_healthy_window_is_quiet_and_aims_at_its_largest_share_only() -> None:
+    diagnosis = diagnose(window_of(ddp_job(seed=3)), reference=HEALTHY)
+    assert diagnosis.is_quiet
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.basis) == (BACKWARD, "share")
+
+
+def test_without_a_reference_the_excess_decides() -> None:
+    diagnosis = diagnose(window_of(ddp_job(extra={(OPTIMIZER, 3): 60 * MS})))
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank, diagnosis.aim.basis) == (OPTIMIZER, 3, "excess")
+
+
+def test_deltas_add_up_to_the_change_in_step_time() -> None:
+    diagnosis = compared({(DATA, 3): 60 * MS})
+    assert diagnosis.delta_ns is not None
+    assert diagnosis.reference is not None
+    grown = diagnosis.step_time.mean_ns - diagnosis.reference.step_time_ns
+    assert sum(diagnosis.delta_ns.values()) == pytest.approx(grown, rel=1e-12)
+
+
+def test_the_healthy_window_has_the_lowest_mean_after_the_first_and_is_complete() -> None:
+    def window(number: int, extra: int, **manifest: object) -> Diagnosis:
+        job = ddp_job(extra={(CALLBACKS, 3): extra}, every=10, seed=number)
+        return diagnose(window_of(job, window=number, **manifest))
+
+    run = [
+        window(0, 0),
+        window(1, 300 * MS),  # its median is as low as that of window 3, its mean is not
+        window(2, 0, gather_ok=False),
+        window(3, 20 * MS),
+        window(4, 0, closed_by="flush"),
+    ]
+    healthy = healthy_reference(run)
+    assert healthy is not None
+    assert healthy.window == 3
+    assert healthy_reference(run[:1]) is None
+
+
+def test_a_stored_diagnosis_takes_another_reference_without_its_matrix() -> None:
+    window = window_of(ddp_job(extra={(DATA, 3): 60 * MS}))
+    alone = diagnose(window)
+    reference = reference_of(diagnose(HEALTHY))
+    assert with_reference(alone, reference) == diagnose(window, reference=reference)
+
+
+def test_runs_are_compared_with_their_own_healthy_window() -> None:
+    windows = [
+        window_of(ddp_job(seed=seed, extra={(DATA, 1): slow}), run_id=run, window=seed)
+        for run in ("a", "b")
+        for seed, slow in enumerate((0, 0, 60 * MS))
+    ]
+    found = diagnose_runs(reversed(windows))
+    assert [(d.run_id, d.window) for d in found] == [(r, w) for r in "ab" for w in range(3)]
+    assert all(d.reference is not None and d.reference.run_id == d.run_id for d in found)
+    assert [d.is_quiet for d in found] == [True, True, False] * 2
+
+
+def test_a_reference_window_is_cut_to_the_same_group() -> None:
+    slow = window_of(ddp_job(extra={(DATA, 3): 60 * MS}))
+    diagnosis = diagnose(slow, reference=HEALTHY, group="node:0")
+    assert diagnosis.reference is not None
+    assert diagnosis.reference.group == "node:0"
+
+
+@pytest.mark.parametrize(
+    ("eligible", "period"),
+    [
+        ([0, 10, 20, 30], 10),
+        ([3, 13, 23, 33, 17], 10),  # one step of jitter beside the spacing
+        ([0, 10, 20, 30, 5, 17, 29], None),  # too much of it
+        ([0, 1], None),
+        (list(range(40)), None),
+        (list(range(1, 40, 2)), 2),
+        ([4, 5, 6], None),
+    ],
+)
+def test_a_spacing_is_a_period_when_nearly_all_steps_keep_it(eligible: list[int], period: int | None) -> None:
+    flags = torch.zeros(40, dtype=torch.bool)
+    flags[eligible] = True
+    assert period_of(flags.numpy()) == period

@@ -1,0 +1,171 @@
+"""Every label and every reason of accounting.md §7 is reached by a window that deserves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, window_of
+
+from sfapp.accounting import diagnose
+from sfapp.model import FORWARD_EVENT, LABELS, Accumulation, Diagnosis, Gates, Parallelism, SideChannel
+from sfapp.model.labels import REASONS
+
+STAGES = (DATA, FORWARD, BACKWARD)
+
+
+def slow_data(**manifest: object) -> Diagnosis:
+    return diagnose(window_of(ddp_job(extra={(DATA, 3): 120 * MS}), **manifest))
+
+
+def independent_ranks(slow: float = 10.0) -> torch.Tensor:
+    """Ranks that never wait: clipping the slow rank's backward shortens the step at once."""
+    return by_rank(*[(1.0, 1.0, 2.0 + (slow if rank == 0 else 0)) for rank in range(4)]).repeat(1, 12, 1)
+
+
+def with_events(forward_ms: float, ready: float = 1.0, forward_share: float = 1.0) -> Diagnosis:
+    steps, ranks = 20, 4
+    durations = by_rank(*[(1.0, 6.0 * forward_share, 1.0)] * ranks, unit=10 * MS).repeat(1, steps, 1)
+    value_NR = torch.full((steps, ranks), forward_ms, dtype=torch.float64)
+    value_NR[int(steps * ready) :] = torch.nan
+    channel = SideChannel(value_NR, torch.ones(steps, ranks, dtype=torch.bool))
+    return diagnose(window_of(durations, stages=STAGES, side={FORWARD_EVENT: channel}))
+
+
+def rotating() -> Diagnosis:
+    return diagnose(window_of(ddp_job(extra={(DATA, "random"): 120 * MS})))
+
+
+def spilled() -> Diagnosis:
+    steps, ranks = 20, 4
+    durations = by_rank(*[(1.0, 1.0, 8.0)] * ranks, unit=10 * MS).repeat(1, steps, 1)
+    channel = SideChannel(
+        torch.full((steps, ranks), 60.0, dtype=torch.float64), torch.ones(steps, ranks, dtype=torch.bool)
+    )
+    return diagnose(window_of(durations, stages=STAGES, side={FORWARD_EVENT: channel}))
+
+
+def disagreeing() -> Diagnosis:
+    # forward leads the frontier and clipping it helps, but the largest raw duration lies in backward
+    slow, fast = (0.0, 9.0, 5.0), (0.0, 2.0, 10.0)
+    return diagnose(window_of(by_rank(slow, fast, fast, fast).repeat(1, 12, 1), stages=STAGES))
+
+
+LABEL_CASES: dict[str, Callable[[], Diagnosis]] = {
+    "frontier_accounting": lambda: diagnose(window_of(ddp_job())),
+    "telemetry_limited": lambda: slow_data(gather_ok=False),
+    "role_aware_needed": lambda: diagnose(window_of(ddp_job(), roles=["dp"] * 4 + ["pp"] * 4)),
+    "gradient_accumulation_ambiguous": lambda: slow_data(accumulation=Accumulation(factor=4, ordered=False)),
+    "direct_exposure": lambda: diagnose(window_of(independent_ranks(), stages=STAGES)),
+    "sync_wait_dependent": lambda: slow_data(),
+    "likely_sync_wait": lambda: slow_data(),
+    "co_critical": rotating,
+    "forward_device_supported": lambda: with_events(55.0),
+    "forward_spillover_suspected": spilled,
+    "forward_host_overhead_suspected": lambda: with_events(10.0),
+    "forward_event_scope_limited": lambda: with_events(55.0, ready=0.5),
+}
+
+REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
+    "denominator_floor": lambda: diagnose(window_of(torch.ones(3, 2, 2, dtype=torch.int64), stages=STAGES)),
+    "gather_failed": lambda: slow_data(gather_ok=False),
+    "missing_ranks": lambda: slow_data(world_size=9),
+    "closure_residual": lambda: diagnose(window_of(ddp_job(), wall=ddp_job().sum(dim=0) + 20 * MS)),
+    "overlap_error": lambda: diagnose(window_of(ddp_job(), wall=ddp_job().sum(dim=0) - 5 * MS)),
+    "schema_mismatch": lambda: slow_data(faults=("schema_mismatch",)),
+    "step_misaligned": lambda: slow_data(faults=("step_misaligned",)),
+    "nonmonotonic_clock": lambda: slow_data(faults=("nonmonotonic_clock",)),
+    "dropped_steps": lambda: slow_data(faults=("dropped_steps",)),
+    "prefetch_unaligned": lambda: slow_data(prefetch="unaligned"),
+    "roles_differ": LABEL_CASES["role_aware_needed"],
+    "roles_missing": lambda: slow_data(parallelism=Parallelism(dp=4, tp=2)),
+    "accumulation_collapsed": LABEL_CASES["gradient_accumulation_ambiguous"],
+    "accumulation_mixed": lambda: slow_data(faults=("accumulation_mixed",)),
+    "single_rank": lambda: diagnose(window_of(ddp_job(ranks=1))),
+    "carry_over": lambda: diagnose(window_of(ddp_job(extra={("optim.step_cpu_wall", 3): 60 * MS}))),
+    "steps_not_consecutive": lambda: diagnose(window_of(ddp_job(steps=4), steps=[0, 1, 5, 6])),
+    "share_tie": lambda: diagnose(window_of(by_rank((5, 5, 1), (5, 5, 1)).repeat(1, 12, 1), stages=STAGES)),
+    "leader_switch": rotating,
+    "evidence_disagrees": disagreeing,
+    "low_static_gain": lambda: diagnose(window_of(ddp_job())),
+    "too_few_events": LABEL_CASES["forward_event_scope_limited"],
+}
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_label_is_reached(label: str) -> None:
+    assert label in LABEL_CASES[label]().label_names
+
+
+@pytest.mark.parametrize("reason", REASON_CASES)
+def test_every_reason_is_reached(reason: str) -> None:
+    assert reason in REASON_CASES[reason]().all_reasons
+
+
+AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
+    "rotating": rotating,
+    "all_ranks": lambda: diagnose(window_of(ddp_job())),
+    "no_eligible_steps": lambda: diagnose(
+        window_of(ddp_job(extra={(DATA, 3): 120 * MS}), window=1), Gates(gamma_elig=1.0)
+    ),
+    "no_clear_leader": lambda: diagnose(window_of(two_leaders_in_turn_of_twenty())),
+    "no_reference": lambda: diagnose(window_of(ddp_job())),
+    "reference_differs": lambda: diagnose(
+        window_of(ddp_job()), reference=window_of(independent_ranks(), stages=STAGES)
+    ),
+    "step_time_not_grown": lambda: diagnose(window_of(ddp_job()), reference=window_of(ddp_job(seed=1))),
+    "quiet": lambda: diagnose(window_of(ddp_job())),
+    "below_gamma_g": lambda: diagnose(window_of(ddp_job())),
+    "no_wait_measured": lambda: diagnose(window_of(independent_ranks(), stages=STAGES)),
+    "not_sampled": lambda: diagnose(window_of(ddp_job())),
+    "too_few_events": LABEL_CASES["forward_event_scope_limited"],
+    "no_device_share": lambda: with_events(1.0),
+    "single_rank": REASON_CASES["single_rank"],
+    "steps_not_consecutive": REASON_CASES["steps_not_consecutive"],
+}
+
+
+def two_leaders_in_turn_of_twenty() -> torch.Tensor:
+    """Rank 1 is slow for the first 24 steps, rank 5 for the last 16: neither leads 80 %, few switches."""
+    durations = ddp_job(extra={(DATA, 1): 120 * MS}, steps=24)
+    return torch.cat([durations, ddp_job(extra={(DATA, 5): 120 * MS}, steps=16)], dim=1)
+
+
+@pytest.mark.parametrize("reason", AIM_REASON_CASES)
+def test_every_absence_in_the_aim_says_why(reason: str) -> None:
+    aim = AIM_REASON_CASES[reason]().aim
+    assert aim is not None
+    assert reason in {aim.rank_reason, *(line.reason for line in aim.evidence)}
+
+
+def test_no_label_or_reason_is_undocumented_or_unreached() -> None:
+    assert set(LABEL_CASES) == set(LABELS)
+    assert set(REASON_CASES) | set(AIM_REASON_CASES) == set(REASONS)
+
+
+def test_a_limited_signal_suppresses_strong_labels_and_says_so() -> None:
+    limited = slow_data(gather_ok=False)
+    assert "sync_wait_dependent" not in limited.label_names
+    assert ("sync_wait_dependent", ("telemetry_limited",)) in [
+        (s.label, s.reasons) for s in limited.suppressed
+    ]
+
+
+def test_diagnosing_one_role_lifts_the_need_for_roles() -> None:
+    window = window_of(ddp_job(extra={(DATA, 3): 120 * MS}), roles=["dense"] * 4 + ["expert"] * 4)
+    assert "role_aware_needed" in diagnose(window).label_names
+    dense = diagnose(window, group="role:dense")
+    assert "role_aware_needed" not in dense.label_names
+    assert (dense.ranks, dense.group) == (4, "role:dense")
+    assert dense.aim is not None
+    assert dense.aim.rank == 3
+
+
+def test_below_the_floor_there_are_advances_and_nothing_else() -> None:
+    tiny = REASON_CASES["denominator_floor"]()
+    assert tiny.label_names == ("frontier_accounting", "telemetry_limited")
+    assert tiny.advances_ns == {DATA: 2, FORWARD: 2, BACKWARD: 2}
+    document = tiny.document()
+    for absent in ("shares", "static_gain", "excess", "routing_set", "aim", "severity", "leader"):
+        assert absent not in document

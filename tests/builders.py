@@ -1,0 +1,113 @@
+"""Windows built by hand, for tests that read like a demonstration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sfapp.model import (
+    DEFAULT_STAGES,
+    Manifest,
+    RankIdentity,
+    RankTable,
+    SideChannel,
+    Window,
+    stage_hash,
+)
+
+DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER = DEFAULT_STAGES
+MS = 1_000_000
+
+
+def window_of(
+    durations: torch.Tensor | Sequence[Any],
+    *,
+    stages: Sequence[str] | None = None,
+    wall: torch.Tensor | None = None,
+    first_step: int = 0,
+    steps: Sequence[int] | None = None,
+    roles: Sequence[str | None] | None = None,
+    ranks_per_node: int = 4,
+    side: dict[str, SideChannel] | None = None,
+    **manifest: Any,
+) -> Window:
+    """A window of durations in ns [stages, steps, ranks]; everything else has a sensible default."""
+    duration_SNR = torch.as_tensor(durations, dtype=torch.int64)
+    count, step_count, ranks = duration_SNR.shape
+    names = tuple(stages) if stages is not None else DEFAULT_STAGES[:count]
+    roles = roles if roles is not None else [None] * ranks
+    identities = [
+        RankIdentity(
+            rank, rank % ranks_per_node, rank // ranks_per_node, f"node-{rank // ranks_per_node}", roles[rank]
+        )
+        for rank in range(ranks)
+    ]
+    fields = {"run_id": "run", "window": 0, "world_size": ranks} | manifest
+    return Window(
+        manifest=Manifest(stages=names, stage_hash=stage_hash(names), **fields),
+        duration_SNR=duration_SNR,
+        wall_NR=duration_SNR.sum(dim=0) if wall is None else wall,
+        step_N=torch.as_tensor(steps)
+        if steps is not None
+        else torch.arange(first_step, first_step + step_count),
+        ranks=RankTable.of(identities),
+        side=side or {},
+    )
+
+
+def by_rank(*ranks: Sequence[float], unit: int = 1_000_000_000) -> torch.Tensor:
+    """One step from per-rank stage vectors, as the paper prints them: ns [stages, 1, ranks]."""
+    return (torch.tensor(ranks, dtype=torch.float64).T * unit).round().to(torch.int64).unsqueeze(1)
+
+
+def ddp_job(
+    *,
+    ranks: int = 8,
+    steps: int = 40,
+    seed: int = 0,
+    extra: dict[tuple[str, int | str], int] | None = None,
+    every: int = 1,
+    jitter: int = 1 * MS,
+) -> torch.Tensor:
+    """A data-parallel job in which ranks meet inside backward, event by event: ns [6, steps, ranks].
+
+    Args:
+        extra: ns added to a stage on one rank, or on a ``"random"`` one a step, or on ``"all"``.
+        every: how often, in steps, the extra time occurs.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    base = {
+        DATA: 2 * MS,
+        FORWARD: 20 * MS,
+        BACKWARD: 40 * MS,
+        CALLBACKS: 1 * MS,
+        OPTIMIZER: 3 * MS,
+        OTHER: MS // 10,
+    }
+    work = torch.stack(
+        [
+            value + torch.randint(0, max(1, min(jitter, value // 4)), (steps, ranks), generator=generator)
+            for value in base.values()
+        ]
+    )
+    for (stage, rank), added in (extra or {}).items():
+        index = DEFAULT_STAGES.index(stage)
+        for step in range(0, steps, every):
+            if rank == "all":
+                work[index, step] += added
+            else:
+                who = (
+                    int(torch.randint(0, ranks, (1,), generator=generator)) if rank == "random" else int(rank)
+                )
+                work[index, step, who] += added
+    clock = torch.zeros(ranks, dtype=torch.int64)
+    meet = DEFAULT_STAGES.index(BACKWARD)
+    for step in range(steps):
+        for index in range(len(DEFAULT_STAGES)):
+            clock = clock + work[index, step]
+            if index == meet:
+                work[index, step] += clock.max() - clock
+                clock = torch.full_like(clock, int(clock.max()))
+    return work

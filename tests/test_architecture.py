@@ -1,0 +1,116 @@
+"""The house keeps its shape: who may import whom, what stays unloaded, which rooms are pure."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "sfapp"
+
+# docs/architecture.md's table: room -> rooms it may import. `errors` is open to all.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    "accounting": {"model"},
+    "packets": {"model"},
+    "record": {"model", "packets"},
+    "store": {"model", "packets", "accounting"},
+    "views": {"model", "accounting"},
+    "app": {"model", "accounting", "packets", "store", "views"},
+    "cli": {"model", "accounting", "packets", "store", "views", "app", "record"},
+}
+
+# Third-party libraries that belong to one room only.
+HOMES: dict[str, set[str]] = {
+    "duckdb": {"store"},
+    "watchfiles": {"store"},
+    "nicegui": {"app"},
+    "plotly": set(),
+    "prometheus_client": {"app"},
+    "pyarrow": {"packets", "store", "cli"},
+    "polars": {"store", "app"},
+    "click": {"cli"},
+}
+
+PURE = ("model", "accounting", "views")
+IMPURE_CALLS = {"open", "print", "input"}
+IMPURE_MODULES = {"os", "time", "logging", "pathlib", "io", "subprocess", "socket"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def modules(*rooms: str) -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not rooms or room_of(path) in rooms]
+
+
+def imported(path: Path) -> set[str]:
+    """Every module a file imports at run time, wherever in the file (typing-only imports count too)."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_follow_the_table(path: Path) -> None:
+    room = room_of(path)
+    if room == "__init__":
+        return
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "sfapp" and len(parts) > 1 and parts[1] not in {room, "errors"}:
+            assert parts[1] in MAY_IMPORT[room], f"{path.name} imports {name}"
+        if parts[0] in HOMES:
+            assert room in HOMES[parts[0]], f"{path.name} imports {name}"
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room_of(path) for path in modules()} - {"__init__"} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("path", modules(*PURE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pure_rooms_touch_nothing_outside(path: Path) -> None:
+    assert not imported(path) & IMPURE_MODULES
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not calls & IMPURE_CALLS
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nsys.stdout.write(' '.join(m.split('.')[0] for m in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def test_the_recorder_loads_nothing_of_the_app() -> None:
+    loaded = loaded_after("import sfapp.record")
+    assert not loaded & {"nicegui", "duckdb", "polars", "plotly"}
+
+
+def test_help_loads_nothing_heavy() -> None:
+    statement = (
+        "from click.testing import CliRunner; from sfapp.cli import cli; CliRunner().invoke(cli, ['--help'])"
+    )
+    assert not loaded_after(statement) & {"torch", "nicegui", "numpy", "pyarrow", "duckdb", "polars"}
+
+
+def test_public_names_are_all_importable() -> None:
+    import sfapp
+
+    for name in sfapp.__all__:
+        assert getattr(sfapp, name) is not None
+    with pytest.raises(AttributeError):
+        sfapp.nothing_of_this_name  # noqa: B018
