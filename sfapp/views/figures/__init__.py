@@ -1,0 +1,40 @@
+"""Every plot as a plain Plotly figure: ``{"data": […], "layout": {…}, "config": {…}}``.
+
+``layout.meta`` holds ``title``, ``subtitle``, ``alt`` and ``notes`` as plain text for the card around it.
+"""
+
+from sfapp.views.figures.ambiguity import ambiguity_plane
+from sfapp.views.figures.base import Figure, plain
+from sfapp.views.figures.crossings import prefix_crossings
+from sfapp.views.figures.frontier import frontier_steps
+from sfapp.views.figures.handover import handover_matrix
+from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
+from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
+from sfapp.views.figures.routing import routing_pareto
+from sfapp.views.figures.rules import RULE_NAMES, rules
+from sfapp.views.figures.steps import step_timeline
+from sfapp.views.figures.windows import run_history, window_timeline
+
+__all__ = [
+    "QUANTITIES",
+    "QUANTITY_WORDS",
+    "RULE_NAMES",
+    "Figure",
+    "Quantity",
+    "ambiguity_plane",
+    "frontier_steps",
+    "handover_matrix",
+    "node_ranks",
+    "node_skew",
+    "node_sparklines",
+    "plain",
+    "prefix_crossings",
+    "rank_step_heatmap",
+    "routing_pareto",
+    "rules",
+    "run_history",
+    "step_timeline",
+    "stragglers",
+    "straggling_nodes",
+    "window_timeline",
+]

@@ -1,0 +1,262 @@
+"""Share against gain: how far the evidence reaches for each stage (accounting.md §4, §7)."""
+
+from __future__ import annotations
+
+from sfapp.model import Diagnosis
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
+from sfapp.views.figures.chosen import chosen_shares
+from sfapp.views.figures.routing import below_floor, threshold
+
+TITLE = "Ambiguity plane"
+
+
+def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
+    """A (or A') against G, each stage's bar reaching on to the excess X; γA and γG can be dragged.
+
+    Shapes named ``gamma_a`` and ``gamma_g`` are the gates; the shaded bands are the tolerances ηA and ηG.
+    """
+    shares = chosen_shares(diagnosis)
+    gains = diagnosis.static_gain
+    if not shares or gains is None:
+        return absent(below_floor(diagnosis), dark=dark, title=TITLE)
+    excess = _excess(diagnosis)
+    gates = diagnosis.gates
+    order = sorted(shares, key=lambda stage: -shares[stage])
+    right = min(1.04, max(0.6, 1.18 * shares[order[0]], gates.gamma_a + 0.12))
+    top = min(1.04, max(0.3, 1.18 * max(*gains.values(), *excess.values()), gates.gamma_g + 0.1))
+    return figure(
+        [
+            _intervals(diagnosis, shares, gains, excess, dark),
+            _points(diagnosis, order, shares, gains, excess, dark),
+        ],
+        dark=dark,
+        title=TITLE,
+        subtitle="drag γA and γG; bars run from the static gain to the gain if waits vanish",
+        alt=_in_words(diagnosis, order, shares, gains, excess),
+        height=360,
+        margin={"l": 8, "r": 16, "t": 12, "b": 8},
+        xaxis=axis(
+            dark, range=[-0.02, right], tickformat=".0%", title="share of the exposed time", zeroline=False
+        ),
+        yaxis=axis(dark, range=[-0.035 * top / 0.3, top], tickformat=".0%", title="gain"),
+        shapes=[
+            *_zones(diagnosis, shares, gains, right, top, dark),
+            threshold("gamma_a", "x", gates.gamma_a, "γA", dark, span=(0, 1)),
+            threshold("gamma_g", "y", gates.gamma_g, "γG", dark, span=(0, 1)),
+        ],
+        annotations=[
+            *_zone_words(diagnosis, right, top, dark),
+            *_names(diagnosis, order, shares, gains, right, top, dark),
+            *_takeovers(diagnosis, order[0], shares, gains, dark),
+        ],
+        hovermode="closest",
+        uirevision=revision(diagnosis, diagnosis.frontier),
+    )
+
+
+def _excess(diagnosis: Diagnosis) -> dict[str, float]:
+    carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_excess
+    return (diagnosis.carry_over_excess if carried else diagnosis.excess) or {}
+
+
+def gain_sets(diagnosis: Diagnosis) -> tuple[set[str], set[str]]:
+    """C_A and C_G: tied in share with s1, and tied in gain (or taking over from s1)."""
+    shares, gains, gates = chosen_shares(diagnosis) or {}, diagnosis.static_gain or {}, diagnosis.gates
+    largest_share, largest_gain = max(shares.values()), max(gains.values())
+    tied = {stage for stage, share in shares.items() if share >= largest_share - gates.eta_a}
+    if largest_gain >= gates.gamma_g:
+        return tied, {stage for stage, gain in gains.items() if gain >= largest_gain - gates.eta_g}
+    takeover = diagnosis.takeover or {}
+    top = diagnosis.top_stage
+    return tied, {stage for stage, change in takeover.items() if stage != top and change >= gates.eta_a}
+
+
+def _intervals(
+    diagnosis: Diagnosis,
+    shares: dict[str, float],
+    gains: dict[str, float],
+    excess: dict[str, float],
+    dark: bool,
+) -> Trace:
+    """One line trace for all bars from G to X, with a cap at X."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    cap = 0.008
+    for stage, share in shares.items():
+        low, high = gains[stage], excess.get(stage, gains[stage])
+        x += [share, share, None, share - cap, share + cap, None]
+        y += [low, high, None, high, high, None]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "line": {"color": palette.theme(dark).muted, "width": 3},
+        "hoverinfo": "skip",
+        "name": "[G, X]",
+    }
+
+
+def _points(
+    diagnosis: Diagnosis,
+    order: list[str],
+    shares: dict[str, float],
+    gains: dict[str, float],
+    excess: dict[str, float],
+    dark: bool,
+) -> Trace:
+    colours = palette.theme(dark)
+    by_stage = palette.stage_colours(diagnosis.stages, dark)
+    in_share, in_gain = gain_sets(diagnosis)
+    outlined = in_share | in_gain
+    takeover = diagnosis.takeover or {}
+    hover = []
+    for stage in order:
+        text = f"<b>{plain(format.short_stage(stage))}</b><br>share {format.percent(shares[stage], 1)}"
+        text += f"<br>static gain {format.percent(gains[stage], 1)}"
+        text += f"<br>gain if waits vanish {format.percent(excess.get(stage), 1)}"
+        text += f"<br>takes over {format.percent(takeover.get(stage), 1)} if the top stage is clipped"
+        if stage in in_share:
+            text += f"<br>within ηA of the largest share ({_c('A')})"
+        if stage in in_gain:
+            text += f"<br>within reach by gain or takeover ({_c('G')})"
+        hover.append(text)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [shares[stage] for stage in order],
+        "y": [gains[stage] for stage in order],
+        "marker": {
+            "size": 15,
+            "color": [by_stage[stage] for stage in order],
+            "symbol": ["diamond" if stage in in_gain - in_share else "circle" for stage in order],
+            "line": {
+                "color": [colours.ink if stage in outlined else colours.surface for stage in order],
+                "width": [2.5 if stage in outlined else 1 for stage in order],
+            },
+        },
+        "customdata": order,
+        "hovertext": hover,
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "cliponaxis": False,
+        "name": "stages",
+    }
+
+
+def _c(index: str) -> str:
+    return f"C<sub>{index}</sub>"
+
+
+def _zones(
+    diagnosis: Diagnosis,
+    shares: dict[str, float],
+    gains: dict[str, float],
+    right: float,
+    top: float,
+    dark: bool,
+) -> list[dict[str, object]]:
+    """What each quarter means, and the tolerance bands below the largest share and gain."""
+    colours = palette.theme(dark)
+    gates = diagnosis.gates
+    strength = 0.13 if dark else 0.09
+
+    def rect(x0: float, x1: float, y0: float, y1: float, colour: str, opacity: float) -> dict[str, object]:
+        return {
+            "type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "layer": "below",
+            "line": {"width": 0}, "fillcolor": palette.alpha(colour, opacity),
+        }  # fmt: skip
+
+    largest_share, largest_gain = max(shares.values()), max(gains.values())
+    zones = [
+        rect(gates.gamma_a, max(right, 1.04), gates.gamma_g, max(top, 1.04), colours.good, strength),
+        rect(gates.gamma_a, max(right, 1.04), -0.2, gates.gamma_g, colours.warn, strength),
+        rect(largest_share - gates.eta_a, largest_share, -0.2, max(top, 1.04), colours.accent, 0.10),
+    ]
+    if largest_gain >= gates.gamma_g:
+        zones.append(
+            rect(-0.1, max(right, 1.04), largest_gain - gates.eta_g, largest_gain, colours.accent, 0.10)
+        )
+    return zones
+
+
+def _zone_words(diagnosis: Diagnosis, right: float, top: float, dark: bool) -> list[dict[str, object]]:
+    colours = palette.theme(dark)
+    small = {"size": 11}
+    return [
+        note("direct exposure", right, top, dark, xanchor="right", yanchor="top",
+             font=small | {"color": colours.good}),
+        note("waits or co-critical", right, -0.03 * top / 0.3, dark, xanchor="right", yanchor="bottom",
+             font=small | {"color": colours.warn}),
+        note("no stage stands out", 0, top, dark, xanchor="left", yanchor="top",
+             font=small | {"color": colours.muted}),
+    ]  # fmt: skip
+
+
+def _names(
+    diagnosis: Diagnosis,
+    order: list[str],
+    shares: dict[str, float],
+    gains: dict[str, float],
+    right: float,
+    top: float,
+    dark: bool,
+) -> list[dict[str, object]]:
+    """Stage names beside their points, raised where they would cover one another."""
+    placed: list[tuple[float, float]] = []
+    labels = []
+    short = format.short_stages(diagnosis.stages)
+    for stage in order:
+        x, y = shares[stage], gains[stage]
+        if x < 0.01 and len(placed) > 4:
+            continue
+        lift = 0
+        while any(
+            abs(x - px) < 0.17 * right and abs(y / top + lift * 0.055 - py) < 0.05 for px, py in placed
+        ):
+            lift += 1
+        placed.append((x, y / top + lift * 0.055))
+        labels.append(
+            note(
+                f"<b>{plain(short[stage], 24)}</b>", x, y, dark,
+                xanchor="left" if x < 0.75 * right else "right",
+                xshift=11 if x < 0.75 * right else -11, yshift=6 + lift * 15, yanchor="bottom",
+                font={"size": 12 if stage == order[0] else 11},
+            )
+        )  # fmt: skip
+    return labels
+
+
+def _takeovers(
+    diagnosis: Diagnosis, top: str, shares: dict[str, float], gains: dict[str, float], dark: bool
+) -> list[dict[str, object]]:
+    """Arrows from s1 to the stages that would hold the step back next."""
+    colours = palette.theme(dark)
+    arrows = []
+    for stage, change in (diagnosis.takeover or {}).items():
+        if stage == top or change < diagnosis.gates.eta_a:
+            continue
+        arrows.append(
+            {
+                "x": shares[stage], "y": gains[stage], "ax": shares[top], "ay": gains[top],
+                "axref": "x", "ayref": "y", "showarrow": True, "arrowhead": 2, "arrowwidth": 1.5,
+                "arrowcolor": colours.accent, "standoff": 10, "startstandoff": 10, "text": "",
+                "hovertext": f"takes over {format.percent(change)} once the top stage is clipped",
+            }
+        )  # fmt: skip
+    return arrows
+
+
+def _in_words(
+    diagnosis: Diagnosis,
+    order: list[str],
+    shares: dict[str, float],
+    gains: dict[str, float],
+    excess: dict[str, float],
+) -> str:
+    top = order[0]
+    return (
+        f"{format.short_stage(top)} has the largest share, {format.percent(shares[top])} "
+        f"(γA {format.share(diagnosis.gates.gamma_a)}), with a static gain of {format.percent(gains[top])} "
+        f"(γG {format.share(diagnosis.gates.gamma_g)}) and {format.percent(excess.get(top))} if waits vanish."
+    )

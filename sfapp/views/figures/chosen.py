@@ -1,0 +1,104 @@
+"""The frontier a figure shows: the step-aligned one, or the carry-over one where the diagnosis uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.accounting import CarryOver, Measures
+from sfapp.model import Diagnosis, broad_stage
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """One accounting of a window, seen from the start of each step.
+
+    Attributes:
+        carry: the carry-over accounting, None where the step-aligned one is shown.
+        advance_SN: ns.
+        leader_SN: positions in the rank table.
+        gap_SN: ns to the next rank.
+    """
+
+    carry: CarryOver | None
+    advance_SN: Ints
+    leader_SN: Ints
+    gap_SN: Ints
+
+    @property
+    def rise_SN(self) -> Ints:
+        """The frontier counted from where it stood when the step began, ns."""
+        return self.advance_SN.cumsum(axis=0)
+
+    @property
+    def words(self) -> str:
+        """How figures call it."""
+        return "carry-over frontier" if self.carry else "step-aligned frontier"
+
+
+def chosen(measures: Measures, diagnosis: Diagnosis) -> Chosen:
+    """The accounting the diagnosis is stated in."""
+    carry = carry_over(measures, diagnosis) if diagnosis.frontier == "carry_over" else None
+    source = carry or measures
+    return Chosen(carry, source.advance_SN, source.leader_SN, source.gap_SN)
+
+
+def carry_over(measures: Measures, diagnosis: Diagnosis) -> CarryOver | None:
+    """The carry-over accounting with the diagnosis's sync boundary; None where steps have gaps."""
+    stages = measures.window.stages
+    boundary = stages.index(diagnosis.sync_boundary) if diagnosis.sync_boundary in stages else None
+    return measures.carry(boundary)
+
+
+def chosen_shares(diagnosis: Diagnosis) -> dict[str, float] | None:
+    """A, or A' where the diagnosis is stated in the carry-over frontier."""
+    carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_shares
+    return diagnosis.carry_over_shares if carried else diagnosis.shares
+
+
+def step_index(measures: Measures, step: int | None) -> int | None:
+    """Position of a logical step number; None for the window mean, or where the window lacks it."""
+    if step is None:
+        return None
+    found = np.flatnonzero(measures.step_N == step)
+    return int(found[0]) if len(found) else None
+
+
+def stage_members(measures: Measures, stage: str) -> tuple[int, ...]:
+    """Positions of the recorded stages that a broad or recorded stage name covers; empty if unknown."""
+    names = measures.window.stages
+    if stage in measures.broad:
+        return tuple(index for index, name in enumerate(names) if broad_stage(name) == stage)
+    return (names.index(stage),) if stage in names else ()
+
+
+def mean_rise(advance_SN: Ints | Floats, index: int | None) -> Floats:
+    """Advances of one step, or their mean over the window, ns [S]."""
+    if index is None:
+        return np.asarray(advance_SN.mean(axis=1), dtype=np.float64)
+    return advance_SN[:, index].astype(np.float64)
+
+
+def main_leaders(taken: Chosen, index: int | None, ranks: int) -> list[tuple[int, float, int]]:
+    """Per recorded stage: the rank position that set most of the advance, its part of it, and its steps.
+
+    For one step the leader has part 1 and one step.
+    """
+    stages, steps = taken.advance_SN.shape
+    if index is not None:
+        return [(int(taken.leader_SN[stage, index]), 1.0, 1) for stage in range(stages)]
+    found = []
+    for stage in range(stages):
+        weight_R = np.bincount(taken.leader_SN[stage], weights=taken.advance_SN[stage], minlength=ranks)
+        total = float(weight_R.sum())
+        if total <= 0:
+            weight_R = np.bincount(taken.leader_SN[stage], minlength=ranks).astype(np.float64)
+            total = float(steps)
+        rank = int(weight_R.argmax())
+        found.append((rank, float(weight_R[rank] / total), int((taken.leader_SN[stage] == rank).sum())))
+    return found

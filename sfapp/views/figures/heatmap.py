@@ -1,0 +1,236 @@
+"""Rank × step: a stage's duration, slack, lag or lead, with ranks grouped by node (accounting.md §1, §3)."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from sfapp.accounting import Measures
+from sfapp.model import Diagnosis
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision
+from sfapp.views.figures.chosen import Floats, chosen, stage_members, step_index
+
+Quantity = Literal["duration", "slack", "lag", "lead"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+
+QUANTITY_WORDS: dict[Quantity, str] = {
+    "duration": "time spent in the stage",
+    "slack": "time the rank enters the stage before the last one does",
+    "lag": "how far behind the median rank it leaves the stage",
+    "lead": "by how much it sets the frontier at the stage's end",
+}
+"""What each quantity means, per rank and step."""
+
+CELLS = 2**18
+"""Cells drawn at most; beyond, neighbouring ranks (then steps) are merged, and the figure says so."""
+
+_NAMED_RANKS = 32
+
+
+def rank_step_heatmap(
+    measures: Measures,
+    diagnosis: Diagnosis,
+    stage: str | None = None,
+    quantity: Quantity = "duration",
+    *,
+    step: int | None = None,
+    dark: bool = False,
+) -> Figure:
+    """One cell a rank and step, one colour scale.
+
+    Args:
+        stage: a broad or recorded stage; the aim's (or the top) stage where None.
+        quantity: see ``QUANTITY_WORDS``; slack, lag and lead follow the diagnosis's frontier.
+        step: a logical step number to frame.
+    """
+    stage = stage or (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
+    members = stage_members(measures, stage)
+    if not members:
+        return absent(f"the window has no stage {stage}", dark=dark, title="Rank × step")
+    value_RN = _values(measures, diagnosis, members, quantity)
+    value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
+    largest = float(np.abs(value_RN).max())
+    unit = format.unit_for(largest)
+    colours = palette.theme(dark)
+    shade = palette.stage_colours(measures.window.stages, dark)[measures.window.stages[members[0]]]
+    name = format.short_stage(stage)
+    signed = quantity == "lag"
+    ranks = measures.window.ranks
+    heat = {
+        "type": "heatmap",
+        "z": f4(value_RN / unit.ns),
+        "x": measures.step_N[::merged_steps].tolist(),
+        "y": list(range(value_RN.shape[0])),
+        "colorscale": palette.diverging(colours) if signed else palette.scale(shade, colours),
+        "zmin": -largest / unit.ns if signed else 0,
+        "zmax": max(largest / unit.ns, 1e-9),
+        "xgap": 0.5 if value_RN.shape[1] <= 120 else 0,
+        "ygap": 1 if value_RN.shape[0] <= 64 else 0,
+        "colorbar": {
+            "title": {"text": unit.name, "font": {"size": 11}, "side": "top"},
+            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
+        },
+        "hoverongaps": False,
+        "hovertemplate": (
+            f"step %{{x}}<br>%{{customdata}}<br>{plain(name)} {quantity} %{{z:.2f}} {unit.name}<extra></extra>"
+        ),
+    }  # fmt: skip
+    rows = value_RN.shape[0]
+    index = step_index(measures, step)
+    aimed = diagnosis.aim.rank if diagnosis.aim else None
+    return figure(
+        [heat],
+        dark=dark,
+        title="Rank × step",
+        subtitle=f"{name}: {QUANTITY_WORDS[quantity]}",
+        alt=_in_words(measures, value_RN, merged_ranks, name, quantity),
+        notes=notes,
+        height=int(min(720, max(240, 90 + 22 * rows))) if rows <= _NAMED_RANKS else 520,
+        margin={"l": 8, "r": 8, "t": 12, "b": 8},
+        xaxis=axis(dark, showgrid=False, tickformat="d", title="step", nticks=8),
+        yaxis=_rank_axis(measures, merged_ranks, aimed, dark),
+        shapes=[
+            *_node_lines(measures, merged_ranks, colours),
+            *([] if index is None or step is None else [_frame(step, colours)]),
+        ],
+        annotations=_aim_mark(ranks.rank, aimed, merged_ranks, dark),
+        hovermode="closest",
+        clickmode="event",
+        uirevision=revision(diagnosis, "heatmap"),
+    )
+
+
+def _values(measures: Measures, diagnosis: Diagnosis, members: tuple[int, ...], quantity: Quantity) -> Floats:
+    """The quantity per rank and step, ns [R, N]."""
+    duration_SNR = measures.window.duration_SNR
+    first, last = members[0], members[-1]
+    if quantity == "duration":
+        value_NR = duration_SNR[list(members)].sum(dim=0).cpu().numpy()
+        return np.asarray(value_NR.T, dtype=np.float64)
+    upto = first if quantity == "slack" else last + 1
+    position_NR = duration_SNR[:upto].sum(dim=0).cpu().numpy().astype(np.float64)
+    taken = chosen(measures, diagnosis)
+    if taken.carry:
+        total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+        before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
+        position_NR += total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
+    rise_SN = taken.rise_SN
+    if quantity == "slack":
+        front_N = rise_SN[first - 1] if first else np.zeros(measures.steps)
+        return np.asarray((front_N[:, None] - position_NR).T)
+    if quantity == "lag":
+        return np.asarray((position_NR - np.median(position_NR, axis=1, keepdims=True)).T)
+    lead_RN = np.zeros((measures.ranks, measures.steps))
+    lead_RN[taken.leader_SN[last], np.arange(measures.steps)] = taken.gap_SN[last]
+    return lead_RN
+
+
+def _reduced(value_RN: Floats, quantity: Quantity) -> tuple[Floats, int, int, tuple[str, ...]]:
+    """Merge ranks, then steps, to stay under ``CELLS``: the largest of each block survives."""
+    ranks, steps = value_RN.shape
+    by_rank = by_step = 1
+    while -(-ranks // by_rank) * -(-steps // by_step) > CELLS:
+        if -(-ranks // by_rank) > 512:
+            by_rank *= 2
+        else:
+            by_step *= 2
+    if by_rank == by_step == 1:
+        return value_RN, 1, 1, ()
+    rows = np.maximum.reduceat(value_RN, np.arange(0, ranks, by_rank), axis=0)
+    cells = np.maximum.reduceat(rows, np.arange(0, steps, by_step), axis=1)
+    parts = [format.counted(by_rank, "rank")] if by_rank > 1 else []
+    parts += [format.counted(by_step, "step")] if by_step > 1 else []
+    note_ = (
+        f"Downsampled from {format.count(ranks)} × {format.count(steps)}: each cell shows the largest "
+        f"{quantity} of {format.listed(parts, conjunction='×')}. Shares and labels use every value."
+    )
+    return cells, by_rank, by_step, (note_,)
+
+
+def _row_names(measures: Measures, merged: int) -> list[str]:
+    ranks = measures.window.ranks
+    names = []
+    for row in range(0, len(ranks), merged):
+        last = min(row + merged, len(ranks)) - 1
+        if merged == 1:
+            names.append(f"rank {ranks.rank[row]} on {plain(ranks.hostname[row])}")
+        else:
+            names.append(f"ranks {ranks.rank[row]}–{ranks.rank[last]}")
+    return names
+
+
+def _rank_axis(measures: Measures, merged: int, aimed: int | None, dark: bool) -> dict[str, object]:
+    """Ranks by number while there is room, nodes beyond; rows run downwards."""
+    ranks = measures.window.ranks
+    rows = -(-len(ranks) // merged)
+    if rows <= _NAMED_RANKS and merged == 1:
+        values = list(range(rows))
+        texts = [f"<b>▶ r{rank}</b>" if rank == aimed else f"r{rank}" for rank in ranks.rank]
+    else:
+        groups = _node_rows(measures, merged)
+        step = max(1, -(-len(groups) // 16))
+        values = [round((low + high) / 2) for _, low, high in groups][::step]
+        texts = [f"node {node}" for node, _, _ in groups][::step]
+    return axis(
+        dark, autorange="reversed", showgrid=False, tickvals=values, ticktext=texts,
+        tickfont={"color": palette.theme(dark).ink, "size": 11},
+    )  # fmt: skip
+
+
+def _node_rows(measures: Measures, merged: int) -> list[tuple[int, int, int]]:
+    """(node, first row, last row) of each run of ranks on one node."""
+    groups: list[tuple[int, int, int]] = []
+    for place, node in enumerate(measures.window.ranks.node_rank):
+        row = place // merged
+        if groups and groups[-1][0] == node:
+            groups[-1] = (node, groups[-1][1], row)
+        else:
+            groups.append((node, row, row))
+    return groups
+
+
+def _node_lines(measures: Measures, merged: int, colours: palette.Theme) -> list[dict[str, object]]:
+    groups = _node_rows(measures, merged)
+    if len(groups) > 128:
+        return []
+    return [
+        {
+            "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": low - 0.5, "y1": low - 0.5,
+            "line": {"color": colours.ink, "width": 1.2 if len(groups) <= 16 else 0.5},
+        }
+        for _, low, _ in groups[1:]
+    ]  # fmt: skip
+
+
+def _aim_mark(ranks: tuple[int, ...], aimed: int | None, merged: int, dark: bool) -> list[dict[str, object]]:
+    if aimed not in ranks or len(ranks) <= _NAMED_RANKS:
+        return []
+    row = ranks.index(aimed) // merged
+    return [
+        note(
+            f"<b>rank {aimed} ▸</b>", 0, row, dark,
+            xref="paper", xanchor="left", bgcolor=palette.theme(dark).surface, font={"size": 11},
+        )
+    ]  # fmt: skip
+
+
+def _frame(step: int, colours: palette.Theme) -> dict[str, object]:
+    return {
+        "type": "rect", "x0": step - 0.5, "x1": step + 0.5, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": colours.ink, "width": 1.5}, "name": "step",
+    }  # fmt: skip
+
+
+def _in_words(measures: Measures, value_RN: Floats, merged: int, name: str, quantity: Quantity) -> str:
+    row, column = np.unravel_index(int(value_RN.argmax()), value_RN.shape)
+    means = value_RN.mean(axis=1)
+    slowest = int(means.argmax())
+    ranks = measures.window.ranks.rank
+    return (
+        f"{name} {quantity} of {format.counted(measures.ranks, 'rank')} over "
+        f"{format.counted(measures.steps, 'step')}: highest on average on rank {ranks[slowest * merged]} "
+        f"({format.duration(means[slowest])}), highest of all "
+        f"{format.duration(float(value_RN[row, column]))} on rank {ranks[int(row) * merged]}."
+    )

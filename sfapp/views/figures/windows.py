@@ -1,0 +1,409 @@
+"""Windows side by side: the overview of all, and one run's history (accounting.md §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sfapp.model import CULPRITS
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
+
+Row = Mapping[str, Any]
+"""One window as ``Store.timeline`` gives it: ``run_id, window, step_time_ns, shares, labels (or label),
+severity, aim_stage, aim_rank, culprit``."""
+
+_BARS_UP_TO = 400
+_NOTE_ROWS = 3
+
+
+def window_timeline(
+    rows: Sequence[Row], *, dark: bool = False, selected: tuple[str, int] | None = None
+) -> Figure:
+    """All windows: frontier shares scaled to the mean step, severity below, culprits named.
+
+    ``customdata`` of every bar is ``[run_id, window]``, as it stands in the store.
+
+    Args:
+        selected: (run_id, window) to frame.
+    """
+    title = "Windows"
+    if not rows:
+        return absent(
+            "no window yet: record one, or check the packet folder", dark=dark, title=title, height=200
+        )
+    unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
+    stages = stage_order(rows)
+    traces = [*_stacks(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
+    spans = culprit_spans(rows)
+    colours = palette.theme(dark)
+    chosen = [
+        place for place, row in enumerate(rows) if selected and (row["run_id"], row["window"]) == selected
+    ]
+    named = [_span_words(rows[first]) for first, _ in spans]
+    return figure(
+        traces,
+        dark=dark,
+        title=title,
+        subtitle="mean exposed step, split by stage; below: severity and who is behind it",
+        alt=(
+            f"{format.counted(len(rows), 'window')}; "
+            + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")
+        ),
+        height=236,
+        barmode="stack",
+        bargap=0.06 if len(rows) <= 120 else 0,
+        margin={"l": 8, "r": 12, "t": 30, "b": 8},
+        xaxis=_window_axis(rows, dark),
+        yaxis=axis(
+            dark, domain=[0.42, 1], ticksuffix=f" {unit.name}", nticks=4, rangemode="tozero", fixedrange=True
+        ),
+        yaxis2={"domain": [0.31, 0.38], "visible": False, "range": [0, 1], "fixedrange": True},
+        shapes=[
+            *_run_lines(rows, colours),
+            *[
+                {
+                    "type": "rect", "x0": place - 0.5, "x1": place + 0.5,
+                    "yref": "paper", "y0": 0.29, "y1": 1.02,
+                    "line": {"color": colours.ink, "width": 2.5}, "name": "selected",
+                }
+                for place in chosen
+            ],
+        ],
+        annotations=_span_notes(rows, spans, dark),
+        showlegend=True,
+        legend=legend_above(y=1.02),
+        hovermode="closest",
+        clickmode="event",
+        dragmode="zoom",
+        uirevision=f"windows/{rows[0]['run_id']}",
+    )  # fmt: skip
+
+
+def stage_order(rows: Sequence[Row]) -> list[str]:
+    """Every stage of any row, in the order of first appearance."""
+    return list(dict.fromkeys(stage for row in rows for stage in (row["shares"] or {})))
+
+
+def culprit_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Runs of neighbouring windows that call for action for one and the same reason: (first, last) places."""
+    spans: list[tuple[int, int]] = []
+    for place, row in enumerate(rows):
+        if (row["severity"] or 0.0) < QUIET_SEVERITY or not row["aim_stage"]:
+            continue
+        if spans and spans[-1][1] == place - 1 and _same(rows[spans[-1][0]], row):
+            spans[-1] = (spans[-1][0], place)
+        else:
+            spans.append((place, place))
+    return spans
+
+
+def _same(one: Row, other: Row) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("run_id", "aim_stage", "aim_rank", "culprit"))
+
+
+def _span_words(row: Row) -> str:
+    """``callbacks · rank 3 · chronic``."""
+    parts = [format.short_stage(row["aim_stage"])]
+    if row["aim_rank"] is not None:
+        parts.append(f"rank {row['aim_rank']}")
+    kind = row.get("culprit")
+    if kind in CULPRITS and kind != "none":
+        parts.append(str(kind))
+    return " · ".join(parts)
+
+
+def _stacks(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
+    by_stage = palette.stage_colours(stages, dark)
+    short = format.short_stages(stages)
+    colours = palette.theme(dark)
+    hover = [_hover(row) for row in rows]
+    traces: list[Trace] = []
+    for stage in stages:
+        values = [
+            (row["shares"] or {}).get(stage, 0.0) * (row["step_time_ns"] or 0) / unit.ns for row in rows
+        ]
+        trace: Trace = {
+            "x": list(range(len(rows))),
+            "y": f4(values),
+            "name": plain(short[stage], 28),
+            "customdata": [[row["run_id"], row["window"]] for row in rows],
+            "hovertext": hover,
+            "hovertemplate": f"%{{hovertext}}<br>{plain(short[stage])} %{{y:.1f}} {unit.name}<extra></extra>",
+        }
+        if len(rows) <= _BARS_UP_TO:
+            edge = {"color": colours.surface, "width": 0.5 if len(rows) <= 120 else 0}
+            trace |= {"type": "bar", "marker": {"color": by_stage[stage], "line": edge}}
+        else:
+            trace |= {
+                "type": "scatter", "mode": "lines", "stackgroup": "windows", "fillcolor": by_stage[stage],
+                "line": {"shape": "hvh", "width": 0, "color": by_stage[stage]},
+            }  # fmt: skip
+        traces.append(trace)
+    return traces
+
+
+def _missing(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
+    """Windows without shares: hatched, so that they are not taken for fast ones."""
+    places = [place for place, row in enumerate(rows) if not row["shares"]]
+    if not places:
+        return []
+    colours = palette.theme(dark)
+    tallest = max(float(row["step_time_ns"] or 0) for row in rows) / unit.ns or 1.0
+    return [
+        {
+            "type": "bar",
+            "x": places,
+            "y": [0.5 * tallest] * len(places),
+            "name": "n/a",
+            "marker": {
+                "color": "rgba(0,0,0,0)",
+                "line": {"color": colours.axis, "width": 1},
+                "pattern": {"shape": "/", "fgcolor": colours.axis, "size": 6, "solidity": 0.3},
+            },
+            "customdata": [[rows[place]["run_id"], rows[place]["window"]] for place in places],
+            "hovertext": [f"{_hover(rows[place])}<br>n/a: below the denominator floor" for place in places],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+        }
+    ]
+
+
+def _hover(row: Row) -> str:
+    text = f"<b>{plain(row['run_id'])} · window {row['window']}</b>"
+    text += f"<br>mean step {format.duration(row['step_time_ns'])}"
+    if (row["severity"] or 0.0) < QUIET_SEVERITY:
+        return f"{text}<br>quiet"
+    text += f"<br>severity {format.percent(row['severity'])}"
+    return f"{text}<br>{plain(_span_words(row), 80)}" if row["aim_stage"] else text
+
+
+def _strip(rows: Sequence[Row], dark: bool) -> Trace:
+    """One mark a window: quiet ones thin and grey, the others full and coloured."""
+    colours = palette.theme(dark)
+    quiet = [(row["severity"] or 0.0) < QUIET_SEVERITY for row in rows]
+    return {
+        "type": "bar",
+        "x": list(range(len(rows))),
+        "y": [0.45 if calm else 1.0 for calm in quiet],
+        "yaxis": "y2",
+        "marker": {"color": [palette.severity_colour(row["severity"], colours) for row in rows]},
+        "customdata": [[row["run_id"], row["window"]] for row in rows],
+        "hovertext": [_hover(row) for row in rows],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+        "name": "severity",
+    }
+
+
+def _window_axis(rows: Sequence[Row], dark: bool) -> dict[str, object]:
+    every = max(1, -(-len(rows) // 16))
+    shown = list(range(0, len(rows), every))
+    return axis(
+        dark, showgrid=False, anchor="free", position=0.31, range=[-0.6, len(rows) - 0.4],
+        showticklabels=False, tickvals=shown, ticks="",
+    )  # fmt: skip
+
+
+def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, object]]:
+    """A rule where one run ends and the next begins."""
+    return [
+        {
+            "type": "line", "x0": place - 0.5, "x1": place - 0.5, "yref": "paper", "y0": 0.24, "y1": 1,
+            "line": {"color": colours.muted, "width": 1, "dash": "dot"},
+        }
+        for place in range(1, len(rows))
+        if rows[place]["run_id"] != rows[place - 1]["run_id"]
+    ][:200]  # fmt: skip
+
+
+def _span_notes(rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool) -> list[dict[str, object]]:
+    """Culprits under their windows, in up to three lines; the worst first where there is no room for all."""
+    colours = palette.theme(dark)
+    width = 150 / max(1, len(rows))
+    free: list[list[tuple[float, float]]] = [[] for _ in range(_NOTE_ROWS)]
+    notes = []
+    worst = sorted(
+        spans, key=lambda span: -max(rows[place]["severity"] for place in range(span[0], span[1] + 1))
+    )
+    for first, last in worst:
+        text = _span_words(rows[first])
+        middle = (first + last) / 2
+        reach = (len(text) + 2) / width / 2
+        low, high = middle - reach, middle + reach
+        if low < -0.5:
+            low, high = -0.5, 2 * reach - 0.5
+        if high > len(rows) - 0.5:
+            low, high = len(rows) - 0.5 - 2 * reach, len(rows) - 0.5
+        line = next(
+            (line for line, taken in enumerate(free) if all(high < a or low > b for a, b in taken)), None
+        )
+        if line is None:
+            continue
+        free[line].append((low, high))
+        notes.append(
+            note(
+                f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.27 - 0.09 * line, dark,
+                yref="paper", yanchor="top",
+                font={"size": 11, "color": palette.severity_colour(rows[first]["severity"], colours)},
+            )
+        )  # fmt: skip
+    return [*notes, *_run_names(rows, dark)]
+
+
+def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
+    """Window numbers at both ends for one run; run names under their windows for several."""
+    starts = [0] + [
+        place for place in range(1, len(rows)) if rows[place]["run_id"] != rows[place - 1]["run_id"]
+    ]
+    ends = [*starts[1:], len(rows)]
+    colours = palette.theme(dark)
+    style = {"yref": "paper", "yanchor": "bottom", "font": {"size": 11, "color": colours.muted}}
+    if len(starts) == 1:
+        return [
+            note(f"window {rows[0]['window']}", -0.5, 0, dark, xanchor="left", **style),
+            note(f"{rows[-1]['window']}", len(rows) - 0.5, 0, dark, xanchor="right", **style),
+        ]
+    room = 150 / len(rows)
+    return [
+        note(plain(rows[first]["run_id"], max(4, int(room * (last - first)))), first - 0.4, 0, dark,
+             xanchor="left", **style)
+        for first, last in zip(starts, ends, strict=True)
+        if room * (last - first) >= 6
+    ]  # fmt: skip
+
+
+def run_history(
+    rows: Sequence[Row], *, dark: bool = False, selected: int | None = None, reference: int | None = None
+) -> Figure:
+    """One run over its windows: mean step, shares, and the rank that the aim names.
+
+    Args:
+        rows: of one run, ascending.
+        selected: window number to frame. reference: the run's healthy window.
+    """
+    title = "Run history"
+    if not rows:
+        return absent("this run has no windows", dark=dark, title=title)
+    unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
+    numbers = [row["window"] for row in rows]
+    colours = palette.theme(dark)
+    healthy = next((row for row in rows if row["window"] == reference), None)
+    shapes: list[dict[str, object]] = []
+    annotations = []
+    if healthy is not None and healthy["step_time_ns"]:
+        level = float(healthy["step_time_ns"]) / unit.ns
+        shapes.append(
+            {
+                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level,
+                "line": {"color": colours.good, "width": 1.5, "dash": "dash"},
+            }
+        )  # fmt: skip
+        annotations.append(
+            note(
+                f"healthy window {reference}: {format.duration(healthy['step_time_ns'])}", 1, level, dark,
+                xref="paper", xanchor="right", yanchor="bottom", font={"size": 11, "color": colours.good},
+            )
+        )  # fmt: skip
+    if selected is not None and selected in numbers:
+        shapes.append(
+            {
+                "type": "rect", "x0": selected - 0.5, "x1": selected + 0.5, "yref": "paper", "y0": 0, "y1": 1,
+                "line": {"color": colours.ink, "width": 2}, "name": "selected",
+            }
+        )  # fmt: skip
+    slowest = max(rows, key=lambda row: row["step_time_ns"] or 0)
+    return figure(
+        [_step_times(rows, unit, dark), *_share_areas(rows, dark), _aims(rows, dark)],
+        dark=dark,
+        title=title,
+        subtitle="mean exposed step; shares of the exposed time; the rank that the aim names",
+        alt=(
+            f"{format.counted(len(rows), 'window')} of run {rows[0]['run_id']}; the slowest is window "
+            f"{slowest['window']} with {format.duration(slowest['step_time_ns'])} a step."
+        ),
+        height=520,
+        barmode="stack",
+        bargap=0.08 if len(rows) <= 120 else 0,
+        xaxis=axis(dark, showgrid=False, anchor="y3", tickformat="d", title="window", nticks=16),
+        yaxis=axis(dark, domain=[0.68, 1], ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),
+        yaxis2=axis(dark, domain=[0.3, 0.62], tickformat=".0%", range=[0, 1], nticks=5),
+        yaxis3=axis(dark, domain=[0, 0.22], tickprefix="r", tickformat="d", nticks=5),
+        shapes=shapes,
+        annotations=annotations,
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        clickmode="event",
+        uirevision=f"run/{rows[0]['run_id']}",
+    )
+
+
+def _step_times(rows: Sequence[Row], unit: format.Unit, dark: bool) -> Trace:
+    colours = palette.theme(dark)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [row["window"] for row in rows],
+        "y": [None if row["step_time_ns"] is None else row["step_time_ns"] / unit.ns for row in rows],
+        "line": {"color": colours.ink, "width": 1.5},
+        "marker": {
+            "size": 9 if len(rows) <= 120 else 5,
+            "color": [palette.severity_colour(row["severity"], colours) for row in rows],
+            "symbol": [
+                "circle" if (row["severity"] or 0.0) < QUIET_SEVERITY else "triangle-up" for row in rows
+            ],
+            "line": {"color": colours.ink, "width": 1},
+        },
+        "customdata": [[row["run_id"], row["window"]] for row in rows],
+        "hovertext": [_hover(row) for row in rows],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+        "name": "mean step",
+    }
+
+
+def _share_areas(rows: Sequence[Row], dark: bool) -> list[Trace]:
+    stages = stage_order(rows)
+    by_stage = palette.stage_colours(stages, dark)
+    short = format.short_stages(stages)
+    return [
+        {
+            "type": "bar",
+            "x": [row["window"] for row in rows],
+            "y": f4([(row["shares"] or {}).get(stage, 0.0) for row in rows]),
+            "yaxis": "y2",
+            "name": plain(short[stage], 28),
+            "marker": {
+                "color": by_stage[stage],
+                "line": {"color": palette.theme(dark).surface, "width": 0.5},
+            },
+            "customdata": [[row["run_id"], row["window"]] for row in rows],
+            "hovertemplate": f"window %{{x}}<br>{plain(short[stage])} %{{y:.1%}}<extra></extra>",
+        }
+        for stage in stages
+    ]
+
+
+def _aims(rows: Sequence[Row], dark: bool) -> Trace:
+    """The aim's rank, by stage colour; quiet windows are left out."""
+    loud = [row for row in rows if (row["severity"] or 0.0) >= QUIET_SEVERITY and row["aim_rank"] is not None]
+    by_stage = palette.stage_colours(stage_order(rows), dark)
+    colours = palette.theme(dark)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [row["window"] for row in loud],
+        "y": [row["aim_rank"] for row in loud],
+        "yaxis": "y3",
+        "marker": {
+            "size": 10,
+            "color": [by_stage.get(row["aim_stage"], colours.muted) for row in loud],
+            "line": {"color": colours.ink, "width": 1},
+        },
+        "customdata": [[row["run_id"], row["window"]] for row in loud],
+        "hovertext": [_hover(row) for row in loud],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+        "name": "aim",
+    }

@@ -1,0 +1,208 @@
+"""Numbers as text. The only place that formats them, so that a value reads alike on every surface.
+
+Durations come in as nanoseconds, shares as fractions. ``None`` and NaN become ``n/a``, never a quiet 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sfapp.model import DEFAULT_STAGES, broad_stage, stage_category
+
+ABSENT = "n/a"
+_MINUS = "−"
+_SHORT_DEFAULT = {stage: stage_category(stage) for stage in DEFAULT_STAGES}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of one axis: divide nanoseconds by ``ns`` to get it."""
+
+    name: str
+    ns: float
+
+
+_UNITS = (Unit("s", 1e9), Unit("ms", 1e6), Unit("µs", 1e3), Unit("ns", 1.0))
+
+
+def unit_for(largest_ns: float) -> Unit:
+    """The unit of an axis up to this value. Milliseconds reach up to ten seconds: steps live there."""
+    if largest_ns >= 1e10:
+        return _UNITS[0]
+    return _UNITS[1] if largest_ns >= 1e5 or largest_ns <= 0 else _UNITS[2]
+
+
+def duration(ns: float | None) -> str:
+    """``149.9 ms``, ``8.20 s``, ``3.42 ms``, ``640 µs``."""
+    if ns is None or not math.isfinite(ns):
+        return ABSENT
+    sign = _MINUS if ns < 0 else ""
+    size = abs(ns)
+    if size == 0:
+        return "0 ms"
+    unit = next((unit for unit in _UNITS if size >= 0.99995 * unit.ns), _UNITS[-1])
+    value = size / unit.ns
+    if unit.name == "ms":
+        text = f"{value:.2f}" if value < 9.995 else f"{value:.1f}"
+    elif unit.name == "s":
+        text = f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+    else:
+        text = f"{value:.0f}"
+    return f"{sign}{text} {unit.name}"
+
+
+def change(ns: float | None) -> str:
+    """A difference of durations, with its sign and two digits: ``+59 ms``, ``−1.5 ms``, ``±0 ms``."""
+    if ns is None or not math.isfinite(ns):
+        return ABSENT
+    size = abs(ns)
+    if size < 5e3:
+        return "±0 ms"
+    unit = _UNITS[0] if size >= 0.9995e9 else _UNITS[1]
+    value = size / unit.ns
+    digits = 0 if value >= 9.95 else 1 if value >= 0.0995 else 2
+    return f"{_MINUS if ns < 0 else '+'}{value:,.{digits}f} {unit.name}"
+
+
+def percent(fraction: float | None, digits: int = 0) -> str:
+    """``41 %``; what rounds to nothing but is not says ``<1 %``."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    value = 100 * fraction
+    least = 10.0**-digits
+    if 0 < abs(value) < least / 2:
+        return f"<{least:g} %" if value > 0 else f">{_MINUS}{least:g} %"
+    return f"{_MINUS if round(value, digits) < 0 else ''}{abs(value):,.{digits}f} %"
+
+
+def percent_change(fraction: float | None) -> str:
+    """``+58 %``, ``−3 %``."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    value = round(100 * fraction)
+    return f"{_MINUS if value < 0 else '+' if value > 0 else '±'}{abs(value):,} %"
+
+
+def share(fraction: float | None) -> str:
+    """A share as gates are written: ``0.41``."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    text = f"{abs(fraction):.2f}"
+    return f"{_MINUS if fraction < 0 and float(text) else ''}{text}"
+
+
+def slope(value: float | None, se: float | None) -> str:
+    """``0.92 ± 0.03``."""
+    if value is None or se is None or not (math.isfinite(value) and math.isfinite(se)):
+        return ABSENT
+    return f"{share(value)} ± {se:.2f}"
+
+
+def factor(value: float | None) -> str:
+    """``×1.4``."""
+    return ABSENT if value is None or not math.isfinite(value) else f"×{value:.2f}"
+
+
+def count(number: int) -> str:
+    """``16,384``."""
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 rank``, ``8 ranks``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def ordinal(number: int) -> str:
+    """``1st``, ``2nd``, ``13th``."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+def listed(parts: Sequence[str], limit: int = 4, conjunction: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and 12 more``."""
+    shown = list(parts[:limit])
+    if len(parts) > limit:
+        shown.append(f"{len(parts) - limit:,} more")
+    if len(shown) < 2:
+        return "".join(shown)
+    return f"{', '.join(shown[:-1])} {conjunction} {shown[-1]}"
+
+
+def ranges(numbers: Iterable[int], limit: int = 4) -> str:
+    """``0–3, 7``: runs of whole numbers, shortened."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return listed([str(a) if a == b else f"{a}–{b}" for a, b in runs], limit)
+
+
+def steps(which: str | Sequence[int]) -> str:
+    """The aim's steps: ``every step``, ``every 10th step``, ``step 403``, ``steps 403 and 417``."""
+    if isinstance(which, str):
+        if which == "all":
+            return "every step"
+        kind, _, spacing = which.partition(" ")
+        if kind == "every" and spacing.isdigit():
+            return "every other step" if spacing == "2" else f"every {ordinal(int(spacing))} step"
+        return which
+    if not which:
+        return "no step"
+    return f"step{'s' if len(which) > 1 else ''} {listed([str(step) for step in which])}"
+
+
+def age(seconds: float | None) -> str:
+    """How long ago: ``4 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``."""
+    if seconds is None or not math.isfinite(seconds):
+        return "never"
+    seconds = max(0.0, seconds)
+    for size, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:,.0f} {name} ago"
+    return "just now" if seconds < 1 else f"{seconds:.0f} s ago"
+
+
+def size(number: int | None) -> str:
+    """Bytes: ``29 kB``, ``1.2 MB``."""
+    if number is None:
+        return ABSENT
+    value = float(number)
+    for name in ("B", "kB", "MB", "GB"):
+        if value < 999.5 or name == "GB":
+            break
+        value /= 1000
+    return f"{value:.0f} {name}" if name == "B" or value >= 9.95 else f"{value:.1f} {name}"
+
+
+def clip(text: str, limit: int = 40) -> str:
+    """A name cut to a length that labels can bear, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def short_stage(stage: str) -> str:
+    """``data, forward, backward, callbacks, optimizer, other``; refined stages keep their last parts.
+
+    A micro-step stays visible: ``model.backward_cpu_wall[1]`` is ``backward[1]``.
+    """
+    broad = broad_stage(stage)
+    micro = stage[len(broad) :]
+    if broad in _SHORT_DEFAULT:
+        return _SHORT_DEFAULT[broad] + micro
+    name = broad.removesuffix("_cpu_wall").removesuffix(".cpu_wall")
+    parts = [part for part in name.split(".") if part] or [broad]
+    if len(parts) > 2 or parts[0] == "model":
+        parts = parts[-2:] if parts[0] != "model" or len(parts) > 3 else parts[1:]
+    return clip(".".join(parts), 28) + micro
+
+
+def short_stages(stages: Sequence[str]) -> dict[str, str]:
+    """Short names of several stages, the full name where two would read alike."""
+    short = {stage: short_stage(stage) for stage in stages}
+    taken = list(short.values())
+    return {stage: name if taken.count(name) == 1 else clip(stage, 48) for stage, name in short.items()}

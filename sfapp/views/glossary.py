@@ -1,0 +1,53 @@
+"""Every gate, label, reason and culprit kind with its meaning, from the code's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sfapp.model import CULPRITS, GATE_DOCS, LABELS, MODEL_FITS, REASONS, Gates
+from sfapp.model.gates import MODEL_FIT_HELP
+
+Row = dict[str, str]
+
+
+def glossary() -> list[Row]:
+    """Rows with ``kind``, ``name``, ``symbol``, ``default`` and ``meaning``."""
+    return [
+        *gate_rows(),
+        *_rows("label", LABELS),
+        *_rows("reason", REASONS),
+        *_rows("culprit", CULPRITS),
+    ]
+
+
+def gate_rows() -> list[Row]:
+    """One row a gate, with its default and range; the wait model's choices last."""
+    defaults = Gates()
+    rows = [
+        {
+            "kind": "gate",
+            "name": doc.name,
+            "symbol": doc.symbol,
+            "default": f"{getattr(defaults, doc.name):g}",
+            "meaning": doc.help if doc.paper else f"{doc.help} (beyond the paper)",
+        }
+        for doc in GATE_DOCS
+    ]
+    choices = " ".join(f"{name}: {MODEL_FIT_HELP[name]}" for name in MODEL_FITS)
+    rows.append(
+        {
+            "kind": "gate",
+            "name": "model_fit",
+            "symbol": "W",
+            "default": defaults.model_fit,
+            "meaning": f"Whether the wait model holds. {choices}",
+        }
+    )
+    return rows
+
+
+def _rows(kind: str, table: Mapping[str, str]) -> list[Row]:
+    return [
+        {"kind": kind, "name": name, "symbol": "", "default": "", "meaning": meaning}
+        for name, meaning in table.items()
+    ]

@@ -1,0 +1,294 @@
+"""Rows for every table: raw values to sort by beside the text to show (``share`` and ``share_text``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sfapp.accounting import Measures
+from sfapp.model import LABELS, REASONS, Diagnosis, Manifest
+from sfapp.views import format
+from sfapp.views.figures.chosen import Floats, chosen, stage_members
+from sfapp.views.figures.node import lead_shares, stragglers
+from sfapp.views.words import evidence_lines
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table column: sort by ``field``, show ``text`` (the same field where no text differs)."""
+
+    field: str
+    title: str
+    help: str = ""
+    text: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.text or self.field
+
+
+def _numeric(field: str, title: str, help: str = "") -> Column:
+    return Column(field, title, help, f"{field}_text")
+
+
+RANK_COLUMNS: tuple[Column, ...] = (
+    Column("rank", "rank"),
+    Column("hostname", "host"),
+    Column("node_rank", "node"),
+    Column("local_rank", "local"),
+    Column("role", "role"),
+    Column("mark", "▲", "leads the aim's stage"),
+    _numeric("step_ns", "step time", "the rank's own stages added up, mean per step"),
+    _numeric("lead", "leads", "part of the steps in which it sets the frontier at the aim's stage"),
+    _numeric("stage_ns", "aim's stage", "mean per step in the aim's stage"),
+    _numeric("slack_ns", "slack", "mean time it enters the aim's stage before the last rank"),
+    _numeric("lag_ns", "lag", "mean time it leaves the aim's stage behind the median rank"),
+)
+
+STAGE_COLUMNS: tuple[Column, ...] = (
+    Column("name", "stage"),
+    _numeric("advance_ns", "advance", "mean per step, chosen frontier"),
+    _numeric("share", "A", "share of the step-aligned frontier"),
+    _numeric("carry_share", "A'", "share of the carry-over frontier"),
+    _numeric("gain", "G", "static gain: clip this stage alone"),
+    _numeric("excess", "X", "excess over a typical rank, step-aligned"),
+    _numeric("carry_excess", "X'", "excess over a typical rank, carry-over"),
+    _numeric("takeover", "T", "growth when the top stage is clipped"),
+    _numeric("delta_ns", "Δ", "change of the mean advance against the healthy window"),
+    _numeric("slope", "wait slope", "time spent here per time of slack brought in, ± standard error"),
+    Column("sets", "sets", "routing set, ambiguity set, wait stage"),
+)
+
+STEP_COLUMNS: tuple[Column, ...] = (
+    Column("step", "step"),
+    _numeric("time_ns", "exposed time"),
+    Column("top", "largest stage"),
+    _numeric("top_ns", "its advance"),
+    Column("leader", "leader", "rank that sets the frontier at the largest stage"),
+    Column("hostname", "host"),
+    _numeric("gap_ns", "gap", "to the next rank"),
+)
+
+EVIDENCE_COLUMNS: tuple[Column, ...] = (
+    Column("mark", ""),
+    Column("title", "evidence"),
+    Column("text", "points at"),
+    Column("meaning", "meaning"),
+)
+
+
+def stage_rows(diagnosis: Diagnosis) -> list[Row]:
+    """One row a broad stage, in stage order."""
+    carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_advances_ns
+    advances = diagnosis.carry_over_advances_ns if carried else diagnosis.advances_ns
+    assert advances is not None
+    short = format.short_stages(diagnosis.stages)
+    rows = []
+    for stage in diagnosis.stages:
+        fit = _fit(diagnosis, stage)
+        row: Row = {"stage": stage, "name": short[stage], "sets": _sets(diagnosis, stage)}
+        row |= _duration("advance_ns", advances[stage] / diagnosis.steps)
+        row |= _share("share", diagnosis.shares, stage)
+        row |= _share("carry_share", diagnosis.carry_over_shares, stage)
+        row |= _share("gain", diagnosis.static_gain, stage)
+        row |= _share("excess", diagnosis.excess, stage)
+        row |= _share("carry_excess", diagnosis.carry_over_excess, stage)
+        row |= _share("takeover", diagnosis.takeover, stage)
+        delta = None if diagnosis.delta_ns is None else diagnosis.delta_ns[stage]
+        row |= {"delta_ns": delta, "delta_ns_text": format.change(delta)}
+        row |= {"slope": fit[0] if fit else None, "slope_text": format.slope(*fit) if fit else format.ABSENT}
+        rows.append(row)
+    return rows
+
+
+def _fit(diagnosis: Diagnosis, stage: str) -> tuple[float, float] | None:
+    """The wait fit of a broad stage: with micro-steps, that of the one with the largest slope."""
+    fits = [
+        (fit.slope, fit.se)
+        for name, fit in (diagnosis.wait_fit or {}).items()
+        if fit is not None and (name == stage or name.startswith(f"{stage}["))
+    ]
+    return max(fits, default=None)
+
+
+def _sets(diagnosis: Diagnosis, stage: str) -> str:
+    parts = []
+    if stage in (diagnosis.routing_set or ()):
+        parts.append("routing")
+    if stage in (diagnosis.co_critical_stages or ()):
+        parts.append("ambiguity")
+    if any(name == stage or name.startswith(f"{stage}[") for name in diagnosis.wait_stages):
+        parts.append("wait")
+    return ", ".join(parts)
+
+
+def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
+    """One row a rank, ascending; ``stage:<name>`` and ``lead:<name>`` hold the means of each broad stage."""
+    ranks = measures.window.ranks
+    mean_SR = measures.window.duration_SNR.double().mean(dim=1).cpu().numpy()
+    mean_BR = measures.by_broad(mean_SR)
+    stage = (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
+    aimed = measures.broad.index(stage)
+    slack_R, lag_R = _distances(measures, diagnosis, stage)
+    lead_R = lead_shares(measures, diagnosis)
+    leads_BR = _leads(measures, diagnosis)
+    marked = stragglers(measures, diagnosis)
+    rows = []
+    for place in range(measures.ranks):
+        who = ranks.identity(place)
+        row: Row = {
+            "rank": who.rank,
+            "hostname": who.hostname,
+            "node_rank": who.node_rank,
+            "local_rank": who.local_rank,
+            "role": who.role or "",
+            "mark": "▲" if who.rank in marked else "",
+        }
+        row |= _duration("step_ns", float(mean_SR[:, place].sum()))
+        row |= {"lead": float(lead_R[place]), "lead_text": format.percent(float(lead_R[place]))}
+        row |= _duration("stage_ns", float(mean_BR[aimed, place]))
+        row |= _duration("slack_ns", float(slack_R[place]))
+        row |= _duration("lag_ns", float(lag_R[place]))
+        for index, name in enumerate(measures.broad):
+            row |= _duration(f"stage:{name}", float(mean_BR[index, place]))
+            lead = float(leads_BR[index, place])
+            row |= {f"lead:{name}": lead, f"lead:{name}_text": format.percent(lead)}
+        rows.append(row)
+    return rows
+
+
+def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:
+    """Mean slack on entering a stage and mean lag on leaving it, ns [R], on the chosen frontier."""
+    members = stage_members(measures, stage)
+    duration_SNR = measures.window.duration_SNR
+    enter_NR = duration_SNR[: members[0]].sum(dim=0).cpu().numpy()
+    leave_NR = duration_SNR[: members[-1] + 1].sum(dim=0).cpu().numpy()
+    taken = chosen(measures, diagnosis)
+    rise_SN = taken.rise_SN
+    front_N = rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
+    if taken.carry:
+        total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+        before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
+        start_NR = total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
+        enter_NR, leave_NR = enter_NR + start_NR, leave_NR + start_NR
+    slack_R = (front_N[:, None] - enter_NR).mean(axis=0)
+    lag_R = (leave_NR - np.median(leave_NR, axis=1, keepdims=True)).mean(axis=0)
+    return np.asarray(slack_R), np.asarray(lag_R)
+
+
+def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
+    """Part of the steps in which each rank leads each broad stage's last boundary, [B, R]."""
+    leader_SN = chosen(measures, diagnosis).leader_SN
+    found = np.zeros((len(measures.broad), measures.ranks))
+    for index in range(len(measures.broad)):
+        last = measures.members(index)[-1]
+        found[index] = np.bincount(leader_SN[last], minlength=measures.ranks) / measures.steps
+    return found
+
+
+def step_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
+    """One row a step, ascending."""
+    taken = chosen(measures, diagnosis)
+    advance_BN = measures.by_broad(taken.advance_SN)
+    total_N = advance_BN.sum(axis=0)
+    top_N = advance_BN.argmax(axis=0)
+    ranks = measures.window.ranks
+    short = format.short_stages(measures.broad)
+    rows = []
+    for place, step in enumerate(measures.step_N.tolist()):
+        top = int(top_N[place])
+        boundary = max(measures.members(top), key=lambda stage: taken.advance_SN[stage, place])
+        leader = int(taken.leader_SN[boundary, place])
+        row: Row = {"step": step, "top": short[measures.broad[top]]}
+        row |= {"leader": ranks.rank[leader], "hostname": ranks.hostname[leader]}
+        row |= _duration("time_ns", float(total_N[place]))
+        row |= _duration("top_ns", float(advance_BN[top, place]))
+        row |= _duration("gap_ns", float(taken.gap_SN[boundary, place]) if measures.ranks > 1 else None)
+        rows.append(row)
+    return rows
+
+
+def evidence_rows(diagnosis: Diagnosis) -> list[Row]:
+    """One row a piece of evidence."""
+    return [asdict(line) for line in evidence_lines(diagnosis)]
+
+
+def label_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Labels that hold and labels that were withheld, with meaning and reasons in words."""
+    held = [(label, "holds") for label in diagnosis.labels]
+    withheld = [(label, "withheld") for label in diagnosis.suppressed]
+    return [
+        {
+            "label": label.label,
+            "state": state,
+            "meaning": LABELS.get(label.label, ""),
+            "reasons": ", ".join(label.reasons),
+            "reasons_text": " ".join(
+                REASONS.get(reason, LABELS.get(reason, reason)) for reason in label.reasons
+            ),
+        }
+        for label, state in (*held, *withheld)
+    ]
+
+
+def manifest_rows(manifest: Manifest) -> list[Row]:
+    """The packet's manifest, one row a key, as text."""
+    accumulation, degrees = manifest.accumulation, manifest.parallelism
+    recorder, overhead = manifest.recorder, manifest.overhead
+    train = overhead.train_ns or 0
+    cost = (overhead.gather_ns + overhead.record_ns) / train if train else None
+    values = {
+        "run": manifest.run_id,
+        "window": str(manifest.window),
+        "stages": ", ".join(manifest.stages),
+        "stage hash": manifest.stage_hash,
+        "world size": format.count(manifest.world_size),
+        "missing ranks": format.ranges(manifest.missing_ranks, 8) or "none",
+        "gather": "complete"
+        if manifest.gather_ok
+        else f"failed: {manifest.gather_error or 'no reason given'}",
+        "started": manifest.started_at or format.ABSENT,
+        "ended": manifest.ended_at or format.ABSENT,
+        "closed by": manifest.closed_by.replace("_", " "),
+        "accumulation": f"{accumulation.factor}, {'ordered' if accumulation.ordered else 'collapsed'}, "
+        f"sync {accumulation.sync}",
+        "parallelism": ", ".join(f"{name} {degree}" for name, degree in asdict(degrees).items()),
+        "wrapper": manifest.wrapper,
+        "wait model declared": "yes" if manifest.model_fit else "no",
+        "prefetch": manifest.prefetch,
+        "recorder": " · ".join(
+            part for part in (recorder.version, recorder.torch, recorder.backend, recorder.host) if part
+        )
+        or format.ABSENT,
+        "overhead": f"{format.percent(cost, 3)} of training time",
+        "faults": ", ".join(manifest.faults) or "none",
+    }
+    values |= {f"extra: {key}": str(value) for key, value in manifest.extra.items()}
+    return [{"key": key, "value": value} for key, value in values.items()]
+
+
+def source_rows(sources: Sequence[Any]) -> list[Row]:
+    """Packet files behind a window; each source has ``path``, ``size`` and ``sha256``."""
+    return [
+        {
+            "path": str(source.path),
+            "size": source.size,
+            "size_text": format.size(source.size),
+            "sha256": source.sha256,
+        }
+        for source in sources
+    ]
+
+
+def _duration(field: str, ns: float | None) -> Row:
+    return {field: ns, f"{field}_text": format.duration(ns)}
+
+
+def _share(field: str, values: dict[str, float] | None, stage: str) -> Row:
+    value = None if values is None else values.get(stage)
+    return {field: value, f"{field}_text": format.percent(value, 1)}

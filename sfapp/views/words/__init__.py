@@ -1,0 +1,52 @@
+"""A diagnosis in sentences. Plain text, never markup."""
+
+from sfapp.views.words.evidence import (
+    EVIDENCE_MEANING,
+    EVIDENCE_TITLES,
+    EvidenceWords,
+    agreement,
+    agreement_words,
+    dissent,
+    evidence_lines,
+)
+from sfapp.views.words.hints import HINTS, STAGE_MEANING
+from sfapp.views.words.verdict import (
+    Chip,
+    Number,
+    Verdict,
+    chips,
+    culprit_words,
+    delta_sentence,
+    headline_of,
+    misread_sentence,
+    summary,
+    unknown,
+    verdict,
+)
+from sfapp.views.words.why import against_recorder, changes, why
+
+__all__ = [
+    "EVIDENCE_MEANING",
+    "EVIDENCE_TITLES",
+    "HINTS",
+    "STAGE_MEANING",
+    "Chip",
+    "EvidenceWords",
+    "Number",
+    "Verdict",
+    "against_recorder",
+    "agreement",
+    "agreement_words",
+    "changes",
+    "chips",
+    "culprit_words",
+    "delta_sentence",
+    "dissent",
+    "evidence_lines",
+    "headline_of",
+    "misread_sentence",
+    "summary",
+    "unknown",
+    "verdict",
+    "why",
+]
