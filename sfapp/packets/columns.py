@@ -85,7 +85,8 @@ class PacketFile:
             PacketError: a page is damaged.
         """
         with arrow_errors():
-            table = self._file.read(columns=list(columns), use_threads=False, use_pandas_metadata=False)
+            wanted = None if list(columns) == self.names else list(columns)
+            table = self._file.read(columns=wanted, use_threads=False)
             return dict(zip(table.column_names, table.columns, strict=True))
 
 
@@ -192,13 +193,16 @@ def text(column: Any) -> Text:
         PacketError: a value is not UTF-8.
     """
     with arrow_errors():
-        whole = column.combine_chunks()
-        if isinstance(whole, pa.ChunkedArray):  # chunks with dictionaries of their own
-            whole = whole.unify_dictionaries().combine_chunks()
-        if not pa.types.is_dictionary(whole.type):
-            whole = whole.dictionary_encode()
-        code = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return Text(code, tuple(whole.dictionary.to_pylist()))
+        chunked = column.unify_dictionaries()  # row groups have dictionaries of their own
+        codes = [
+            chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in chunked.chunks
+        ]
+        code = codes[0].to_numpy() if len(codes) == 1 else np.concatenate(codes)
+        values = chunked.chunk(0).dictionary.to_pylist()
+    first = {value: index for index, value in reversed(tuple(enumerate(values)))}
+    if len(first) < len(values):  # a writer may list a value twice; codes must compare as values do
+        code = np.asarray([*(first[value] for value in values), -1])[code]
+    return Text(code, tuple(values))
 
 
 def floats(column: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -235,8 +235,8 @@ def _identities(columns: dict[str, Any], grid: Grid, faults: Faults) -> RankTabl
     numbers = {}
     for name in (LOCAL_RANK, NODE_RANK):
         values = grid.arrange(integers(columns[name]))
-        if check_range(name, values, 0, MAX_RANK_VALUE, grid.row, faults):
-            check_same_every_step(name, values, grid, faults)
+        check_same_every_step(name, values, grid, faults)
+        check_range(name, values[0], 0, MAX_RANK_VALUE, grid.row, faults)
         numbers[name] = tuple(values[0].tolist())
     names = {name: _names(name, columns[name], grid, faults) for name in (HOSTNAME, ROLE)}
     hosts = tuple(host for host in names[HOSTNAME] if host is not None)

@@ -52,36 +52,43 @@ def grid_of(step: Array, rank: Array, faults: Faults) -> Grid | None:
     Rows in another order than (step, rank) are put in order: the two numbers leave no doubt which row is
     which. Rows that stand twice, or not at all, are faults.
     """
-    steps_fit = check_range(STEP, step, -MAX_VALUE, MAX_VALUE, int, faults)
-    ranks_fit = check_range(RANK, rank, 0, MAX_RANK_VALUE, int, faults)
-    if not (steps_fit and ranks_fit):
-        return None
-    sorted_grid = _grid_of_sorted(step, rank)
-    if sorted_grid is not None:
-        return sorted_grid
-    order = np.lexsort((rank, step))
-    step, rank = step[order], rank[order]
-    twice = np.flatnonzero((step[1:] == step[:-1]) & (rank[1:] == rank[:-1]))
-    if len(twice):
-        first = int(twice[0])
-        faults.add(
-            f"step {step[first]}, rank {rank[first]} stands in row {order[first]} already "
-            f"({len(twice)} such rows in all)",
-            row=int(order[first + 1]),
-        )
-        return None
+    order = None
     grid = _grid_of_sorted(step, rank)
+    if grid is None:
+        order = np.lexsort((rank, step))
+        step, rank = step[order], rank[order]
+        twice = np.flatnonzero((step[1:] == step[:-1]) & (rank[1:] == rank[:-1]))
+        if len(twice):
+            first = int(twice[0])
+            faults.add(
+                f"step {step[first]}, rank {rank[first]} stands in row {order[first]} already "
+                f"({len(twice)} such rows in all)",
+                row=int(order[first + 1]),
+            )
+            return None
+        grid = _grid_of_sorted(step, rank)
     if grid is None:
         _report_missing(step, rank, faults)
         return None
-    return Grid(grid.step_N, grid.rank_R, order.astype(np.int64))
+    return _in_range(Grid(*grid, order), faults)
 
 
-def _grid_of_sorted(step: Array, rank: Array) -> Grid | None:
-    """The grid of rows in order and complete, else None."""
-    new_step = step != step[0]
-    ranks = int(new_step.argmax()) or len(step)
-    if len(step) % ranks:
+def _in_range(grid: Grid, faults: Faults) -> Grid | None:
+    """The grid with its numbers as int64, where they fit."""
+    ranks = len(grid.rank_R)
+    steps_fit = check_range(
+        STEP, grid.step_N, -MAX_VALUE, MAX_VALUE, lambda index: grid.row(index * ranks), faults
+    )
+    ranks_fit = check_range(RANK, grid.rank_R, 0, MAX_RANK_VALUE, grid.row, faults)
+    if not (steps_fit and ranks_fit):
+        return None
+    return Grid(grid.step_N.astype(np.int64), grid.rank_R.astype(np.int64), grid.order)
+
+
+def _grid_of_sorted(step: Array, rank: Array) -> tuple[Array, Array] | None:
+    """The step numbers and the ranks of rows that are in order and complete, else None."""
+    ranks = int(np.searchsorted(step, step[0], side="right"))
+    if not ranks or len(step) % ranks:  # without order this is any number; what follows finds out
         return None
     step_NR, rank_NR = step.reshape(-1, ranks), rank.reshape(-1, ranks)
     step_N, rank_R = step_NR[:, 0], rank_NR[0]
@@ -89,7 +96,7 @@ def _grid_of_sorted(step: Array, rank: Array) -> Grid | None:
         return None
     if not ((step_NR == step_N[:, None]).all() and (rank_NR == rank_R).all()):
         return None
-    return Grid(step_N.astype(np.int64), rank_R.astype(np.int64), None)
+    return step_N, rank_R
 
 
 def _report_missing(step: Array, rank: Array, faults: Faults) -> None:
@@ -134,8 +141,8 @@ def check_ranks(grid: Grid, manifest: Manifest, part_rank: int | None, faults: F
 
 def check_same_every_step(name: str, values_NR: Array, grid: Grid, faults: Faults) -> None:
     """Report a rank whose identity changes inside the window."""
-    differs = values_NR != values_NR[0]
-    if differs.any():
+    if not (values_NR == values_NR[0]).all():
+        differs = values_NR != values_NR[0]
         cell = int(differs.argmax())
         faults.add(
             f"rank {grid.rank_R[cell % grid.shape[1]]} changes inside the window "
