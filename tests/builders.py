@@ -49,9 +49,7 @@ def window_of(
         manifest=Manifest(stages=names, stage_hash=stage_hash(names), **fields),
         duration_SNR=duration_SNR,
         wall_NR=duration_SNR.sum(dim=0) if wall is None else wall,
-        step_N=torch.as_tensor(steps)
-        if steps is not None
-        else torch.arange(first_step, first_step + step_count),
+        step_N=torch.as_tensor(range(first_step, first_step + step_count) if steps is None else steps),
         ranks=RankTable.of(identities),
         side=side or {},
     )
@@ -78,14 +76,7 @@ def ddp_job(
         every: how often, in steps, the extra time occurs.
     """
     generator = torch.Generator().manual_seed(seed)
-    base = {
-        DATA: 2 * MS,
-        FORWARD: 20 * MS,
-        BACKWARD: 40 * MS,
-        CALLBACKS: 1 * MS,
-        OPTIMIZER: 3 * MS,
-        OTHER: MS // 10,
-    }
+    base = dict(zip(DEFAULT_STAGES, (2 * MS, 20 * MS, 40 * MS, 1 * MS, 3 * MS, MS // 10), strict=True))
     work = torch.stack(
         [
             value + torch.randint(0, max(1, min(jitter, value // 4)), (steps, ranks), generator=generator)
@@ -98,10 +89,8 @@ def ddp_job(
             if rank == "all":
                 work[index, step] += added
             else:
-                who = (
-                    int(torch.randint(0, ranks, (1,), generator=generator)) if rank == "random" else int(rank)
-                )
-                work[index, step, who] += added
+                drawn = int(torch.randint(0, ranks, (1,), generator=generator))
+                work[index, step, drawn if rank == "random" else int(rank)] += added
     clock = torch.zeros(ranks, dtype=torch.int64)
     meet = DEFAULT_STAGES.index(BACKWARD)
     for step in range(steps):

@@ -101,10 +101,10 @@ def test_the_recorder_loads_nothing_of_the_app() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    statement = (
+    run = (
         "from click.testing import CliRunner; from sfapp.cli import cli; CliRunner().invoke(cli, ['--help'])"
     )
-    assert not loaded_after(statement) & {"torch", "nicegui", "numpy", "pyarrow", "duckdb", "polars"}
+    assert not loaded_after(run) & {"torch", "nicegui", "numpy", "pyarrow", "duckdb", "polars"}
 
 
 def test_public_names_are_all_importable() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -105,7 +105,7 @@ class Measures:
     _baseline_SNR: torch.Tensor = field(repr=False)
     _before_NR: torch.Tensor = field(repr=False)
     _kept: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
-    _lock: Lock = field(default_factory=Lock, repr=False)
+    _lock: RLock = field(default_factory=RLock, repr=False)
 
     # ---- sizes and sums -------------------------------------------------------------------------
 
@@ -220,8 +220,9 @@ class Measures:
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None
         if boundary is not None:
-            offsets, _ = meeting(self.window.duration_SNR, self._before_NR, boundary)
-            offset_R = offsets.round().to(torch.int64)
+            # np.rint rounds half to even, as §10 asks.
+            offset_R = torch.from_numpy(np.rint(self.meeting(boundary)[0]).astype(np.int64))
+            offset_R = offset_R.to(self.window.duration_SNR.device)
         return CarryOver.of(carry_over(self.window.duration_SNR, self._before_NR, offset_R, boundary))
 
 

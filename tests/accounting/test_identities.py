@@ -8,7 +8,8 @@ from builders import window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.accounting import frontier, judge, measure, rivals
+from sfapp.accounting import frontier, judge, measure, measure_many, rivals
+from sfapp.accounting.carry_over import carry_over, steps_before
 from sfapp.accounting.frontier import running_boundaries
 from sfapp.model import Gates
 
@@ -85,11 +86,7 @@ def test_the_leader_holds_the_frontier_and_is_the_lowest_of_equals(duration_SNR:
 
 
 @given(matrices(min_ranks=2), st.lists(st.integers(-(10**9), 10**9), min_size=9, max_size=9))
-def test_carry_over_advances_add_up_whatever_the_offsets(
-    duration_SNR: torch.Tensor, offsets: list[int]
-) -> None:
-    from sfapp.accounting.carry_over import carry_over, steps_before
-
+def test_carry_over_adds_up_whatever_the_offsets(duration_SNR: torch.Tensor, offsets: list[int]) -> None:
     offset_R = torch.tensor(offsets[: duration_SNR.shape[2]])
     found = carry_over(duration_SNR, steps_before(duration_SNR.sum(dim=0)), offset_R)
     last = int(found.boundaries.frontier_SN[-1, -1])
@@ -130,8 +127,6 @@ def test_every_rival_is_normalised_and_routed(duration_SNR: torch.Tensor) -> Non
 
 @given(matrices(), st.integers(0, 3))
 def test_a_window_measured_among_others_is_measured_the_same(duration_SNR: torch.Tensor, others: int) -> None:
-    from sfapp.accounting import measure_many
-
     windows = [
         window_of(duration_SNR.roll(shift, dims=1), stages=_names(duration_SNR), window=shift)
         for shift in range(others + 1)

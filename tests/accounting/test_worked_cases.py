@@ -47,11 +47,8 @@ def test_two_ranks_that_may_or_may_not_wait_for_each_other_stay_co_critical() ->
 
 def test_each_boundary_names_its_own_leader_and_hand_overs_are_counted() -> None:
     # given the paper's second figure: r0 leads at data, r1 at forward, r2 at backward
-    measures = measure(
-        window_of(
-            by_rank((4.0, 1.0, 1.0), (3.0, 3.0, 1.0), (2.0, 2.0, 4.5)), stages=(DATA, FORWARD, BACKWARD)
-        )
-    )
+    durations = by_rank((4.0, 1.0, 1.0), (3.0, 3.0, 1.0), (2.0, 2.0, 4.5))
+    measures = measure(window_of(durations, stages=(DATA, FORWARD, BACKWARD)))
     assert measures.advance_SN[:, 0].tolist() == [4_000_000_000, 2_000_000_000, 2_500_000_000]
     assert measures.leader_SN[:, 0].tolist() == [0, 1, 2]
     assert [(h.stage, h.from_rank, h.to_rank, h.count) for h in measures.handovers()] == [

@@ -1,0 +1,27 @@
+"""``make bench``: print every figure beside its yardstick and its bar; exit 1 if a bar is missed.
+
+``python -m benchmarks accounting ingest`` runs only those.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from benchmarks.harness import HEADER
+
+PARTS = ("accounting", "packets", "ingest", "pages")
+
+
+def main(parts: list[str]) -> int:
+    print(HEADER)
+    missed = 0
+    for part in parts or PARTS:
+        for result in importlib.import_module(f"benchmarks.{part}").run():
+            print(result.line(), flush=True)
+            missed += not result.holds
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

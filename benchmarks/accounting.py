@@ -1,0 +1,81 @@
+"""The frontier, the whole diagnosis and a moved gate, beside the cheapest thing that could be done instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from benchmarks.harness import Result, side_by_side
+from sfapp.accounting import diagnose, frontier, judge, measure
+from sfapp.accounting.carry_over import carry_over, meeting, steps_before
+from sfapp.accounting.frontier import running_boundaries
+from sfapp.accounting.waits import wait_slopes
+from sfapp.model import DEFAULT_STAGES, Gates, Manifest, RankTable, Window, stage_hash
+
+
+def job(ranks: int, steps: int = 100, seed: int = 0) -> Window:
+    """A synthetic window in which ranks wait in backward for a random slow data loader."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = torch.tensor([2.0, 20.0, 40.0, 1.0, 3.0, 0.1]).reshape(-1, 1, 1) * 1e6
+    duration_SNR = (scale * (1 + 0.05 * torch.rand(6, steps, ranks, generator=generator))).long()
+    slow_N = torch.randint(0, ranks, (steps,), generator=generator)
+    duration_SNR[0, torch.arange(steps), slow_N] += 60_000_000
+    late_NR = duration_SNR[:3].sum(dim=0)
+    duration_SNR[2] += late_NR.amax(dim=-1, keepdim=True) - late_NR
+    table = RankTable(
+        rank=tuple(range(ranks)),
+        local_rank=tuple(rank % 8 for rank in range(ranks)),
+        node_rank=tuple(rank // 8 for rank in range(ranks)),
+        hostname=tuple(f"node-{rank // 8}" for rank in range(ranks)),
+        role=(None,) * ranks,
+    )
+    manifest = Manifest(
+        run_id="bench",
+        window=seed,
+        stages=DEFAULT_STAGES,
+        stage_hash=stage_hash(DEFAULT_STAGES),
+        world_size=ranks,
+    )
+    return Window(manifest, duration_SNR, duration_SNR.sum(dim=0), torch.arange(steps), table)
+
+
+def numpy_rank_major(matrix_RNS: np.ndarray) -> np.ndarray:
+    """The textbook way: cumulated sums, maximum over ranks, differences, in the paper's own layout."""
+    frontier_NS = np.cumsum(matrix_RNS, axis=-1).max(axis=0)
+    return np.diff(frontier_NS, axis=-1, prepend=0)
+
+
+def run() -> Iterator[Result]:
+    """Large windows: 16,384 ranks × 100 steps × 6 stages (79 MB); gates: 1,024 × 100 × 6."""
+    window = job(16_384)
+    duration_SNR = window.duration_SNR
+    total, core = side_by_side(lambda: duration_SNR.sum(), lambda: frontier(duration_SNR), runs=15)
+    yield Result("frontier (F, a, leaders), 16,384 × 100 × 6 / tensor.sum()", core, 4.0, yardstick=total)
+
+    # What goes beyond the paper, on the same matrix, so that it can be told apart from the whole.
+    def beyond_the_paper() -> None:
+        total_NR = duration_SNR.sum(dim=0)
+        before_NR = steps_before(total_NR)
+        drift = running_boundaries(duration_SNR, before_NR)
+        wait_slopes(duration_SNR, before_NR, total_NR, drift.frontier_SN)
+        offset_R, _ = meeting(duration_SNR, before_NR, 2)
+        carry_over(duration_SNR, before_NR, offset_R.round().long(), 2)
+
+    matrix_RNS = np.ascontiguousarray(duration_SNR.numpy().transpose(2, 1, 0))
+    textbook, whole, beyond = side_by_side(
+        lambda: numpy_rank_major(matrix_RNS), lambda: diagnose(window), beyond_the_paper
+    )
+    yield Result(
+        "diagnose, the paper's part / NumPy cumsum+max+diff", whole - beyond, 3.0, yardstick=textbook
+    )
+    yield Result(
+        "diagnose with carry-over and wait fit / NumPy cumsum+max+diff", whole, 8.0, yardstick=textbook
+    )
+
+    measures = measure(job(1_024))
+    judge(measures)
+    gates = [Gates(tau_c=0.5 + 0.004 * step, gamma_a=0.3 + 0.002 * step) for step in range(100)]
+    (moved,) = side_by_side(lambda: [judge(measures, choice) for choice in gates], runs=5)
+    yield Result("moving a gate, 1,024 × 100 × 6", moved / len(gates), 0.002)

@@ -1,0 +1,69 @@
+"""Timing two things side by side: alternating runs, medians, one ratio."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the benchmark table.
+
+    Attributes:
+        name: what was measured.
+        value: median seconds (or bytes), in ``unit``.
+        bar: the most it may be: a ratio to the yardstick, or an absolute value in ``unit``.
+        yardstick: median of the yardstick in the same unit; None where the bar is absolute.
+    """
+
+    name: str
+    value: float
+    bar: float
+    unit: str = "s"
+    yardstick: float | None = None
+
+    @property
+    def figure(self) -> float:
+        """What is compared with the bar."""
+        return self.value / self.yardstick if self.yardstick else self.value
+
+    @property
+    def holds(self) -> bool:
+        return self.figure <= self.bar
+
+    def line(self) -> str:
+        """The table row."""
+        against = f"{_shown(self.yardstick, self.unit)}" if self.yardstick else "–"
+        figure = f"{self.figure:.2f} ×" if self.yardstick else _shown(self.value, self.unit)
+        bar = f"≤ {self.bar:g} ×" if self.yardstick else f"≤ {_shown(self.bar, self.unit)}"
+        verdict = "holds" if self.holds else "MISSED"
+        return f"{self.name:<58} {_shown(self.value, self.unit):>10} {against:>10} {figure:>10} {bar:>10}  {verdict}"
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    if unit == "s":
+        return f"{value * 1e3:.2f} ms" if value < 10 else f"{value:.1f} s"
+    return f"{value / 1e3:.1f} kB"
+
+
+HEADER = f"{'what':<58} {'median':>10} {'yardstick':>10} {'figure':>10} {'bar':>10}"
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def side_by_side(*calls: Callable[[], object], runs: int = 9) -> list[float]:
+    """Median seconds of each call, run in turn so that drift of the machine hits all alike."""
+    for call in calls:
+        call()
+    samples = [[timed(call) for call in calls] for _ in range(runs)]
+    return [statistics.median(column) for column in zip(*samples, strict=True)]
