@@ -1,0 +1,183 @@
+"""``sfapp analyze``: the verdict on every window of some packets, without a browser or a store."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfapp.accounting import diagnose_runs
+from sfapp.cli.options import gate_options, gates_from, view_options, window_key
+from sfapp.errors import SfappError
+from sfapp.model import Diagnosis
+from sfapp.packets import Loaded, read_windows
+from sfapp.views import format, words
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@gate_options
+@view_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every window.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one CSV row a window.")
+@click.option(
+    "--parquet", type=click.Path(dir_okay=False, path_type=Path), help="Write the CSV's rows as Parquet."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 if any file was quarantined.")
+def analyze(
+    paths: Sequence[Path],
+    preset: str,
+    frontier: Any,
+    baseline: Any,
+    reference: str | None,
+    group: str,
+    as_json: bool,
+    as_csv: bool,
+    parquet: Path | None,
+    strict: bool,
+    **gates: Any,
+) -> None:
+    """Diagnose every window under PATHS (packet files or folders of them).
+
+    \b
+    sfapp analyze packets
+    sfapp analyze packets --json | jq '.windows[] | select(.severity > 0.05) | .aim'
+    sfapp analyze packets --preset paper --tau-c 0.9 --group node:1
+    """
+    loaded = read_windows(paths)
+    diagnoses = diagnose_runs(
+        (found.window for found in loaded.windows),
+        gates_from(preset, gates),
+        baseline,
+        frontier=frontier,
+        group=group,
+        reference=window_key(reference),
+    )
+    if not diagnoses and not loaded.quarantined:
+        raise SfappError(
+            f"no packets under {', '.join(str(path) for path in paths)}: a packet is a .parquet file that "
+            "sfapp.Recorder writes"
+        )
+    if parquet is not None:
+        write_parquet([flat_row(diagnosis) for diagnosis in diagnoses], parquet)
+    if as_json:
+        click.echo(json.dumps(document(diagnoses, loaded), ensure_ascii=False, separators=(",", ":")))
+    elif as_csv:
+        print_csv([flat_row(diagnosis) for diagnosis in diagnoses])
+    elif parquet is None:
+        print_table(diagnoses, loaded)
+    if strict and loaded.quarantined:
+        sys.exit(1)
+
+
+def document(diagnoses: Sequence[Diagnosis], loaded: Loaded) -> dict[str, Any]:
+    """The object behind ``--json``."""
+    return {
+        "windows": [diagnosis.document() for diagnosis in diagnoses],
+        "quarantined": [
+            {"path": str(refused.path), "reason": refused.reason} for refused in loaded.quarantined
+        ],
+    }
+
+
+def flat_row(diagnosis: Diagnosis) -> dict[str, Any]:
+    """One window as one row of scalars: lists joined by ';', one column a stage and share."""
+    aim, leader = diagnosis.aim, diagnosis.leader
+    row: dict[str, Any] = {
+        "run_id": diagnosis.run_id,
+        "window": diagnosis.window,
+        "group": diagnosis.group,
+        "steps": diagnosis.steps,
+        "ranks": diagnosis.ranks,
+        "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
+        "step_time_mean_ns": diagnosis.step_time.mean_ns,
+        "step_time_p50_ns": diagnosis.step_time.p50_ns,
+        "step_time_p95_ns": diagnosis.step_time.p95_ns,
+        "change": diagnosis.change,
+        "severity": diagnosis.severity,
+        "exposed_imbalance": diagnosis.exposed_imbalance,
+        "culprit": diagnosis.document().get("culprit"),
+        "aim_stage": aim.stage if aim else None,
+        "aim_rank": aim.rank if aim else None,
+        "aim_hostname": aim.hostname if aim else None,
+        "aim_basis": aim.basis if aim else None,
+        "labels": ";".join(diagnosis.label_names),
+        "reasons": ";".join(diagnosis.all_reasons),
+        "routing_set": ";".join(diagnosis.routing_set or ()),
+        "leader_rank": leader.rank if leader else None,
+        "leader_share": leader.share if leader else None,
+        "missing_ranks": len(diagnosis.missing_ranks),
+        "gather_ok": diagnosis.gather_ok,
+    }
+    for name, values in (
+        ("share", diagnosis.shares),
+        ("carry_over_share", diagnosis.carry_over_shares),
+        ("static_gain", diagnosis.static_gain),
+        ("excess", diagnosis.excess),
+    ):
+        row |= {f"{name}.{stage}": value for stage, value in (values or {}).items()}
+    return row
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Every column of any row, in order of first appearance: runs may have different stages."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def print_csv(rows: Sequence[dict[str, Any]]) -> None:
+    writer = csv.DictWriter(sys.stdout, _columns(rows), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: [row.get(name) for row in rows] for name in _columns(rows)})
+    pq.write_table(table, path, compression="zstd")
+    click.echo(f"{table.num_rows} windows written to {path}", err=True)
+
+
+def print_table(diagnoses: Sequence[Diagnosis], loaded: Loaded) -> None:
+    """A table for people: the windows that call for action stand out."""
+    header = ("window", "step", "change", "severity", "aim", "labels")
+    rows = [_table_row(diagnosis) for diagnosis in diagnoses]
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    run = None
+    for diagnosis, row in zip(diagnoses, rows, strict=True):
+        if diagnosis.run_id != run:
+            run = diagnosis.run_id
+            size = f"{format.counted(diagnosis.ranks, 'rank')} on {format.counted(diagnosis.nodes, 'node')}"
+            click.secho(f"\nrun {printable(run)}: {size}", bold=True)
+            click.secho(_aligned(header, widths), dim=True)
+        click.secho(_aligned(row, widths), fg=None if diagnosis.is_quiet else "yellow")
+    if loaded.quarantined:
+        click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
+        for refused in loaded.quarantined:
+            click.echo(f"  {printable(str(refused.path))}: {printable(refused.reason)}")
+
+
+def printable(text: str) -> str:
+    """Text from a file, made harmless for a terminal: control characters are shown, never obeyed."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:
+    return (
+        str(diagnosis.window),
+        format.duration(diagnosis.step_time.mean_ns),
+        "–" if diagnosis.change is None else format.percent_change(diagnosis.change),
+        "–" if diagnosis.severity is None else format.percent(diagnosis.severity),
+        printable(words.summary(diagnosis)),
+        ", ".join(diagnosis.label_names[1:]) or diagnosis.label_names[0],
+    )
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

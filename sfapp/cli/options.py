@@ -1,0 +1,87 @@
+"""Options that several commands share: every gate, the presets, frontier, baseline, group, reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, PRESETS, Gates
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def gate_options(command: Command) -> Command:
+    """Add ``--preset`` and one option a gate, named as the gate."""
+    for doc in reversed(GATE_DOCS):
+        default = getattr(Gates(), doc.name)
+        command = click.option(
+            f"--{doc.name.replace('_', '-')}",
+            doc.name,
+            type=int if doc.whole else float,
+            default=None,
+            metavar="N" if doc.whole else "X",
+            help=f"{doc.symbol}, {doc.title} (default {default:,}). {doc.help}",
+        )(command)
+    command = click.option(
+        "--model-fit",
+        type=click.Choice(MODEL_FITS),
+        default=None,
+        help="Whether the wait model holds: declared in the packet, measured, on or off.",
+    )(command)
+    return click.option(
+        "--preset",
+        type=click.Choice(tuple(PRESETS)),
+        default="sfapp",
+        show_default=True,
+        help="Gates to start from; 'paper' takes the wait model from the packet's own flag.",
+    )(command)
+
+
+def view_options(command: Command) -> Command:
+    """Add ``--frontier``, ``--baseline``, ``--reference`` and ``--group``."""
+    command = click.option(
+        "--group",
+        default="all",
+        show_default=True,
+        metavar="role:NAME|node:K",
+        help="Diagnose one role's or one node's ranks.",
+    )(command)
+    command = click.option(
+        "--reference",
+        default=None,
+        metavar="RUN/WINDOW",
+        help="Compare every window with this one instead of each run's own healthy window.",
+    )(command)
+    command = click.option(
+        "--baseline",
+        type=click.Choice(BASELINES),
+        default="cohort_median",
+        show_default=True,
+        help="What a stage is clipped to when its gain is computed.",
+    )(command)
+    return click.option(
+        "--frontier",
+        type=click.Choice(FRONTIERS),
+        default="step",
+        show_default=True,
+        help="Whose shares decide routing and labels.",
+    )(command)
+
+
+def gates_from(preset: str, values: dict[str, Any]) -> Gates:
+    """The preset with the options that were given."""
+    return Gates.preset(preset).with_values(**{k: v for k, v in values.items() if v is not None})
+
+
+def window_key(text: str | None) -> tuple[str, int] | None:
+    """Parse RUN/WINDOW; a run id may itself hold slashes."""
+    if text is None:
+        return None
+    run, _, number = text.rpartition("/")
+    if not run or not number.isdigit():
+        raise click.BadParameter(
+            f"{text!r} is not RUN/WINDOW, for example train-7/12", param_hint="--reference"
+        )
+    return run, int(number)

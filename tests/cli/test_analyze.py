@@ -1,0 +1,168 @@
+"""``sfapp analyze`` through the real command: the golden windows, formats, options, bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from builders import DATA, MS, ddp_job, window_of
+
+from sfapp.model import RankTable, Window
+from sfapp.packets import packet_path, write_packet
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+EXPECTED: dict[str, dict[str, dict[str, Any]]] = json.loads((GOLDEN / "expected.json").read_text())
+
+
+def sfapp(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from sfapp.cli import main; main()", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == expect, result.stderr
+    return result
+
+
+def analyzed(*arguments: str | Path) -> dict[str, dict[str, Any]]:
+    windows = json.loads(sfapp("analyze", *arguments, "--json").stdout)["windows"]
+    return {window["run_id"]: window for window in windows}
+
+
+@pytest.fixture(scope="module", params=["declared", "measured"])
+def golden(request: pytest.FixtureRequest) -> tuple[str, dict[str, dict[str, Any]]]:
+    return request.param, analyzed(GOLDEN / "packets", "--model-fit", request.param)
+
+
+def test_every_golden_window_comes_out_as_expected(golden: tuple[str, dict[str, dict[str, Any]]]) -> None:
+    mode, found = golden
+    assert set(found) == set(EXPECTED)
+    for name, modes in EXPECTED.items():
+        for key, value in modes[mode].items():
+            compare(f"{name} {mode} {key}", key, found[name], value)
+
+
+def compare(where: str, key: str, window: dict[str, Any], expected: Any) -> None:
+    if key == "labels":
+        assert {label["label"] for label in window["labels"]} == set(expected), where
+    elif key == "reasons":
+        reasons = {reason for label in window["labels"] for reason in label["reasons"]}
+        assert reasons | set(window["reasons"]) >= set(expected), where
+    elif key in ("wait_stages", "co_critical_stages", "routing_set"):
+        assert set(window[key]) == set(expected), where
+    elif key == "wait_fit":
+        for stage, fit in expected.items():
+            assert window[key][stage] == (fit if fit is None else pytest.approx(fit, abs=1e-9)), (
+                where,
+                stage,
+            )
+    elif isinstance(expected, float | dict):
+        assert window[key] == pytest.approx(expected, abs=1e-9), where
+    else:
+        assert window[key] == expected, where
+
+
+def test_the_preset_paper_takes_the_wait_model_from_the_packet() -> None:
+    fit = analyzed(GOLDEN / "packets" / "fit", "--preset", "paper")["fit"]
+    assert {label["label"] for label in fit["labels"]} == set(EXPECTED["fit"]["declared"]["labels"])
+    assert fit["gates"]["model_fit"] == "declared"
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """One run of three windows, the last with a slow data loader on rank 3, and one broken file."""
+    for number, slow in enumerate((0, 0, 120 * MS)):
+        window = window_of(ddp_job(seed=number, extra={(DATA, 3): slow}), run_id="job", window=number)
+        write(window, tmp_path)
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 but not really")
+    return tmp_path
+
+
+def write(window: Window, root: Path) -> Path:
+    path = packet_path(root, window.run_id, window.number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_packet(window, path)
+    return path
+
+
+def test_each_window_says_where_to_aim_and_on_what_evidence(packets: Path) -> None:
+    document = json.loads(sfapp("analyze", packets, "--json").stdout)
+    slow = document["windows"][2]
+    assert slow["aim"]["stage"] == DATA
+    assert (slow["aim"]["rank"], slow["aim"]["hostname"], slow["aim"]["basis"]) == (3, "node-0", "delta")
+    assert {"name", "stage", "agrees"} <= set(slow["aim"]["evidence"][0])
+    assert slow["culprit"] == "chronic"
+    assert slow["leader"] == {"rank": 3, "hostname": "node-0", "share": 1.0}
+    assert slow["severity"] > 1
+    # and the broken file is listed without disturbing the others
+    assert [Path(refused["path"]).name for refused in document["quarantined"]] == ["broken.parquet"]
+
+
+def test_strict_turns_a_quarantined_file_into_an_exit_code(packets: Path) -> None:
+    sfapp("analyze", packets, "--strict", expect=1)
+
+
+def test_the_table_reads_as_a_sentence_a_window(packets: Path) -> None:
+    printed = sfapp("analyze", packets).stdout
+    assert "run job: 8 ranks on 2 nodes" in printed
+    assert "data on rank 3 (node-0), every step" in printed
+    assert "1 file quarantined" in printed
+
+
+def test_csv_and_parquet_hold_the_same_rows(packets: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    printed = sfapp("analyze", packets, "--csv", "--parquet", target).stdout
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    table = pq.read_table(target)
+    assert [row["window"] for row in rows] == [str(window) for window in table["window"].to_pylist()]
+    assert float(rows[2][f"share.{DATA}"]) == table[f"share.{DATA}"].to_pylist()[2]
+
+
+def test_a_group_a_reference_and_gates_can_be_chosen(packets: Path) -> None:
+    arguments = ("--group", "node:1", "--reference", "job/1", "--gamma-a", "0.9", "--baseline", "reference")
+    slow = json.loads(sfapp("analyze", packets, "--json", *arguments).stdout)["windows"][2]
+    assert (slow["group"], slow["ranks"], slow["baseline"]) == ("node:1", 4, "reference")
+    assert (slow["reference"]["window"], slow["reference"]["group"]) == (1, "node:1")
+    assert slow["gates"]["gamma_a"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--tau-c", "2"), "tau_c must lie between 0 and 1, not 2"),
+        (("--group", "role:pp"), "no window has a group 'role:pp'; there are: all, node:0, node:1"),
+        (("--reference", "job/77"), "the reference window job/77 is not among the packets given"),
+        (("--reference", "seven"), "is not RUN/WINDOW"),
+    ],
+)
+def test_a_wrong_option_is_explained(packets: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in sfapp("analyze", packets, *arguments, expect=2).stderr
+
+
+def test_an_empty_folder_says_what_a_packet_is(tmp_path: Path) -> None:
+    assert (
+        "a packet is a .parquet file that sfapp.Recorder writes"
+        in sfapp("analyze", tmp_path, expect=2).stderr
+    )
+
+
+def test_a_hostile_host_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    window = window_of(ddp_job(extra={(DATA, 3): 120 * MS}), run_id="\x1b[31mrun")
+    hosts = tuple("\x1b]0;owned\x07<script>" for _ in window.ranks.hostname)
+    ranks = window.ranks
+    table = RankTable(ranks.rank, ranks.local_rank, ranks.node_rank, hosts, ranks.role)
+    hostile = Window(window.manifest, window.duration_SNR, window.wall_NR, window.step_N, table)
+    write_packet(hostile, tmp_path / "00000000.parquet")
+    printed = sfapp("analyze", tmp_path).stdout
+    assert "\x1b" not in printed
+    assert "\\x1b]0;owned" in printed
+
+
+def test_help_answers_without_loading_the_world() -> None:
+    printed = sfapp("analyze", "--help").stdout
+    assert "--tau-c" in printed
+    assert "candidate threshold" in printed
