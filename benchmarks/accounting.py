@@ -1,4 +1,4 @@
-"""The frontier, the whole diagnosis and a moved gate, beside the cheapest thing that could be done instead."""
+"""The frontier, the whole diagnosis and a moved gate, beside the cheapest thing that could be done."""
 
 from __future__ import annotations
 

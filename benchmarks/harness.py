@@ -40,7 +40,8 @@ class Result:
         figure = f"{self.figure:.2f} ×" if self.yardstick else _shown(self.value, self.unit)
         bar = f"≤ {self.bar:g} ×" if self.yardstick else f"≤ {_shown(self.bar, self.unit)}"
         verdict = "holds" if self.holds else "MISSED"
-        return f"{self.name:<58} {_shown(self.value, self.unit):>10} {against:>10} {figure:>10} {bar:>10}  {verdict}"
+        median = _shown(self.value, self.unit)
+        return f"{self.name:<64} {median:>10} {against:>10} {figure:>10} {bar:>10}  {verdict}"
 
 
 def _shown(value: float | None, unit: str) -> str:
@@ -51,7 +52,7 @@ def _shown(value: float | None, unit: str) -> str:
     return f"{value / 1e3:.1f} kB"
 
 
-HEADER = f"{'what':<58} {'median':>10} {'yardstick':>10} {'figure':>10} {'bar':>10}"
+HEADER = f"{'what':<64} {'median':>10} {'yardstick':>10} {'figure':>10} {'bar':>10}"
 
 
 def timed(call: Callable[[], object]) -> float:

@@ -1,0 +1,90 @@
+"""Stages, windows, gates and the diagnosis as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+import torch
+from builders import DATA, MS, ddp_job, window_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfapp.accounting import diagnose
+from sfapp.errors import GateError, WindowError
+from sfapp.model import (
+    DEFAULT_STAGES,
+    GATE_DOCS,
+    Diagnosis,
+    Gates,
+    broad_stage,
+    broad_stages,
+    expand_stages,
+    stage_category,
+    stage_hash,
+)
+
+
+def test_the_stage_hash_is_that_of_the_names_joined_by_newlines() -> None:
+    assert stage_hash(("a", "b")) == hashlib.sha256(b"a\nb").hexdigest()
+    assert stage_hash(("b", "a")) != stage_hash(("a", "b"))
+
+
+@given(st.integers(1, 9), st.integers(1, 6))
+def test_expanding_and_adding_up_gives_the_broad_stages_back(factor: int, repeated: int) -> None:
+    expanded = expand_stages(DEFAULT_STAGES, DEFAULT_STAGES[:repeated], factor)
+    assert len(expanded) == len(DEFAULT_STAGES) + repeated * (factor - 1)
+    assert broad_stages(expanded) == DEFAULT_STAGES
+
+
+def test_only_a_numbered_ending_is_a_micro_step() -> None:
+    assert broad_stage("model.backward_cpu_wall[12]") == "model.backward_cpu_wall"
+    assert broad_stage("odd[name]") == "odd[name]"
+
+
+@pytest.mark.parametrize(
+    ("stage", "category"),
+    [
+        *zip(DEFAULT_STAGES, ("data", "forward", "backward", "callbacks", "optimizer", "other"), strict=True),
+        ("data.decode[3]", "data"),
+        ("callbacks.checkpoint", "callbacks"),
+        ("somebody.else", "other"),
+    ],
+)
+def test_every_stage_has_a_family(stage: str, category: str) -> None:
+    assert stage_category(stage) == category
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"durations": torch.zeros(3, 0, 2)}, "a window needs stages, steps and ranks, not 3 × 0 × 2"),
+        ({"durations": torch.ones(3, 4, 2), "stages": ("a", "b")}, "3 stage planes for 2 stage names"),
+        ({"durations": torch.ones(3, 4, 2), "wall": torch.ones(4, 3)}, "step times must be int64"),
+        ({"durations": torch.ones(3, 4, 2), "steps": [0, 1, 2]}, "step numbers"),
+    ],
+)
+def test_a_window_that_does_not_fit_together_is_refused(change: dict, message: str) -> None:
+    with pytest.raises(WindowError, match=message):
+        window_of(**change)
+
+
+def test_every_gate_is_documented_and_its_default_lies_in_its_range() -> None:
+    documented = {doc.name for doc in GATE_DOCS}
+    assert documented | {"model_fit"} == set(Gates.__dataclass_fields__)
+    for doc in GATE_DOCS:
+        assert doc.low <= getattr(Gates(), doc.name) <= doc.high
+        assert doc.help.endswith(".")
+
+
+def test_presets_and_changes_from_the_defaults_are_named() -> None:
+    assert Gates.preset("paper").changed() == {"model_fit": "declared"}
+    with pytest.raises(GateError, match="there are: sfapp, paper"):
+        Gates.preset("papr")
+
+
+def test_a_diagnosis_survives_json_exactly() -> None:
+    window = window_of(ddp_job(extra={(DATA, 3): 60 * MS}))
+    diagnosis = diagnose(window, reference=window_of(ddp_job(), window=1))
+    assert msgspec.json.decode(msgspec.json.encode(diagnosis), type=Diagnosis) == diagnosis
