@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sfapp.errors import PacketError
 from sfapp.model import Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets.faults import Faults, arrow_errors, quoted
@@ -37,6 +38,15 @@ class Text:
     values: tuple[str, ...]
 
 
+def _open(data: bytes, dictionaries: Sequence[str]) -> Any:
+    return pq.ParquetFile(
+        pa.BufferReader(data),
+        read_dictionary=list(dictionaries),
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+
+
 class PacketFile:
     """An open packet: its footer read, nothing decoded yet.
 
@@ -46,12 +56,10 @@ class PacketFile:
 
     def __init__(self, data: bytes) -> None:
         with arrow_errors():
-            self._file = pq.ParquetFile(
-                pa.BufferReader(data),
-                read_dictionary=list(TEXT_COLUMNS),
-                pre_buffer=False,
-                page_checksum_verification=True,
-            )
+            try:
+                self._file = _open(data, TEXT_COLUMNS)
+            except KeyError:  # one of them is absent, which check_columns says in better words
+                self._file = _open(data, ())
             self._metadata = self._file.metadata
             self._schema = self._file.schema_arrow
             self.names: list[str] = self._schema.names
@@ -65,28 +73,33 @@ class PacketFile:
             found: bytes | None = (self._metadata.metadata or {}).get(MANIFEST_KEY)
             return found
 
-    def expanded_bytes(self, columns: Sequence[str]) -> int:
-        """What these columns take in memory, by the footer: as pages, and at 8 bytes a value."""
-        wanted = set(columns)
-        pages = 0
+    def expanded_bytes(self, columns: int) -> int:
+        """What the file takes in memory, by its footer: its pages expanded, or 8 bytes a value of so many
+        columns, whichever is more.
+
+        Nothing is asked of single column chunks: pyarrow ends the process over damage in them (an exception of
+        C++ that it lets pass), where its reader reports the same damage in good order.
+        """
         with arrow_errors():
-            for index in range(self._metadata.num_row_groups):
-                group = self._metadata.row_group(index)
-                for number in range(group.num_columns):
-                    chunk = group.column(number)
-                    if chunk.path_in_schema in wanted:
-                        pages += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
-        return max(pages, 8 * self.rows * len(columns))
+            groups = range(self._metadata.num_row_groups)
+            pages = sum(self._metadata.row_group(index).total_byte_size for index in groups)
+        return max(pages, 8 * self.rows * columns)
 
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
         """These columns as pyarrow chunked arrays, decoded.
 
+        Taken as batches, because those end at the number of rows that has been checked, where reading a whole
+        column would follow what its own chunk claims to hold.
+
         Raises:
             PacketError: a page is damaged.
         """
+        wanted = None if list(columns) == self.names else list(columns)
         with arrow_errors():
-            wanted = None if list(columns) == self.names else list(columns)
-            table = self._file.read(columns=wanted, use_threads=False)
+            batches = list(self._file.iter_batches(self.rows, columns=wanted, use_threads=False))
+            table = pa.Table.from_batches(batches)
+            if table.num_rows != self.rows:
+                raise PacketError(f"{table.num_rows} rows in a file that claims {self.rows}")
             return dict(zip(table.column_names, table.columns, strict=True))
 
 
@@ -154,7 +167,7 @@ def check_size(
             f"{file.rows:,} rows × {len(manifest.stages)} stages are {cells:,} cells, "
             f"more than the {limits.max_cells:,} allowed"
         )
-    expanded = file.expanded_bytes(columns)
+    expanded = file.expanded_bytes(len(columns))
     if expanded > limits.max_bytes:
         faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
 
@@ -190,9 +203,10 @@ def text(column: Any) -> Text:
     """A string column as codes and values.
 
     Raises:
-        PacketError: a value is not UTF-8.
+        PacketError: a value is not UTF-8, or a code stands for no value.
     """
     with arrow_errors():
+        column.validate(full=True)  # pyarrow takes codes from a damaged file as they come
         chunked = column.unify_dictionaries()  # row groups have dictionaries of their own
         codes = [
             chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in chunked.chunks

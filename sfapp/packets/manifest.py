@@ -107,8 +107,10 @@ def _check_stages(manifest: Manifest, faults: Faults) -> None:
 
 
 def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
-    """Where a stage is kept apart by micro-step, there is one of each, ``[0]`` to ``[factor − 1]``."""
-    factor = manifest.accumulation.factor
+    """Where a stage is kept apart by micro-step, there is one of each, ``[0]`` to ``[factor − 1]``; where
+    micro-steps are said to be kept apart, some stage is."""
+    accumulation = manifest.accumulation
+    factor = accumulation.factor
     if factor < 1:
         faults.add(f"accumulation factor {factor} is below 1")
         return
@@ -117,6 +119,11 @@ def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
         broad = broad_stage(stage)
         if broad != stage:
             micro_steps[broad].append(stage[len(broad) + 1 : -1])
+    if accumulation.ordered and factor > 1 and manifest.stages and not micro_steps:
+        faults.add(
+            f"accumulation says that {factor} micro-steps are kept apart (ordered), but no stage is: "
+            "name stages by micro-step, as in 'data.next_wait[0]'"
+        )
     for broad, present in micro_steps.items():
         if len(present) != factor or set(present) != {str(index) for index in range(factor)}:
             faults.add(

@@ -1,0 +1,77 @@
+"""``sfapp validate``: every fault of every packet file, for people, scripts and CI."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from sfapp.errors import PacketError
+from sfapp.packets import find_packets, validate_packet
+
+_MANY_FILES = 50
+"""From this many files on, a terminal shows how far the check is."""
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every fault.")
+def validate(paths: Sequence[Path], as_json: bool) -> None:
+    """Check the packet files at or below PATHS and print every fault with its file, row and column.
+
+    A fault that repeats over many rows of a column is printed once, at the first of them. Exits with 1 if
+    there is any fault.
+
+    \b
+    sfapp validate packets
+    sfapp validate packets --json | jq -r '.faults[] | .path' | sort -u
+    """
+    files = find_packets(paths)
+    faults = _faults_of(files)
+    if as_json:
+        click.echo(json.dumps(_document(files, faults), indent=2))
+    else:
+        for fault in faults:
+            click.echo(str(fault))
+        click.echo(_summary(files, faults, paths))
+    sys.exit(1 if faults else 0)
+
+
+def _faults_of(files: Sequence[Path]) -> list[PacketError]:
+    shown = len(files) >= _MANY_FILES and sys.stderr.isatty()
+    bar = click.progressbar(files, label="Checking", file=sys.stderr) if shown else nullcontext(files)
+    with bar as each:
+        return [fault for file in each for fault in validate_packet(file)]
+
+
+def _bad_files(faults: Iterable[PacketError]) -> int:
+    return len({fault.path for fault in faults})
+
+
+def _document(files: Sequence[Path], faults: Sequence[PacketError]) -> dict[str, object]:
+    return {
+        "files": len(files),
+        "bad_files": _bad_files(faults),
+        "faults": [
+            {"path": fault.path, "row": fault.row, "column": fault.column, "reason": fault.reason}
+            for fault in faults
+        ],
+    }
+
+
+def _summary(files: Sequence[Path], faults: Sequence[PacketError], paths: Sequence[Path]) -> str:
+    if not files:
+        places = ", ".join(repr(str(path)) for path in paths)
+        return f"no packet files (*.parquet) under {places}"
+    checked = f"{len(files):,} file{'s' if len(files) != 1 else ''} checked"
+    if not faults:
+        return f"{checked}: no faults"
+    bad = _bad_files(faults)
+    return (
+        f"{checked}: {len(faults):,} fault{'s' if len(faults) != 1 else ''} "
+        f"in {bad:,} file{'s' if bad != 1 else ''}"
+    )
