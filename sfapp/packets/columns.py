@@ -77,12 +77,12 @@ class PacketFile:
         """What the file takes in memory, by its footer: its pages expanded, or 8 bytes a value of so many
         columns, whichever is more.
 
-        Nothing is asked of single column chunks: pyarrow ends the process over damage in them (an exception of
-        C++ that it lets pass), where its reader reports the same damage in good order.
+        Nothing is asked of single column chunks: pyarrow lets an exception of C++ pass there, so that damage
+        in them would end the process, where its reader reports the same damage in good order.
         """
         with arrow_errors():
             groups = range(self._metadata.num_row_groups)
-            pages = sum(self._metadata.row_group(index).total_byte_size for index in groups)
+            pages: int = sum(self._metadata.row_group(index).total_byte_size for index in groups)
         return max(pages, 8 * self.rows * columns)
 
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
