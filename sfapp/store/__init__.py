@@ -1,0 +1,26 @@
+"""The DuckDB store: the only SQL. Packets in, idempotently; windows and diagnoses out (docs/store.md)."""
+
+from sfapp.store.ingest import IngestReport, Progress
+from sfapp.store.queries import (
+    SORTABLE,
+    PacketSource,
+    QuarantinedFile,
+    RunSummary,
+    WindowConflict,
+    WindowPage,
+    WindowQuery,
+)
+from sfapp.store.store import Store
+
+__all__ = [
+    "SORTABLE",
+    "IngestReport",
+    "PacketSource",
+    "Progress",
+    "QuarantinedFile",
+    "RunSummary",
+    "Store",
+    "WindowConflict",
+    "WindowPage",
+    "WindowQuery",
+]

@@ -1,0 +1,90 @@
+"""What an operator decided, kept apart from the store: ``<store>.references.json``.
+
+Everything in the store is derived from the packets and may be thrown away and rebuilt. References chosen by
+hand may not, so they live in a small file of their own that is replaced atomically.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from sfapp.errors import StoreError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    format: int = _FORMAT
+    references: dict[str, int] = field(default_factory=dict)
+
+
+class ChosenReferences:
+    """Run id → the window picked by hand as its healthy one. ``path`` None keeps them in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Read what is there.
+
+        Raises:
+            StoreError: the file is there and cannot be read: it is the operator's, so it is never replaced
+                unread.
+        """
+        self._path = path
+        self._lock = threading.Lock()
+        self._windows: Mapping[str, int] = {} if path is None else _load(path)
+
+    @classmethod
+    def beside(cls, store: Path | None) -> ChosenReferences:
+        return cls(None if store is None else store.with_suffix(".references.json"))
+
+    def get(self, run_id: str) -> int | None:
+        return self._windows.get(run_id)
+
+    def set(self, run_id: str, window: int | None) -> None:
+        """Remember a choice, or forget it where ``window`` is None.
+
+        Raises:
+            StoreError: it cannot be written down; nothing has changed then.
+        """
+        with self._lock:
+            changed = {run: number for run, number in self._windows.items() if run != run_id}
+            if window is not None:
+                changed[run_id] = window
+            if self._path is not None:
+                _save(self._path, changed)
+            self._windows = changed
+
+
+def _load(path: Path) -> dict[str, int]:
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"{path} holds the references you chose and cannot be read ({error}): mend it, or remove it to "
+            "go back to the measured ones"
+        ) from error
+    if document.format != _FORMAT:
+        raise StoreError(
+            f"{path} is of format {document.format}; this sfapp reads format {_FORMAT}: install a newer sfapp"
+        )
+    return document.references
+
+
+def _save(path: Path, references: dict[str, int]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(_Document(references=references))))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(f"the choice cannot be written to {path}: {error.strerror}") from error

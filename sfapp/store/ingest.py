@@ -1,0 +1,288 @@
+"""Packets into the store: read in threads, diagnosed in batches, each batch committed whole.
+
+The packets are the truth. A kill loses at most the batch in hand: what is committed is recognised by path,
+size and time of writing, and the rest is read by the next ingest.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sfapp.accounting import with_reference
+from sfapp.packets import Conflict
+from sfapp.store.chosen import ChosenReferences
+from sfapp.store.database import Cursor, Database
+from sfapp.store.derive import Derived, Key, Outcome, ReadFile, Refused, derive, read
+from sfapp.store.references import settle, stored_reference, unsettle
+from sfapp.store.scan import BATCH_FILES, Found, Stamp, as_text, batches, scan
+from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
+from sfapp.store.tables import IN_KEYS, IN_NAMES, given, insert, replace_windows
+
+BATCHES_AHEAD = 2
+"""Batches being read while one is diagnosed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an ingest is: files read, then runs compared with their references."""
+
+    phase: Literal["reading", "comparing"]
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What one ingest changed, in files; ``unchanged`` counts refused ones too.
+
+    Attributes:
+        added: packets read, new or with new content.
+        quarantined: files refused.
+        removed: files that are gone, with the windows that were made of them.
+        conflicts: conflicts found among the windows that were touched.
+        cancelled: whether it was stopped before the end; the next ingest does the rest.
+    """
+
+    added: int = 0
+    unchanged: int = 0
+    quarantined: int = 0
+    removed: int = 0
+    conflicts: int = 0
+    seconds: float = 0.0
+    cancelled: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything that a page shows is different now."""
+        return bool(self.added or self.quarantined or self.removed)
+
+
+class Ingest:
+    """One pass over the roots. Runs once; two at a time would read the same files twice."""
+
+    def __init__(self, database: Database, roots: Sequence[Path], chosen: ChosenReferences) -> None:
+        self._database = database
+        self._roots = roots
+        self._chosen = chosen
+        self._gone: frozenset[str] = frozenset()
+        # By run, the windows that changed; None where some went away or the run was left unsettled.
+        self._touched: dict[str, set[int] | None] = {}
+        self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
+
+    def run(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
+        """Bring the store in line with the files; what is unchanged is not read.
+
+        Raises:
+            StoreError: the store cannot be written. Nothing in a packet raises.
+        """
+        started = time.monotonic()
+        tell = progress or (lambda progress: None)
+        files = scan(self._roots, self._known())
+        self._gone = frozenset(files.gone)
+        self._touched.update(dict.fromkeys(self._unsettled()))
+        self._read(files.fresh, tell, cancel)
+        # Last, so that files that were only moved are in again before their old names go.
+        self._forget(files.gone, cancel)
+        self._settle(tell, cancel)
+        return IngestReport(
+            added=self._added,
+            unchanged=self._unchanged + files.unchanged,
+            quarantined=self._quarantined,
+            removed=self._removed,
+            conflicts=self._conflicts,
+            seconds=time.monotonic() - started,
+            cancelled=cancel.is_set(),
+        )
+
+    def _read(
+        self, fresh: Sequence[Found], tell: Callable[[Progress], None], cancel: threading.Event
+    ) -> None:
+        done = 0
+        for batch in _read_ahead(fresh, cancel):
+            self._commit([file for file in batch if file is not None], ())
+            done += len(batch)
+            tell(Progress("reading", done, len(fresh)))
+
+    def _forget(self, gone: Sequence[str], cancel: threading.Event) -> None:
+        for begin in range(0, len(gone), BATCH_FILES):
+            if cancel.is_set():
+                return
+            names = gone[begin : begin + BATCH_FILES]
+            self._commit((), names)
+            self._removed += len(names)
+
+    def _settle(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
+        for done, run_id in enumerate(sorted(self._touched), start=1):
+            if cancel.is_set():
+                return
+            with self._database.transaction() as cursor:
+                settle(cursor, run_id, self._chosen.get(run_id), self._touched[run_id])
+            tell(Progress("comparing", done, len(self._touched)))
+
+    def _known(self) -> dict[str, Stamp]:
+        found = self._database.tuples(
+            "SELECT path, size, mtime_ns FROM packets UNION ALL SELECT path, size, mtime_ns FROM quarantine"
+        )
+        return {path: Stamp(size, mtime_ns) for path, size, mtime_ns in found}
+
+    def _unsettled(self) -> list[str]:
+        """Runs that an ingest left half done, and those whose chosen reference is not the stored one."""
+        rows = self._database.tuples("SELECT run_id, reference_window, chosen, settled FROM runs")
+        return [
+            run_id
+            for run_id, window, chosen, settled in rows
+            if not settled or self._choice(run_id) != (window if chosen else None)
+        ]
+
+    def _choice(self, run_id: str) -> int | None:
+        """The window picked by hand, where the run has it."""
+        number = self._chosen.get(run_id)
+        sql = 'SELECT "window" FROM windows WHERE run_id = ? AND "window" = ?'
+        return number if self._database.tuples(sql, [run_id, number]) else None
+
+    def _commit(self, batch: Sequence[ReadFile | Refused], gone: Sequence[str]) -> None:
+        """What follows from these files, and from those that went away, in one transaction.
+
+        Every window that one of them is or was part of is made anew from all the files it has now.
+        """
+        packets = [file for file in batch if isinstance(file, ReadFile)]
+        refused = [file for file in batch if isinstance(file, Refused)]
+        names = [*(file.name for file in batch), *gone]
+        before = self._stored_packets(names)
+        keys = {file.key for file in packets} | {key for _, key in before.values()}
+        files = packets + self._companions(keys, names)
+        outcome = derive(files)
+        with self._database.transaction() as cursor:
+            with given(cursor, keys=keys, names=names):
+                cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS} OR {IN_NAMES}")
+                cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}")
+                cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}")
+            insert(cursor, PACKETS, _packet_rows(files, outcome))
+            insert(cursor, QUARANTINE, _quarantine_rows([*refused, *outcome.refused]))
+            insert(cursor, CONFLICTS, _conflict_rows(outcome.conflicts))
+            replace_windows(cursor, keys, _compared(cursor, outcome.windows))
+            unsettle(cursor, {run_id for run_id, _ in keys})
+        same = sum(before.get(file.name) == (file.packet.sha256, file.key) for file in packets)
+        self._added += len(packets) - same
+        self._unchanged += same
+        self._quarantined += len(refused) + len(outcome.refused)
+        self._conflicts += len(outcome.conflicts)
+        self._touch(keys, outcome)
+
+    def _stored_packets(self, names: Sequence[str]) -> dict[str, tuple[str, Key]]:
+        """File name → SHA-256 and window, of those that are stored."""
+        with self._database.cursor() as cursor, given(cursor, names=names):
+            rows = cursor.execute(
+                f'SELECT path, sha256, run_id, "window" FROM packets WHERE {IN_NAMES}'
+            ).fetchall()
+        return {path: (sha256, (run_id, window)) for path, sha256, run_id, window in rows}
+
+    def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[ReadFile]:
+        """The other files of these windows. One that has changed meanwhile is left to the next ingest."""
+        with self._database.cursor() as cursor, given(cursor, keys=keys, names=names):
+            rows = cursor.execute(
+                f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} AND NOT {IN_NAMES}"
+            ).fetchall()
+        others = [
+            Found(Path(path), path, Stamp(size, mtime_ns))
+            for path, size, mtime_ns in rows
+            if path not in self._gone
+        ]
+        return [file for file in map(read, others) if isinstance(file, ReadFile) and file.key in keys]
+
+    def _touch(self, keys: Collection[Key], outcome: Outcome) -> None:
+        made = {(found.diagnosis.run_id, found.diagnosis.window) for found in outcome.windows}
+        for run_id, number in keys:
+            if (run_id, number) not in made:
+                self._touched[run_id] = None
+            numbers = self._touched.setdefault(run_id, set())
+            if numbers is not None:
+                numbers.add(number)
+
+
+def _read_ahead(
+    fresh: Sequence[Found], cancel: threading.Event
+) -> Iterator[Sequence[ReadFile | Refused | None]]:
+    """Batches as they are read, some of the next ones already under way; ends early when cancelled."""
+    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="sfapp-read")
+    waiting: deque[Sequence[Future[ReadFile | Refused | None]]] = deque()
+    try:
+        for handful in batches(fresh):
+            waiting.append([pool.submit(read, file) for file in handful])
+            if len(waiting) > BATCHES_AHEAD:
+                yield [future.result() for future in waiting.popleft()]
+            if cancel.is_set():
+                return
+        while waiting and not cancel.is_set():
+            yield [future.result() for future in waiting.popleft()]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _compared(cursor: Cursor, windows: Sequence[Derived]) -> list[Derived]:
+    """Windows compared with what their runs' windows are compared with so far."""
+    references = {
+        run_id: stored_reference(cursor, run_id) for run_id in {found.diagnosis.run_id for found in windows}
+    }
+    compared = []
+    for found in windows:
+        stored = references[found.diagnosis.run_id]
+        if stored is not None and stored.reference is not None:
+            found = Derived(with_reference(found.diagnosis, stored.reference), found.origin)
+        compared.append(found)
+    return compared
+
+
+def _packet_rows(files: Sequence[ReadFile], outcome: Outcome) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": file.name,
+            "size": file.stamp.size,
+            "mtime_ns": file.stamp.mtime_ns,
+            "sha256": file.packet.sha256,
+            "run_id": file.packet.window.run_id,
+            "window": file.packet.window.number,
+            "part_rank": file.packet.part_rank,
+            "state": outcome.states[file.name],
+        }
+        for file in files
+        if file.name in outcome.states
+    ]
+
+
+def _quarantine_rows(refused: Sequence[Refused]) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": file.name,
+            "size": file.stamp.size,
+            "mtime_ns": file.stamp.mtime_ns,
+            "sha256": file.sha256,
+            "reason": file.reason,
+        }
+        for file in refused
+    ]
+
+
+def _conflict_rows(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": conflict.run_id,
+            "window": conflict.window,
+            "reason": conflict.reason,
+            "path": as_text(packet.path),
+            "size": packet.size,
+            "sha256": packet.sha256,
+            "shown": shown,
+        }
+        for conflict in conflicts
+        for shown, packets in ((True, conflict.shown), (False, conflict.set_aside))
+        for packet in packets
+    ]

@@ -1,0 +1,273 @@
+"""What pages ask of the store: rows out of SQL, every value bound, every sort column from a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.model import Diagnosis, Reference
+from sfapp.store.database import Database
+from sfapp.store.rows import decode_diagnosis, decode_reference
+from sfapp.store.schema import WINDOWS, quoted
+
+_UNSORTABLE = frozenset({"diagnosis", "shares"})
+SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
+"""Columns of ``windows`` that a query may sort by."""
+
+_ROW = ", ".join(quoted(name) for name in WINDOWS.names if name != "diagnosis")
+_SEARCHED = """
+concat_ws(chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10)))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuery:
+    """Which windows, in which order, which page of them. Filters that are None let everything through.
+
+    Attributes:
+        run: exactly this run.
+        label: windows that hold it.
+        stage: windows whose aim or routing set names it.
+        text: windows with this in their run, labels, stages or hosts; case does not matter.
+        min_severity: at least this severe.
+        sort: (column, "asc" or "desc") by weight; windows without a value come last either way, and run and
+            window decide what is left.
+        offset, limit: the page.
+    """
+
+    run: str | None = None
+    label: str | None = None
+    stage: str | None = None
+    text: str | None = None
+    min_severity: float | None = None
+    sort: tuple[tuple[str, str], ...] = (("severity", "desc"),)
+    offset: int = 0
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPage:
+    """One page of windows, each a dict of all columns of ``windows`` but ``diagnosis``; how many match."""
+
+    rows: list[dict[str, Any]]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run at a glance; times are UTC."""
+
+    run_id: str
+    windows: int
+    ranks: int
+    nodes: int
+    first_started_at: datetime | None
+    newest_ended_at: datetime | None
+    reference_window: int | None
+    reference_chosen: bool
+    worst_severity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PacketSource:
+    """A file that a window is made of."""
+
+    path: Path
+    size: int
+    sha256: str
+    part_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedFile:
+    """A file that was refused. ``name`` is untrusted text; where it is no UTF-8 it has escapes."""
+
+    name: str
+    size: int
+    sha256: str
+    reason: str
+    modified_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WindowConflict:
+    """Files that claim one window with different content: those it is made of, and the others."""
+
+    run_id: str
+    window: int
+    reason: str
+    shown: tuple[PacketSource, ...]
+    set_aside: tuple[PacketSource, ...]
+
+
+def runs(database: Database) -> list[RunSummary]:
+    """Every run, the one with the newest window first."""
+    rows = database.rows(
+        """
+        SELECT run_id, count(*) AS windows, max(ranks) AS ranks, max(nodes) AS nodes,
+            min(started_at) AS first_started_at, max(ended_at) AS newest_ended_at,
+            any_value(runs.reference_window) AS reference_window,
+            coalesce(any_value(runs.chosen), false) AS reference_chosen, max(severity) AS worst_severity
+        FROM windows LEFT JOIN runs USING (run_id)
+        GROUP BY run_id ORDER BY newest_ended_at DESC NULLS LAST, run_id
+        """
+    )
+    return [RunSummary(**_aware(row)) for row in rows]
+
+
+def windows(database: Database, query: WindowQuery) -> WindowPage:
+    """One page of the windows that match.
+
+    Raises:
+        StoreError: a sort column or direction that does not exist, or a negative page.
+    """
+    if query.offset < 0 or query.limit < 0:
+        raise StoreError(f"offset {query.offset} and limit {query.limit} must not be negative")
+    order = _order(query.sort)
+    where, parameters = _filters(query)
+    total = database.tuples(f"SELECT count(*) FROM windows WHERE {where}", parameters)[0][0]
+    rows = database.rows(
+        f"SELECT {_ROW} FROM windows WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset",
+        {**parameters, "limit": query.limit, "offset": query.offset},
+    )
+    return WindowPage([_aware(row) for row in rows], total)
+
+
+def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
+    """Every window of a run, or of all runs, in order, with what an overview plots and no more."""
+    rows = database.rows(
+        """
+        SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns, shares, label, severity,
+            aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference
+        FROM windows WHERE $run IS NULL OR run_id = $run ORDER BY run_id, "window"
+        """,
+        {"run": run},
+    )
+    return [_aware(row) for row in rows]
+
+
+def diagnosis(database: Database, run: str, number: int) -> Diagnosis:
+    """A stored diagnosis, exactly as it was made.
+
+    Raises:
+        WindowNotFoundError: no such window.
+    """
+    found = database.tuples('SELECT diagnosis FROM windows WHERE run_id = ? AND "window" = ?', [run, number])
+    if not found:
+        raise _not_found(database, run, number)
+    return decode_diagnosis(found[0][0])
+
+
+def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
+    """The windows before and after one of the same run; it need not exist itself."""
+    ((before, after),) = database.tuples(
+        """
+        SELECT max("window") FILTER ("window" < $number), min("window") FILTER ("window" > $number)
+        FROM windows WHERE run_id = $run
+        """,
+        {"run": run, "number": number},
+    )
+    return before, after
+
+
+def reference(database: Database, run: str) -> Reference | None:
+    """What a run's windows are compared with; None where no window of it is healthy."""
+    found = database.tuples("SELECT reference FROM runs WHERE run_id = ?", [run])
+    return decode_reference(found[0][0]) if found and found[0][0] is not None else None
+
+
+def sources(database: Database, run: str, number: int) -> list[PacketSource]:
+    """The files that a window is made of.
+
+    Raises:
+        WindowNotFoundError: no such window.
+    """
+    rows = database.tuples(
+        """
+        SELECT path, size, sha256, part_rank FROM packets
+        WHERE run_id = ? AND "window" = ? AND state = 'shown' ORDER BY part_rank NULLS FIRST, path
+        """,
+        [run, number],
+    )
+    if not rows:
+        raise _not_found(database, run, number)
+    return [PacketSource(Path(path), size, sha256, part) for path, size, sha256, part in rows]
+
+
+def quarantine(database: Database) -> list[QuarantinedFile]:
+    """Every refused file, by name."""
+    rows = database.tuples("SELECT path, size, sha256, reason, mtime_ns FROM quarantine ORDER BY path")
+    return [QuarantinedFile(*row, modified_at=_moment(mtime_ns)) for *row, mtime_ns in rows]
+
+
+def conflicts(database: Database) -> list[WindowConflict]:
+    """Every conflict, by run and window."""
+    found: dict[tuple[str, int, str], dict[bool, list[PacketSource]]] = {}
+    rows = database.tuples(
+        """
+        SELECT run_id, "window", reason, shown, path, size, sha256 FROM conflicts
+        ORDER BY run_id, "window", reason, path
+        """
+    )
+    for run_id, number, reason, shown, path, size, sha256 in rows:
+        files = found.setdefault((run_id, number, reason), {True: [], False: []})
+        files[shown].append(PacketSource(Path(path), size, sha256))
+    return [
+        WindowConflict(*key, shown=tuple(files[True]), set_aside=tuple(files[False]))
+        for key, files in found.items()
+    ]
+
+
+def newest_packet_at(database: Database) -> datetime | None:
+    """When the newest packet file was written, by the clock of its file system; None without packets."""
+    ((newest,),) = database.tuples("SELECT max(mtime_ns) FROM packets")
+    return None if newest is None else _moment(newest)
+
+
+def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
+    """The WHERE clause and the values it binds."""
+    conditions = {
+        "run": "run_id = $run",
+        "label": "list_contains(labels, $label)",
+        "stage": "(aim_stage = $stage OR list_contains(routing_set, $stage))",
+        "text": f"contains(lower({_SEARCHED}), lower($text))",
+        "min_severity": "severity >= $min_severity",
+    }
+    asked = {name: getattr(query, name) for name in conditions}
+    parameters = {name: value for name, value in asked.items() if value is not None}
+    return " AND ".join(conditions[name] for name in parameters) or "true", parameters
+
+
+def _order(sort: tuple[tuple[str, str], ...]) -> str:
+    terms = []
+    for column, direction in sort:
+        if column not in SORTABLE:
+            raise StoreError(f"windows cannot be sorted by {column!r}; there are: {', '.join(SORTABLE)}")
+        if direction not in ("asc", "desc"):
+            raise StoreError(f"a sort direction is 'asc' or 'desc', not {direction!r}")
+        terms.append(f"{quoted(column)} {direction} NULLS LAST")
+    return ", ".join([*terms, "run_id", '"window"'])
+
+
+def _aware(row: dict[str, Any]) -> dict[str, Any]:
+    """Times as stored are UTC without saying so."""
+    return {
+        name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
+
+
+def _moment(mtime_ns: int) -> datetime:
+    return datetime.fromtimestamp(mtime_ns / 1e9, UTC)
+
+
+def _not_found(database: Database, run: str, number: int) -> WindowNotFoundError:
+    ((count, first, last),) = database.tuples(
+        'SELECT count(*), min("window"), max("window") FROM windows WHERE run_id = ?', [run]
+    )
+    if not count:
+        return WindowNotFoundError(f"no run {run!r} in the store")
+    return WindowNotFoundError(f"run {run!r} has no window {number}; it has {count}, from {first} to {last}")

@@ -1,0 +1,168 @@
+"""From a diagnosis to rows of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from sfapp.model import Diagnosis, Manifest, Reference
+
+_LABELS_BY_WEIGHT = (
+    "direct_exposure",
+    "likely_sync_wait",
+    "sync_wait_dependent",
+    "telemetry_limited",
+    "role_aware_needed",
+    "gradient_accumulation_ambiguous",
+    "co_critical",
+    "forward_device_supported",
+    "forward_spillover_suspected",
+    "forward_host_overhead_suspected",
+    "forward_event_scope_limited",
+)
+"""Which label stands for a window where there is room for one: the strongest claim, or what withholds it."""
+
+_ENCODER = msgspec.json.Encoder()
+_DIAGNOSIS = msgspec.json.Decoder(Diagnosis)
+_REFERENCE = msgspec.json.Decoder(Reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a window's row takes from its manifest: the diagnosis does not carry it."""
+
+    started_at: datetime | None
+    ended_at: datetime | None
+    wrapper: str
+    world_size: int
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Origin:
+        return cls(utc(manifest.started_at), utc(manifest.ended_at), manifest.wrapper, manifest.world_size)
+
+
+def utc(text: str | None) -> datetime | None:
+    """An RFC 3339 time as naive UTC, as the store keeps it; None where it is none."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+
+
+def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
+    """The row of ``windows``."""
+    shares, leader, culprit, aim = diagnosis.shares, diagnosis.leader, diagnosis.culprit, diagnosis.aim
+    top = diagnosis.top_stage
+    reference = diagnosis.reference
+    row = {
+        "run_id": diagnosis.run_id,
+        "window": diagnosis.window,
+        "started_at": origin.started_at,
+        "ended_at": origin.ended_at,
+        "closed_by": diagnosis.closed_by,
+        "wrapper": origin.wrapper,
+        "first_step": diagnosis.first_step,
+        "last_step": diagnosis.last_step,
+        "steps": diagnosis.steps,
+        "ranks": diagnosis.ranks,
+        "nodes": diagnosis.nodes,
+        "world_size": origin.world_size,
+        "missing_ranks": diagnosis.missing_ranks,
+        "gather_ok": diagnosis.gather_ok,
+        "step_mean_ns": diagnosis.step_time.mean_ns,
+        "step_p50_ns": diagnosis.step_time.p50_ns,
+        "step_p95_ns": diagnosis.step_time.p95_ns,
+        "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
+        "stages": diagnosis.stages,
+        "shares": None if shares is None else list(shares.items()),
+        "top_stage": top,
+        "top_share": shares[top] if shares and top else None,
+        "routing_set": diagnosis.routing_set,
+        "co_critical_stages": diagnosis.co_critical_stages,
+        "label": weightiest(diagnosis),
+        "labels": diagnosis.label_names,
+        "reasons": tuple(dict.fromkeys(diagnosis.all_reasons)),
+        "exposed_imbalance": diagnosis.exposed_imbalance,
+        "change": diagnosis.change,
+        "severity": diagnosis.severity,
+        "reference_window": reference and reference.window,
+        "is_reference": reference is not None and reference.window == diagnosis.window,
+        "diagnosis": encode(diagnosis),
+    }
+    if leader is not None:
+        row |= {
+            "leader_rank": leader.rank,
+            "leader_hostname": leader.hostname,
+            "leader_share": leader.share,
+        }
+    if culprit is not None:
+        row |= {
+            "culprit_kind": culprit.kind,
+            "culprit_rank": culprit.rank,
+            "culprit_hostname": culprit.hostname,
+            "culprit_share": culprit.share,
+            "culprit_period": culprit.period,
+        }
+    if aim is not None:
+        row |= {
+            "aim_stage": aim.stage,
+            "aim_basis": aim.basis,
+            "aim_rank": aim.rank,
+            "aim_hostname": aim.hostname,
+            "aim_rank_reason": aim.rank_reason,
+        }
+    return row
+
+
+def stage_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """The rows of ``stages``, one a broad stage."""
+    by_column: dict[str, Mapping[str, float] | None] = {
+        "advance_ns": diagnosis.advances_ns,
+        "share": diagnosis.shares,
+        "carry_over_share": diagnosis.carry_over_shares,
+        "static_gain": diagnosis.static_gain,
+        "excess": diagnosis.excess,
+        "carry_over_excess": diagnosis.carry_over_excess,
+        "takeover": diagnosis.takeover,
+        "delta_ns": diagnosis.delta_ns,
+    }
+    known = {column: values for column, values in by_column.items() if values is not None}
+    routed, tied = diagnosis.routing_set or (), diagnosis.co_critical_stages or ()
+    return [
+        {
+            "run_id": diagnosis.run_id,
+            "window": diagnosis.window,
+            "stage": stage,
+            "position": position,
+            "in_routing_set": stage in routed,
+            "co_critical": stage in tied,
+            **{column: values.get(stage) for column, values in known.items()},
+        }
+        for position, stage in enumerate(diagnosis.stages)
+    ]
+
+
+def weightiest(diagnosis: Diagnosis) -> str:
+    """The one label to show where there is room for one."""
+    held = diagnosis.label_names
+    return next((label for label in _LABELS_BY_WEIGHT if label in held), held[0])
+
+
+def encode(value: Diagnosis | Reference) -> str:
+    """As the JSON that it is reloaded from, exactly."""
+    return _ENCODER.encode(value).decode()
+
+
+def decode_diagnosis(text: str) -> Diagnosis:
+    return _DIAGNOSIS.decode(text)
+
+
+def decode_reference(text: str) -> Reference:
+    return _REFERENCE.decode(text)

@@ -1,0 +1,112 @@
+"""Which files there are, and which of them the store does not know as they are now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfapp.packets import find_packets
+
+BATCH_FILES = 128
+BATCH_BYTES = 32 * 2**20
+"""A batch is read, diagnosed and committed together: enough files to spread the cost of a transaction, few
+enough bytes (packets expand some threefold) that windows of 16,384 ranks come one or two at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells without reading it that a file is as it was."""
+
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file to read. ``name`` is its path as text; where the path is no text, that with escapes."""
+
+    path: Path
+    name: str
+    stamp: Stamp
+
+    @property
+    def is_nameable(self) -> bool:
+        return self.name == str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The files below the roots against those that the store knows.
+
+    Attributes:
+        fresh: new files and those whose stamp has changed, sorted by path.
+        gone: names of known files that are no longer there, sorted.
+        unchanged: how many are as they were.
+    """
+
+    fresh: tuple[Found, ...]
+    gone: tuple[str, ...]
+    unchanged: int
+
+
+def scan(roots: Sequence[Path], known: Mapping[str, Stamp]) -> Scan:
+    """Compare the files at or below these roots with what is known, reading none.
+
+    A root that is absent at the moment (an unmounted share) says nothing of the files below it: they stay.
+    """
+    present = [root for root in roots if root.exists()]
+    absent = [str(root) for root in roots if root not in present]
+    found = [
+        Found(path, as_text(path), stamp)
+        for path in find_packets(present)
+        if (stamp := _stamp(path)) is not None
+    ]
+    fresh = tuple(file for file in found if known.get(file.name) != file.stamp)
+    missing = known.keys() - {file.name for file in found}
+    gone = sorted(name for name in missing if not any(_is_below(name, root) for root in absent))
+    return Scan(fresh, tuple(gone), len(found) - len(fresh))
+
+
+def batches(fresh: Sequence[Found]) -> Iterator[tuple[Found, ...]]:
+    """Consecutive files in handfuls that fit in memory together; the parts of one window stay together."""
+    handful: list[Found] = []
+    size = 0
+    for file in fresh:
+        is_full = len(handful) >= BATCH_FILES or size + file.stamp.size > BATCH_BYTES
+        if handful and is_full and _window_of(file) != _window_of(handful[-1]):
+            yield tuple(handful)
+            handful, size = [], 0
+        handful.append(file)
+        size += file.stamp.size
+    if handful:
+        yield tuple(handful)
+
+
+def _window_of(file: Found) -> Path:
+    """What the names of the parts of one window have in common (packet.md)."""
+    return file.path.with_name(file.path.name.split(".", 1)[0])
+
+
+def as_text(path: Path) -> str:
+    """A path as text that can be stored; bytes that are no UTF-8 are escaped."""
+    name = str(path)
+    if name.isascii():
+        return name
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _is_below(name: str, root: str) -> bool:
+    return name == root or name.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """None for a file that has gone since it was listed; a dangling link has the stamp of the link."""
+    for follow in (True, False):
+        try:
+            status = os.stat(path, follow_symlinks=follow)
+        except OSError:
+            continue
+        return Stamp(status.st_size, status.st_mtime_ns)
+    return None

@@ -1,0 +1,235 @@
+"""The store's tables, once: the DDL, the Arrow schema of what is inserted and the reference in docs/store.md
+all come from here (a test keeps the document in step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+"""Grows with every change of a table. A store of another version is rebuilt from the packets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its DuckDB type, and what it holds."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the store. ``rows`` says what one row is."""
+
+    name: str
+    rows: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def ddl(self) -> str:
+        """The statements that create the table and describe it to whoever opens the file with plain SQL."""
+        body = ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
+        described = [f"COMMENT ON TABLE {self.name} IS {literal(self.rows)}"]
+        described += [
+            f"COMMENT ON COLUMN {self.name}.{quoted(column.name)} IS {literal(column.meaning)}"
+            for column in self.columns
+        ]
+        return "; ".join([f"CREATE TABLE {self.name} ({body})", *described])
+
+    def arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        """Rows as an Arrow table in this table's column order and types; absent keys are null."""
+        return pa.table(
+            [
+                pa.array([row.get(column.name) for row in rows], type=_ARROW[column.type])
+                for column in self.columns
+            ],
+            names=list(self.names),
+        )
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """An SQL string, for the statements that take no bound parameter (views, comments)."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+_ARROW: Mapping[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "DOUBLE": pa.float64(),
+    "INTEGER": pa.int32(),
+    "INTEGER[]": pa.list_(pa.int32()),
+    "JSON": pa.string(),
+    "MAP(VARCHAR, DOUBLE)": pa.map_(pa.string(), pa.float64()),
+    "TIMESTAMP": pa.timestamp("us"),
+    "VARCHAR": pa.string(),
+    "VARCHAR[]": pa.list_(pa.string()),
+}
+
+STORE_INFO = Table(
+    "store_info",
+    "one fact about the store file itself",
+    (
+        Column("key", "VARCHAR", "`schema_version` or `sfapp_version`"),
+        Column("value", "VARCHAR", "its value"),
+    ),
+)
+
+PACKETS = Table(
+    "packets",
+    "one packet file that was read and found in order",
+    (
+        Column("path", "VARCHAR", "absolute path"),
+        Column("size", "BIGINT", "bytes"),
+        Column("mtime_ns", "BIGINT", "last written, ns since 1970"),
+        Column("sha256", "VARCHAR", "of the file, hex"),
+        Column("run_id", "VARCHAR", "from the manifest"),
+        Column("window", "BIGINT", "number of the window in its run; a keyword, so quote it"),
+        Column("part_rank", "INTEGER", "the rank whose part of a window this is, null for a whole window"),
+        Column(
+            "state",
+            "VARCHAR",
+            "`shown`: the window is made of it; `redundant`: says what a shown file says; "
+            "`set_aside`: lost a conflict, see `conflicts`",
+        ),
+    ),
+)
+
+QUARANTINE = Table(
+    "quarantine",
+    "one file that was refused",
+    (
+        Column("path", "VARCHAR", "absolute path"),
+        Column("size", "BIGINT", "bytes"),
+        Column("mtime_ns", "BIGINT", "last written, ns since 1970; it is read again once this changes"),
+        Column("sha256", "VARCHAR", "of the file, hex; empty if it could not be read"),
+        Column("reason", "VARCHAR", "the first fault, with row and column where it lies in them"),
+    ),
+)
+
+WINDOWS = Table(
+    "windows",
+    "one window, diagnosed over all its ranks with the default gates",
+    (
+        Column("run_id", "VARCHAR", "which run"),
+        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        Column("started_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
+        Column("ended_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
+        Column("closed_by", "VARCHAR", "why the window ended"),
+        Column("wrapper", "VARCHAR", "`ddp`, `fsdp2`, …"),
+        Column("first_step", "BIGINT", "first logical step"),
+        Column("last_step", "BIGINT", "last logical step"),
+        Column("steps", "BIGINT", "how many steps"),
+        Column("ranks", "INTEGER", "how many ranks have rows"),
+        Column("nodes", "INTEGER", "how many nodes they ran on"),
+        Column("world_size", "INTEGER", "ranks expected"),
+        Column("missing_ranks", "INTEGER[]", "expected, not in the rows"),
+        Column("gather_ok", "BOOLEAN", "whether the window's gather completed"),
+        Column("step_mean_ns", "DOUBLE", "mean exposed step (carry-over where defined), ns"),
+        Column("step_p50_ns", "DOUBLE", "median of F[S,t], ns"),
+        Column("step_p95_ns", "DOUBLE", "95th percentile of F[S,t], ns"),
+        Column("exposed_makespan_ns", "BIGINT", "Σ_t F[S,t], ns"),
+        Column("stages", "VARCHAR[]", "broad stages in order"),
+        Column("shares", "MAP(VARCHAR, DOUBLE)", "A by broad stage; null below the denominator floor"),
+        Column("top_stage", "VARCHAR", "s1, the stage with the largest share"),
+        Column("top_share", "DOUBLE", "its share"),
+        Column("routing_set", "VARCHAR[]", "C_route, largest share first"),
+        Column("co_critical_stages", "VARCHAR[]", "the ambiguity set"),
+        Column("label", "VARCHAR", "the one label to show where there is room for one"),
+        Column("labels", "VARCHAR[]", "every label, in the order decided"),
+        Column("reasons", "VARCHAR[]", "every reason, of labels and of none"),
+        Column("leader_rank", "INTEGER", "the rank that leads the top stage most often"),
+        Column("leader_hostname", "VARCHAR", "its host"),
+        Column("leader_share", "DOUBLE", "part of the eligible steps that it leads"),
+        Column("culprit_kind", "VARCHAR", "`chronic`, `rotating`, `periodic`, `one-off`, `mixed`, `none`"),
+        Column("culprit_rank", "INTEGER", "its most frequent leader"),
+        Column("culprit_hostname", "VARCHAR", "its host"),
+        Column("culprit_share", "DOUBLE", "part of the eligible steps that it leads"),
+        Column("culprit_period", "INTEGER", "spacing in steps, where periodic"),
+        Column("aim_stage", "VARCHAR", "where to look first"),
+        Column("aim_basis", "VARCHAR", "`delta`, `excess` or `share`"),
+        Column("aim_rank", "INTEGER", "the rank to look at, null where none stands out"),
+        Column("aim_hostname", "VARCHAR", "its host"),
+        Column("aim_rank_reason", "VARCHAR", "why no rank is named"),
+        Column("exposed_imbalance", "DOUBLE", "Σ_s X'[s], as a share"),
+        Column("change", "DOUBLE", "of the mean step against the run's reference; 0.1 = 10 % longer"),
+        Column("severity", "DOUBLE", "what windows are ranked by; quiet below 0.05"),
+        Column("reference_window", "BIGINT", "the window of the run it was compared with"),
+        Column("is_reference", "BOOLEAN", "whether it is that window itself"),
+        Column("diagnosis", "JSON", "the whole diagnosis, reloaded exactly from here"),
+    ),
+)
+
+STAGES = Table(
+    "stages",
+    "one broad stage of one window",
+    (
+        Column("run_id", "VARCHAR", "which run"),
+        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        Column("stage", "VARCHAR", "which stage"),
+        Column("position", "INTEGER", "its place in the stage order, from 0"),
+        Column("advance_ns", "BIGINT", "Σ_t a[s,t], ns"),
+        Column("share", "DOUBLE", "A[s]; null below the denominator floor, as all that follow"),
+        Column("carry_over_share", "DOUBLE", "A'[s]; null where steps are not consecutive"),
+        Column("static_gain", "DOUBLE", "G[s]"),
+        Column("excess", "DOUBLE", "X[s]"),
+        Column("carry_over_excess", "DOUBLE", "X'[s]"),
+        Column("takeover", "DOUBLE", "T[s]: change of its share when the top stage is clipped"),
+        Column("delta_ns", "DOUBLE", "mean advance a step above the reference's, ns"),
+        Column("in_routing_set", "BOOLEAN", "whether it is in C_route"),
+        Column("co_critical", "BOOLEAN", "whether it is in the ambiguity set"),
+    ),
+)
+
+RUNS = Table(
+    "runs",
+    "one run and what its windows are compared with",
+    (
+        Column("run_id", "VARCHAR", "which run"),
+        Column("reference_window", "BIGINT", "its healthy window; null where it has none"),
+        Column("chosen", "BOOLEAN", "picked by hand rather than measured"),
+        Column("reference", "JSON", "what that window contributes"),
+        Column("settled", "BOOLEAN", "false while an ingest that touched the run is unfinished"),
+    ),
+)
+
+CONFLICTS = Table(
+    "conflicts",
+    "one file that takes part in a conflict over one window",
+    (
+        Column("run_id", "VARCHAR", "which run"),
+        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        Column("reason", "VARCHAR", "what differs and what is shown"),
+        Column("path", "VARCHAR", "absolute path"),
+        Column("size", "BIGINT", "bytes"),
+        Column("sha256", "VARCHAR", "of the file, hex"),
+        Column("shown", "BOOLEAN", "whether the window is made of this file"),
+    ),
+)
+
+TABLES = (STORE_INFO, PACKETS, QUARANTINE, CONFLICTS, WINDOWS, STAGES, RUNS)
+
+CELLS = Table(
+    "cells",
+    "one row of a packet that is shown: one step of one rank (a view over the packet files themselves)",
+    (
+        Column("run_id", "VARCHAR", "which run"),
+        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        Column("path", "VARCHAR", "the packet file"),
+    ),
+)
+"""Its own columns; those of the packets follow, as packet.md names them."""

@@ -1,0 +1,235 @@
+"""The store: what the packets under some folders say, diagnosed and ready to be asked.
+
+Derived data only. The packets are the truth, and a store that is lost, old or damaged is built again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sfapp.errors import StoreError
+from sfapp.model import Diagnosis, Reference, Window
+from sfapp.packets import Packet, group, load_packet
+from sfapp.store import cells, opening, queries
+from sfapp.store.chosen import ChosenReferences
+from sfapp.store.database import Database
+from sfapp.store.ingest import Ingest, IngestReport, Progress
+from sfapp.store.queries import (
+    PacketSource,
+    QuarantinedFile,
+    RunSummary,
+    WindowConflict,
+    WindowPage,
+    WindowQuery,
+)
+from sfapp.store.references import settle
+from sfapp.store.watch import watch
+
+
+class Store:
+    """An open store. Any number of threads may ask while one ingests.
+
+    Attributes:
+        roots: absolute paths of the packet folders and files.
+        path: the DuckDB file, None in memory.
+        note: what the operator should know of how the store was opened (rebuilt, kept in memory); empty
+            where nothing is out of the ordinary.
+    """
+
+    def __init__(self, database: Database, roots: Sequence[Path]) -> None:
+        """For ``Store.open``.
+
+        Raises:
+            StoreError: references chosen earlier cannot be read.
+        """
+        self.roots = tuple(roots)
+        self.path = database.path
+        self.note = database.note
+        self._database = database
+        self._chosen = ChosenReferences.beside(database.path)
+        self._ingesting = threading.Lock()
+        self._cells_are_stale = False
+
+    @classmethod
+    def open(cls, roots: Sequence[Path], db: Path | None = None, memory: bool = False) -> Store:
+        """Open the store of these packet folders, making it where there is none. Reads no packet yet.
+
+        Args:
+            roots: folders of packets, or packet files.
+            db: the store's file; ``.sfapp/store.duckdb`` beside the first root where None. Where nothing may
+                be written there, the store is kept in memory and ``note`` says so.
+            memory: keep it in memory in any case.
+
+        Raises:
+            StoreBusyError: another process, or this one, has it open; the message names it.
+            StoreError: a root does not exist, or the file cannot be used.
+        """
+        absolute = [Path(root).expanduser().absolute() for root in roots]
+        if not absolute:
+            raise StoreError("name at least one folder of packets")
+        for root in absolute:
+            if not root.exists():
+                raise StoreError(f"no such file or folder: {root}")
+        if memory:
+            database = opening.open_in_memory()
+        elif db is not None:
+            database = opening.open_file(Path(db).expanduser().absolute())
+        else:
+            database = opening.open_default(absolute[0])
+        try:
+            return cls(database, absolute)
+        except BaseException:
+            database.close()
+            raise
+
+    def close(self) -> None:
+        """Finish the store for others to read. May be called again."""
+        if self._cells_are_stale:
+            self._refresh_cells()
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- bringing it up to date -----------------------------------------------------------------
+
+    def ingest(
+        self,
+        progress: Callable[[Progress], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> IngestReport:
+        """Bring the store in line with the packets; files that are as they were are not read again.
+
+        Args:
+            progress: called after every batch, from this thread.
+            cancel: set it to stop after the batch in hand; the next ingest does the rest.
+
+        Raises:
+            StoreError: the store cannot be written. A bad packet is quarantined, never raised.
+        """
+        report = self._ingest(progress, cancel or threading.Event())
+        if self._cells_are_stale:
+            self._refresh_cells()
+        return report
+
+    def watch(self, stop: threading.Event, on_change: Callable[[IngestReport], None]) -> None:
+        """Ingest what arrives, until ``stop`` is set; returns promptly then. Blocks, so give it a thread.
+
+        Args:
+            on_change: called from this thread with every report of something that changed.
+        """
+        watch(self.roots, stop, lambda: self._ingest(None, stop), on_change)
+
+    def _ingest(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
+        with self._ingesting:
+            report = Ingest(self._database, self.roots, self._chosen).run(progress, cancel)
+            self._cells_are_stale |= report.changed
+            return report
+
+    def _refresh_cells(self) -> None:
+        cells.refresh(self._database)
+        self._cells_are_stale = False
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change that a page could show. Starts at 0 with every opening."""
+        return self._database.generation
+
+    def runs(self) -> list[RunSummary]:
+        """Every run, the one with the newest window first."""
+        return queries.runs(self._database)
+
+    def windows(self, query: WindowQuery | None = None) -> WindowPage:
+        """One page of windows; see ``WindowQuery``.
+
+        Raises:
+            StoreError: a sort column or direction that does not exist, or a negative page.
+        """
+        return queries.windows(self._database, query or WindowQuery())
+
+    def timeline(self, run: str | None = None) -> list[dict[str, Any]]:
+        """Every window of a run, or of all, in order: ``run_id, window, started_at, step_time_ns, shares,
+        label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference``."""
+        return queries.timeline(self._database, run)
+
+    def diagnosis(self, run: str, window: int) -> Diagnosis:
+        """The stored diagnosis: all ranks, default gates, compared with the run's reference.
+
+        Raises:
+            WindowNotFoundError: no such window.
+        """
+        return queries.diagnosis(self._database, run, window)
+
+    def window(self, run: str, window: int) -> Window:
+        """The matrix of a window, read from its packets.
+
+        Raises:
+            WindowNotFoundError: no such window.
+            StoreError: its packets have gone or changed since they were ingested.
+        """
+        loaded = [load_packet(source.path) for source in self.sources(run, window)]
+        packets = [packet for packet in loaded if isinstance(packet, Packet)]
+        for found in group(packets).windows:
+            if len(packets) == len(loaded) and (found.window.run_id, found.window.number) == (run, window):
+                return found.window
+        raise StoreError(
+            f"the packets of window {window} of run {run!r} have gone or changed since they were read; "
+            "the next scan brings the store in line"
+        )
+
+    def neighbours(self, run: str, window: int) -> tuple[int | None, int | None]:
+        """The numbers of the windows before and after one of the same run."""
+        return queries.neighbours(self._database, run, window)
+
+    def sources(self, run: str, window: int) -> list[PacketSource]:
+        """The files that a window is made of.
+
+        Raises:
+            WindowNotFoundError: no such window.
+        """
+        return queries.sources(self._database, run, window)
+
+    def quarantine(self) -> list[QuarantinedFile]:
+        """Every refused file, with its reason."""
+        return queries.quarantine(self._database)
+
+    def conflicts(self) -> list[WindowConflict]:
+        """Every conflict: which files a window is made of and which were set aside."""
+        return queries.conflicts(self._database)
+
+    def newest_packet_at(self) -> datetime | None:
+        """When the newest packet was written, by the clock of its file system."""
+        return queries.newest_packet_at(self._database)
+
+    # ---- references -----------------------------------------------------------------------------
+
+    def reference(self, run: str) -> Reference | None:
+        """What the windows of a run are compared with; None where none of them is healthy."""
+        return queries.reference(self._database, run)
+
+    def set_reference(self, run: str, window: int | None) -> None:
+        """Compare a run's windows with this one from now on, or with the measured one where None.
+
+        The choice is kept beside the store and outlives its rebuilding.
+
+        Raises:
+            WindowNotFoundError: the run has no such window.
+            StoreError: the choice cannot be written down.
+        """
+        if window is not None:
+            self.sources(run, window)
+        self._chosen.set(run, window)
+        with self._database.transaction() as cursor:
+            settle(cursor, run, window, None)

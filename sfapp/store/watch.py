@@ -1,0 +1,67 @@
+"""Noticing new packets: the operating system's notifications, and a scan now and then for what they miss."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import watchfiles
+
+from sfapp.store.ingest import IngestReport
+
+_LOOK_S = 1.0
+"""How long the watcher sleeps at most before it considers a scan."""
+
+_SCAN_EVERY_S = 2.0
+_SCAN_COST = 20
+"""Scans come every two seconds, or so seldom that they take no more than a twentieth of the time."""
+
+
+def watch(
+    roots: Sequence[Path],
+    stop: threading.Event,
+    ingest: Callable[[], IngestReport],
+    on_change: Callable[[IngestReport], None],
+) -> None:
+    """Ingest whenever packets may have changed, until stopped; tell of every ingest that changed something.
+
+    Notifications come at once, but not for what other machines write (NFS, Lustre): the scans find that.
+    """
+    next_scan = 0.0
+    pause = _SCAN_EVERY_S
+    for noticed in _looks(roots, stop):
+        if not noticed and time.monotonic() < next_scan:
+            continue
+        report = ingest()
+        if report.changed:
+            on_change(report)
+        else:
+            pause = max(_SCAN_EVERY_S, _SCAN_COST * report.seconds)
+        next_scan = time.monotonic() + pause
+
+
+def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:
+    """True where a packet was seen to change, False once a second; ends when stopped."""
+    if stop.is_set():
+        return
+    yield False
+    try:
+        for found in watchfiles.watch(
+            *(root for root in roots if root.exists()),
+            watch_filter=_is_packet,
+            stop_event=stop,
+            rust_timeout=int(_LOOK_S * 1000),
+            yield_on_timeout=True,
+        ):
+            yield bool(found)
+    except (OSError, watchfiles.WatchfilesRustInternalError):
+        pass  # no watches left, or none on this file system: scanning does it alone
+    while not stop.wait(_LOOK_S):
+        yield False
+
+
+def _is_packet(change: watchfiles.Change, path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.endswith(".parquet") and not name.startswith(".")
