@@ -11,35 +11,33 @@ from typing import Any
 import numpy as np
 
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.faults import Faults, quoted
-from sfapp.packets.layout import MAX_TOTAL_NS, MAX_VALUE, SIDE_PREFIX
+from sfapp.packets.faults import Faults, and_more, quoted
+from sfapp.packets.layout import MAX_VALUE, SIDE_PREFIX
 
 Array = np.ndarray[Any, Any]
 RowOf = Callable[[int], int]
 
 
-def check_durations(name: str, values: Array, row_of: RowOf, faults: Faults) -> bool:
-    """Whether all values lie in 0…2^62; the first negative and the first excessive one are reported."""
-    smallest, largest = int(values.min()), int(values.max())
-    if smallest < 0:
+def check_durations(name: str, values: Array, row_of: RowOf, faults: Faults) -> None:
+    """Report values outside 0…2^62 ns."""
+    if int(values.min()) < 0:
         _report(name, values, values < 0, "is negative", row_of, faults)
-    if largest > MAX_VALUE:
+    if int(values.max()) > MAX_VALUE:
         _report(name, values, values > MAX_VALUE, "is above 2^62", row_of, faults)
-    return smallest >= 0 and largest <= MAX_VALUE
 
 
 def check_range(name: str, values: Array, low: int, high: int, row_of: RowOf, faults: Faults) -> bool:
-    """Whether all values lie in [low, high]; the first that does not is reported."""
+    """Whether all values lie in [low, high]; one that does not is reported."""
     if int(values.min()) >= low and int(values.max()) <= high:
         return True
-    _report(name, values, (values < low) | (values > high), f"is outside {low}…{high}", row_of, faults)
+    outside = (values < low) | (values > high)
+    _report(name, values, outside, f"is outside {low}…{high}", row_of, faults)
     return False
 
 
 def _report(name: str, values: Array, bad: Array, what: str, row_of: RowOf, faults: Faults) -> None:
     cell = int(bad.argmax())
-    others = int(np.count_nonzero(bad)) - 1
-    more = f" (and {others} more)" if others else ""
+    more = and_more(int(np.count_nonzero(bad)) - 1)
     faults.add(f"{values.flat[cell]} {what}{more}", row=row_of(cell), column=name)
 
 
@@ -65,16 +63,3 @@ def check_side_channel(name: str, values: Array, row_of: RowOf, faults: Faults) 
     infinite = np.isinf(values)
     if infinite.any():
         _report(SIDE_PREFIX + name, values, infinite, "is infinite", row_of, faults)
-
-
-def check_total(planes_SNR: Array, faults: Faults) -> None:
-    """Report durations so long that the sums over stages and steps would not fit 64 bits.
-
-    One value may be as large as 2^62, but the accounting adds them up and must stay exact (accounting.md §1).
-    """
-    stages, steps, _ = planes_SNR.shape
-    if int(planes_SNR.max()) * stages * steps <= MAX_TOTAL_NS:
-        return
-    total = float(planes_SNR.sum(axis=0, dtype=np.float64).max(axis=1).sum())
-    if total > MAX_TOTAL_NS:
-        faults.add(f"the longest rank's steps add up to {total:.3g} ns: more than 64 bits hold")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sfapp.errors import PacketError
 from sfapp.model import Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.faults import Faults, arrow_errors, quoted
+from sfapp.packets.faults import Faults, and_more, arrow_errors, quoted
 from sfapp.packets.layout import (
     FIXED_COLUMNS,
     MANIFEST_KEY,
@@ -24,6 +24,7 @@ from sfapp.packets.layout import (
     SAMPLED_PREFIX,
     SIDE_PREFIX,
     TEXT_COLUMNS,
+    WALL,
     Limits,
 )
 
@@ -100,7 +101,7 @@ class PacketFile:
             table = pa.Table.from_batches(batches)
             if table.num_rows != self.rows:
                 raise PacketError(f"{table.num_rows} rows in a file that claims {self.rows}")
-            return dict(zip(table.column_names, table.columns, strict=True))
+            return {name: table.column(name) for name in columns}
 
 
 def side_channels(names: Sequence[str]) -> tuple[str, ...]:
@@ -121,8 +122,10 @@ def needed_columns(manifest: Manifest, channels: Sequence[str]) -> tuple[str, ..
     return (*FIXED_COLUMNS, *manifest.stages, *sides)
 
 
-def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str], faults: Faults) -> None:
-    """Report needed columns that are absent, doubled or of a type that does not hold what they mean."""
+def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str], faults: Faults) -> bool:
+    """Whether the needed columns are there, each once and of a type that holds what it means; report those
+    that are not."""
+    before = len(faults.found)
     types = dict(zip(file.names, file.types, strict=True))
     counted: dict[str, int] = {}
     for name in file.names:
@@ -135,31 +138,36 @@ def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str],
         elif counted[name] > 1:
             faults.add(f"{counted[name]} columns have this name", column=name)
         else:
-            _check_type(name, types[name], name in stages, faults)
+            _check_type(name, types[name], name in stages or name == WALL, faults)
     for name in channels:
         if len(name) > MAX_NAME_LENGTH:
             faults.add(f"side channel {quoted(name)} has more than {MAX_NAME_LENGTH} characters")
+    return len(faults.found) == before
 
 
-def _check_type(name: str, kind: Any, is_stage: bool, faults: Faults) -> None:
-    if name in TEXT_COLUMNS and not is_stage:
-        value = kind.value_type if pa.types.is_dictionary(kind) else kind
-        fits, wanted = pa.types.is_string(value) or pa.types.is_large_string(value), "strings"
+def _check_type(name: str, kind: Any, is_duration: bool, faults: Faults) -> None:
+    types = pa.types
+    if name in TEXT_COLUMNS:
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        fits, wanted = types.is_string(value) or types.is_large_string(value), "strings"
+    elif is_duration:
+        fits, wanted = types.is_integer(kind), "whole nanoseconds (never NaN or infinite)"
     elif name.startswith(SIDE_PREFIX):
-        fits, wanted = pa.types.is_floating(kind), "floating-point numbers"
+        fits, wanted = types.is_floating(kind), "floating-point numbers"
     elif name.startswith(SAMPLED_PREFIX):
-        fits, wanted = pa.types.is_boolean(kind), "true or false"
+        fits, wanted = types.is_boolean(kind), "true or false"
     else:
-        fits, wanted = pa.types.is_integer(kind), "integers"
+        fits, wanted = types.is_integer(kind), "integers"
     if not fits:
         faults.add(f"holds {quoted(str(kind))[1:-1]}, not {wanted}", column=name)
 
 
 def check_size(
     file: PacketFile, manifest: Manifest, columns: Sequence[str], limits: Limits, faults: Faults
-) -> None:
-    """Report a file that has no rows or would expand past the limits, before any of it is decoded."""
-    if file.rows == 0:
+) -> bool:
+    """Whether the file has rows and keeps within the limits, told before any of it is decoded."""
+    before = len(faults.found)
+    if file.rows <= 0:
         faults.add("the file has no rows")
     cells = file.rows * len(manifest.stages)
     if cells > limits.max_cells:
@@ -170,27 +178,23 @@ def check_size(
     expanded = file.expanded_bytes(len(columns))
     if expanded > limits.max_bytes:
         faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
+    return len(faults.found) == before
 
 
-def first_null(column: Any) -> int:
-    """The row of a column's first null."""
-    offset = 0
-    for chunk in column.chunks:
-        if chunk.null_count:
-            with arrow_errors():
-                return offset + int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
-        offset += len(chunk)
-    return -1
-
-
-def no_nulls(columns: dict[str, Any], faults: Faults) -> bool:
-    """Whether every column but the role and the side values is full; the first null of each is reported."""
-    full = True
+def without_nulls(columns: dict[str, Any], faults: Faults) -> dict[str, Any]:
+    """The columns that are full where they must be; of any other the first null is reported."""
+    full = {}
     for name, column in columns.items():
         if column.null_count and name != ROLE and not name.startswith(SIDE_PREFIX):
-            full = False
-            faults.add(f"null ({column.null_count} in all)", row=first_null(column), column=name)
+            faults.add(f"is null{and_more(column.null_count - 1)}", row=_first_null(column), column=name)
+        else:
+            full[name] = column
     return full
+
+
+def _first_null(column: Any) -> int:
+    with arrow_errors():
+        return int(np.argmax(column.is_null().to_numpy()))
 
 
 def integers(column: Any) -> np.ndarray[Any, Any]:
@@ -208,11 +212,14 @@ def text(column: Any) -> Text:
     with arrow_errors():
         column.validate(full=True)  # pyarrow takes codes from a damaged file as they come
         chunked = column.unify_dictionaries()  # row groups have dictionaries of their own
-        codes = [
-            chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in chunked.chunks
-        ]
-        code = codes[0].to_numpy() if len(codes) == 1 else np.concatenate(codes)
-        values = chunked.chunk(0).dictionary.to_pylist()
+        codes = [chunk.indices.fill_null(-1).to_numpy() for chunk in chunked.chunks]
+        code = codes[0] if len(codes) == 1 else np.concatenate(codes)
+        dictionary = chunked.chunk(0).dictionary
+        if len(dictionary) > len(code):  # most of it unused: not worth as many Python strings
+            used = np.unique(code[code >= 0])
+            dictionary = dictionary.take(pa.array(used))
+            code = np.where(code < 0, -1, np.searchsorted(used, code))
+        values = dictionary.to_pylist()
     first = {value: index for index, value in reversed(tuple(enumerate(values)))}
     if len(first) < len(values):  # a writer may list a value twice; codes must compare as values do
         code = np.asarray([*(first[value] for value in values), -1])[code]

@@ -25,6 +25,11 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in first)
 
 
+def and_more(others: int) -> str:
+    """How a fault says that it stands for others like it."""
+    return f" (and {others:,} more)" if others else ""
+
+
 @contextmanager
 def arrow_errors() -> Iterator[None]:
     """The one place where what pyarrow raises on a malformed file becomes a PacketError.

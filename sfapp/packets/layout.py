@@ -18,10 +18,8 @@ TEXT_COLUMNS = (HOSTNAME, ROLE)
 SIDE_PREFIX, SAMPLED_PREFIX = "side.", "sampled."
 
 MAX_VALUE = 2**62
-"""Largest duration, step time or step number, so that the difference of any two fits 64 bits."""
-
-MAX_TOTAL_NS = 9.2e18
-"""Largest sum over steps of the longest rank's step, ns: just below 2^63, so that no prefix can wrap."""
+"""Largest duration, step time or step number: the difference of any two fits 64 bits. Sums of durations need
+not; the accounting looks after those itself."""
 
 MAX_WORLD_SIZE = 2**20
 """Most ranks a job may expect: a few bytes of manifest must not claim billions of missing ranks."""

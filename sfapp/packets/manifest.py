@@ -59,14 +59,18 @@ def decode_manifest(raw: bytes) -> Manifest:
         raise PacketError(f"the manifest is not readable JSON: {one_line(str(error))}") from error
 
 
-def check_manifest(manifest: Manifest, faults: Faults) -> None:
-    """Report everything that is wrong in the manifest alone."""
+def check_manifest(manifest: Manifest, faults: Faults) -> bool:
+    """Report everything that is wrong in the manifest alone.
+
+    Returns:
+        Whether its stage list can be looked for among the columns.
+    """
     _check_name("run_id", manifest.run_id, faults)
     if not 0 <= manifest.window <= MAX_VALUE:
         faults.add(f"window number {manifest.window} is outside 0…2^62")
     if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:
         faults.add(f"world_size {manifest.world_size} is outside 1…{MAX_WORLD_SIZE:,}")
-    _check_stages(manifest, faults)
+    usable = _check_stages(manifest, faults)
     _check_micro_steps(manifest, faults)
     missing = manifest.missing_ranks
     if len(set(missing)) != len(missing):
@@ -75,6 +79,7 @@ def check_manifest(manifest: Manifest, faults: Faults) -> None:
         if not 0 <= rank < manifest.world_size:
             faults.add(f"missing rank {rank} is outside world_size {manifest.world_size}")
             break
+    return usable
 
 
 def _check_name(what: str, name: str, faults: Faults) -> None:
@@ -86,24 +91,24 @@ def _check_name(what: str, name: str, faults: Faults) -> None:
         faults.add(f"{what} {quoted(name)} is not valid Unicode")
 
 
-def _check_stages(manifest: Manifest, faults: Faults) -> None:
+def _check_stages(manifest: Manifest, faults: Faults) -> bool:
     stages = manifest.stages
+    reserved = [
+        stage for stage in stages if stage in FIXED_COLUMNS or stage.startswith((SIDE_PREFIX, SAMPLED_PREFIX))
+    ]
+    doubled = [(stage, count) for stage, count in Counter(stages).items() if count > 1]
     if not stages:
         faults.add("the stage list is empty")
-        return
     for stage in stages:
         _check_name("stage", stage, faults)
-        if stage in FIXED_COLUMNS or stage.startswith((SIDE_PREFIX, SAMPLED_PREFIX)):
-            faults.add(f"stage {quoted(stage)} has the name of a column that is no stage")
-    for stage, count in Counter(stages).items():
-        if count > 1:
-            faults.add(f"stage {quoted(stage)} is listed {count} times")
-    try:
-        expected = stage_hash(stages)
-    except UnicodeEncodeError:
-        return  # already reported with the name
-    if manifest.stage_hash != expected:
-        faults.add(f"stage_hash is {quoted(manifest.stage_hash)}, but the listed stages hash to {expected!r}")
+    for stage in reserved:
+        faults.add(f"stage {quoted(stage)} has the name of a column that is no stage")
+    for stage, count in doubled:
+        faults.add(f"stage {quoted(stage)} is listed {count} times")
+    if all(map(is_unicode, stages)) and manifest.stage_hash != (expected := stage_hash(stages)):
+        written = quoted(manifest.stage_hash[:12])
+        faults.add(f"stage_hash {written}… is not that of the listed stages, {expected[:12]!r}…")
+    return bool(stages) and not reserved and not doubled
 
 
 def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:

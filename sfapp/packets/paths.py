@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -82,10 +82,13 @@ def find_packets(paths: Iterable[Path]) -> list[Path]:
     return sorted(found)
 
 
-def _below(root: Path) -> Iterable[Path]:
+def _below(root: Path) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()  # links between folders may form a ring
     for folder, folders, files in os.walk(root, followlinks=True):
-        status = os.stat(folder)
+        try:
+            status = os.stat(folder)
+        except OSError:  # gone since it was listed
+            continue
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()
             continue

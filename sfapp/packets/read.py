@@ -6,7 +6,8 @@ A file is read from disk once, hashed, and parsed from that memory, so what was 
 from __future__ import annotations
 
 import hashlib
-import os
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from sfapp.packets.checks import (
     check_names,
     check_range,
     check_side_channel,
-    check_total,
 )
 from sfapp.packets.columns import (
+    IntArray,
     PacketFile,
     booleans,
     check_columns,
@@ -31,9 +32,9 @@ from sfapp.packets.columns import (
     floats,
     integers,
     needed_columns,
-    no_nulls,
     side_channels,
     text,
+    without_nulls,
 )
 from sfapp.packets.faults import Faults, one_line
 from sfapp.packets.layout import (
@@ -46,6 +47,7 @@ from sfapp.packets.layout import (
     SAMPLED_PREFIX,
     SIDE_PREFIX,
     STEP,
+    TEXT_COLUMNS,
     WALL,
     Limits,
 )
@@ -54,6 +56,9 @@ from sfapp.packets.paths import part_rank_of
 from sfapp.packets.rows import Grid, check_ranks, check_same_every_step, grid_of
 
 DEFAULT_LIMITS = Limits()
+
+Columns = dict[str, Any]
+"""pyarrow chunked arrays by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +151,10 @@ def _at(path: Path, error: PacketError) -> PacketError:
 
 def _fetch(path: Path, limits: Limits) -> _Content:
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited on for ever
+            raise PacketError("not a regular file")
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
             if status.st_size > limits.max_bytes:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 return _Content(None, status.st_size, digest, status.st_mtime_ns)
@@ -181,24 +188,24 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
     manifest = decode_manifest(raw)
     channels = side_channels(file.names)
     needed = needed_columns(manifest, channels)
-    check_manifest(manifest, faults)
-    check_columns(file, manifest, channels, faults)
-    check_size(file, manifest, needed, limits, faults)
-    if faults.found:
+    if not (
+        check_manifest(manifest, faults)
+        and check_columns(file, manifest, channels, faults)
+        and check_size(file, manifest, needed, limits, faults)
+    ):
         return None
-    columns = file.decode(needed)
-    if not no_nulls(columns, faults):
+    columns = without_nulls(file.decode(needed), faults)
+    if STEP not in columns or RANK not in columns:
         return None
     grid = grid_of(integers(columns[STEP]), integers(columns[RANK]), faults)
     if grid is None:
         return None
     check_ranks(grid, manifest, part_rank, faults)
     duration_SNR = _durations(columns, manifest, grid, faults)
-    wall_NR = grid.arrange(integers(columns[WALL]))
-    check_durations(WALL, wall_NR, grid.row, faults)
+    wall_NR = _wall(columns, grid, faults)
     ranks = _identities(columns, grid, faults)
-    side = {name: _side_channel(columns, name, grid, faults) for name in channels}
-    if faults.found or ranks is None:
+    side = _side_channels(columns, channels, grid, faults)
+    if faults.found or ranks is None or wall_NR is None:
         return None
     return Window(
         manifest=manifest,
@@ -215,38 +222,45 @@ def _tensor(values: np.ndarray[Any, Any], kind: type) -> torch.Tensor:
     return torch.from_numpy(np.array(values, dtype=kind, order="C"))
 
 
-def _durations(
-    columns: dict[str, Any], manifest: Manifest, grid: Grid, faults: Faults
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+# A column with nulls is reported already and absent from ``columns``: what follows checks the others.
+
+
+def _durations(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults) -> IntArray:
     """The stage-major matrix, int64 [S, N, R], each plane copied once."""
     planes = np.empty((len(manifest.stages), *grid.shape), dtype=np.int64)
-    sound = True
     for plane, stage in zip(planes, manifest.stages, strict=True):
-        values = grid.arrange(integers(columns[stage]))
-        sound &= check_durations(stage, values, grid.row, faults)
-        plane[...] = values
-    if sound:
-        check_total(planes, faults)
+        if stage in columns:
+            values = grid.arrange(integers(columns[stage]))
+            check_durations(stage, values, grid.row, faults)
+            plane[...] = values
     return planes
 
 
-def _identities(columns: dict[str, Any], grid: Grid, faults: Faults) -> RankTable | None:
+def _wall(columns: Columns, grid: Grid, faults: Faults) -> np.ndarray[Any, Any] | None:
+    if WALL not in columns:
+        return None
+    values = grid.arrange(integers(columns[WALL]))
+    check_durations(WALL, values, grid.row, faults)
+    return values
+
+
+def _identities(columns: Columns, grid: Grid, faults: Faults) -> RankTable | None:
     """Who the ranks are, from the first step's rows, once it is known that the others say the same."""
     numbers = {}
     for name in (LOCAL_RANK, NODE_RANK):
-        values = grid.arrange(integers(columns[name]))
-        check_same_every_step(name, values, grid, faults)
-        check_range(name, values[0], 0, MAX_RANK_VALUE, grid.row, faults)
-        numbers[name] = tuple(values[0].tolist())
-    names = {name: _names(name, columns[name], grid, faults) for name in (HOSTNAME, ROLE)}
-    hosts = tuple(host for host in names[HOSTNAME] if host is not None)
-    if len(hosts) != len(grid.rank_R):
-        return None  # a null host: the column's own check has reported it
+        if name in columns:
+            values = grid.arrange(integers(columns[name]))
+            check_same_every_step(name, values, grid, faults)
+            check_range(name, values[0], 0, MAX_RANK_VALUE, grid.row, faults)
+            numbers[name] = tuple(values[0].tolist())
+    names = {name: _names(name, columns[name], grid, faults) for name in TEXT_COLUMNS if name in columns}
+    if len(numbers) + len(names) < 4:
+        return None
     return RankTable(
         rank=tuple(grid.rank_R.tolist()),
         local_rank=numbers[LOCAL_RANK],
         node_rank=numbers[NODE_RANK],
-        hostname=hosts,
+        hostname=tuple(name or "" for name in names[HOSTNAME]),
         role=names[ROLE],
     )
 
@@ -260,10 +274,14 @@ def _names(name: str, column: Any, grid: Grid, faults: Faults) -> tuple[str | No
     return tuple(by_code[code] for code in code_NR[0].tolist())
 
 
-def _side_channel(columns: dict[str, Any], name: str, grid: Grid, faults: Faults) -> SideChannel:
-    value_NR = grid.arrange(floats(columns[SIDE_PREFIX + name]))
-    check_side_channel(name, value_NR, grid.row, faults)
-    return SideChannel(
-        value_NR=_tensor(value_NR, np.float64),
-        sampled_NR=_tensor(grid.arrange(booleans(columns[SAMPLED_PREFIX + name])), np.bool_),
-    )
+def _side_channels(
+    columns: Columns, names: Sequence[str], grid: Grid, faults: Faults
+) -> dict[str, SideChannel]:
+    found = {}
+    for name in names:
+        value_NR = grid.arrange(floats(columns[SIDE_PREFIX + name]))
+        check_side_channel(name, value_NR, grid.row, faults)
+        if SAMPLED_PREFIX + name in columns:
+            sampled_NR = grid.arrange(booleans(columns[SAMPLED_PREFIX + name]))
+            found[name] = SideChannel(_tensor(value_NR, np.float64), _tensor(sampled_NR, np.bool_))
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 from sfapp.model import Manifest
 from sfapp.packets.checks import check_range
 from sfapp.packets.columns import IntArray
-from sfapp.packets.faults import Faults
+from sfapp.packets.faults import Faults, and_more
 from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP
 
 Array = np.ndarray[Any, Any]
@@ -61,8 +61,8 @@ def grid_of(step: Array, rank: Array, faults: Faults) -> Grid | None:
         if len(twice):
             first = int(twice[0])
             faults.add(
-                f"step {step[first]}, rank {rank[first]} stands in row {order[first]} already "
-                f"({len(twice)} such rows in all)",
+                f"step {step[first]}, rank {rank[first]} stands in row {order[first]} already"
+                f"{and_more(len(twice) - 1)}",
                 row=int(order[first + 1]),
             )
             return None
@@ -106,7 +106,7 @@ def _report_missing(step: Array, rank: Array, faults: Faults) -> None:
     there = rank[first[short] : first[short] + rows[short]]
     absent = every_rank[~np.isin(every_rank, there)][0]
     missing = len(steps) * len(every_rank) - len(step)
-    faults.add(f"step {steps[short]} has no row for rank {absent} ({missing} such rows in all)", column=RANK)
+    faults.add(f"step {steps[short]} has no row for rank {absent}{and_more(missing - 1)}", column=RANK)
 
 
 def check_ranks(grid: Grid, manifest: Manifest, part_rank: int | None, faults: Faults) -> None:
@@ -132,11 +132,8 @@ def check_ranks(grid: Grid, manifest: Manifest, part_rank: int | None, faults: F
     if neither > 0:
         missing = set(manifest.missing_ranks)
         first = next(rank for rank in range(size) if rank not in present and rank not in missing)
-        faults.add(
-            f"rank {first} of world_size {size} has no rows and is not among missing_ranks "
-            f"({neither} such ranks in all)",
-            column=RANK,
-        )
+        what = "has no rows and is not among missing_ranks"
+        faults.add(f"rank {first} of world_size {size} {what}{and_more(neither - 1)}", column=RANK)
 
 
 def check_same_every_step(name: str, values_NR: Array, grid: Grid, faults: Faults) -> None:
@@ -144,9 +141,9 @@ def check_same_every_step(name: str, values_NR: Array, grid: Grid, faults: Fault
     if not (values_NR == values_NR[0]).all():
         differs = values_NR != values_NR[0]
         cell = int(differs.argmax())
+        others = int(np.count_nonzero(differs)) - 1
         faults.add(
-            f"rank {grid.rank_R[cell % grid.shape[1]]} changes inside the window "
-            f"({int(differs.sum())} rows differ from its first)",
+            f"rank {grid.rank_R[cell % grid.shape[1]]} changes inside the window{and_more(others)}",
             row=grid.row(cell),
             column=name,
         )

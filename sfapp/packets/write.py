@@ -18,7 +18,6 @@ from sfapp.packets.checks import (
     check_names,
     check_range,
     check_side_channel,
-    check_total,
 )
 from sfapp.packets.faults import Faults, one_line
 from sfapp.packets.layout import (
@@ -90,11 +89,9 @@ def _check(window: Window, part_rank: int | None) -> None:
         check_names(name, names, grid.row, faults)
     for name, channel in window.side.items():
         check_side_channel(name, channel.value_NR.cpu().numpy(), grid.row, faults)
-    planes = window.duration_SNR.cpu().numpy()
-    for name, plane in zip(window.stages, planes, strict=True):
+    for name, plane in zip(window.stages, window.duration_SNR.cpu().numpy(), strict=True):
         check_durations(name, plane, grid.row, faults)
     check_durations(WALL, window.wall_NR.cpu().numpy(), grid.row, faults)
-    check_total(planes, faults)
 
 
 def _columns(window: Window) -> dict[str, Any]:
