@@ -22,7 +22,7 @@ FORWARD_EVENT = "model.fwd_loss_cuda_event_ms"
 MAX_NAME_LENGTH = 256
 """Longest name (stage, host, role, run) a packet may carry, in characters."""
 
-_MICRO_STEP = re.compile(r"^(?P<broad>.+)\[(?P<index>\d+)\]$")
+_MICRO_STEP = re.compile(r"(?P<broad>.+)\[(?P<index>[0-9]+)\]\Z", re.DOTALL)
 
 # A stage's category decides its colour and its short name. Matched on the name's first part, so that
 # refined schemas ('data.decode') fall into the family of the broad stage that they replace.
