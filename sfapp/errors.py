@@ -9,6 +9,7 @@ SfappError
 │   ├── StoreBusyError     another process holds the store
 │   └── WindowNotFoundError  no such run, window or group in the store
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
+├── ServeError             the app cannot be served as asked: path, address or token
 └── MissingExtraError      a command needs an optional part of sfapp that is not installed
 
 The command line catches ``SfappError`` once and prints it; nothing else is caught there.
@@ -85,6 +86,10 @@ class WindowNotFoundError(StoreError):
 
 class RecorderError(SfappError):
     """The recorder was constructed wrongly. Never raised while training runs."""
+
+
+class ServeError(SfappError):
+    """The app cannot be served as asked: a path is missing, the address is taken, a token is needed."""
 
 
 class MissingExtraError(SfappError):

@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
+from sfapp.app.address import path_segment
 from sfapp.errors import GateError
-from sfapp.model import ALL_RANKS, BASELINES, FRONTIERS, GATE_DOCS, Baseline, Frontier, Gates, Window
+from sfapp.model import (
+    ALL_RANKS,
+    BASELINES,
+    FRONTIERS,
+    GATE_DOCS,
+    MODEL_FITS,
+    Baseline,
+    Frontier,
+    Gates,
+    Window,
+)
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -165,24 +176,22 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
     return ViewState(gates=gates, **values), notices
 
 
-def path_segment(run_id: str) -> str:
-    """A run id as one segment of a path; any character, ``/`` and ``%`` included.
-
-    ``~`` goes before ids that a browser or a ``.json`` address would read as something else.
-    """
-    marked = f"~{run_id}" if _is_pathological(run_id) else run_id
-    return quote(marked, safe="")
-
-
-def run_from_segment(segment: str) -> str:
-    """The run id of an undecoded path segment: the inverse of ``path_segment``."""
-    text = unquote(segment)
-    return text[1:] if text.startswith("~") and _is_pathological(text) else text
-
-
-def _is_pathological(run_id: str) -> bool:
-    name = run_id.lstrip("~")
-    return name in ("", ".", "..") or name.endswith((".json", ".csv"))
+def view_parameters() -> list[dict[str, Any]]:
+    """The query of a window's address, for the OpenAPI document."""
+    default = ViewState()
+    meanings = {
+        "frontier": ", ".join(FRONTIERS),
+        "baseline": ", ".join(BASELINES),
+        "group": "all, role:NAME or node:K",
+        "reference": "RUN/WINDOW to compare with; the run's healthy window where absent",
+    }
+    parameters = [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
+    parameters.append(("model_fit", default.gates.model_fit, ", ".join(MODEL_FITS)))
+    parameters += [(name, getattr(default, name), meaning) for name, meaning in meanings.items()]
+    return [
+        {"name": name, "in": "query", "description": meaning, "schema": {"default": value}}
+        for name, value, meaning in parameters
+    ]
 
 
 def _is_whole(text: str) -> bool:

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.app.state import (
-    QUANTITIES,
-    TABS,
-    ViewState,
-    WindowKey,
-    parse_query,
-    path_segment,
-    run_from_segment,
-)
+from sfapp.app.address import path_segment, run_from_segment
+from sfapp.app.state import QUANTITIES, TABS, ViewState, WindowKey, parse_query
 from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Gates
 
 # What a URL can carry: any text but lone surrogates.

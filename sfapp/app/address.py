@@ -1,0 +1,48 @@
+"""Addresses: any run id as one segment of a path, and back."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from starlette.requests import HTTPConnection
+
+
+def path_segment(run_id: str) -> str:
+    """A run id as one segment of a path; any character, ``/`` and ``%`` included.
+
+    ``~`` goes before ids that a browser or a ``.json`` address would read as something else.
+    """
+    marked = f"~{run_id}" if _is_pathological(run_id) else run_id
+    return quote(marked, safe="")
+
+
+def run_from_segment(segment: str) -> str:
+    """The run id of an undecoded path segment: the inverse of ``path_segment``."""
+    text = unquote(segment)
+    return text[1:] if text.startswith("~") and _is_pathological(text) else text
+
+
+def _is_pathological(run_id: str) -> bool:
+    name = run_id.lstrip("~")
+    return name in ("", ".", "..") or name.endswith((".json", ".csv"))
+
+
+def run_page(run_id: str) -> str:
+    """The page of a run's history."""
+    return f"/runs/{path_segment(run_id)}"
+
+
+def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
+    """The run id in the path of ``/<page>/<run>…``, taken before the server decoded it.
+
+    Decoded, a slash in a run id could not be told from one between segments.
+
+    Args:
+        suffix: ending of the run's segment that is not part of it (``.json``).
+        after: how many segments follow the run's.
+    """
+    path = request.scope["raw_path"].decode("latin-1").split("?")[0]
+    segments = path.split("/")[2:]
+    if after:
+        segments = segments[:-after]
+    return run_from_segment("/".join(segments).removesuffix(suffix))

@@ -1,0 +1,206 @@
+"""Every page as data: the same address with ``.json`` (tables ``.csv``), the same query; metrics and health.
+
+Handlers are plain functions where they ask the store: the server runs those beside the event loop.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Query, Request
+from starlette.responses import Response
+
+from sfapp.app import docs
+from sfapp.app.address import run_of
+from sfapp.app.metrics import Metrics
+from sfapp.app.overview import parse_sort, shown
+from sfapp.app.state import WindowKey, parse_query, view_parameters
+from sfapp.app.workspace import Judged, Workspace
+from sfapp.errors import GateError, SfappError, WindowNotFoundError
+from sfapp.store import SORTABLE, WindowQuery
+from sfapp.views import tables
+
+MAX_ROWS = 1000
+"""Most windows in one JSON answer; ``offset`` asks for the next."""
+
+Text = Annotated[str | None, Query()]
+Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
+Sort = Annotated[str, Query(description=f"COLUMN:asc or COLUMN:desc, by weight: {', '.join(SORTABLE)}")]
+
+_WINDOW_TABLES = {
+    "stages": lambda judged: tables.stage_rows(judged.diagnosis),
+    "ranks": lambda judged: tables.rank_rows(judged.measures, judged.diagnosis),
+    "steps": lambda judged: tables.step_rows(judged.measures, judged.diagnosis),
+}
+
+
+def build(application: FastAPI, workspace: Workspace) -> None:
+    """Add every route that answers with data."""
+    application.add_exception_handler(SfappError, _explain)
+    _add_health(application, workspace)
+    _add_index(application, workspace)
+    _add_window(application, workspace)
+    _add_runs(application, workspace)
+    docs.add(application)
+
+
+def _add_health(application: FastAPI, workspace: Workspace) -> None:
+    metrics = Metrics(workspace)
+    application.add_middleware(metrics.counting)
+
+    @application.get("/healthz", summary="Whether the server answers and keeps the store up to date")
+    def healthz() -> Response:
+        status = workspace.status()
+        failed = status.kind == "failed"
+        document = {"status": "failed" if failed else "ok", "store": status.kind, "message": status.message}
+        return _json(document, 503 if failed else 200)
+
+    @application.get("/metrics", summary="Metrics as Prometheus text")
+    def prometheus() -> Response:
+        return Response(metrics.text(), media_type=metrics.media_type)
+
+
+def _add_index(application: FastAPI, workspace: Workspace) -> None:
+    store = workspace.store
+
+    @application.get("/index.json", summary="Windows, filtered and sorted; runs and counts")
+    def index_json(
+        run: Text = None,
+        label: Text = None,
+        stage: Text = None,
+        text: Text = None,
+        min_severity: Severity = None,
+        sort: Sort = "severity:desc",
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=0, le=MAX_ROWS)] = 100,
+        as_text: Annotated[bool, Query(description="add `shown`: values as the page writes them")] = False,
+    ) -> Response:
+        page = store.windows(
+            WindowQuery(run, label, stage, text, min_severity, parse_sort(sort), offset, limit)
+        )
+        rows = [{**row, "shown": shown(row)} for row in page.rows] if as_text else page.rows
+        return _json(
+            {
+                "windows": rows,
+                "total": page.total,
+                "offset": offset,
+                "runs": [asdict(run) for run in store.runs()],
+                "quarantined": len(store.quarantine()),
+                "conflicts": len(store.conflicts()),
+                "newest_packet_at": store.newest_packet_at(),
+                "generation": store.generation,
+            }
+        )
+
+    @application.get("/index.csv", summary="The same windows, all of them, as a table")
+    def index_csv(
+        run: Text = None,
+        label: Text = None,
+        stage: Text = None,
+        text: Text = None,
+        min_severity: Severity = None,
+        sort: Sort = "severity:desc",
+    ) -> Response:
+        every = WindowQuery(run, label, stage, text, min_severity, parse_sort(sort), 0, 2**31)
+        return _csv(store.windows(every).rows, "windows")
+
+    @application.get("/quarantine.json", summary="Files that were refused, and windows in conflict")
+    def quarantine_json() -> Response:
+        return _json(
+            {
+                "quarantined": [asdict(file) for file in store.quarantine()],
+                "conflicts": [asdict(conflict) for conflict in store.conflicts()],
+            }
+        )
+
+    @application.get("/quarantine.csv", summary="Files that were refused, as a table")
+    def quarantine_csv() -> Response:
+        return _csv([asdict(file) for file in store.quarantine()], "quarantine")
+
+
+def _add_window(application: FastAPI, workspace: Workspace) -> None:
+    documented = {"openapi_extra": {"parameters": view_parameters()}}
+
+    # A run id may hold slashes: ``:path`` lets them through, and ``run_of`` reads them undecoded.
+    @application.get("/w/{run:path}/{window:int}.json", summary="One window's diagnosis", **documented)
+    def window_json(request: Request, run: str, window: int) -> Response:
+        judged = _judge(workspace, request, WindowKey(run_of(request, after=1), window))
+        return _json(judged.diagnosis.document())
+
+    @application.get("/w/{run:path}/{window:int}/{table}.csv", summary="One window's stages, ranks or steps",
+                     **documented)  # fmt: skip
+    def window_csv(request: Request, run: str, window: int, table: str) -> Response:
+        if table not in _WINDOW_TABLES:
+            raise WindowNotFoundError(f"a window has no table {table!r}: {', '.join(_WINDOW_TABLES)}")
+        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window))
+        return _csv(_WINDOW_TABLES[table](judged), f"window-{window}-{table}")
+
+
+def _add_runs(application: FastAPI, workspace: Workspace) -> None:
+    @application.get(
+        "/runs/{run:path}.json", summary="One run: its windows in order, and what they are compared with"
+    )
+    def run_json(request: Request, run: str) -> Response:
+        name = run_of(request, ".json")
+        summary = workspace.run(name)
+        reference = workspace.store.reference(name)
+        return _json({"run": asdict(summary), "windows": workspace.timeline(name), "reference": reference})
+
+    @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")
+    def run_csv(request: Request, run: str) -> Response:
+        name = run_of(request, ".csv")
+        workspace.run(name)
+        return _csv(workspace.timeline(name), "run")
+
+
+def _judge(workspace: Workspace, request: Request, key: WindowKey) -> Judged:
+    """The verdict a query asks for; what a page would only remark on is an error here.
+
+    Raises:
+        WindowNotFoundError: no such window, or the query names what it does not have.
+        GateError: the query has values that mean nothing.
+    """
+    view, told = parse_query(request.query_params.multi_items())
+    if told:
+        raise GateError(" ".join(told))
+    source = workspace.source(key)
+    _, told = view.fitted(workspace.window(source))
+    if told:
+        raise WindowNotFoundError(" ".join(told))
+    return workspace.judge(source, view)
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    """What the app refuses on purpose, as a message: 404 for what is not there, 400 for the rest."""
+    return _json({"error": str(error)}, 404 if isinstance(error, WindowNotFoundError) else 400)
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    # The diagnosis comes as plain data, times as RFC 3339; NaN is no JSON and becomes null.
+    return Response(msgspec.json.encode(document), status, media_type="application/json")
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], name: str) -> Response:
+    """Rows as a table with the columns of the first; lists and objects as JSON."""
+    buffer = io.StringIO()
+    columns = list(rows[0]) if rows else []
+    writer = csv.DictWriter(buffer, columns, extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({column: _cell(row.get(column)) for column in columns})
+    disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return Response(buffer.getvalue(), media_type="text/csv; charset=utf-8", headers=disposition)
+
+
+def _cell(value: Any) -> Any:
+    """One cell. Text that a spreadsheet would take for a formula is kept text by a leading quote."""
+    if isinstance(value, dict | list | tuple):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return value

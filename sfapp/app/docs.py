@@ -1,0 +1,61 @@
+"""``/docs``: the OpenAPI document as a page of our own. The usual one loads its scripts from the internet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import HTMLResponse
+
+from sfapp.app.theme import asset_url
+
+
+def add(application: FastAPI) -> None:
+    """Serve the page, beside ``/openapi.json``."""
+
+    @application.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(_page(application.openapi()))
+
+
+def _page(schema: Mapping[str, Any]) -> str:
+    info = schema["info"]
+    entries = "".join(_entries(schema["paths"]))
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>API · sfapp</title>'
+        '<meta name="viewport" content="width=device-width">'
+        f'<link rel="stylesheet" href="{asset_url("docs.css")}">'
+        f'<h1><a href="/">sfapp</a> · API</h1><p>{escape(info["description"])} '
+        f'Version {escape(info["version"])}. Machine-readable: <a href="/openapi.json">openapi.json</a>.</p>'
+        f"{entries}</html>"
+    )
+
+
+def _entries(paths: Mapping[str, Any]) -> Iterator[str]:
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            shown = escape(path)
+            plain = "{" not in path
+            link = f'<a href="{shown}">{shown}</a>' if plain else shown
+            yield f"<section><h2><b>{escape(method.upper())}</b> <code>{link}</code></h2>"
+            yield f"<p>{escape(operation.get('summary', ''))}</p>"
+            parameters = operation.get("parameters", [])
+            if parameters:
+                yield "<table><tr><th>parameter<th>in<th>default<th>meaning</tr>"
+                yield from (_parameter(parameter) for parameter in parameters)
+                yield "</table>"
+            yield "</section>"
+
+
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    schema = parameter.get("schema", {})
+    default = schema.get("default")
+    cells = (
+        parameter["name"],
+        parameter["in"],
+        "" if default is None else default,
+        parameter.get("description") or schema.get("description", ""),
+    )
+    return f"<tr>{''.join(f'<td>{escape(str(cell))}' for cell in cells)}</tr>"

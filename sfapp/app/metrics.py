@@ -1,0 +1,70 @@
+"""``/metrics``: what a monitoring system wants to know of the server, read from the store when asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sfapp.app.workspace import Workspace
+
+
+class Metrics(Collector):
+    """Counts requests as they pass, and reads everything else from the workspace when collected."""
+
+    media_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._requests = Counter(
+            "sfapp_requests", "HTTP requests answered", ("method", "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "sfapp_request_seconds", "Time to answer an HTTP request", registry=self._registry
+        )
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        store, status = self._workspace.store, self._workspace.status()
+        runs = store.runs()
+        yield GaugeMetricFamily("sfapp_runs", "Runs in the store", len(runs))
+        yield GaugeMetricFamily("sfapp_windows", "Windows in the store", sum(run.windows for run in runs))
+        yield GaugeMetricFamily("sfapp_quarantined_files", "Files refused", len(store.quarantine()))
+        yield GaugeMetricFamily("sfapp_conflicts", "Windows with differing files", len(store.conflicts()))
+        yield GaugeMetricFamily(
+            "sfapp_ingest_seconds", "Duration of the latest ingest", self._workspace.ingest_seconds
+        )
+        yield GaugeMetricFamily("sfapp_store_up", "Whether packets are watched", float(status.kind == "live"))
+        if status.age_seconds is not None:
+            yield GaugeMetricFamily(
+                "sfapp_newest_packet_age_seconds", "Age of the newest packet", status.age_seconds
+            )
+
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """Middleware that counts and times HTTP requests."""
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            began = time.perf_counter()
+
+            async def noting(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    self._requests.labels(scope["method"], str(message["status"])).inc()
+                    self._seconds.observe(time.perf_counter() - began)
+                await send(message)
+
+            await app(scope, receive, noting)
+
+        return counted

@@ -1,0 +1,157 @@
+"""The list of windows: what is asked of it in the address, and how a row of the store reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from sfapp.app.state import WindowKey
+from sfapp.errors import StoreError
+from sfapp.model import CULPRITS, LABELS
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.store import SORTABLE
+from sfapp.views import format, palette
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """What the first page shows; as its address, as the query of ``/index.json``.
+
+    Attributes:
+        run, label, stage: only windows of this run, with this label, pointing at this stage.
+        text: only windows with this in their run, labels, stages or hosts.
+        min_severity: only windows at least this severe.
+    """
+
+    run: str | None = None
+    label: str | None = None
+    stage: str | None = None
+    text: str | None = None
+    min_severity: float | None = None
+
+    @property
+    def query(self) -> str:
+        """The URL query without ``?``: only what was asked."""
+        pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        return urlencode([(name, value) for name, value in pairs if value is not None], quote_via=quote)
+
+    @property
+    def href(self) -> str:
+        """The first page with this list."""
+        return f"/?{self.query}" if self.query else "/"
+
+    @property
+    def calls_for_action(self) -> bool:
+        """Whether quiet windows are left out."""
+        return self.min_severity is not None
+
+
+def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[str]]:
+    """The list a query asks for, and a notice for everything in it that was not understood."""
+    pairs = parse_qsl(query) if isinstance(query, str) else query
+    values: dict[str, Any] = {}
+    notices: list[str] = []
+    known = {item.name for item in fields(ListState)}
+    for name, value in dict(pairs).items():
+        if name not in known:
+            notices.append(f"The link's {format.clip(name)!r} is not an option of this page; it is ignored.")
+        elif name == "min_severity":
+            try:
+                values[name] = max(0.0, float(value))
+            except ValueError:
+                notices.append(f"In the link, min_severity must be a number, not {format.clip(value)!r}.")
+        elif name == "label" and value not in LABELS:
+            notices.append(f"In the link, there is no label {format.clip(value)!r}; showing all.")
+        elif value:
+            values[name] = value
+    return ListState(**values), notices
+
+
+def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
+    """``severity:desc,window:asc`` as the store takes it.
+
+    Raises:
+        StoreError: a column or direction that does not exist.
+    """
+    terms = []
+    for part in filter(None, text.split(",")):
+        column, _, direction = part.partition(":")
+        if column not in SORTABLE or direction not in ("", "asc", "desc"):
+            raise StoreError(f"cannot sort by {part!r}: COLUMN:asc or COLUMN:desc of {', '.join(SORTABLE)}")
+        terms.append((column, direction or "asc"))
+    return tuple(terms) or (("severity", "desc"),)
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """How the table of windows writes one row of ``Store.windows``: text, and the bar of shares."""
+    short = format.short_stages(row["stages"])
+    return {
+        "href": WindowKey(row["run_id"], row["window"]).path,
+        "name": f"window {row['window']}",
+        "level": _level(row["severity"]),
+        "severity": format.percent(row["severity"]),
+        "aim": _aim(row, short),
+        "persistence": _persistence(row),
+        "time": format.duration(row["step_mean_ns"]),
+        "spread": f"{format.duration(row['step_p50_ns'])} / {format.duration(row['step_p95_ns'])}",
+        "change": "healthy" if row["is_reference"] else format.percent_change(row["change"]),
+        "imbalance": format.percent(row["exposed_imbalance"]),
+        "top": f"{short.get(row['top_stage'], '')} {format.percent(row['top_share'])}".strip(),
+        "routing": " + ".join(short.get(stage, stage) for stage in row["routing_set"] or ()),
+        "labels": [label for label in row["labels"] if label != "frontier_accounting"],
+        "leader": _leader(row),
+        "steps": f"{row['first_step']}–{row['last_step']}",
+        "ranks": format.count(row["ranks"]),
+        "nodes": format.count(row["nodes"]),
+        "bar": _bar(row, short),
+    }
+
+
+def loud(rows: Sequence[Mapping[str, Any]]) -> int:
+    """How many windows call for action."""
+    return sum((row["severity"] or 0.0) >= QUIET_SEVERITY for row in rows)
+
+
+def _level(severity: float | None) -> str:
+    if severity is None:
+        return "unknown"
+    return "quiet" if severity < QUIET_SEVERITY else "warn" if severity < 0.2 else "alarm"
+
+
+def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
+    stage = short.get(row["aim_stage"], row["aim_stage"])
+    if not stage:
+        return format.ABSENT
+    if _level(row["severity"]) == "quiet":
+        return "quiet"
+    if row["aim_rank"] is not None:
+        return f"{stage} on rank {row['aim_rank']}"
+    where = {"all_ranks": "on all ranks", "rotating": "on changing ranks"}
+    return f"{stage} {where.get(row['aim_rank_reason'], '')}".strip()
+
+
+def _persistence(row: Mapping[str, Any]) -> str:
+    kind = row["culprit_kind"]
+    if _level(row["severity"]) == "quiet" or kind in (None, "none") or row["aim_rank_reason"] == "all_ranks":
+        return ""
+    return kind if kind in CULPRITS else ""
+
+
+def _leader(row: Mapping[str, Any]) -> str:
+    if row["leader_rank"] is None:
+        return format.ABSENT
+    host = format.clip(row["leader_hostname"], 24)
+    return f"r{row['leader_rank']} {host}, {format.percent(row['leader_share'])}"
+
+
+def _bar(row: Mapping[str, Any], short: Mapping[str, str]) -> list[tuple[str, float, str]]:
+    """Stage by stage: colour, share, words."""
+    shares = row["shares"] or {}
+    colours = palette.stage_colours(row["stages"])
+    return [
+        (colours[stage], shares[stage], f"{short[stage]} {format.percent(shares[stage])}")
+        for stage in row["stages"]
+        if shares.get(stage)
+    ]

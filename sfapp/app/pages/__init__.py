@@ -1,0 +1,1 @@
+"""The pages, one file each: `build(workspace)` registers it."""

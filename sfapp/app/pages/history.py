@@ -1,0 +1,135 @@
+"""``/runs/<run>``: one run over its windows, and which of them counts as healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from nicegui import events, run, ui
+
+from sfapp.app.address import run_of, run_page
+from sfapp.app.overview import ListState
+from sfapp.app.pages.not_found import missing
+from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.windows_grid import WindowsGrid
+from sfapp.app.state import WindowKey
+from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
+from sfapp.app.workspace import Workspace
+from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.store import IngestReport, RunSummary
+from sfapp.views import figures, format
+
+MEASURED = -1
+"""The reference chooser's value for the window measured as healthy."""
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/runs/{run_id:path}", response_timeout=30)
+    async def run_history_page(request: Request, run_id: str) -> None:
+        name = run_of(request)
+        try:
+            summary = await run.io_bound(workspace.run, name)
+        except WindowNotFoundError as error:
+            missing(workspace, request, str(error))
+            return
+        rows = await run.io_bound(workspace.timeline, name)
+        page = HistoryPage(workspace, summary, rows, is_dark(request))
+        page.build(request)
+        await ui.context.client.connected()
+        page.start()
+
+
+class HistoryPage:
+    """One open run."""
+
+    def __init__(
+        self, workspace: Workspace, summary: RunSummary, rows: list[dict[str, Any]], dark: bool
+    ) -> None:
+        self._workspace = workspace
+        self._summary = summary
+        self._rows = rows
+        self._dark = dark
+
+    def build(self, request: Request) -> None:
+        """The page without its plot."""
+        run_id = self._summary.run_id
+        name = format.clip(run_id)
+        crumbs = (Crumb("windows", "/"), Crumb(f"run {name}", detail=self._size()))
+        with frame(self._workspace, request, f"run {name}", crumbs) as page:
+            page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
+            with box("stack"):
+                with box("toolbar"):
+                    text("healthy window", "span", "muted")
+                    self._chooser = (
+                        ui.select(self._choices(), value=self._chosen(), on_change=self._choose)
+                        .props("dense outlined options-dense aria-label='healthy window'")
+                        .mark("healthy")
+                    )
+                    text("the others are compared with it", "span", "muted")
+                    box("grow")
+                    link(".json", f"{run_page(run_id)}.json", "badge")
+                    link(".csv", f"{run_page(run_id)}.csv", "badge")
+                self._plot_box = box("history")
+                with box("card grid-card", "section"):
+                    self._grid = WindowsGrid(ListState(run=run_id).query)
+
+    def start(self) -> None:
+        """Draw the plot once the browser is there, then follow the store."""
+        with self._plot_box:
+            self._plot = FigureCard(self._figure())
+        self._plot.on_click(self._open_clicked)
+        self._workspace.changed.subscribe(self._on_change)
+
+    def _size(self) -> str:
+        found = self._summary
+        parts = (
+            format.counted(found.windows, "window"),
+            format.counted(found.ranks, "rank"),
+            format.counted(found.nodes, "node"),
+        )
+        return " · ".join(parts)
+
+    def _choices(self) -> dict[int, str]:
+        windows = {
+            row["window"]: f"{row['window']} · {format.duration(row['step_time_ns'])}" for row in self._rows
+        }
+        return {MEASURED: "the fastest complete one", **windows}
+
+    def _chosen(self) -> int:
+        reference = self._summary.reference_window
+        return reference if self._summary.reference_chosen and reference is not None else MEASURED
+
+    async def _choose(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value == self._chosen():
+            return
+        window = None if event.value == MEASURED else int(event.value)
+        try:
+            await run.io_bound(self._workspace.set_reference, self._summary.run_id, window)
+        except StoreError as error:
+            ui.notify(str(error), type="negative")
+
+    def _figure(self) -> figures.Figure:
+        return figures.run_history(self._rows, dark=self._dark, reference=self._summary.reference_window)
+
+    def _draw(self, dark: bool) -> None:
+        self._dark = dark
+        self._plot.redraw(self._figure())
+
+    def _open_clicked(self, point: Mapping[str, Any]) -> None:
+        clicked = point.get("customdata")
+        if isinstance(clicked, list) and len(clicked) == 2:
+            ui.navigate.to(WindowKey(str(clicked[0]), int(clicked[1])).path)
+
+    async def _on_change(self, _: IngestReport) -> None:
+        try:
+            self._summary = await run.io_bound(self._workspace.run, self._summary.run_id)
+        except WindowNotFoundError as error:
+            ui.notify(f"{error}; showing it as it was", type="warning")
+            return
+        self._rows = await run.io_bound(self._workspace.timeline, self._summary.run_id)
+        self._chooser.set_options(self._choices(), value=self._chosen())
+        self._plot.redraw(self._figure())
+        self._grid.refresh()

@@ -1,0 +1,268 @@
+"""``/``: is anything slow? All windows as a timeline and as a table, and the state of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi import Request
+from nicegui import run, ui
+
+from sfapp.app.address import run_page
+from sfapp.app.overview import ListState, loud, parse_list
+from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.progress import ReadingProgress
+from sfapp.app.panels.windows_grid import WindowsGrid
+from sfapp.app.state import WindowKey
+from sfapp.app.theme import (
+    Crumb,
+    box,
+    empty,
+    frame,
+    is_dark,
+    link,
+    notices,
+    show_address,
+    text,
+    with_keys,
+)
+from sfapp.app.workspace import Workspace
+from sfapp.model import LABELS
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.store import IngestReport, RunSummary
+from sfapp.views import figures, format
+
+RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
+for batch in loader:
+    with perf.step():
+        with perf.stage("model.fwd_loss_cpu_wall"):
+            loss = model(batch)
+        ..."""
+
+ALL = ""
+"""What a chooser says for 'no filter'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What the store holds, for the head of the page."""
+
+    runs: list[RunSummary]
+    rows: list[dict[str, Any]]
+    refused: int
+    conflicts: int
+
+    @classmethod
+    def of(cls, workspace: Workspace, run_id: str | None) -> Overview:
+        """Blocking."""
+        store = workspace.store
+        return cls(store.runs(), workspace.timeline(run_id), len(store.quarantine()), len(store.conflicts()))
+
+    @property
+    def stages(self) -> list[str]:
+        """Every stage of any window."""
+        return list(dict.fromkeys(stage for row in self.rows for stage in row["shares"] or ()))
+
+    @property
+    def run_choices(self) -> dict[str, str]:
+        """Runs to choose from, with how many windows each has."""
+        named = {run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}" for run in self.runs}
+        return {ALL: "all runs", **named}
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/", response_timeout=30)
+    async def index_page(request: Request) -> None:
+        state, told = parse_list(request.query_params.multi_items())
+        overview = await run.io_bound(Overview.of, workspace, state.run)
+        page = IndexPage(workspace, state, overview, is_dark(request))
+        page.build(request, told)
+        await ui.context.client.connected()
+        await page.start()
+
+
+class IndexPage:
+    """One open first page."""
+
+    def __init__(self, workspace: Workspace, state: ListState, overview: Overview, dark: bool) -> None:
+        self._workspace = workspace
+        self._state = state
+        self._overview = overview
+        self._dark = dark
+        self._timeline: FigureCard | None = None
+
+    def build(self, request: Request, told: list[str]) -> None:
+        """Everything but the timeline, which is drawn once the browser is there."""
+        with frame(self._workspace, request, "windows", (Crumb("windows"),)) as page:
+            page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
+            with box("stack"):
+                notices([*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *told])
+                ReadingProgress(self._workspace)
+                self._head = box("overview-head")
+                self._empty = box("card")
+                self._timeline_box = box("timeline")
+                self._list_box = box("stack")
+                with self._list_box:
+                    self._toolbar()
+                    with box("card grid-card", "section"):
+                        self._grid = WindowsGrid(self._state.query)
+        self._show_head()
+
+    async def start(self) -> None:
+        """Draw the timeline, then follow the store."""
+        self._workspace.changed.subscribe(self._on_change)
+        await self._draw_timeline(self._dark)
+
+    # --- parts ----------------------------------------------------------------------------------------
+
+    def _show_head(self) -> None:
+        """How many windows call for action and what was refused; or what to do where there is nothing."""
+        overview = self._overview
+        reading = self._workspace.status().kind == "reading"
+        self._head.clear()
+        with self._head:
+            if overview.rows:
+                self._headline()
+            box("grow")
+            if overview.refused:
+                link(f"{format.counted(overview.refused, 'file')} refused", "/quarantine", "badge badge-warn")
+            if overview.conflicts:
+                link(format.counted(overview.conflicts, "conflict"), "/quarantine", "badge badge-warn")
+        self._empty.clear()
+        self._empty.set_visibility(not overview.rows and not reading)
+        with self._empty:
+            self._nothing()
+        for part in (self._timeline_box, self._list_box):
+            part.set_visibility(bool(overview.rows))
+
+    def _headline(self) -> None:
+        rows = self._overview.rows
+        action = loud(rows)
+        with box():
+            total = format.count(len(rows))
+            said = f"{format.count(action)} of {total} windows call for action"
+            text(said if action else f"All {total} windows are quiet", "h1").mark("headline")
+            with box("subtitle", "p"):
+                runs = len({row["run_id"] for row in rows})
+                text(format.counted(runs, "run"), "span")
+                if action:
+                    worst = max(rows, key=lambda row: row["severity"] or 0.0)
+                    rank = "" if worst["aim_rank"] is None else f" on rank {worst['aim_rank']}"
+                    run_id = format.clip(worst["run_id"])
+                    stage = format.short_stage(worst["aim_stage"])
+                    said = f"{stage}{rank}, window {worst['window']} of {run_id}"
+                    text("· the worst:", "span")
+                    link(said, WindowKey(worst["run_id"], worst["window"]).path)
+
+    def _nothing(self) -> None:
+        if self._state.run is not None:
+            empty("No such run", f"The store has no window of run {self._state.run!r}.")
+            link("all windows", "/")
+            return
+        paths = format.listed([str(path) for path in self._workspace.paths])
+        empty(
+            "No packets yet",
+            f"sfapp is watching {paths}: a window appears here as soon as a job has written one. "
+            "To record a job, wrap its training step:",
+            RECORD,
+        )
+
+    def _toolbar(self) -> None:
+        state, overview = self._state, self._overview
+        stages = {stage: format.short_stage(stage) for stage in overview.stages}
+        with box("toolbar"):
+            search = (
+                ui.input(
+                    placeholder="search runs, hosts, labels",
+                    value=state.text or "",
+                    on_change=lambda event: self._filter(text=event.value or None),
+                )
+                .props("dense outlined clearable debounce=250 aria-label='search windows'")
+                .classes("search")
+                .mark("search")
+            )
+            with_keys(search, "/")
+            self._run_chooser = self._chooser("run", overview.run_choices, state.run)
+            self._chooser("stage", {ALL: "any stage", **stages}, state.stage)
+            self._chooser("label", {ALL: "any label", **{label: label for label in LABELS}}, state.label)
+            ui.switch(
+                "only what calls for action",
+                value=state.calls_for_action,
+                on_change=lambda event: self._filter(min_severity=QUIET_SEVERITY if event.value else None),
+            ).props("dense").mark("loud")
+            box("grow")
+            self._run_link = link("run history", "/", "badge")
+            self._json = link(".json", "/index.json", "badge")
+            self._csv = link(".csv", "/index.csv", "badge")
+        self._update_links()
+
+    def _chooser(self, name: str, options: Mapping[str, str], value: str | None) -> ui.select:
+        shown = {**({} if value is None else {value: format.clip(value)}), **options}
+        return (
+            ui.select(
+                shown,
+                value=value or ALL,
+                on_change=lambda event: self._filter(**{name: event.value or None}),
+                with_input=name == "run" and len(shown) > 14,
+            )
+            .props(f"dense outlined options-dense aria-label='{name}'")
+            .mark(name)
+        )
+
+    # --- what the operator does -----------------------------------------------------------------------
+
+    async def _filter(self, **fields: Any) -> None:
+        before = self._state
+        self._state = replace(before, **fields)
+        if self._state == before:
+            return
+        show_address(self._state.href)
+        self._update_links()
+        self._grid.list(self._state.query)
+        if self._state.run != before.run:
+            self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
+            self._show_head()
+            await self._draw_timeline(self._dark)
+
+    def _update_links(self) -> None:
+        query = f"?{self._state.query}" if self._state.query else ""
+        self._json.props["href"] = f"/index.json{query}"
+        self._csv.props["href"] = f"/index.csv{query}"
+        self._run_link.set_visibility(self._state.run is not None)
+        if self._state.run is not None:
+            self._run_link.props["href"] = run_page(self._state.run)
+
+    def _open_clicked(self, point: Mapping[str, Any]) -> None:
+        clicked = point.get("customdata")
+        if isinstance(clicked, list) and len(clicked) == 2:
+            ui.navigate.to(WindowKey(str(clicked[0]), int(clicked[1])).path)
+
+    # --- following the store --------------------------------------------------------------------------
+
+    async def _draw_timeline(self, dark: bool) -> None:
+        self._dark = dark
+        if not self._overview.rows:
+            return
+        figure = await run.io_bound(figures.window_timeline, self._overview.rows, dark=dark)
+        if self._timeline is None:
+            with self._timeline_box:
+                self._timeline = FigureCard(figure)
+            self._timeline.on_click(self._open_clicked)
+        else:
+            self._timeline.redraw(figure)
+
+    async def _on_change(self, _: IngestReport) -> None:
+        known = {(row["run_id"], row["window"]) for row in self._overview.rows}
+        self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
+        arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]
+        if known and len(arrived) == 1:
+            ui.notify(f"window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
+        elif known and arrived:
+            ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
+        self._show_head()
+        self._run_chooser.set_options(self._overview.run_choices, value=self._state.run or ALL)
+        self._grid.refresh()
+        await self._draw_timeline(self._dark)

@@ -1,0 +1,95 @@
+"""``/quarantine``: which files were refused and why, and where files contradict each other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import Request
+from nicegui import run, ui
+
+from sfapp.app.panels.tables import data_table, titled
+from sfapp.app.theme import Crumb, box, empty, frame, link, text
+from sfapp.app.workspace import Workspace
+from sfapp.store import IngestReport, QuarantinedFile, WindowConflict
+from sfapp.views import format
+from sfapp.views.tables import Column
+
+FILE_COLUMNS = (
+    Column("name", "file"),
+    Column("reason", "why it was refused"),
+    Column("size", "size", text="size_text"),
+    Column("modified_at", "written"),
+    Column("sha256", "SHA-256"),
+)
+CONFLICT_COLUMNS = (
+    Column("run_id", "run"),
+    Column("window", "window"),
+    Column("reason", "what differs, and what is shown"),
+    Column("shown", "shown"),
+    Column("set_aside", "set aside"),
+)
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/quarantine", response_timeout=30)
+    async def quarantine_page(request: Request) -> None:
+        store = workspace.store
+        files = await run.io_bound(store.quarantine)
+        conflicts = await run.io_bound(store.conflicts)
+        with frame(workspace, request, "refused files", (Crumb("windows", "/"), Crumb("refused files"))):
+            content = box("stack")
+        with content:
+            _content(files, conflicts)
+        await ui.context.client.connected()
+
+        async def refresh(_: IngestReport) -> None:
+            found = await run.io_bound(store.quarantine), await run.io_bound(store.conflicts)
+            content.clear()
+            with content:
+                _content(*found)
+
+        workspace.changed.subscribe(refresh)
+
+
+def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:
+    with box("toolbar"):
+        text(
+            "A refused file stops nothing else. Mend or remove it: it is read again when it changes.",
+            "p",
+            "muted",
+        )
+        box("grow")
+        link(".json", "/quarantine.json", "badge")
+        link(".csv", "/quarantine.csv", "badge")
+    if not files and not conflicts:
+        with box("card", "section"):
+            empty("Nothing was refused", "Every packet was read, and no two of them contradict each other.")
+        return
+    if files:
+        with titled(
+            format.counted(len(files), "refused file"),
+            "sfapp validate PATH prints every fault, not just the first",
+        ):
+            data_table(FILE_COLUMNS, [_file_row(file) for file in files], "name")
+    if conflicts:
+        with titled(
+            format.counted(len(conflicts), "conflict"),
+            "the same window with different content; the newer is shown",
+        ):
+            data_table(CONFLICT_COLUMNS, [_conflict_row(conflict) for conflict in conflicts], "reason")
+
+
+def _file_row(file: QuarantinedFile) -> dict[str, Any]:
+    written = file.modified_at.isoformat(sep=" ", timespec="seconds")
+    return asdict(file) | {"size_text": format.size(file.size), "modified_at": written}
+
+
+def _conflict_row(conflict: WindowConflict) -> dict[str, Any]:
+    names = {
+        part: ", ".join(str(source.path) for source in getattr(conflict, part))
+        for part in ("shown", "set_aside")
+    }
+    return {"run_id": conflict.run_id, "window": conflict.window, "reason": conflict.reason, **names}

@@ -1,0 +1,408 @@
+"""``/w/<run>/<window>``: one window, its verdict, its controls, its tabs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import Request
+from nicegui import events, run, ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from sfapp.accounting import nearest_changes
+from sfapp.app.address import run_of, run_page
+from sfapp.app.pages.not_found import missing
+from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
+from sfapp.app.panels.figure import FigureCard, Reactions
+from sfapp.app.panels.scene import Scene
+from sfapp.app.panels.tabs import Panel, items_of
+from sfapp.app.panels.verdict import VerdictCard
+from sfapp.app.state import TABS, ViewState, WindowKey, parse_query
+from sfapp.app.theme import Crumb, box, frame, is_dark, link, notices, show_address, text, with_keys
+from sfapp.app.workspace import Judged, Workspace
+from sfapp.errors import GateError, StoreError, WindowError
+from sfapp.store import IngestReport
+from sfapp.views import figures, format, words
+
+NODE_TABS = 16
+"""More nodes than this share one tab with a search field."""
+
+STRIP_HEIGHT = 170
+"""Of the run's windows above the tabs, in pixels: lower than the overview on the first page."""
+
+UNDO_PAUSE = 1.0
+"""Moves of one control less than this many seconds apart are undone together: a drag is one change."""
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/w/{run_id:path}/{number:int}", response_timeout=60)
+    async def window_page(request: Request, run_id: str, number: int) -> None:
+        key = WindowKey(run_of(request, after=1), number)
+        view, told = parse_query(request.query_params.multi_items())
+        try:
+            judged, view, more = await run.io_bound(_open, workspace, key, view)
+        except StoreError as error:
+            missing(workspace, request, str(error))
+            return
+        rows = await run.io_bound(workspace.timeline, key.run_id)
+        beside = await run.io_bound(workspace.store.neighbours, key.run_id, key.window)
+        page = WindowPage(workspace, judged, view, rows, beside, is_dark(request))
+        page.build(request, [*told, *more])
+        await ui.context.client.connected()
+        page.start()
+
+
+def _open(workspace: Workspace, key: WindowKey, view: ViewState) -> tuple[Judged, ViewState, list[str]]:
+    """The window under the asked view, or under as much of it as it has. Blocking."""
+    source = workspace.source(key)
+    view, told = view.fitted(workspace.window(source))
+    if view.reference is not None and not workspace.has(view.reference):
+        told.append(f"There is no window {view.reference} to compare with; using the run's healthy one.")
+        view = replace(view, reference=None)
+    try:
+        return workspace.judge(source, view), view, told
+    except WindowError as error:
+        told.append(f"Baseline: {error}. Using the cohort's median.")
+        view = replace(view, baseline="cohort_median")
+        return workspace.judge(source, view), view, told
+
+
+class WindowPage:
+    """One open window page: its view, and everything on it that follows the view."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        judged: Judged,
+        view: ViewState,
+        rows: list[dict[str, Any]],
+        beside: tuple[int | None, int | None],
+        dark: bool,
+    ) -> None:
+        """``rows``: the run's windows in order. ``beside``: the numbers before and after this one."""
+        self._workspace = workspace
+        self._beside = beside
+        self._scene = Scene(judged, view, dark)
+        self._rows = rows
+        self._undo: list[ViewState] = []
+        self._last_change: tuple[str, float] = ("", 0.0)
+        self._settling = False
+        self._panels: dict[str, tuple[ui.element, Panel]] = {}
+
+    @property
+    def view(self) -> ViewState:
+        """What is looked at now."""
+        return self._scene.view
+
+    @property
+    def key(self) -> WindowKey:
+        return self._scene.judged.source.key
+
+    # --- building -------------------------------------------------------------------------------------
+
+    def build(self, request: Request, told: list[str]) -> None:
+        """The page without its plots: verdict and controls are there at once."""
+        window = self._scene.window
+        steps = format.counted(len(window.step_N), "step")
+        nodes = format.counted(len(window.ranks.nodes), "node")
+        ranks = format.counted(len(window.ranks), "rank")
+        crumbs = (
+            Crumb("windows", "/"),
+            Crumb(f"run {format.clip(self.key.run_id)}", run_page(self.key.run_id)),
+            Crumb(
+                f"window {self.key.window}",
+                detail=f"{steps} {window.step_N[0]}–{window.step_N[-1]} · {ranks} on {nodes}",
+            ),
+        )
+        with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
+            page.main.classes("with-rail")
+            with page.beside:
+                self._neighbour_links = [
+                    self._neighbour_link("‹ k", "k ArrowUp", "previous window"),
+                    self._neighbour_link("j ›", "j ArrowDown", "next window"),
+                ]
+            self._show_neighbours()
+            page.dark.on_value_change(lambda event: self._redraw(dark=bool(event.value)))
+            with box("rail", "aside") as rail:
+                rail.props["aria-label"] = "controls"
+                self._controls = Controls(self._scene.judged, self.view, self._references(), self._asks())
+            with box("content stack"):
+                notices(told)
+                self._verdict = VerdictCard()
+                self._strip_box = box("strip")
+                with box("tab-row"):
+                    self._tabs = self._tab_bar()
+                    self._step_chooser()
+                self._panel_box = box("panels")
+        self._show_verdict()
+
+    def start(self) -> None:
+        """Draw the plots once the browser is there, then follow the store."""
+        with self._strip_box:
+            self._strip = FigureCard(self._strip_figure(), bare=True)
+            self._strip.on_click(self._open_clicked)
+        self._show_panel()
+        self._workspace.changed.subscribe(self._on_change)
+
+    def _asks(self) -> Asks:
+        return Asks(
+            change=self.change, gate=self.move_gate, reset=self.reset, undo=self.undo, copy=self.copy_link
+        )
+
+    def _reactions(self) -> Reactions:
+        return Reactions(
+            pick_step=lambda step: self.change(step=step),
+            move_gate=self.move_gate,
+            pick_ranks=self.pick_ranks,
+            look=self.change,
+        )
+
+    def _references(self) -> Mapping[str, str]:
+        """Windows of the run that can be compared with, and the picked one of another run."""
+        found = {
+            str(
+                WindowKey(row["run_id"], row["window"])
+            ): f"{row['window']} · {format.duration(row['step_time_ns'])}"
+            for row in self._rows
+            if row["window"] != self.key.window
+        }
+        if self.view.reference is not None:
+            found.setdefault(str(self.view.reference), str(self.view.reference))
+        return found
+
+    def _neighbour_link(self, shown: str, keys: str, label: str) -> TextElement:
+        return link(shown, "", "key", keys, label)
+
+    def _show_neighbours(self) -> None:
+        """The links to the windows beside this one take the view along; none at the ends of the run."""
+        for element, number in zip(self._neighbour_links, self._beside, strict=True):
+            element.set_visibility(number is not None)
+            if number is not None:
+                path = WindowKey(self.key.run_id, number).path
+                element.props["href"] = self.view.for_next_window().href(path)
+
+    def _tab_bar(self) -> ui.tabs:
+        nodes = self._scene.window.ranks.nodes
+        with ui.tabs(on_change=self._tab_changed).props(
+            "dense no-caps inline-label align=left outside-arrows mobile-arrows"
+        ) as tabs:
+            for name in TABS[:3]:
+                self._tab(name)
+            if len(nodes) <= NODE_TABS:
+                self._node_tabs = {node: self._tab(f"node:{node}") for node in nodes}
+            else:
+                self._node_tabs = {}
+                ui.tab("nodes", format.counted(len(nodes), "node"))
+            for name in TABS[3:]:
+                self._tab(name)
+        tabs.value = self._tab_name()
+        for place, tab in enumerate(list(self._node_tabs.values())[:9], start=1):
+            tab.props["aria-keyshortcuts"] = str(place)
+        return tabs
+
+    def _tab(self, name: str) -> ui.tab:
+        kind, _, node = name.partition(":")
+        tab = ui.tab(name, f"Node {node}" if node else kind.capitalize())
+        if name == TABS[0]:
+            tab.props["aria-keyshortcuts"] = "o"
+        return tab
+
+    def _tab_name(self) -> str:
+        """The tab that is marked: a node's own, or the shared one."""
+        return "nodes" if self.view.node is not None and not self._node_tabs else self.view.tab
+
+    def _step_chooser(self) -> None:
+        with box("stepper"):
+            with_keys(text("‹", "button", "key"), "[ ArrowLeft", "previous step").on(
+                "click", lambda: self.walk(-1)
+            )
+            self._step_label = text("", "button", "plain")
+            self._step_label.props["title"] = "back to the window's mean"
+            self._step_label.on("click", lambda: self.change(step=None))
+            self._step_label.mark("step")
+            with_keys(text("›", "button", "key"), "] ArrowRight", "next step").on(
+                "click", lambda: self.walk(1)
+            )
+
+    # --- what the operator does -----------------------------------------------------------------------
+
+    async def change(self, **fields: Any) -> None:
+        """Look at something else; ``fields`` are those of ``ViewState``."""
+        await self._apply(replace(self.view, **fields), ",".join(fields))
+
+    async def move_gate(self, name: str, value: Any) -> None:
+        """Move one gate; out of range, say so and stay."""
+        try:
+            view = self.view.with_gate(name, value)
+        except GateError as error:
+            ui.notify(f"{error}", type="warning")
+            self._show_verdict()
+            return
+        await self._apply(view, name)
+
+    async def pick_ranks(self, listed: str) -> None:
+        """Pick ranks out by their numbers."""
+        compact = "".join(listed.split()).strip(",")
+        asked, told = parse_query([("ranks", compact)] if compact else [])
+        view, more = replace(self.view, ranks=asked.ranks).fitted(self._scene.window)
+        for message in (*told, *more):
+            ui.notify(message, type="warning")
+        await self._apply(view, "ranks")
+
+    async def walk(self, by: int) -> None:
+        """The next or previous step; from the mean, the first or the last."""
+        steps = self._scene.window.step_N.tolist()
+        if self.view.step is None:
+            place = 0 if by > 0 else len(steps) - 1
+        else:
+            place = min(max(steps.index(self.view.step) + by, 0), len(steps) - 1)
+        await self.change(step=steps[place])
+
+    async def reset(self) -> None:
+        """All controls back to their defaults; tab and step stay."""
+        await self._apply(ViewState(tab=self.view.tab, step=self.view.step), "reset")
+
+    async def undo(self) -> None:
+        """Take the last change back."""
+        if not self._undo:
+            ui.notify("nothing to undo")
+            return
+        view = self._undo.pop()
+        self._last_change = ("", 0.0)
+        await self._settle(view)
+
+    def copy_link(self) -> None:
+        """The address of this view, into the clipboard."""
+        ui.run_javascript("sfapp.copyLink()")
+
+    def _tab_changed(self, event: events.ValueChangeEventArguments[Any]) -> Any:
+        if event.value == self._tab_name():
+            return None
+        if event.value == "nodes":
+            aim = self._scene.diagnosis.aim
+            ranks = self._scene.window.ranks
+            aimed = aim is not None and aim.rank in ranks.rank
+            node = ranks.node_rank[ranks.rank.index(aim.rank)] if aimed else ranks.nodes[0]
+            return self.change(tab=f"node:{node}")
+        return self.change(tab=event.value)
+
+    def _open_clicked(self, point: Mapping[str, Any]) -> None:
+        clicked = point.get("customdata")
+        if isinstance(clicked, list) and len(clicked) == 2:
+            key = WindowKey(str(clicked[0]), int(clicked[1]))
+            ui.navigate.to(self.view.for_next_window().href(key.path))
+
+    # --- following the view ---------------------------------------------------------------------------
+
+    async def _apply(self, view: ViewState, what: str) -> None:
+        if view == self.view:
+            return
+        now = time.monotonic()
+        name, at = self._last_change
+        if name != what or now - at > UNDO_PAUSE:
+            self._undo.append(self.view)
+        self._last_change = (what, now)
+        await self._settle(view)
+
+    async def _settle(self, view: ViewState) -> None:
+        """Bring the page to a view. While the matrix is walked, later views wait and only the last counts."""
+        before = self.view
+        self._scene = replace(self._scene, view=view)
+        if self._settling:
+            return
+        judged = self._scene.judged
+        if not _needs_matrix(before, view):
+            judged = self._workspace.judge_cached(judged, view)
+        else:
+            self._settling = True
+            try:
+                judged, view = await self._judge_latest(judged)
+            finally:
+                self._settling = False
+        self._scene = replace(self._scene, judged=judged, view=view)
+        self._redraw()
+
+    async def _judge_latest(self, judged: Judged) -> tuple[Judged, ViewState]:
+        while True:
+            asked = self.view
+            try:
+                found = await run.io_bound(self._workspace.judge, judged.source, asked)
+            except WindowError as error:
+                ui.notify(f"{error}", type="warning")
+                self._scene = replace(self._scene, view=replace(asked, baseline="cohort_median"))
+                continue
+            if asked == self.view:
+                return found, asked
+
+    def _redraw(self, dark: bool | None = None) -> None:
+        if dark is not None:
+            self._scene = replace(self._scene, dark=dark)
+            self._strip.redraw(self._strip_figure())
+        self._show_verdict()
+        self._show_panel()
+        show_address(self.view.href(self.key.path))
+
+    def _show_verdict(self) -> None:
+        scene = self._scene
+        found = nearest_changes(scene.measures, scene.diagnosis, self._controls.shown_gates)
+        changes = words.changes(found, scene.diagnosis)
+        verdict = words.verdict(scene.diagnosis, scene.window.ranks)
+        self._verdict.show(verdict, {name: changes[name] for name in FIRST_GATES})
+        self._controls.show(scene.judged, self.view, changes, verdict.recorder)
+        self._show_neighbours()
+        self._step_label.text = "window mean" if self.view.step is None else f"step {self.view.step}"
+        marked = figures.straggling_nodes(scene.measures, scene.diagnosis)
+        for node, tab in self._node_tabs.items():
+            tab.props["label"] = f"Node {node} ▲" if node in marked else f"Node {node}"
+
+    def _show_panel(self) -> None:
+        """The open tab's panel: built on first show, else brought up to date; the others hidden."""
+        name = self.view.tab
+        self._tabs.value = self._tab_name()
+        for other, (container, _) in self._panels.items():
+            container.set_visibility(other == name)
+        if name in self._panels:
+            self._panels[name][1].update(self._scene)
+            return
+        with self._panel_box, box() as container:
+            panel = Panel(items_of(name, self.view.node), self._scene, self._reactions())
+        self._panels[name] = (container, panel)
+
+    def _strip_figure(self) -> figures.Figure:
+        figure = figures.window_timeline(
+            self._rows, dark=self._scene.dark, selected=(self.key.run_id, self.key.window)
+        )
+        figure["layout"] |= {"height": STRIP_HEIGHT, "margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
+        return figure
+
+    # --- following the store --------------------------------------------------------------------------
+
+    async def _on_change(self, _: IngestReport) -> None:
+        """New packets: the strip grows, the verdict follows its window and its reference."""
+        known = {row["window"] for row in self._rows}
+        self._rows = await run.io_bound(self._workspace.timeline, self.key.run_id)
+        self._beside = await run.io_bound(self._workspace.store.neighbours, self.key.run_id, self.key.window)
+        self._show_neighbours()
+        arrived = [row["window"] for row in self._rows if row["window"] not in known]
+        if arrived:
+            what = format.ranges(arrived)
+            ui.notify(f"window{'s' if len(arrived) > 1 else ''} {what} arrived")
+        self._strip.redraw(self._strip_figure())
+        try:
+            source = await run.io_bound(self._workspace.source, self.key)
+        except StoreError as error:
+            ui.notify(f"{error}; showing it as it was", type="warning")
+            return
+        judged = await run.io_bound(self._workspace.judge, source, self.view)
+        if judged.diagnosis != self._scene.diagnosis or judged.source != self._scene.judged.source:
+            self._scene = replace(self._scene, judged=judged)
+            self._redraw()
+
+
+def _needs_matrix(before: ViewState, after: ViewState) -> bool:
+    """Whether two views differ in more than gates: in what is measured, or compared with."""
+    return (before.group, before.baseline, before.reference) != (after.group, after.baseline, after.reference)

@@ -1,0 +1,164 @@
+"""A plot in its card: title, subtitle, how to read it, the plot, its notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import events, ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from sfapp.app.panels.scene import Key, Scene
+from sfapp.app.theme import box, text
+from sfapp.views import words
+from sfapp.views.figures import Figure
+
+# What a click tells the server: where it was, not the data of the whole trace.
+_CLICKED = """(event) => {
+  const point = event.points?.[0];
+  if (point) emit({x: point.x, y: point.y, customdata: point.customdata ?? null});
+}"""
+
+# A dragged threshold reports each moved coordinate as 'shapes[0].y0'; zooming reports axes, which stay here.
+_RELAID = """(event) => {
+  const moved = Object.entries(event).filter(([key]) => key.startsWith("shapes["));
+  if (moved.length) emit(Object.fromEntries(moved));
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """How a plot is drawn, what it depends on, and what clicking or dragging in it does.
+
+    Attributes:
+        draw: from a scene to a figure.
+        key: what of a scene it depends on; it is drawn again when this changed.
+        span: width in twelfths of the page.
+        hint: name of its reading aid in ``words.HINTS``.
+        height: in pixels, to line up with its neighbours; the figure's own where None.
+        picks_step: a click chooses the step under it.
+        gates: names of shapes that are gates and can be dragged.
+    """
+
+    draw: Callable[[Scene], Figure]
+    key: Callable[[Scene], Key]
+    span: int
+    hint: str
+    height: int | None = None
+    picks_step: bool = False
+    gates: tuple[str, ...] = ()
+
+    def figure(self, scene: Scene) -> Figure:
+        """The figure at the height it has here."""
+        figure = self.draw(scene)
+        if self.height is not None:
+            figure["layout"]["height"] = self.height
+        return figure
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """What the page does when someone works in a plot."""
+
+    pick_step: Callable[[int | None], Any]
+    move_gate: Callable[[str, Any], Any]
+    pick_ranks: Callable[[str], Any]
+    look: Callable[..., Any]
+
+
+class FigureCard:
+    """One plot on the page, built inside the current container; ``redraw`` brings it up to date.
+
+    Attributes:
+        plot: the plot's element.
+    """
+
+    def __init__(self, figure: Figure, span: int = 12, *, bare: bool = False, hint: str = "") -> None:
+        """Build it.
+
+        Args:
+            span: width in twelfths of the page.
+            bare: without title and subtitle.
+            hint: how to read it, shown on demand.
+        """
+        self.figure = figure
+        self._texts: dict[str, TextElement] = {}
+        meta = self._meta()
+        with box(f"card figure span-{span}", "section"):
+            if not bare:
+                self._head(meta, hint)
+            self.plot = ui.plotly(figure).classes("plot")
+            self.plot.props["role"] = "img"
+            self.plot.props["aria-label"] = meta["alt"]
+            self._texts["notes"] = text(" ".join(meta["notes"]), "div", "notes")
+
+    def _head(self, meta: Mapping[str, Any], hint: str) -> None:
+        with box("card-head"):
+            with box("grow"):
+                self._texts["title"] = text(meta["title"], "h2")
+                self._texts["subtitle"] = text(meta["subtitle"], "div", "subtitle")
+            if hint:
+                button = text("i", "button", "info")
+        if hint:
+            words_of_it = text(hint, "p", "reading")
+            words_of_it.set_visibility(False)
+            button.props["title"] = button.props["aria-label"] = "how to read this"
+            button.on("click", lambda: words_of_it.set_visibility(not words_of_it.visible))
+
+    def redraw(self, figure: Figure) -> None:
+        """Show another figure in place; zoom survives where ``uirevision`` says so."""
+        self.figure = figure
+        meta = self._meta()
+        for name, element in self._texts.items():
+            element.text = " ".join(meta[name]) if name == "notes" else meta[name]
+        self.plot.props["aria-label"] = meta["alt"]
+        self.plot.update_figure(figure)
+
+    def on_click(self, handler: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Call back with ``x``, ``y`` and ``customdata`` of a clicked point."""
+
+        def clicked(event: events.GenericEventArguments) -> Any:
+            return handler(event.args) if isinstance(event.args, dict) else None
+
+        self.plot.on("plotly_click", clicked, js_handler=_CLICKED)
+
+    def on_drag(self, handler: Callable[[str, float], Any]) -> None:
+        """Call back with the name and the new value of a dragged threshold."""
+
+        def relaid(event: events.GenericEventArguments) -> Any:
+            moved = self._moved(event.args) if isinstance(event.args, dict) else None
+            return handler(*moved) if moved else None
+
+        self.plot.on("plotly_relayout", relaid, js_handler=_RELAID)
+
+    def _meta(self) -> Mapping[str, Any]:
+        meta: Mapping[str, Any] = self.figure["layout"]["meta"]
+        return meta
+
+    def _moved(self, changes: Mapping[str, Any]) -> tuple[str, float] | None:
+        """The shape that moved across its free direction: a horizontal line's y, a vertical line's x."""
+        shapes = self.figure["layout"].get("shapes", [])
+        for key, value in changes.items():
+            place, _, coordinate = key.removeprefix("shapes[").partition("].")
+            if not place.isdigit() or int(place) >= len(shapes) or not isinstance(value, int | float):
+                continue
+            shape = shapes[int(place)]
+            if coordinate in ("x0", "y0") and shape.get(f"{coordinate[0]}ref") != "paper" and "name" in shape:
+                return shape["name"], float(value)
+        return None
+
+
+def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
+    """A plot of a window page with its clicks and drags wired up."""
+    card = FigureCard(plot.figure(scene), plot.span, hint=words.HINTS[plot.hint])
+    if plot.picks_step:
+        card.on_click(lambda point: _pick_step(point, reactions))
+    if plot.gates:
+        card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in plot.gates else None)
+    return card
+
+
+def _pick_step(point: Mapping[str, Any], reactions: Reactions) -> Any:
+    step = point.get("customdata") if isinstance(point.get("customdata"), int) else point.get("x")
+    return reactions.pick_step(int(step)) if isinstance(step, int | float) else None

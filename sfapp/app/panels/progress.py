@@ -1,0 +1,51 @@
+"""The bar of the first reading: how far it is, and a way to stop it."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from sfapp.app.theme import box, notices, text, with_keys
+from sfapp.app.workspace import Workspace
+from sfapp.views import format
+
+
+class ReadingProgress:
+    """Follows the store's first ingest while it runs; gone when it is over, unless it failed."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._place = box()
+        self._bar: ui.linear_progress | None = None
+        self._words = ""
+        self._show()
+        if workspace.status().kind == "reading":
+            self._timer = ui.timer(0.25, self._show)
+
+    def _show(self) -> None:
+        status = self._workspace.status()
+        if status.kind == "reading":
+            if self._bar is None:
+                self._build()
+            progress = status.progress
+            if progress is not None and self._bar is not None:
+                done = f"{format.count(progress.done)} of {format.count(progress.total)}"
+                what = "packets" if progress.phase == "reading" else "runs"
+                self._label.text = f"{progress.phase} {what}: {done}"
+                self._bar.value = progress.done / max(1, progress.total)
+            return
+        if self._bar is not None:
+            self._timer.cancel()
+            self._bar = None
+        self._place.clear()
+        if status.kind == "failed":
+            with self._place:
+                notices([f"Packets are no longer read: {status.message}"])
+
+    def _build(self) -> None:
+        with self._place, box("card progress", "section") as card:
+            card.props["role"] = "status"
+            self._label = text("looking for packets", "span").mark("progress")
+            self._bar = ui.linear_progress(0, show_value=False).props("rounded size=6px aria-label=progress")
+            with_keys(text("cancel", "button", "plain"), label="stop reading packets").on(
+                "click", self._workspace.cancel_ingest
+            )

@@ -1,0 +1,64 @@
+"""What a panel draws from, and what its parts depend on: a part is drawn again when its key changed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from sfapp.accounting import Measures
+from sfapp.app.state import ViewState
+from sfapp.app.workspace import Judged
+from sfapp.model import Diagnosis, Window
+
+Key = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """One judged window, seen in one way, in one theme."""
+
+    judged: Judged
+    view: ViewState
+    dark: bool
+
+    @property
+    def window(self) -> Window:
+        """All ranks of the window, whatever the group."""
+        return self.judged.window
+
+    @property
+    def measures(self) -> Measures:
+        return self.judged.measures
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        return self.judged.diagnosis
+
+    @property
+    def matrix_key(self) -> Key:
+        """The window's numbers under the chosen group and baseline, and the theme: behind every plot."""
+        return self.measures, self.dark
+
+    @property
+    def frontier_key(self) -> Key:
+        """Which frontier is shown, and how its ranks are laid together."""
+        return self.diagnosis.frontier, self.diagnosis.sync_boundary
+
+    @property
+    def aim_key(self) -> Key:
+        """Which stage and rank stand out."""
+        aim = self.diagnosis.aim
+        place = (None, None) if aim is None else (aim.stage, aim.rank)
+        return *place, self.diagnosis.top_stage, self.diagnosis.is_quiet
+
+    @property
+    def verdict_key(self) -> Key:
+        """Everything a verdict depends on beside the matrix."""
+        diagnosis = self.diagnosis
+        return diagnosis.gates, diagnosis.frontier, self.judged.source, self.reference_key
+
+    @property
+    def reference_key(self) -> Key:
+        """What the window is compared with."""
+        reference = self.judged.reference
+        return () if reference is None else (reference.run_id, reference.window, reference.group)

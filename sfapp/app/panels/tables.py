@@ -1,0 +1,75 @@
+"""Tables: one element each, sortable in the browser, text only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nicegui import ui
+
+from sfapp.app.theme import box, text
+from sfapp.model import Diagnosis
+from sfapp.views import tables
+from sfapp.views.tables import Column
+
+
+@contextmanager
+def titled(title: str, subtitle: str = "") -> Iterator[None]:
+    """A card with a title."""
+    with box("card", "section"):
+        text(title, "h2")
+        if subtitle:
+            text(subtitle, "div", "subtitle")
+        yield
+
+
+def data_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> ui.table:
+    """Rows sorted by value and shown as text."""
+    return (
+        ui.table(
+            columns=[_column(column, rows) for column in columns],
+            rows=[_needed(row, columns, key) for row in rows],
+            row_key=key,
+            pagination=0,
+        )
+        .classes("table-data")
+        .props("flat dense hide-bottom binary-state-sort separator=horizontal")
+    )
+
+
+def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    numeric = any(isinstance(row.get(column.field), int | float) for row in rows)
+    shown: dict[str, Any] = {
+        "name": column.field,
+        "label": column.title,
+        "field": column.field,
+        "align": "right" if numeric else "left",
+        "sortable": True,
+    }
+    if column.shown != column.field:
+        shown[":format"] = f"(_, row) => row[{column.shown!r}]"
+    return shown
+
+
+def _needed(row: Mapping[str, Any], columns: Sequence[Column], key: str) -> dict[str, Any]:
+    names = {key, *(column.field for column in columns), *(column.shown for column in columns)}
+    return {name: row[name] for name in sorted(names) if name in row}
+
+
+def evidence_table(diagnosis: Diagnosis) -> None:
+    """Every piece of evidence with its mark."""
+    data_table(tables.EVIDENCE_COLUMNS, tables.evidence_rows(diagnosis), "name")
+
+
+LABEL_COLUMNS = (
+    Column("label", "label"),
+    Column("state", "state"),
+    Column("meaning", "what it claims"),
+    Column("reasons_text", "because"),
+)
+
+
+def label_table(diagnosis: Diagnosis) -> None:
+    """Labels that hold and labels that were withheld."""
+    data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label")

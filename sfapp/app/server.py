@@ -1,0 +1,203 @@
+"""From options to a running server: bind, open the store, build the app, serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import warnings
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from urllib.parse import quote
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import ui
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+import sfapp
+from sfapp.app import api
+from sfapp.app.pages import history, index, not_found, quarantine, window
+from sfapp.app.security import (
+    WILDCARDS,
+    SecurityMiddleware,
+    allowed_hosts,
+    is_loopback,
+)
+from sfapp.app.theme import assets
+from sfapp.app.workspace import Workspace
+from sfapp.errors import ServeError
+from sfapp.store import Store
+
+MAX_WEBSOCKET_MESSAGE = 4 << 20
+"""Largest message a page may send, in bytes: a selection of plotted points is the largest there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What ``sfapp serve`` was asked for; ``db`` is None for the store beside the packets."""
+
+    paths: tuple[Path, ...]
+    host: str = "127.0.0.1"
+    port: int = 8642
+    db: Path | None = None
+    memory: bool = False
+    token: str | None = None
+    browser: bool = True
+
+
+def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, then stop cleanly: the store is closed on return.
+
+    Args:
+        options: checked here; paths first, so that a typing error costs nothing.
+        announce: told the address once the server answers.
+
+    Raises:
+        ServeError: a path is missing, the address is taken or not this machine's, a token is missing.
+        StoreBusyError: another process holds the store.
+    """
+    _check(options)
+    listener = _bind(options.host, options.port)
+    port = listener.getsockname()[1]
+    with listener, Store.open(options.paths, db=options.db, memory=options.memory) as store:
+        workspace = Workspace(store, options.paths)
+        address = _address(options, port)
+
+        def ready() -> None:
+            announce(address)
+            if options.browser:
+                asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
+
+        # NiceGUI looks for its server among all objects alive, which makes torch warn of its old names.
+        warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed")
+        application = build(workspace, on_ready=ready)
+        config = uvicorn.Config(
+            secured(application, options, port),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="wsproto",
+            ws_max_size=MAX_WEBSOCKET_MESSAGE,
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
+        with _signals_absorbed():
+            uvicorn.Server(config).run(sockets=[listener])
+        workspace.close()
+
+
+def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -> FastAPI:
+    """The application without its guard: JSON, tables and metrics first, the pages behind them."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        workspace.start()
+        if on_ready is not None:
+            asyncio.get_running_loop().call_later(0.1, on_ready)
+        yield
+        workspace.stop()
+
+    application = FastAPI(
+        title="sfapp",
+        version=sfapp.__version__,
+        description="Every page of sfapp as data: the same address with .json, the same query.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    application.mount("/assets", StaticFiles(directory=assets()), name="assets")
+    api.build(application, workspace)
+    build_pages(workspace)
+    ui.run_with(
+        application,
+        root=not_found.root(workspace),
+        title="sfapp",
+        favicon=(assets() / "logo.svg").read_text(encoding="utf-8"),
+        language="en-US",
+        binding_refresh_interval=None,
+        reconnect_timeout=30,
+        show_welcome_message=False,
+        tailwind=False,
+        # Compressing megabytes of script costs more than sending them over the loopback or a rack.
+        gzip_middleware_factory=None,
+    )
+    return application
+
+
+def build_pages(workspace: Workspace) -> None:
+    """Register every page with NiceGUI."""
+    for page in (index, window, history, quarantine):
+        page.build(workspace)
+
+
+def secured(application: ASGIApp, options: ServeOptions, port: int) -> SecurityMiddleware:
+    """The application behind its guard."""
+    return SecurityMiddleware(
+        application,
+        hosts=allowed_hosts(options.host),
+        any_address=options.host in WILDCARDS,
+        token=options.token,
+        cookie=f"sfapp-{port}",
+    )
+
+
+def _check(options: ServeOptions) -> None:
+    for path in options.paths:
+        if not path.exists():
+            raise ServeError(f"no such file or folder: {path}")
+    if options.token is not None and not options.token.strip():
+        raise ServeError("the token is empty; give --token a secret of your own")
+    if not is_loopback(options.host) and options.token is None:
+        raise ServeError(
+            f"--host {options.host} can be reached from other machines: protect it with --token SECRET, "
+            f"or keep to 127.0.0.1 and forward the port (ssh -L {options.port}:127.0.0.1:{options.port})"
+        )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A listening socket, before anything slow is begun."""
+    name = host.strip("[]")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ServeError(f"--host {host}: {error.strerror or error}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ServeError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port"
+        ) from None
+    return listener
+
+
+def _address(options: ServeOptions, port: int) -> str:
+    host = socket.gethostname() if options.host in WILDCARDS else options.host.strip("[]")
+    shown = f"[{host}]" if ":" in host else host
+    query = f"?token={quote(options.token, safe='')}" if options.token else ""
+    return f"http://{shown}:{port}/{query}"
+
+
+@contextmanager
+def _signals_absorbed() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it again when it is done; being told to stop is no failure."""
+
+    def ignore(_signal: int, _frame: FrameType | None) -> None:
+        pass
+
+    before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

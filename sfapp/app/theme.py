@@ -1,0 +1,241 @@
+"""The frame round every page (head, header, keys, light and dark), and the small parts of pages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fastapi import Request
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+import sfapp
+from sfapp.app.workspace import Status, Workspace
+from sfapp.views import format, palette
+
+DARK_COOKIE = "sfapp-dark"
+
+KEYS = (
+    ("/", "search windows"),
+    ("j  k", "next and previous window (also ↓ ↑)"),
+    ("[  ]", "previous and next step (also ← →)"),
+    ("1 … 9", "tab of that node, counted from the first"),
+    ("o", "overview"),
+    ("u", "undo the last change of a control"),
+    ("d", "light or dark"),
+    ("Esc", "leave a field or a dialog"),
+    ("?", "this help"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Crumb:
+    """One step of the way to a page; ``href`` is None for the page itself."""
+
+    text: str
+    href: str | None = None
+    detail: str = ""
+
+
+@cache
+def assets() -> Path:
+    """Where the logo, the styles and the scripts lie: in the wheel, or beside the package in a checkout."""
+    package = Path(sfapp.__file__).parent
+    packed = package / "_assets"
+    return packed if packed.is_dir() else package.parent / "assets"
+
+
+@cache
+def asset_url(name: str) -> str:
+    """The address of an asset; it changes with the content, so that it can be cached for ever."""
+    digest = hashlib.sha256((assets() / name).read_bytes()).hexdigest()[:12]
+    return f"/assets/{name}?v={digest}"
+
+
+def is_dark(request: Request) -> bool:
+    """Whether this browser last asked for the dark theme."""
+    return request.cookies.get(DARK_COOKIE) == "1"
+
+
+def text(content: str, tag: str = "div", classes: str = "") -> TextElement:
+    """Plain text in a tag of its meaning; never markup."""
+    element = TextElement(tag=tag, text=content)
+    return element.classes(classes) if classes else element
+
+
+def box(classes: str = "", tag: str = "div") -> ui.element:
+    """A plain container."""
+    element = ui.element(tag)
+    return element.classes(classes) if classes else element
+
+
+def link(content: str, href: str, classes: str = "", shortcut: str = "", label: str = "") -> TextElement:
+    """A link as a plain anchor, with its keys and its spoken name."""
+    element = text(content, "a", classes)
+    element.props["href"] = href
+    return with_keys(element, shortcut, label)  # type: ignore[return-value]
+
+
+def with_keys(element: ui.element, shortcut: str = "", label: str = "") -> ui.element:
+    """Give an element its keys (the script presses whatever carries them) and its spoken name."""
+    if shortcut:
+        element.props["aria-keyshortcuts"] = shortcut
+    if label:
+        element.props["aria-label"] = label
+    return element
+
+
+def chips(texts: Sequence[tuple[str, str, str]]) -> None:
+    """Small labels: (text, kind, what it means)."""
+    with box("chips", "ul"):
+        for content, kind, meaning in texts:
+            text(content, "li", f"chip chip-{kind}").props["title"] = meaning
+
+
+def notices(messages: Sequence[str]) -> None:
+    """What the page could not do as asked, on the page, until dismissed."""
+    for message in messages:
+        with box("notice", "div") as element:
+            element.props["role"] = "status"
+            text(message, "span")
+            button = text("×", "button", "plain")
+            button.props["aria-label"] = "dismiss"
+            button.on("click", element.delete)
+
+
+def empty(title: str, what_next: str, command: str = "") -> None:
+    """Nothing to show: say so, and what to do next."""
+    with box("empty"):
+        text(title, "h2")
+        text(what_next, "p")
+        if command:
+            text(command, "pre")
+
+
+def _head() -> None:
+    light, dark = palette.theme(False), palette.theme(True)
+    variables = (
+        "ink",
+        "muted",
+        "grid",
+        "axis",
+        "surface",
+        "accent",
+        "alarm",
+        "warn",
+        "good",
+        "quiet",
+        "rank",
+    )
+    rules = " ".join(
+        f"{selector}{{{';'.join(f'--{name}:{getattr(colours, name)}' for name in variables)}}}"
+        for selector, colours in (("body", light), ("body.body--dark", dark))
+    )
+    ui.add_head_html(
+        f'<style>{rules}</style><link rel="stylesheet" href="{asset_url("style.css")}">'
+        f'<script src="{asset_url("client.js")}" defer></script>'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A page's frame: where its content goes, what stands beside its name, its light or dark switch."""
+
+    main: ui.element
+    beside: ui.element
+    dark: ui.dark_mode
+
+
+@contextmanager
+def frame(workspace: Workspace, request: Request, title: str, crumbs: Sequence[Crumb]) -> Iterator[Frame]:
+    """The page round its content: skip link, header with the way here, live badge, keys; then ``main``."""
+    _head()
+    ui.page_title(f"{title} · sfapp")
+    ui.colors(primary=palette.theme(is_dark(request)).accent)
+    ui.on_exception(_tell)
+    dark = ui.dark_mode(is_dark(request))
+    help_dialog = _help_dialog()
+    link("skip to content", "#main", "skip")
+    with box("top", "header"):
+        with link("", "/", "brand", label="sfapp: all windows"):
+            ui.element("img").props["src"] = asset_url("logo.svg")
+            text("sfapp", "span")
+        with box("crumbs", "nav") as way:
+            way.props["aria-label"] = "where you are"
+            for crumb in crumbs:
+                if crumb.href is not None:
+                    link(crumb.text, crumb.href)
+                else:
+                    text(crumb.text, "strong")
+                if crumb.detail:
+                    text(crumb.detail, "span", "detail")
+        beside = box("beside")
+        box("grow")
+        live_badge(workspace)
+        with_keys(text("?", "button", "key"), "?", "keys and help").on("click", help_dialog.open)
+        with_keys(text("◐", "button", "key"), "d", "light or dark").on("click", lambda: _switch(dark))
+    with box("page", "main") as main:
+        main.props["id"] = "main"
+        yield Frame(main, beside, dark)
+
+
+def show_address(url: str) -> None:
+    """Make ``url`` the page's address without loading anything; quick changes are gathered."""
+    ui.run_javascript(f"sfapp.address({json.dumps(url)})")
+
+
+def _switch(dark: ui.dark_mode) -> None:
+    """The other theme, remembered by the browser."""
+    dark.value = not dark.value
+    ui.colors(primary=palette.theme(bool(dark.value)).accent)
+    ui.run_javascript(f"sfapp.rememberDark({json.dumps(bool(dark.value))})")
+
+
+def _tell(error: Exception) -> None:
+    """An error while the page was open, on the page; the server's log has the rest."""
+    ui.notify(f"{type(error).__name__}: {error}", type="negative", timeout=0, close_button="dismiss")
+
+
+def live_badge(workspace: Workspace) -> None:
+    """Whether packets are being watched, and how old the newest is; kept up to date."""
+    badge = link("", "/", "live")
+    badge.props["role"] = "status"
+    badge.mark("live")
+
+    def refresh() -> None:
+        status = workspace.status()
+        words = _live_words(status)
+        if badge.text != words:
+            badge.text = words
+            badge.classes(replace=f"live live-{status.kind}")
+
+    refresh()
+    ui.timer(1.0, refresh)
+
+
+def _live_words(status: Status) -> str:
+    newest = f"newest packet {format.age(status.age_seconds)}" if status.newest else "no packet yet"
+    if status.kind == "reading":
+        progress = status.progress
+        done = f" {format.count(progress.done)} of {format.count(progress.total)}" if progress else ""
+        return f"reading packets{done}"
+    if status.kind == "failed":
+        return f"not watching: {status.message}"
+    return f"live, {newest}" if status.kind == "live" else f"reading was cancelled, {newest}"
+
+
+def _help_dialog() -> ui.dialog:
+    with ui.dialog() as dialog, box("sheet"):
+        text("Keys", "h2")
+        with box("keys", "dl"):
+            for keys, what in KEYS:
+                with box("", "dt"):
+                    for key in keys.split("  "):
+                        text(key, "kbd")
+                text(what, "dd")
+    return dialog

@@ -1,0 +1,289 @@
+"""The app's one gateway to the store and the accounting, and the thread that keeps the store up to date.
+
+Reading blocks (files, SQL, the matrix): pages call these methods through ``run.io_bound``. Only
+``judge_cached`` is quick enough for the event loop: moving a gate never touches the matrix again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from nicegui import Event
+
+from sfapp.accounting import Measures, judge, measure, reference_of
+from sfapp.app.state import ViewState, WindowKey
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
+from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store
+
+CACHE_BYTES = 1 << 30
+"""Memory kept for windows and their measures, so that controls answer at once."""
+
+Value = TypeVar("Value")
+
+
+class Cache(Generic[Value]):
+    """The most recently used values within a budget of bytes. Safe to use from several threads."""
+
+    def __init__(self, budget: int, size_of: Callable[[Value], int]) -> None:
+        self._budget = budget
+        self._size_of = size_of
+        self._kept: OrderedDict[Hashable, Value] = OrderedDict()
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Value | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Hashable, value: Value) -> Value:
+        """Keep a value, and let go of the oldest ones past the budget (never of this one)."""
+        with self._lock:
+            replaced = self._kept.pop(key, None)
+            self._used += self._size_of(value) - (0 if replaced is None else self._size_of(replaced))
+            self._kept[key] = value
+            while self._used > self._budget and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._used -= self._size_of(dropped)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A window as it now lies in its files: the same key with other content is another source."""
+
+    key: WindowKey
+    content: tuple[str, ...]
+    packets: tuple[PacketSource, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """All that a window page shows: the window of all ranks, measures of the chosen group, the verdict."""
+
+    source: Source
+    window: Window
+    measures: Measures
+    reference: Reference | None
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the store's thread is doing.
+
+    Attributes:
+        kind: ``reading`` (first ingest), ``live`` (watching), ``stopped`` (cancelled), ``failed``.
+        progress: of the first ingest, None before it reported.
+        newest: when the newest packet was written, UTC.
+        message: why it failed.
+    """
+
+    kind: Literal["reading", "live", "stopped", "failed"]
+    progress: Progress | None = None
+    newest: datetime | None = None
+    message: str = ""
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How old the newest packet is."""
+        return None if self.newest is None else max(0.0, (datetime.now(UTC) - self.newest).total_seconds())
+
+
+class Workspace:
+    """One store, its cached measures, and what happens to it while pages are open.
+
+    Attributes:
+        store: for queries that need no accounting.
+        paths: where packets are looked for.
+        changed: fired in the event loop after the store changed, with the report.
+    """
+
+    def __init__(self, store: Store, paths: Sequence[Path]) -> None:
+        self.store = store
+        self.paths = tuple(paths)
+        self.changed: Event[IngestReport] = Event()
+        self.ingest_seconds = 0.0
+        self._status = Status("reading")
+        self._windows: Cache[Window] = Cache(CACHE_BYTES // 2, _window_bytes)
+        self._measures: Cache[Measures] = Cache(CACHE_BYTES // 2, lambda found: _window_bytes(found.window))
+        self._cancel = threading.Event()
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "sfapp-store")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # --- keeping up to date ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to ingest, then to watch, beside the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.submit(self._keep_up).add_done_callback(self._note_end)
+
+    def cancel_ingest(self) -> None:
+        """Stop the first ingest; what is in the store stays, the next start goes on from there."""
+        self._cancel.set()
+
+    def stop(self) -> None:
+        """Tell the store's thread to end."""
+        self._cancel.set()
+        self._stop.set()
+
+    def close(self) -> None:
+        """Wait for the store's thread."""
+        self.stop()
+        self._thread.shutdown(wait=True)
+
+    def status(self) -> Status:
+        """What the store's thread is doing now."""
+        return self._status
+
+    def _keep_up(self) -> None:
+        began = time.monotonic()
+        report = self.store.ingest(progress=self._note_progress, cancel=self._cancel)
+        self.ingest_seconds = time.monotonic() - began
+        cancelled = self._cancel.is_set()
+        self._status = Status("stopped" if cancelled else "live", None, self.store.newest_packet_at())
+        self._announce(report)
+        if not cancelled:
+            self.store.watch(self._stop, self._note_change)
+
+    def _note_progress(self, progress: Progress) -> None:
+        self._status = Status("reading", progress, self._status.newest)
+
+    def _note_change(self, report: IngestReport) -> None:
+        self._status = Status("live", None, self.store.newest_packet_at())
+        self._announce(report)
+
+    def _announce(self, report: IngestReport) -> None:
+        if self._loop is not None and not self._stop.is_set():
+            self._loop.call_soon_threadsafe(self.changed.emit, report)
+
+    def _note_end(self, ended: Future[None]) -> None:
+        error = ended.exception()
+        if error is not None:
+            self._status = Status("failed", None, self._status.newest, str(error) or type(error).__name__)
+
+    # --- runs and windows ------------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> RunSummary:
+        """One run at a glance.
+
+        Raises:
+            WindowNotFoundError: no such run in the store.
+        """
+        for summary in self.store.runs():
+            if summary.run_id == run_id:
+                return summary
+        raise WindowNotFoundError(f"no run {run_id!r} in the store")
+
+    def set_reference(self, run_id: str, window: int | None) -> None:
+        """Compare a run with this window from now on (with the measured one where None), and tell the pages.
+
+        Raises:
+            StoreError: there is no such window, or the choice cannot be kept.
+        """
+        self.store.set_reference(run_id, window)
+        self._announce(IngestReport())
+
+    def timeline(self, run_id: str | None) -> list[dict[str, Any]]:
+        """The windows of a run, or of all, in order, as ``figures.window_timeline`` draws them."""
+        return [{**row, "culprit": row["culprit_kind"]} for row in self.store.timeline(run_id)]
+
+    # --- one window -----------------------------------------------------------------------------------
+
+    def has(self, key: WindowKey) -> bool:
+        """Whether the store has this window."""
+        try:
+            return bool(self.store.sources(key.run_id, key.window))
+        except WindowNotFoundError:
+            return False
+
+    def source(self, key: WindowKey) -> Source:
+        """The window as it now lies in its files.
+
+        Raises:
+            WindowNotFoundError: no such window in the store.
+        """
+        found = self.store.sources(key.run_id, key.window)
+        return Source(key, tuple(packet.sha256 for packet in found), tuple(found))
+
+    def window(self, source: Source) -> Window:
+        """The window with all its ranks."""
+        return self._windows.get(source) or self._windows.put(
+            source, self.store.window(source.key.run_id, source.key.window)
+        )
+
+    def judge(self, source: Source, view: ViewState) -> Judged:
+        """The verdict under a view's gates, baseline, group and reference; walks the matrix where it must.
+
+        Raises:
+            WindowNotFoundError: the window or the group is gone.
+            WindowError: the baseline is ``reference`` and there is none.
+        """
+        reference = self._reference(source.key, view)
+        name = _measures_key(source, view, reference)
+        measures = self._measures.get(name)
+        window = self.window(source)
+        if measures is None:
+            if view.baseline == "reference" and reference is None:
+                raise WindowError("this run has no healthy window to take as a baseline; pick one")
+            measures = self._measures.put(
+                name, measure(window.of_group(view.group), view.baseline, reference)
+            )
+        return self._judged(source, window, measures, reference, view)
+
+    def judge_cached(self, current: Judged, view: ViewState) -> Judged:
+        """The verdict under other gates or the other frontier; the matrix is not touched."""
+        return self._judged(current.source, current.window, current.measures, current.reference, view)
+
+    def _judged(
+        self,
+        source: Source,
+        window: Window,
+        measures: Measures,
+        reference: Reference | None,
+        view: ViewState,
+    ) -> Judged:
+        diagnosis = judge(measures, view.gates, view.frontier, reference)
+        return Judged(source, window, measures, reference, diagnosis)
+
+    def _reference(self, key: WindowKey, view: ViewState) -> Reference | None:
+        """The healthy window as this view needs it: the picked one, or the run's; cut to the same group."""
+        stored = self.store.reference(key.run_id)
+        if view.reference is None and stored is None:
+            return None
+        plain = view.reference is None and view.group == ALL_RANKS and view.baseline != "reference"
+        if plain:
+            return stored
+        picked = view.reference or WindowKey(stored.run_id, stored.window)  # type: ignore[union-attr]
+        source = self.source(picked)
+        name = (source, view.group, "cohort_median", None)
+        measures = self._measures.get(name)
+        if measures is None:
+            window = self.window(source)
+            if view.group not in window.groups:
+                return None
+            measures = self._measures.put(name, measure(window.of_group(view.group)))
+        return reference_of(measures)
+
+
+def _measures_key(source: Source, view: ViewState, reference: Reference | None) -> Hashable:
+    against = None
+    if view.baseline == "reference" and reference is not None:
+        against = (reference.run_id, reference.window)
+    return source, view.group, view.baseline, against
+
+
+def _window_bytes(window: Window) -> int:
+    return 2 * int(window.duration_SNR.nbytes)

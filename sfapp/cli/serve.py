@@ -1,0 +1,48 @@
+"""``sfapp serve``: browse packets in the browser."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=8642, show_default=True, type=click.IntRange(0, 65535), help="0: any free port."
+)
+@click.option("--db", type=click.Path(path_type=Path), help="The store's file [default: beside the packets].")
+@click.option("--memory", is_flag=True, help="Keep the store in memory.")
+@click.option(
+    "--token", envvar="SFAPP_TOKEN", help="Secret asked of every visitor; needed beyond this machine."
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page.")
+def serve(
+    paths: tuple[Path, ...],
+    host: str,
+    port: int,
+    db: Path | None,
+    memory: bool,
+    token: str | None,
+    browser: bool,
+) -> None:
+    """Browse the packets below PATH... in the browser: verdicts, thresholds, plots.
+
+    New packets appear as they are written. Nothing is sent anywhere; Ctrl-C stops.
+    """
+    if db is not None and memory:
+        raise click.UsageError("--db and --memory exclude each other")
+    with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
+        # NiceGUI picks its folder when it is imported, and would take one in the current directory.
+        os.environ["NICEGUI_STORAGE_PATH"] = scratch
+        from sfapp.app.server import ServeOptions
+        from sfapp.app.server import serve as run
+
+        options = ServeOptions(
+            paths=paths, host=host, port=port, db=db, memory=memory, token=token, browser=browser
+        )
+        run(options, announce=lambda address: click.echo(f"sfapp is at {address} (Ctrl-C stops)"))
