@@ -58,11 +58,11 @@ def change(ns: float | None) -> str:
     if ns is None or not math.isfinite(ns):
         return ABSENT
     size = abs(ns)
-    if size < 5e3:
+    if size < 500:
         return "±0 ms"
-    unit = _UNITS[0] if size >= 0.9995e9 else _UNITS[1]
+    unit = _UNITS[0] if size >= 0.9995e9 else _UNITS[1] if size >= 9.95e4 else _UNITS[2]
     value = size / unit.ns
-    digits = 0 if value >= 9.95 else 1 if value >= 0.0995 else 2
+    digits = 0 if value >= 9.95 or unit.name == "µs" else 1
     return f"{_MINUS if ns < 0 else '+'}{value:,.{digits}f} {unit.name}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sfapp.model import RESIDUAL, broad_stage, stage_category
 
@@ -113,8 +114,18 @@ def contrast(colour: str, other: str) -> float:
 def scale(colour: str, palette: Theme) -> list[list[float | str]]:
     """A sequential colour scale from the surface over a stage's colour to its deep end."""
     low = mix(palette.surface, colour, 0.06 if palette.dark else 0.07)
-    high = mix(colour, "#FFFFFF", 0.45) if palette.dark else mix(colour, "#000000", 0.35)
-    return [[0.0, low], [0.25, mix(low, colour, 0.42)], [0.7, colour], [1.0, high]]
+    high = mix(colour, "#FFFFFF", 0.3) if palette.dark else mix(colour, "#000000", 0.15)
+    return [[0.0, low], [0.3, mix(low, colour, 0.42)], [0.85, colour], [1.0, high]]
+
+
+def at(colours: list[list[float | str]], part: float) -> str:
+    """The colour of a scale at a fraction of its range."""
+    part = min(1.0, max(0.0, part))
+    for (low, first), (high, second) in pairwise(colours):
+        if part <= float(high):
+            span = float(high) - float(low)
+            return mix(str(first), str(second), (part - float(low)) / span if span else 0.0)
+    return str(colours[-1][1])
 
 
 def diverging(palette: Theme) -> list[list[float | str]]:

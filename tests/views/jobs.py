@@ -154,7 +154,9 @@ def slow_everywhere() -> Window:
 def tiny() -> Window:
     """The paper's motivating example: three ranks, three stages, one step, in seconds."""
     ranks = np.array([[6.0, 1.0, 1.1], [1.0, 1.0, 1.0], [1.2, 6.2, 6.0]]) * 1000 * MS
-    return window(ranks[:, None, :], stages=("data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"))
+    return window(
+        ranks[:, None, :], stages=("data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall")
+    )
 
 
 def hand_overs() -> Window:
@@ -185,7 +187,9 @@ def accumulation(factor: int = 4) -> Window:
     duration[3 * factor - 1] += duration[: 3 * factor].sum(axis=0).max(axis=-1, keepdims=True) - duration[
         : 3 * factor
     ].sum(axis=0)
-    return window(duration, stages=stages, accumulation=Accumulation(factor=factor, ordered=True, sync="last"))
+    return window(
+        duration, stages=stages, accumulation=Accumulation(factor=factor, ordered=True, sync="last")
+    )
 
 
 def two_roles() -> Window:
@@ -213,7 +217,10 @@ def many(ranks: int = 200, steps: int = 30) -> Window:
 
 
 def look(
-    subject: Window, frontier: Frontier = "step", reference: Reference | None = None, gates: Gates | None = None
+    subject: Window,
+    frontier: Frontier = "step",
+    reference: Reference | None = None,
+    gates: Gates | None = None,
 ) -> tuple[Measures, Diagnosis]:
     """Measure and judge."""
     measures = measure(subject)

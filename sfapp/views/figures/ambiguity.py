@@ -203,28 +203,39 @@ def _names(
     dark: bool,
 ) -> list[dict[str, object]]:
     """Stage names beside their points, raised where they would cover one another."""
-    placed: list[tuple[float, float]] = []
+    taken: list[tuple[float, float, float]] = []
     labels = []
     short = format.short_stages(diagnosis.stages)
     for stage in order:
-        x, y = shares[stage], gains[stage]
-        if x < 0.01 and len(placed) > 4:
+        if shares[stage] < 0.01 and gains[stage] < 0.01:
             continue
-        lift = 0
-        while any(
-            abs(x - px) < 0.17 * right and abs(y / top + lift * 0.055 - py) < 0.05 for px, py in placed
-        ):
-            lift += 1
-        placed.append((x, y / top + lift * 0.055))
+        name = plain(short[stage], 24)
+        reach = 0.014 * right * len(name) + 0.02 * right
+        x, y = shares[stage], gains[stage] / top
+        for lift in range(8):
+            sides = ("left", "right") if x + reach < right else ("right",)
+            side = next((side for side in sides if _is_free(taken, x, y + 0.05 * lift, side, reach)), None)
+            if side:
+                break
+        else:
+            continue
+        start = x if side == "left" else x - reach
+        taken.append((start, start + reach, y + 0.05 * lift))
         labels.append(
             note(
-                f"<b>{plain(short[stage], 24)}</b>", x, y, dark,
-                xanchor="left" if x < 0.75 * right else "right",
-                xshift=11 if x < 0.75 * right else -11, yshift=6 + lift * 15, yanchor="bottom",
+                f"<b>{name}</b>", x, gains[stage], dark,
+                xanchor=side, xshift=10 if side == "left" else -10, yshift=5 + lift * 16, yanchor="bottom",
                 font={"size": 12 if stage == order[0] else 11},
             )
         )  # fmt: skip
     return labels
+
+
+def _is_free(taken: list[tuple[float, float, float]], x: float, y: float, side: str, reach: float) -> bool:
+    start = x if side == "left" else x - reach
+    return start > -0.02 and all(
+        start > high or start + reach < low or abs(y - level) > 0.045 for low, high, level in taken
+    )
 
 
 def _takeovers(

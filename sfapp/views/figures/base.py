@@ -17,7 +17,7 @@ Figure = dict[str, Any]
 
 Trace = dict[str, Any]
 
-FONT = 'Inter, system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif'
+FONT = 'Inter, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
@@ -67,6 +67,8 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
         "linecolor": colours.axis,
         "zeroline": False,
         "showline": False,
+        "exponentformat": "none",
+        "ticks": "",
         "tickfont": {"color": colours.muted, "size": 12},
         "automargin": True,
         "fixedrange": False,
@@ -74,6 +76,12 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
     if title is not None:
         style["title"] = {"text": title, "font": {"color": colours.muted, "size": 12}, "standoff": 8}
     return style | settings
+
+
+def step_axis(dark: bool, steps: int, **settings: Any) -> dict[str, Any]:
+    """An axis of logical step numbers; every one of a few, never a fraction."""
+    ticks: dict[str, Any] = {"dtick": 1} if steps <= 12 else {"nticks": 12}
+    return axis(dark, showgrid=False, tickformat="d", title="step", **(ticks | settings))
 
 
 def figure(
@@ -140,8 +148,23 @@ def legend_above(**settings: Any) -> dict[str, Any]:
     } | settings
 
 
-def absent(message: str, *, dark: bool, title: str, subtitle: str = "", height: int = 320) -> Figure:
-    """A figure whose evidence is missing: hatched, ``n/a``, and why, in words."""
+def legend_key(name: str, colour: str) -> Trace:
+    """A legend entry of its own, for bars whose first one is hatched."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [None],
+        "y": [None],
+        "name": plain(name, 28),
+        "marker": {"symbol": "square", "size": 11, "color": colour},
+        "hoverinfo": "skip",
+    }
+
+
+def absent(
+    message: str, *, dark: bool, title: str, subtitle: str = "", height: int = 320, heading: str = "n/a"
+) -> Figure:
+    """A figure with nothing to draw: hatched, ``n/a`` (or what else the heading says), and why, in words."""
     colours = palette.theme(dark)
     hatched: Trace = {
         "type": "bar",
@@ -156,11 +179,11 @@ def absent(message: str, *, dark: bool, title: str, subtitle: str = "", height: 
         "hoverinfo": "skip",
     }
     hidden = {"visible": False, "fixedrange": True}
-    text = f"<b>n/a</b><br>{'<br>'.join(plain(line, 120) for line in _wrapped(message))}"
+    text = f"<b>{heading}</b><br>{'<br>'.join(plain(line, 120) for line in _wrapped(message))}"
     return figure(
         [hatched],
         dark=dark,
-        alt=f"{title}: not available. {message}",
+        alt=f"{title}: {heading}. {message}",
         title=title,
         subtitle=subtitle,
         height=height,

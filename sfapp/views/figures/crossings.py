@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, note, plain, revision
 from sfapp.views.figures.chosen import Chosen, Floats, chosen, step_index
+from sfapp.views.figures.curves import Curves, curves_of
 
 ALL_RANKS_UP_TO = 128
 """Above this many ranks, quantile bands stand for the ranks that neither lead nor are selected."""
@@ -20,15 +23,34 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _NAMED_HANDOVERS = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Curves:
-    """One step (or the mean one), ns from its start: positions [S+1, R], frontier [S+1], leaders [S]."""
+@dataclass(frozen=True, eq=False)
+class _Scene:
+    """What the two panels draw: the curves, and the time behind the frontier."""
 
-    position_SR: Floats
-    frontier_S: Floats
-    leader_S: tuple[int, ...]
-    gap_S: Floats
-    steps: int
+    measures: Measures
+    diagnosis: Diagnosis
+    taken: Chosen
+    curves: Curves
+    shown: dict[int, str]
+    which: str
+    dark: bool
+
+    @cached_property
+    def behind_SR(self) -> Floats:
+        return np.asarray(self.curves.frontier_S[:, None] - self.curves.position_SR)
+
+    @cached_property
+    def unit(self) -> format.Unit:
+        return format.unit_for(float(np.abs(self.curves.position_SR).max()))
+
+    @cached_property
+    def behind_unit(self) -> format.Unit:
+        return format.unit_for(float(self.behind_SR.max()))
+
+    def height(self, panel: int) -> Floats:
+        if panel == 0:
+            return self.curves.position_SR / self.unit.ns
+        return self.behind_SR / self.behind_unit.ns
 
 
 def prefix_crossings(
@@ -50,87 +72,43 @@ def prefix_crossings(
     """
     index = step_index(measures, step)
     taken = chosen(measures, diagnosis)
-    curves = _curves(measures, taken, index)
-    unit = format.unit_for(float(np.abs(curves.position_SR).max()))
-    behind = format.unit_for(float((curves.frontier_S[:, None] - curves.position_SR).max()))
-    shown = _drawn_alone(measures, diagnosis, curves, selected)
-    traces: list[Trace] = []
-    for panel, (height_SR, scale) in enumerate(
-        ((curves.position_SR, unit), (curves.frontier_S[:, None] - curves.position_SR, behind))
-    ):
-        if measures.ranks > ALL_RANKS_UP_TO:
-            traces += _bands(height_SR / scale.ns, panel, dark)
-        else:
-            traces.append(_all_ranks(measures, curves, height_SR / scale.ns, panel, dark))
-        traces += [
-            _one_rank(measures, curves, place, height_SR / scale.ns, panel, emphasis, dark)
-            for place, emphasis in shown.items()
-        ]
-    traces.append(_frontier(curves, unit, dark))
+    curves = curves_of(measures, taken, index)
     which = "mean step of the window" if index is None else f"step {step}"
-    notes: tuple[str, ...] = ()
-    if measures.ranks > ALL_RANKS_UP_TO:
-        notes = (
-            f"{format.count(measures.ranks)} ranks: bands hold the middle 50 % and 90 % of ranks; "
-            "leaders and selected ranks are drawn one by one. Nothing is left out of the frontier.",
-        )
+    shown = _drawn_alone(measures, diagnosis, curves, selected)
+    scene = _Scene(measures, diagnosis, taken, curves, shown, which, dark)
+    many = measures.ranks > ALL_RANKS_UP_TO
+    traces: list[Trace] = []
+    for panel in (0, 1):
+        traces += _bands(scene, panel) if many else [_all_ranks(scene, panel)]
+        traces += [_one_rank(scene, place, panel) for place in shown]
+    traces.append(_frontier(scene))
+    bands = (
+        f"{format.count(measures.ranks)} ranks: bands hold the middle 50 % and 90 % of them; leaders and "
+        "selected ranks are drawn one by one. The frontier is that of all ranks."
+    )
     return figure(
         traces,
         dark=dark,
         title="Who reaches each boundary when",
         subtitle=f"time used by every rank, {which}; the last to arrive sets the frontier",
-        alt=_in_words(measures, diagnosis, curves, which),
-        notes=notes,
+        alt=_in_words(scene),
+        notes=(bands,) if many else (),
         height=440,
-        **_panels(measures, unit, behind, dark),
-        annotations=_annotations(measures, diagnosis, curves, unit, shown, dark),
+        **_panels(scene),
+        annotations=_annotations(scene),
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
 
 
-def _curves(measures: Measures, taken: Chosen, index: int | None) -> _Curves:
-    duration_SNR = measures.window.duration_SNR
-    if index is not None:
-        own_SR = duration_SNR[:, index, :].cpu().numpy().cumsum(axis=0)
-        start_R: Floats = np.zeros(measures.ranks)
-        if taken.carry:
-            used_R = duration_SNR[:, :index, :].sum(dim=(0, 1)).cpu().numpy()
-            before = taken.carry.frontier_SN[-1, index - 1] if index else taken.carry.start
-            start_R = used_R - taken.carry.offset_R - before
-        leader_S = tuple(int(leader) for leader in taken.leader_SN[:, index])
-        gap_S = taken.gap_SN[:, index].astype(np.float64)
-        frontier_S = taken.advance_SN[:, index].cumsum()
-    else:
-        own_SR = duration_SNR.sum(dim=1).cpu().numpy().cumsum(axis=0) / measures.steps
-        start_R = np.zeros(measures.ranks)
-        if taken.carry:
-            total_NR = duration_SNR.sum(dim=0).cpu().numpy()
-            weight_N = np.arange(measures.steps - 1, -1, -1)
-            used_R = weight_N @ total_NR / measures.steps
-            before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
-            start_R = used_R - taken.carry.offset_R - before_N.mean()
-        leader_S = tuple(int(np.bincount(row, minlength=1).argmax()) for row in taken.leader_SN)
-        gap_S = taken.gap_SN.mean(axis=1)
-        frontier_S = taken.advance_SN.mean(axis=1).cumsum()
-    position_SR = np.vstack([start_R, start_R + own_SR]).astype(np.float64)
-    steps = measures.steps if index is None else 1
-    return _Curves(position_SR, np.concatenate([[0.0], frontier_S]), leader_S, gap_S, steps)
-
-
 def _drawn_alone(
-    measures: Measures, diagnosis: Diagnosis, curves: _Curves, selected: Sequence[int]
+    measures: Measures, diagnosis: Diagnosis, curves: Curves, selected: Sequence[int]
 ) -> dict[int, str]:
     """Rank positions drawn by name: ``aim``, ``leader`` or ``selected``; the aim last, to be on top."""
     ranks = measures.window.ranks.rank
     wanted = set(selected)
-    total = float(curves.frontier_S[-1])
-    sure = [
-        leader
-        for place, leader in enumerate(curves.leader_S)
-        if curves.frontier_S[place + 1] - curves.frontier_S[place] >= 0.02 * total
-    ]
-    drawn = dict.fromkeys(dict.fromkeys(sure), "leader") if measures.ranks > 1 else {}
+    sure = curves.sure_leaders(diagnosis.gates.eta_q)
+    drawn = {leader: "leader" for leader in sure if leader is not None} if measures.ranks > 1 else {}
     drawn |= {place: "selected" for place, rank in enumerate(ranks) if rank in wanted}
     aimed = diagnosis.aim.rank if diagnosis.aim else None
     if aimed in ranks:
@@ -139,23 +117,23 @@ def _drawn_alone(
     return drawn
 
 
-def _all_ranks(measures: Measures, curves: _Curves, height_SR: Floats, panel: int, dark: bool) -> Trace:
+def _all_ranks(scene: _Scene, panel: int) -> Trace:
     """All ranks as one trace, a gap after each."""
+    height_SR = scene.height(panel)
     points, ranks = height_SR.shape
     gapped_y = np.vstack([height_SR, np.full(ranks, np.nan)]).T
     gapped_x = np.tile(np.append(np.arange(points, dtype=np.float64), np.nan), ranks)
     texts: list[str] = []
     for place in range(ranks):
-        texts += [*_hover(measures, curves, place), ""]
-    colours = palette.theme(dark)
+        texts += [*_hover(scene, place), ""]
+    colours = palette.theme(scene.dark)
     return {
         "type": "scatter",
         "mode": "lines",
         "x": f4(gapped_x),
         "y": f4(gapped_y.ravel()),
-        "xaxis": "x",
         "yaxis": "y" if panel == 0 else "y2",
-        "line": {"color": palette.alpha(colours.rank, 0.75 if ranks <= 16 else 0.45), "width": 1.4},
+        "line": {"color": palette.alpha(colours.rank, 0.8 if ranks <= 16 else 0.45), "width": 1.5},
         "hovertext": texts,
         "hovertemplate": "%{hovertext}<extra></extra>",
         "name": "ranks",
@@ -163,106 +141,107 @@ def _all_ranks(measures: Measures, curves: _Curves, height_SR: Floats, panel: in
     }
 
 
-def _hover(measures: Measures, curves: _Curves, place: int) -> list[str]:
-    who = measures.window.ranks.identity(place)
+def _hover(scene: _Scene, place: int) -> list[str]:
+    """What the pointer says at each boundary of one rank."""
+    curves = scene.curves
+    who = scene.measures.window.ranks.identity(place)
     head = f"<b>rank {who.rank}</b> on {plain(who.hostname)} (local {who.local_rank})"
     if who.role is not None:
         head += f", role {plain(who.role)}"
     position_S = curves.position_SR[:, place]
-    texts = [f"{head}<br>starts the step {_against(curves.frontier_S[0] - position_S[0])}"]
-    for stage, name in enumerate(measures.window.stages):
+    front_S = curves.frontier_S
+    texts = [f"{head}<br>starts the step {_against(front_S[0] - position_S[0])}"]
+    for stage, name in enumerate(scene.measures.window.stages):
         end = stage + 1
-        slack = curves.frontier_S[stage] - position_S[stage]
         text = (
-            f"{head}<br>{plain(format.short_stage(name))} "
-            f"{format.duration(position_S[end] - position_S[stage])}"
+            f"{head}<br>{plain(format.short_stage(name))} {format.duration(position_S[end] - position_S[stage])}"
             f"<br>prefix {format.duration(position_S[end])}"
-            f"<br>slack on entry {format.duration(max(0.0, float(slack)))}"
-            f"<br>frontier advance {format.duration(curves.frontier_S[end] - curves.frontier_S[stage])}"
+            f"<br>slack on entry {format.duration(max(0.0, float(front_S[stage] - position_S[stage])))}"
+            f"<br>frontier advance {format.duration(front_S[end] - front_S[stage])}"
         )
-        if curves.leader_S[stage] == place:
-            text += "<br><b>leads this boundary</b>"
-        else:
-            text += f"<br>{_against(curves.frontier_S[end] - position_S[end])}"
+        leads = curves.leader_S[stage] == place
+        text += (
+            "<br><b>leads this boundary</b>" if leads else f"<br>{_against(front_S[end] - position_S[end])}"
+        )
         texts.append(text)
     return texts
 
 
 def _against(ahead: float) -> str:
-    return "with the last rank" if ahead < 1e3 else f"{format.duration(ahead)} ahead of the last rank"
+    return "with the last rank" if ahead < 1e3 else f"{format.duration(ahead)} before the last rank"
 
 
-def _one_rank(
-    measures: Measures, curves: _Curves, place: int, height_SR: Floats, panel: int, emphasis: str, dark: bool
-) -> Trace:
-    colours = palette.theme(dark)
+def _one_rank(scene: _Scene, place: int, panel: int) -> Trace:
+    colours = palette.theme(scene.dark)
     colour, width, dash = {
         "aim": (colours.alarm, 3.0, "solid"),
         "leader": (colours.ink, 1.8, "solid"),
         "selected": (colours.accent, 2.4, "dash"),
-    }[emphasis]
-    rank = measures.window.ranks.rank[place]
+    }[scene.shown[place]]
+    rank = scene.measures.window.ranks.rank[place]
+    height_SR = scene.height(panel)
     return {
         "type": "scatter",
         "mode": "lines",
         "x": list(range(height_SR.shape[0])),
         "y": f4(height_SR[:, place]),
-        "xaxis": "x",
         "yaxis": "y" if panel == 0 else "y2",
         "line": {"color": colour, "width": width, "dash": dash},
-        "hovertext": _hover(measures, curves, place),
+        "hovertext": _hover(scene, place),
         "hovertemplate": "%{hovertext}<extra></extra>",
         "name": f"rank {rank}",
         "customdata": [rank] * height_SR.shape[0],
     }
 
 
-def _bands(height_SR: Floats, panel: int, dark: bool) -> list[Trace]:
+def _bands(scene: _Scene, panel: int) -> list[Trace]:
     """The middle 90 % and 50 % of ranks at each boundary, and the median."""
+    height_SR = scene.height(panel)
     low, lower, middle, upper, high = np.quantile(height_SR, _QUANTILES, axis=1)
-    colours = palette.theme(dark)
+    colours = palette.theme(scene.dark)
     points = np.arange(height_SR.shape[0])
-    traces: list[Trace] = []
-    for name, bottom, top, opacity in (
-        ("90 % of ranks", low, high, 0.18),
-        ("50 % of ranks", lower, upper, 0.32),
-    ):
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": f4(np.concatenate([points, points[::-1]])),
-                "y": f4(np.concatenate([top, bottom[::-1]])),
-                "yaxis": "y" if panel == 0 else "y2",
-                "fill": "toself",
-                "fillcolor": palette.alpha(colours.rank, opacity),
-                "line": {"width": 0},
-                "hoverinfo": "skip",
-                "name": name,
-            }
+    where = "y" if panel == 0 else "y2"
+    traces: list[Trace] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": f4(np.concatenate([points, points[::-1]])),
+            "y": f4(np.concatenate([top, bottom[::-1]])),
+            "yaxis": where,
+            "fill": "toself",
+            "fillcolor": palette.alpha(colours.rank, opacity),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "name": name,
+        }
+        for name, bottom, top, opacity in (
+            ("90 % of ranks", low, high, 0.22),
+            ("50 % of ranks", lower, upper, 0.38),
         )
+    ]
+    unit = scene.unit if panel == 0 else scene.behind_unit
     traces.append(
         {
             "type": "scatter",
             "mode": "lines",
             "x": f4(points),
             "y": f4(middle),
-            "yaxis": "y" if panel == 0 else "y2",
-            "line": {"color": colours.rank, "width": 1.6, "dash": "dot"},
-            "hovertemplate": "median rank %{y:.1f}<extra></extra>",
+            "yaxis": where,
+            "line": {"color": colours.rank, "width": 1.8, "dash": "dot"},
+            "hovertemplate": f"median rank %{{y:.1f}} {unit.name}<extra></extra>",
             "name": "median rank",
         }
     )
     return traces
 
 
-def _frontier(curves: _Curves, unit: format.Unit, dark: bool) -> Trace:
-    colours = palette.theme(dark)
+def _frontier(scene: _Scene) -> Trace:
+    colours = palette.theme(scene.dark)
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": list(range(len(curves.frontier_S))),
-        "y": f4(curves.frontier_S / unit.ns),
+        "x": list(range(len(scene.curves.frontier_S))),
+        "y": f4(scene.curves.frontier_S / scene.unit.ns),
         "line": {"color": colours.ink, "width": 1, "dash": "dot"},
         "marker": {"size": 6, "color": colours.surface, "line": {"color": colours.ink, "width": 1.5}},
         "hoverinfo": "skip",
@@ -270,127 +249,163 @@ def _frontier(curves: _Curves, unit: format.Unit, dark: bool) -> Trace:
     }
 
 
-def _panels(measures: Measures, unit: format.Unit, behind: format.Unit, dark: bool) -> dict[str, object]:
-    stages = measures.window.stages
+def _panels(scene: _Scene) -> dict[str, Any]:
+    stages = scene.measures.window.stages
     short = format.short_stages(stages)
     count = len(stages)
+    crowded = count > 8
+    colours = palette.theme(scene.dark)
     return {
         "xaxis": axis(
-            dark,
+            scene.dark,
             tickvals=[place + 0.5 for place in range(count)],
             ticktext=[plain(short[stage], 28) for stage in stages],
-            range=[-0.08, count + 0.55],
+            range=[-0.03 * count / 6, count * (1 + 0.13)],
             showgrid=False,
             anchor="y2",
-            tickangle=0 if count <= 8 else -45,
+            tickangle=-45 if crowded else 0,
+            tickfont={"color": colours.ink, "size": 10 if crowded else 12},
         ),
-        "yaxis": axis(dark, ticksuffix=f" {unit.name}", domain=[0.36, 1], nticks=6),
+        "yaxis": axis(scene.dark, ticksuffix=f" {scene.unit.name}", domain=[0.37, 1], nticks=6),
         "yaxis2": axis(
-            dark, ticksuffix=f" {behind.name}", domain=[0, 0.28], autorange="reversed", nticks=4,
-            rangemode="tozero",
+            scene.dark,
+            ticksuffix=f" {scene.behind_unit.name}",
+            domain=[0, 0.27],
+            range=[1.08 * float(scene.behind_SR.max()) / scene.behind_unit.ns or 1.0, 0],
+            nticks=4,
         ),
         "shapes": [
             {
                 "type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
-                "line": {"color": palette.theme(dark).grid, "width": 1},
+                "line": {"color": colours.grid, "width": 1},
             }
             for place in range(count + 1)
         ],
     }  # fmt: skip
 
 
-def _annotations(
-    measures: Measures,
-    diagnosis: Diagnosis,
-    curves: _Curves,
-    unit: format.Unit,
-    shown: dict[int, str],
-    dark: bool,
-) -> list[dict[str, object]]:
-    colours = palette.theme(dark)
-    ranks = measures.window.ranks.rank
-    labels = [
-        note(
-            "time behind the last rank (at the top: leads)", 0, 0.285, dark,
-            xref="paper", yref="paper", xanchor="left", yanchor="bottom",
-            font={"size": 11, "color": colours.muted},
-        )
-    ]  # fmt: skip
-    labels += _handover_notes(measures, diagnosis, curves, unit, dark)
-    end = curves.position_SR.shape[0] - 1
-    names: dict[int, list[int]] = {}
-    span = max(1.0, float(curves.frontier_S[-1]))
-    for place in shown:
-        slot = round(float(curves.position_SR[end, place]) / span / 0.06)
-        names.setdefault(slot, []).append(place)
-    for places in names.values():
-        text = format.ranges([ranks[place] for place in places], 3)
-        aimed = any(shown[place] == "aim" for place in places)
+def _annotations(scene: _Scene) -> list[dict[str, Any]]:
+    colours = palette.theme(scene.dark)
+    heading = note(
+        "the same, as time before the last rank (0: leads)", 0, 0.29, scene.dark,
+        xref="paper", yref="paper", xanchor="left", yanchor="bottom",
+        font={"size": 11, "color": colours.muted},
+    )  # fmt: skip
+    return [
+        heading,
+        *_handover_notes(scene),
+        *_meeting_note(scene),
+        *_start_note(scene),
+        *_names(scene),
+    ]
+
+
+def _names(scene: _Scene) -> list[dict[str, Any]]:
+    """Ranks drawn by name, named at the end, or where they are furthest from the others if they end alike."""
+    colours = palette.theme(scene.dark)
+    ranks = scene.measures.window.ranks.rank
+    position_SR = scene.curves.position_SR
+    end = position_SR.shape[0] - 1
+    apart_SR = np.abs(position_SR - np.median(position_SR, axis=1, keepdims=True))
+    span = max(1.0, float(position_SR.max() - position_SR.min()))
+    spots: dict[tuple[int, int], list[int]] = {}
+    for place in scene.shown:
+        furthest = int(apart_SR[:, place].argmax())
+        where = end if apart_SR[end, place] >= 0.5 * apart_SR[furthest, place] else furthest
+        spots.setdefault((where, round(float(position_SR[where, place]) / span / 0.07)), []).append(place)
+    labels = []
+    for (where, _), places in spots.items():
+        text = format.ranges([ranks[place] for place in places], 2)
+        aimed = any(scene.shown[place] == "aim" for place in places)
+        spot = {"xanchor": "left", "xshift": 7} if where == end else {"yanchor": "bottom", "yshift": 6}
         labels.append(
             note(
-                f"<b>rank{'s' if len(places) > 1 else ''} {text}</b>", end,
-                float(curves.position_SR[end, places[0]]) / unit.ns, dark,
-                xanchor="left", xshift=6, font={"size": 11, "color": colours.alarm if aimed else colours.ink},
+                f"<b>rank{'s' if len(places) > 1 else ''} {text}</b>",
+                where,
+                float(position_SR[where, places[0]]) / scene.unit.ns,
+                scene.dark,
+                font={"size": 11, "color": colours.alarm if aimed else colours.ink},
+                **spot,
             )
-        )  # fmt: skip
-    labels += _offset_note(measures, diagnosis, curves, unit, dark)
+        )
+    others = [place for place in range(len(ranks)) if place not in scene.shown]
+    if others:
+        level = float(np.median(position_SR[end, others]))
+        if (end, round(level / span / 0.07)) not in spots:
+            text = format.counted(len(others), "other rank") if scene.shown else f"all {len(others)} ranks"
+            labels.append(
+                note(
+                    text, end, level / scene.unit.ns, scene.dark,
+                    xanchor="left", xshift=7, font={"size": 11, "color": colours.muted},
+                )
+            )  # fmt: skip
     return labels
 
 
-def _offset_note(
-    measures: Measures, diagnosis: Diagnosis, curves: _Curves, unit: format.Unit, dark: bool
-) -> list[dict[str, object]]:
-    """Where ranks do not start together (carry-over), who starts last and by how much."""
-    start_R = curves.position_SR[0]
-    apart = float(start_R.max() - np.median(start_R))
-    if measures.ranks < 2 or apart < 0.05 * float(curves.frontier_S[-1]):
+def _start_note(scene: _Scene) -> list[dict[str, Any]]:
+    """Where ranks do not start together (carry-over): who starts last, and by how much."""
+    start_R = scene.curves.position_SR[0]
+    middle, last = float(np.median(start_R)), int(start_R.argmax())
+    apart = float(start_R[last]) - middle
+    if scene.measures.ranks < 2 or apart < 0.05 * float(scene.curves.frontier_S[-1]):
         return []
-    last = int(start_R.argmax())
     text = (
-        f"rank {measures.window.ranks.rank[last]} starts {format.duration(apart)} behind "
-        f"the {'other' if measures.ranks == 2 else 'typical'} rank"
+        f"rank {scene.measures.window.ranks.rank[last]} starts<br>{format.duration(apart)} behind "
+        f"{'the other' if scene.measures.ranks == 2 else 'the others'}"
     )
     return [
         note(
-            text, 0.04, float(start_R.max()) / unit.ns, dark,
-            xanchor="left", yanchor="bottom", yshift=6, font={"size": 11, "color": palette.theme(dark).alarm},
+            text, 0.08, (float(start_R[last]) + middle) / 2 / scene.unit.ns, scene.dark,
+            xanchor="left", align="left", font={"size": 11, "color": palette.theme(scene.dark).alarm},
         )
     ]  # fmt: skip
 
 
-def _handover_notes(
-    measures: Measures, diagnosis: Diagnosis, curves: _Curves, unit: format.Unit, dark: bool
-) -> list[dict[str, object]]:
-    """The clearest hand-overs, named where the new leader overtakes the old one."""
-    total = float(curves.frontier_S[-1])
-    found = []
-    for stage in range(1, len(curves.leader_S)):
-        old, new = curves.leader_S[stage - 1], curves.leader_S[stage]
-        sure = min(curves.gap_S[stage - 1], curves.gap_S[stage]) >= diagnosis.gates.eta_q * total
-        if old != new and sure:
-            before = curves.position_SR[stage, old] - curves.position_SR[stage, new]
-            after = curves.position_SR[stage + 1, new] - curves.position_SR[stage + 1, old]
-            part = before / (before + after) if before + after > 0 else 0.5
-            height = (1 - part) * curves.position_SR[stage, new] + part * curves.position_SR[stage + 1, new]
-            found.append((float(after), stage + float(part), float(height), old, new))
-    ranks = measures.window.ranks.rank
+def _meeting_note(scene: _Scene) -> list[dict[str, Any]]:
+    """Where ranks measurably wait for each other and arrive together."""
+    stage, curves = scene.diagnosis.sync_boundary, scene.curves
+    stages = scene.measures.window.stages
+    if stage not in stages:
+        return []
+    end = stages.index(stage) + 1
+    spread_S = curves.position_SR.max(axis=1) - curves.position_SR.min(axis=1)
+    if spread_S[end] > 0.3 * float(spread_S.max()):
+        return []
+    fit = (scene.diagnosis.wait_fit or {}).get(stage)
+    slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
     return [
         note(
-            f"rank {ranks[old]} → rank {ranks[new]}", x, height / unit.ns, dark,
-            showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(dark).muted,
-            ax=-36, ay=-26, font={"size": 11}, standoff=5,
+            f"ranks meet: they wait<br>in {plain(format.short_stage(stage))}{slope}",
+            end,
+            float(curves.frontier_S[end]) / scene.unit.ns,
+            scene.dark,
+            showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(scene.dark).muted,
+            ax=-14, ay=-44, xanchor="right", align="right", standoff=5, font={"size": 11},
         )
-        for _, x, height, old, new in sorted(found, reverse=True)[:_NAMED_HANDOVERS]
     ]  # fmt: skip
 
 
-def _in_words(measures: Measures, diagnosis: Diagnosis, curves: _Curves, which: str) -> str:
-    ranks = measures.window.ranks.rank
+def _handover_notes(scene: _Scene) -> list[dict[str, Any]]:
+    """The clearest hand-overs, named where the new leader overtakes the old one."""
+    ranks = scene.measures.window.ranks.rank
+    found = scene.curves.handovers(scene.diagnosis.gates.eta_q)
+    return [
+        note(
+            f"rank {ranks[hand.old]} → rank {ranks[hand.new]}", hand.x, hand.height / scene.unit.ns, scene.dark,
+            showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(scene.dark).muted,
+            ax=-34, ay=-26, font={"size": 11}, standoff=5,
+        )
+        for hand in found[:_NAMED_HANDOVERS]
+    ]  # fmt: skip
+
+
+def _in_words(scene: _Scene) -> str:
+    ranks = scene.measures.window.ranks.rank
+    sure = scene.curves.sure_leaders(scene.diagnosis.gates.eta_q)
     led = [
         f"rank {ranks[leader]} at {format.short_stage(stage)}"
-        for stage, leader in zip(measures.window.stages, curves.leader_S, strict=True)
+        for stage, leader in zip(scene.measures.window.stages, sure, strict=True)
+        if leader is not None
     ]
-    return (
-        f"Elapsed time of {format.counted(measures.ranks, 'rank')} at each stage boundary in the {which}; "
-        f"last to arrive: {format.listed(led, 8)}."
-    )
+    last = f"last to arrive: {format.listed(led, 8)}" if led else "no rank is clearly the last"
+    return f"Time used by {format.counted(len(ranks), 'rank')} at each boundary in the {scene.which}; {last}."

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
@@ -11,193 +15,261 @@ from sfapp.views.figures.chosen import Chosen, Floats, chosen, main_leaders, mea
 _LABELLED = 8
 """Rises named in the plot; more are left to the hover."""
 
+_WORTH_SAYING = 0.02
+"""Differences below this part of the step are not put into words."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Stairs:
+    """One step, or the mean one, ready to be drawn: ns, counted from the step's start."""
+
+    measures: Measures
+    diagnosis: Diagnosis
+    taken: Chosen
+    step: int | None
+    index: int | None
+    dark: bool
+
+    @cached_property
+    def rise_S(self) -> Floats:
+        return mean_rise(self.taken.advance_SN, self.index)
+
+    @cached_property
+    def top_S(self) -> Floats:
+        return self.rise_S.cumsum()
+
+    @cached_property
+    def largest_S(self) -> Floats:
+        """Per-stage maxima added up."""
+        return mean_rise(self.measures.max_SN, self.index).cumsum()
+
+    @cached_property
+    def typical_S(self) -> Floats:
+        """Per-stage means added up."""
+        return mean_rise(self.measures.mean_SN, self.index).cumsum()
+
+    @cached_property
+    def aligned_S(self) -> Floats:
+        """The step-aligned frontier."""
+        return mean_rise(self.measures.advance_SN, self.index).cumsum()
+
+    @cached_property
+    def leaders(self) -> list[tuple[int, float, int]]:
+        return main_leaders(self.taken, self.index, self.measures.ranks)
+
+    @cached_property
+    def unit(self) -> format.Unit:
+        return format.unit_for(float(max(self.top_S[-1], self.largest_S[-1])))
+
+    @cached_property
+    def total(self) -> float:
+        return max(1.0, float(self.top_S[-1]))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return self.measures.window.stages
+
+    @property
+    def which(self) -> str:
+        return "mean step of the window" if self.index is None else f"step {self.step}"
+
+    def who(self, place: int) -> str:
+        """Who sets a boundary: one rank, several in turn, or nobody for certain where ranks meet."""
+        if self.measures.ranks == 1:
+            return ""
+        steps = slice(None) if self.index is None else slice(self.index, self.index + 1)
+        least_N = self.diagnosis.gates.eta_q * self.measures.makespan_N[steps]
+        if (self.taken.gap_SN[place, steps] >= least_N).mean() < 0.5:
+            return "ranks meet" if self.stages[place] in self.diagnosis.wait_stages else ""
+        rank, part, _ = self.leaders[place]
+        return f"rank {self.measures.window.ranks.rank[rank]} leads" if part >= 0.5 else "ranks take turns"
+
 
 def frontier_steps(
     measures: Measures, diagnosis: Diagnosis, step: int | None = None, *, dark: bool = False
 ) -> Figure:
     """F over the stage boundaries as a staircase, with per-stage max and mean as ghosts.
 
+    With the carry-over frontier, the step-aligned one is a third ghost.
+
     Args:
         step: a logical step number, None for the window's mean step.
     """
-    index = step_index(measures, step)
     taken = chosen(measures, diagnosis)
-    advance_S = mean_rise(taken.advance_SN, index)
-    top_S = advance_S.cumsum()
-    largest_S = mean_rise(measures.max_SN, index).cumsum()
-    typical_S = mean_rise(measures.mean_SN, index).cumsum()
-    unit = format.unit_for(float(max(top_S[-1], largest_S[-1])))
-    colours = palette.theme(dark)
-    traces = [
-        _rises(measures, taken, index, advance_S, unit, dark),
-        _staircase(largest_S / unit.ns, "per-stage max", colours.muted, "dot", 1.5, unit),
-        _staircase(typical_S / unit.ns, "per-stage mean", colours.muted, "dash", 1.2, unit),
-    ]
-    if taken.carry:
-        aligned_S = mean_rise(measures.advance_SN, index).cumsum()
-        traces.append(
-            _staircase(aligned_S / unit.ns, "step-aligned frontier", colours.accent, "dashdot", 1.5, unit)
-        )
-    traces.append(_staircase(top_S / unit.ns, taken.words, colours.ink, "solid", 2.5, unit))
-    which = "mean step of the window" if index is None else f"step {step}"
-    overcount = float(largest_S[-1] - top_S[-1])
+    stairs = _Stairs(measures, diagnosis, taken, step, step_index(measures, step), dark)
+    unit = stairs.unit
+    highest = max(stairs.total, float(stairs.largest_S[-1])) / unit.ns
+    # The key stands in the upper left corner, which is free unless the first stage takes most of the step.
+    room = 1.42 if float(stairs.top_S[0]) > 0.45 * highest * unit.ns else 1.1
     return figure(
-        traces,
+        [_blocks(stairs), *_ghosts(stairs), _main_line(stairs)],
         dark=dark,
         title="Where the step's time is first exposed",
-        subtitle=f"{taken.words}, {which}",
-        alt=_in_words(measures, taken, index, advance_S, which, overcount),
+        subtitle=f"{taken.words}, {stairs.which}",
+        alt=_in_words(stairs),
         height=360,
         bargap=0,
-        xaxis=_stage_axis(measures, dark),
-        yaxis=axis(dark, ticksuffix=f" {unit.name}", rangemode="tozero", nticks=6),
-        annotations=[
-            *_rise_labels(measures, taken, index, advance_S, unit, dark),
-            *_ghost_labels(top_S, largest_S, typical_S, unit, dark),
-        ],
+        margin={"l": 8, "r": 12, "t": 8, "b": 8},
+        xaxis=_stage_axis(stairs),
+        yaxis=axis(dark, ticksuffix=f" {unit.name}", range=[0, room * highest], nticks=6),
+        annotations=_rise_labels(stairs),
+        showlegend=True,
+        legend={
+            "x": 0.01,
+            "y": 0.99,
+            "xanchor": "left",
+            "yanchor": "top",
+            "bgcolor": "rgba(0,0,0,0)",
+            "font": {"size": 11, "color": palette.theme(dark).muted},
+            "itemclick": False,
+            "itemdoubleclick": False,
+        },
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
 
 
-def _rises(
-    measures: Measures, taken: Chosen, index: int | None, advance_S: Floats, unit: format.Unit, dark: bool
-) -> Trace:
-    """One translucent block a stage, as tall as its advance, standing on the frontier before it."""
-    window = measures.window
-    by_stage = palette.stage_colours(window.stages, dark)
-    shades = [by_stage[stage] for stage in window.stages]
-    top_S = advance_S.cumsum()
-    leaders = main_leaders(taken, index, measures.ranks)
-    total = max(float(top_S[-1]), 1.0)
-    largest_S = mean_rise(measures.max_SN, index)
-    hover = []
-    for place, stage in enumerate(window.stages):
-        rank, part, steps = leaders[place]
-        led = f"{plain(format.short_stage(stage))}: frontier +{format.duration(advance_S[place])}"
-        who = window.ranks.identity(rank)
-        led += f" ({format.percent(float(advance_S[place]) / total)})"
-        led += f"<br>last to arrive: rank {who.rank} on {plain(who.hostname)}"
-        if index is None:
-            led += f"<br>in {format.count(steps)} of {format.counted(measures.steps, 'step')}"
-            led += f", {format.percent(part)} of the rise"
-        led += f"<br>frontier after it {format.duration(top_S[place])}"
-        led += (
-            f"<br>slowest rank's own {plain(format.short_stage(stage))} {format.duration(largest_S[place])}"
+def _ghosts(stairs: _Stairs) -> list[Trace]:
+    """What other sums of the same durations give, named by what they get wrong."""
+    colours = palette.theme(stairs.dark)
+    total, largest, typical = stairs.total, float(stairs.largest_S[-1]), float(stairs.typical_S[-1])
+    least = _WORTH_SAYING * total
+    name = f"per-stage max {format.duration(largest)}"
+    if largest - total > least:
+        name += f": counts {format.duration(largest - total)} twice"
+    ghosts = [_staircase(stairs, stairs.largest_S, "per-stage max", name, colours.muted, "dot")]
+    name = f"per-stage mean {format.duration(typical)}"
+    if total - typical > least:
+        name += f": hides {format.duration(total - typical)}"
+    ghosts.append(_staircase(stairs, stairs.typical_S, "per-stage mean", name, colours.muted, "dash"))
+    if stairs.taken.carry:
+        apart_S = stairs.aligned_S - stairs.top_S
+        place = int(apart_S.argmax())
+        name = "step-aligned frontier"
+        if apart_S[place] > least:
+            stage = plain(format.short_stage(stairs.stages[place]))
+            name += f": {format.change(float(apart_S[place]))} at {stage}"
+        ghosts.append(
+            _staircase(stairs, stairs.aligned_S, "step-aligned frontier", name, colours.accent, "dashdot")
         )
-        hover.append(led)
+    return ghosts
+
+
+def _main_line(stairs: _Stairs) -> Trace:
+    """The frontier itself; the blocks below it answer the pointer."""
+    ink = palette.theme(stairs.dark).ink
+    name = f"{stairs.taken.words} {format.duration(stairs.total)}"
+    trace = _staircase(stairs, stairs.top_S, "", name, ink, "solid")
+    del trace["hovertemplate"]
+    return trace | {"hoverinfo": "skip", "line": trace["line"] | {"width": 2.5}, "legendrank": 1}
+
+
+def _blocks(stairs: _Stairs) -> Trace:
+    """One translucent block a stage, as tall as its advance, standing on the frontier before it."""
+    by_stage = palette.stage_colours(stairs.stages, stairs.dark)
+    shades = [by_stage[stage] for stage in stairs.stages]
     return {
         "type": "bar",
         "x": [place + 0.5 for place in range(len(shades))],
-        "y": (advance_S / unit.ns).tolist(),
-        "base": ((top_S - advance_S) / unit.ns).tolist(),
+        "y": (stairs.rise_S / stairs.unit.ns).tolist(),
+        "base": ((stairs.top_S - stairs.rise_S) / stairs.unit.ns).tolist(),
         "width": [1.0] * len(shades),
         "marker": {
-            "color": [palette.alpha(shade, 0.55 if dark else 0.5) for shade in shades],
+            "color": [palette.alpha(shade, 0.6 if stairs.dark else 0.5) for shade in shades],
             "line": {"color": shades, "width": 1},
         },
-        "customdata": list(window.stages),
-        "hovertext": hover,
+        "customdata": list(stairs.stages),
+        "hovertext": [_hover(stairs, place) for place in range(len(shades))],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "name": "advance",
+        "showlegend": False,
     }
 
 
-def _staircase(height_S: Floats, name: str, colour: str, dash: str, width: float, unit: format.Unit) -> Trace:
-    values = [round(float(value), 4) for value in height_S]
+def _hover(stairs: _Stairs, place: int) -> str:
+    rank, part, steps = stairs.leaders[place]
+    who = stairs.measures.window.ranks.identity(rank)
+    stage = plain(format.short_stage(stairs.stages[place]))
+    rise = float(stairs.rise_S[place])
+    own = float(stairs.largest_S[place] - (stairs.largest_S[place - 1] if place else 0.0))
+    text = f"<b>{stage}</b>: frontier +{format.duration(rise)} ({format.percent(rise / stairs.total)})"
+    text += f"<br>last to arrive: rank {who.rank} on {plain(who.hostname)}"
+    if stairs.index is None:
+        text += f"<br>in {format.count(steps)} of {format.counted(stairs.measures.steps, 'step')}"
+        text += f", {format.percent(part)} of the rise"
+    text += f"<br>frontier after it {format.duration(stairs.top_S[place])}"
+    return f"{text}<br>slowest rank's own {stage} {format.duration(own)}"
+
+
+def _staircase(stairs: _Stairs, height_S: Floats, what: str, name: str, colour: str, dash: str) -> Trace:
+    values = [round(float(value), 4) for value in height_S / stairs.unit.ns]
     return {
         "type": "scatter",
         "mode": "lines",
         "x": [0, *range(len(values) + 1)],
         "y": [0.0, *values, values[-1]],
-        "line": {"shape": "hv", "color": colour, "width": width, "dash": dash},
+        "line": {"shape": "hv", "color": colour, "width": 1.5, "dash": dash},
         "name": name,
-        "hovertemplate": f"{name} %{{y:.1f}} {unit.name}<extra></extra>" if dash != "solid" else None,
-        "hoverinfo": "skip" if dash == "solid" else "all",
+        "hovertemplate": f"{what} %{{y:.1f}} {stairs.unit.name}<extra></extra>",
     }
 
 
-def _stage_axis(measures: Measures, dark: bool) -> dict[str, object]:
-    stages = measures.window.stages
-    short = format.short_stages(stages)
+def _stage_axis(stairs: _Stairs) -> dict[str, Any]:
+    count = len(stairs.stages)
+    short = format.short_stages(stairs.stages)
     return axis(
-        dark,
-        tickvals=[place + 0.5 for place in range(len(stages))],
-        ticktext=[plain(short[stage], 28) for stage in stages],
-        range=[-0.05, len(stages) + 0.05],
+        stairs.dark,
+        tickvals=[place + 0.5 for place in range(count)],
+        ticktext=[plain(short[stage], 28) for stage in stairs.stages],
+        range=[-0.05, count + 0.05],
         showgrid=False,
-        tickangle=0 if len(stages) <= 8 else -45,
-        tickfont={"color": palette.theme(dark).ink, "size": 12 if len(stages) <= 8 else 10},
+        tickangle=0 if count <= 8 else -45,
+        tickfont={"color": palette.theme(stairs.dark).ink, "size": 12 if count <= 8 else 10},
     )
 
 
-def _rise_labels(
-    measures: Measures, taken: Chosen, index: int | None, advance_S: Floats, unit: format.Unit, dark: bool
-) -> list[dict[str, object]]:
-    """The largest rises, named with their leader."""
-    leaders = main_leaders(taken, index, measures.ranks)
-    top_S = advance_S.cumsum()
-    worth = sorted(range(len(advance_S)), key=lambda place: -advance_S[place])[:_LABELLED]
-    least = 0.01 * float(top_S[-1])
+def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
+    """The largest rises, named with their leader; in their block where it is tall enough."""
+    count = len(stairs.stages)
+    colours = palette.theme(stairs.dark)
+    by_stage = palette.stage_colours(stairs.stages, stairs.dark)
+    worth = sorted(range(count), key=lambda place: -stairs.rise_S[place])[:_LABELLED]
     labels = []
     for place in sorted(worth):
-        if advance_S[place] < least:
+        part = float(stairs.rise_S[place]) / stairs.total
+        if part < 0.01:
             continue
-        rank, part, _ = leaders[place]
-        who = f"rank {measures.window.ranks.rank[rank]} leads" if part >= 0.5 else "ranks take turns"
-        if measures.ranks == 1:
-            who = ""
-        text = f"<b>{format.change(float(advance_S[place]))}</b>"
-        if who and advance_S[place] >= 2 * least:
-            text += f"<br>{who}"
+        who = stairs.who(place) if part >= _WORTH_SAYING and count <= 12 else ""
+        text = f"<b>{format.change(float(stairs.rise_S[place]))}</b>" + (f"<br>{who}" if who else "")
+        inside = float(stairs.rise_S[place]) / max(stairs.total, float(stairs.largest_S[-1])) >= 0.18
+        shade = by_stage[stairs.stages[place]]
+        behind = palette.mix(colours.surface, shade, 0.6 if stairs.dark else 0.5)
         labels.append(
             note(
-                text, place + 0.5, float(top_S[place]) / unit.ns, dark,
-                yanchor="bottom", yshift=3, align="center", font={"size": 11 if len(advance_S) > 8 else 12},
+                text,
+                place + 0.5,
+                float(stairs.top_S[place]) / stairs.unit.ns,
+                stairs.dark,
+                yanchor="top" if inside else "bottom",
+                yshift=-4 if inside else 3,
+                borderpad=1,
+                bgcolor=behind if inside else palette.alpha(colours.surface, 0.8),
+                font={"size": 12 if count <= 8 else 10, "color": colours.ink},
             )
-        )  # fmt: skip
+        )
     return labels
 
 
-def _ghost_labels(
-    top_S: Floats, largest_S: Floats, typical_S: Floats, unit: format.Unit, dark: bool
-) -> list[dict[str, object]]:
-    """What the ghosts end at: the overcount of maxima, the shortfall of means."""
-    right = len(top_S)
-    colours = palette.theme(dark)
-    labels = []
-    total = float(top_S[-1])
-    if largest_S[-1] - total > 0.02 * total:
-        text = (
-            f"per-stage max {format.duration(largest_S[-1])}: "
-            f"counts {format.duration(largest_S[-1] - total)} twice"
-        )
-        labels.append((text, largest_S[-1], "bottom"))
-    if total - typical_S[-1] > 0.02 * total:
-        text = (
-            f"per-stage mean {format.duration(typical_S[-1])}: hides {format.duration(total - typical_S[-1])}"
-        )
-        labels.append((text, typical_S[-1], "top"))
-    return [
-        note(
-            text, right, float(height) / unit.ns, dark,
-            xanchor="right", yanchor=anchor, font={"size": 11, "color": colours.muted},
-        )
-        for text, height, anchor in labels
-    ]  # fmt: skip
-
-
-def _in_words(
-    measures: Measures, taken: Chosen, index: int | None, advance_S: Floats, which: str, overcount: float
-) -> str:
-    place = int(advance_S.argmax())
-    rank, part, _ = main_leaders(taken, index, measures.ranks)[place]
-    who = f"rank {measures.window.ranks.rank[rank]}" if part >= 0.5 else "changing ranks"
+def _in_words(stairs: _Stairs) -> str:
+    place = int(stairs.rise_S.argmax())
+    rank, part, _ = stairs.leaders[place]
+    who = f"rank {stairs.measures.window.ranks.rank[rank]}" if part >= 0.5 else "changing ranks"
     text = (
-        f"The {taken.words} reaches {format.duration(advance_S.sum())} in the {which}; "
-        f"the largest rise is {format.duration(advance_S[place])} in "
-        f"{format.short_stage(measures.window.stages[place])}, set by {who}"
+        f"The {stairs.taken.words} reaches {format.duration(stairs.total)} in the {stairs.which}; the largest "
+        f"rise is {format.duration(stairs.rise_S[place])} in {format.short_stage(stairs.stages[place])}, "
+        f"set by {who}"
     )
-    if overcount > 0.02 * float(advance_S.sum()):
-        text += f"; adding up per-stage maxima would count {format.duration(overcount)} twice"
+    twice = float(stairs.largest_S[-1]) - stairs.total
+    if twice > _WORTH_SAYING * stairs.total:
+        text += f"; adding up per-stage maxima would count {format.duration(twice)} twice"
     return f"{text}."

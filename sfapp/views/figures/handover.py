@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
@@ -12,78 +14,114 @@ from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
 RANKS_SHOWN = 64
 """Above this many ranks only those that hand over most are shown; the others are added up in one row."""
 
+_TITLE = "Hand-overs of the lead"
 _WITH_NUMBERS = 16
+
+Pairs = Counter[tuple[int, int]]
 
 
 def handover_matrix(
     measures: Measures, diagnosis: Diagnosis, boundary: str | None = None, *, dark: bool = False
 ) -> Figure:
-    """Counts of (from, to) at one boundary, or at all of them where ``boundary`` is None.
+    """How often one rank took the lead from another, at one boundary or at all of them.
+
+    Only hand-overs between sure leaders (ahead of the next rank by ηQ of the step) are counted: where ranks
+    meet, chance decides who is last. How many were too close to call is said in the notes.
 
     Args:
-        boundary: a recorded stage.
+        boundary: a recorded stage, None for all.
     """
-    title = "Hand-overs of the lead"
-    found = [item for item in measures.handovers() if boundary in (None, item.stage)]
-    where = "all boundaries" if boundary is None else f"the end of {format.short_stage(boundary)}"
     if measures.ranks < 2:
-        return absent("one rank alone hands nothing over", dark=dark, title=title)
-    if not found:
-        return _none(measures, boundary, where, dark, title)
-    pairs: Counter[tuple[int, int]] = Counter()
-    for item in found:
-        pairs[item.from_rank, item.to_rank] += item.count
+        return absent("one rank alone hands nothing over", dark=dark, title=_TITLE)
+    where = "all boundaries" if boundary is None else f"the end of {format.short_stage(boundary)}"
+    pairs, close = _pairs(measures, diagnosis, boundary)
+    notes = () if not close else (_too_close(close, diagnosis),)
+    if not pairs:
+        return absent(_why_none(measures, boundary, where, notes), dark=dark, title=_TITLE, heading="none")
     ranks, others = _most_involved(pairs, measures.window.ranks.rank)
-    place = {rank: index for index, rank in enumerate(ranks)}
-    size = len(ranks) + bool(others)
-    counts = [[0] * size for _ in range(size)]
-    for (before, after), count in pairs.items():
-        counts[place.get(before, size - 1)][place.get(after, size - 1)] += count
-    names = [f"r{rank}" for rank in ranks] + (["others"] if others else [])
-    colours = palette.theme(dark)
-    shade = colours.accent
-    top_pair, top_count = pairs.most_common(1)[0]
-    heat = {
-        "type": "heatmap",
-        "z": f4(counts),
-        "x": names,
-        "y": names,
-        "colorscale": palette.scale(shade, colours),
-        "zmin": 0,
-        "xgap": 1,
-        "ygap": 1,
-        "showscale": size > _WITH_NUMBERS,
-        "colorbar": {"title": {"text": "times"}, "thickness": 10, "outlinewidth": 0},
-        "hovertemplate": "%{y} → %{x}: %{z:d} times<extra></extra>",
-    }
-    if size <= _WITH_NUMBERS:
-        heat["text"] = [[str(count) if count else "" for count in row] for row in counts]
-        heat["texttemplate"] = "%{text}"
-    notes: tuple[str, ...] = ()
     if others:
-        notes = (
-            f"The {format.counted(len(ranks), 'rank')} that hand over most; {format.count(others)} others in one.",
-        )
+        shown = f"The {format.counted(len(ranks), 'rank')} that hand over most"
+        notes = (f"{shown}; the other {format.count(others)} share one row.", *notes)
+    (before, after), times = pairs.most_common(1)[0]
+    size = len(ranks) + bool(others)
+    colours = palette.theme(dark)
     return figure(
-        [heat],
+        [_cells(pairs, ranks, bool(others), dark)],
         dark=dark,
-        title=title,
+        title=_TITLE,
         subtitle=f"row: who led before; column: who took the lead; {where}, step-aligned",
         alt=(
-            f"{format.counted(sum(pairs.values()), 'hand-over')} at {where}; most often from rank "
-            f"{top_pair[0]} to rank {top_pair[1]}, {format.counted(top_count, 'time')}."
+            f"{format.counted(sum(pairs.values()), 'hand-over')} at {where}; most often from rank {before} to "
+            f"rank {after}, {format.counted(times, 'time')}."
         ),
         notes=notes,
         height=int(min(640, max(280, 80 + 26 * size))),
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
-        xaxis=axis(dark, type="category", showgrid=False, title="took the lead", side="bottom"),
-        yaxis=axis(dark, type="category", showgrid=False, autorange="reversed", title="led before"),
+        xaxis=axis(dark, type="category", showgrid=False, title="took the lead"),
+        yaxis=axis(
+            dark,
+            type="category",
+            showgrid=False,
+            autorange="reversed",
+            title="led before",
+            tickfont={"color": colours.ink, "size": 11},
+        ),
         hovermode="closest",
         uirevision=revision(diagnosis, "handover"),
     )
 
 
-def _most_involved(pairs: Counter[tuple[int, int]], ranks: tuple[int, ...]) -> tuple[list[int], int]:
+def _pairs(measures: Measures, diagnosis: Diagnosis, boundary: str | None) -> tuple[Pairs, int]:
+    """Hand-overs between sure leaders by (from, to), and how many were too close to call."""
+    stages, ranks = measures.window.stages, measures.window.ranks.rank
+    sure_SN = measures.gap_SN >= diagnosis.gates.eta_q * measures.makespan_N
+    pairs: Pairs = Counter()
+    close = 0
+    for stage in range(1, len(stages)):
+        if boundary not in (None, stages[stage]):
+            continue
+        before_N, after_N = measures.leader_SN[stage - 1], measures.leader_SN[stage]
+        changed_N = before_N != after_N
+        certain_N = changed_N & sure_SN[stage - 1] & sure_SN[stage]
+        close += int(np.count_nonzero(changed_N & ~certain_N))
+        for old, new in zip(before_N[certain_N].tolist(), after_N[certain_N].tolist(), strict=True):
+            pairs[ranks[old], ranks[new]] += 1
+    return pairs, close
+
+
+def _cells(pairs: Pairs, ranks: list[int], others: bool, dark: bool) -> dict[str, object]:
+    place = {rank: index for index, rank in enumerate(ranks)}
+    size = len(ranks) + others
+    counts = np.zeros((size, size), dtype=np.int64)
+    for (before, after), count in pairs.items():
+        counts[place.get(before, size - 1), place.get(after, size - 1)] += count
+    names = [f"r{rank}" for rank in ranks] + (["others"] if others else [])
+    colours = palette.theme(dark)
+    cells: dict[str, object] = {
+        "type": "heatmap",
+        "z": f4(counts),
+        "x": names,
+        "y": names,
+        "colorscale": palette.scale(colours.accent, colours),
+        "zmin": 0,
+        "xgap": 1,
+        "ygap": 1,
+        "showscale": size > _WITH_NUMBERS,
+        "colorbar": {
+            "title": {"text": "times", "font": {"size": 11}},
+            "thickness": 10,
+            "outlinewidth": 0,
+            "tickfont": {"color": colours.muted},
+        },
+        "hovertemplate": "%{y} → %{x}: %{z:d} times<extra></extra>",
+    }
+    if size <= _WITH_NUMBERS:
+        cells["text"] = [[str(count) if count else "" for count in row] for row in counts.tolist()]
+        cells["texttemplate"] = "%{text}"
+    return cells
+
+
+def _most_involved(pairs: Pairs, ranks: tuple[int, ...]) -> tuple[list[int], int]:
     """The ranks to show, ascending, and how many are left out."""
     if len(ranks) <= RANKS_SHOWN:
         return list(ranks), 0
@@ -95,16 +133,15 @@ def _most_involved(pairs: Counter[tuple[int, int]], ranks: tuple[int, ...]) -> t
     return shown, len(ranks) - len(shown)
 
 
-def _none(measures: Measures, boundary: str | None, where: str, dark: bool, title: str) -> Figure:
+def _too_close(close: int, diagnosis: Diagnosis) -> str:
+    within = format.percent(diagnosis.gates.eta_q)
+    return f"{format.count(close)} more were too close to call: ranks within ηQ, {within} of the step."
+
+
+def _why_none(measures: Measures, boundary: str | None, where: str, notes: tuple[str, ...]) -> str:
     first = measures.window.stages[0]
     if boundary == first:
-        return absent(
-            f"{format.short_stage(first)} is the first boundary: nobody led before it", dark=dark, title=title
-        )
-    leader = measures.window.ranks.rank[int(measures.leader_SN[-1, 0])]
-    return absent(
-        f"no hand-over at {where}: who leads the first boundary of a step (rank {leader} in step "
-        f"{int(measures.step_N[0])}) leads it to the end",
-        dark=dark,
-        title=title,
+        return f"{format.short_stage(first)} is the first boundary: nobody leads before it"
+    return " ".join(
+        (f"no hand-over at {where}: who is last first stays last until ranks meet or the step ends.", *notes)
     )

@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision
+from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision, step_axis
 from sfapp.views.figures.chosen import Floats, chosen, stage_members, step_index
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
@@ -89,7 +89,7 @@ def rank_step_heatmap(
         notes=notes,
         height=int(min(720, max(240, 90 + 22 * rows))) if rows <= _NAMED_RANKS else 520,
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
-        xaxis=axis(dark, showgrid=False, tickformat="d", title="step", nticks=8),
+        xaxis=step_axis(dark, measures.steps),
         yaxis=_rank_axis(measures, merged_ranks, aimed, dark),
         shapes=[
             *_node_lines(measures, merged_ranks, colours),
@@ -198,7 +198,10 @@ def _node_lines(measures: Measures, merged: int, colours: palette.Theme) -> list
     return [
         {
             "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": low - 0.5, "y1": low - 0.5,
-            "line": {"color": colours.ink, "width": 1.2 if len(groups) <= 16 else 0.5},
+            "line": {
+                "color": colours.muted if len(groups) <= 16 else palette.alpha(colours.muted, 0.5),
+                "width": 1.2 if len(groups) <= 16 else 0.5,
+            },
         }
         for _, low, _ in groups[1:]
     ]  # fmt: skip
@@ -211,7 +214,7 @@ def _aim_mark(ranks: tuple[int, ...], aimed: int | None, merged: int, dark: bool
     return [
         note(
             f"<b>rank {aimed} ▸</b>", 0, row, dark,
-            xref="paper", xanchor="left", bgcolor=palette.theme(dark).surface, font={"size": 11},
+            xref="paper", xanchor="right", xshift=-3, bgcolor=palette.theme(dark).surface, font={"size": 11},
         )
     ]  # fmt: skip
 

@@ -7,7 +7,18 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, legend_above, note, plain, revision
+from sfapp.views.figures.base import (
+    Figure,
+    absent,
+    axis,
+    f4,
+    figure,
+    legend_above,
+    note,
+    plain,
+    revision,
+    step_axis,
+)
 from sfapp.views.figures.chosen import Floats, chosen, stage_members
 
 STRAGGLES_FROM = 0.5
@@ -93,20 +104,26 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
             + f"<br>sets the frontier at {plain(short)} in {format.percent(leads[place])} of the steps"
             + ("<br>▲ straggler" if mark else "")
         )
-    colours = palette.theme(dark)
-    shade = palette.stage_colours(measures.broad, dark)[stage]
-    spread = float(own.max())
+    shades = palette.scale(palette.stage_colours(measures.broad, dark)[stage], palette.theme(dark))
+    # A typical rank sits in the middle of the scale, so that a healthy node does not look alarming.
+    full = max(float(own.max()), 2 * float(np.median(own)), 1.0)
+    words = [
+        note(
+            text[row][column], column, row, dark,
+            font={"size": 12, "color": palette.readable_on(palette.at(shades, z[row, column] * unit.ns / full))},
+        )
+        for row in range(rows)
+        for column in range(columns)
+        if text[row][column]
+    ]  # fmt: skip
     heat = {
         "type": "heatmap",
         "z": z.tolist(),
         "zmin": 0,
-        "zmax": max(spread / unit.ns, 1e-9),
-        "text": text,
-        "texttemplate": "%{text}",
-        "textfont": {"size": 12},
+        "zmax": full / unit.ns,
         "hovertext": hover,
         "hovertemplate": "%{hovertext}<extra></extra>",
-        "colorscale": palette.scale(shade, colours),
+        "colorscale": shades,
         "showscale": False,
         "xgap": 4,
         "ygap": 4,
@@ -126,6 +143,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         margin={"l": 4, "r": 4, "t": 4, "b": 4},
         xaxis=hidden,
         yaxis=hidden | {"autorange": "reversed"},
+        annotations=words,
         uirevision=revision(diagnosis, "node", node),
     )
 
@@ -150,11 +168,13 @@ def node_sparklines(
     largest = max(float(value_NR.max()), 1.0)
     unit = format.unit_for(largest)
     steps = measures.step_N
-    height_RN = 0.82 * value_NR.T / largest
-    level_RN = height_RN - np.arange(len(places))[:, None]
-    gap = np.full((len(places), 1), np.nan)
-    x = np.tile(np.append(steps.astype(np.float64), np.nan), len(places))
-    y = np.hstack([level_RN, gap]).ravel()
+    rows_R1 = np.arange(len(places), dtype=np.float64)[:, None]
+    gap_R1 = np.full((len(places), 1), np.nan)
+    # Half a step on both sides closes each rank's area down to its own zero line.
+    ends = np.concatenate([[steps[0] - 0.5], steps - 0.5, [steps[-1] + 0.5, steps[-1] + 0.5], [np.nan]])
+    level_RN = 0.82 * value_NR.T / largest - rows_R1
+    y = np.hstack([-rows_R1, level_RN, level_RN[:, -1:], -rows_R1, gap_R1]).ravel()
+    shown_RN = np.hstack([gap_R1, value_NR.T, value_NR.T[:, -1:], gap_R1, gap_R1]) / unit.ns
     ranks = measures.window.ranks
     marked = stragglers(measures, diagnosis)
     colours = palette.theme(dark)
@@ -163,11 +183,16 @@ def node_sparklines(
     line = {
         "type": "scatter",
         "mode": "lines",
-        "x": f4(x),
+        "x": f4(np.tile(ends, len(places))),
         "y": f4(y),
-        "customdata": f4(np.hstack([value_NR.T / unit.ns, gap]).ravel()),
-        "line": {"color": shade, "width": 1.5, "shape": "hvh"},
-        "hovertemplate": f"step %{{x:d}}<br>{plain(short)} %{{customdata:.2f}} {unit.name}<extra></extra>",
+        "customdata": f4(shown_RN.ravel()),
+        "line": {"color": shade, "width": 1.5, "shape": "hv"},
+        "fill": "toself",
+        "fillcolor": palette.alpha(shade, 0.25),
+        "hoveron": "points",
+        "hovertemplate": f"step %{{text}}<br>{plain(short)} %{{customdata:.2f}} {unit.name}<extra></extra>",
+        "text": ([str(steps[0]), *map(str, steps.tolist()), str(steps[-1]), str(steps[-1]), ""])
+        * len(places),
         "connectgaps": False,
         "name": "ranks",
     }
@@ -179,7 +204,7 @@ def node_sparklines(
         alt=f"{short} of {format.counted(len(places), 'rank')} of node {node} over the window's steps.",
         height=int(min(900, 70 + 42 * len(places))),
         margin={"l": 8, "r": 12, "t": 8, "b": 8},
-        xaxis=axis(dark, showgrid=False, tickformat="d", title="step", nticks=10),
+        xaxis=step_axis(dark, measures.steps),
         yaxis=axis(
             dark,
             tickvals=[-row for row in range(len(places))],
@@ -214,6 +239,9 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
     colours = palette.theme(dark)
     names = [plain(short[stage], 28) for stage in measures.broad]
     shades = [by_stage[stage] for stage in measures.broad]
+
+    reach = np.concatenate([inside_B, against_B if against_B is not None else inside_B]) / unit.ns
+    lowest, highest = float(reach.min()), max(float(reach.max()), 1e-6)
 
     def bars(values: Floats, name: str, hollow: bool) -> dict[str, object]:
         return {
@@ -264,13 +292,11 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
         barmode="group",
         bargap=0.3,
         margin={"l": 8, "r": 64, "t": 34, "b": 8},
-        xaxis=axis(dark, ticksuffix=f" {unit.name}", zeroline=True, zerolinecolor=colours.axis, nticks=6),
+        xaxis=axis(
+            dark, ticksuffix=f" {unit.name}", zeroline=True, zerolinecolor=colours.axis, nticks=6,
+            range=[1.35 * min(0.0, lowest) - 0.02 * largest / unit.ns, 1.25 * highest],
+        ),
         yaxis=axis(dark, autorange="reversed", showgrid=False, tickfont={"color": colours.ink, "size": 12}),
-        annotations=[
-            note(text, 1, 0, dark, xref="paper", yref="paper", xanchor="right", yanchor="bottom",
-                 font={"size": 11, "color": colours.muted})
-            for text in notes
-        ],
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",

@@ -7,6 +7,9 @@ from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, figure, plain, revision
 from sfapp.views.figures.chosen import chosen_shares
 
+_ROOM = 0.1
+"""Bars of at least this share hold their number inside, clear of the running sum."""
+
 
 def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """The shortest run of leading stages that reaches τC, filled; τC is the draggable shape ``tau_c``."""
@@ -25,21 +28,28 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         "x": [plain(short[stage], 28) for stage in order],
         "y": [shares[stage] for stage in order],
         "marker": {
-            "color": [by_stage[stage] if stage in members else "rgba(0,0,0,0)" for stage in order],
+            "color": [by_stage[stage] for stage in order],
             "line": {"color": [by_stage[stage] for stage in order], "width": 1.6},
             "pattern": {
                 "shape": ["" if stage in members else "/" for stage in order],
-                "fgcolor": [palette.alpha(by_stage[stage], 0.55) for stage in order],
-                "bgcolor": ["rgba(0,0,0,0)"] * len(order),
+                "fgcolor": [palette.alpha(by_stage[stage], 0.6) for stage in order],
+                "bgcolor": [palette.alpha(by_stage[stage], 0.1) for stage in order],
                 "fillmode": "replace",
                 "size": 7,
                 "solidity": 0.3,
             },
         },
         "text": [f"<b>{format.percent(shares[stage])}</b>" for stage in order],
-        "textposition": "outside",
+        "textposition": [
+            "inside" if stage in members and shares[stage] >= _ROOM else "outside" for stage in order
+        ],
+        "insidetextanchor": "end",
+        "textangle": 0,
         "cliponaxis": False,
-        "textfont": {"color": colours.ink},
+        "outsidetextfont": {"color": colours.ink},
+        "insidetextfont": {
+            "color": [palette.readable_on(by_stage[stage]) for stage in order],
+        },
         "customdata": order,
         "hovertext": [
             f"{plain(short[stage])}: {format.percent(shares[stage], 1)} of the exposed time"

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, legend_above, note, plain, revision
+from sfapp.views.figures.base import (
+    Figure,
+    absent,
+    axis,
+    figure,
+    legend_above,
+    legend_key,
+    note,
+    plain,
+    revision,
+)
 from sfapp.views.figures.routing import below_floor
 
 RULE_NAMES = {
@@ -28,7 +38,7 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     by_stage = palette.stage_colours(diagnosis.stages, dark)
     short = format.short_stages(diagnosis.stages)
     names = [RULE_NAMES[rule] for rule, *_ in lines]
-    traces: list[Trace] = []
+    traces = []
     for stage in diagnosis.stages:
         shares = [values[stage] for _, values, _, _ in lines]
         routed = [stage in chosen for _, _, chosen, _ in lines]
@@ -67,8 +77,10 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
                 ],
                 "hovertemplate": "%{hovertext}<extra></extra>",
                 "customdata": [stage] * len(lines),
+                "showlegend": False,
             }
         )
+    traces += [legend_key(short[stage], by_stage[stage]) for stage in diagnosis.stages]
     return figure(
         traces,
         dark=dark,
@@ -78,7 +90,7 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         height=90 + 38 * len(lines),
         barmode="stack",
         bargap=0.28,
-        margin={"l": 8, "r": 150, "t": 34, "b": 8},
+        margin={"l": 8, "r": 170, "t": 34, "b": 8},
         xaxis=axis(dark, range=[0, 1], tickformat=".0%", fixedrange=True),
         yaxis=axis(
             dark, autorange="reversed", fixedrange=True, ticksuffix=" ",
@@ -92,7 +104,7 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             for name, (_, _, _, overcount) in zip(names, lines, strict=True)
         ],
         showlegend=True,
-        legend=legend_above(traceorder="normal"),
+        legend=legend_above(),
         hovermode="closest",
         uirevision=revision(diagnosis, "rules"),
     )  # fmt: skip

@@ -9,7 +9,18 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, legend_above, note, plain, revision
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    axis,
+    f4,
+    figure,
+    legend_above,
+    note,
+    plain,
+    revision,
+    step_axis,
+)
 from sfapp.views.figures.chosen import Chosen, Ints, chosen, stage_members, step_index
 
 _BARS_UP_TO = 600
@@ -38,9 +49,7 @@ def step_timeline(
     leaders = _leaders(measures, taken, stage, dark) if stage and measures.ranks > 1 else None
     low = 0.36 if leaders else 0.0
     layout: dict[str, Any] = {
-        "xaxis": axis(
-            dark, showgrid=False, anchor="y2" if leaders else "y", tickformat="d", title="step", nticks=12
-        ),
+        "xaxis": step_axis(dark, measures.steps, anchor="y2" if leaders else "y"),
         "yaxis": axis(dark, ticksuffix=f" {unit.name}", domain=[low, 1], nticks=5, rangemode="tozero"),
     }
     annotations = []

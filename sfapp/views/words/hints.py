@@ -8,7 +8,7 @@ HINTS: Mapping[str, str] = {
     "frontier_steps": (
         "At each stage boundary the line stands where the last rank stood. A rise is where the step's exposed "
         "time grew, charged once, to the stage that first showed it; adding up per-stage maxima (dotted) "
-        "charges waiting again."
+        "charges waiting again, means (dashed) hide slow ranks."
     ),
     "prefix_crossings": (
         "Each line is one rank's time used since the step began. The highest line at a boundary sets the "
