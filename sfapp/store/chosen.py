@@ -43,8 +43,9 @@ class ChosenReferences:
     def beside(cls, store: Path | None) -> ChosenReferences:
         return cls(None if store is None else store.with_suffix(".references.json"))
 
-    def get(self, run_id: str) -> int | None:
-        return self._windows.get(run_id)
+    def pairs(self) -> list[tuple[str, int]]:
+        """Every choice as run id and window number; the window need not be in the store."""
+        return list(self._windows.items())
 
     def set(self, run_id: str, window: int | None) -> None:
         """Remember a choice, or forget it where ``window`` is None.

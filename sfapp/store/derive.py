@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,38 @@ class Outcome:
     states: Mapping[str, str]
     conflicts: tuple[Conflict, ...]
     refused: tuple[Refused, ...]
+
+
+NOTHING = Outcome((), {}, (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some files as they were read, and what they come to by themselves.
+
+    Attributes:
+        looked_at: how many files were to be read, those included that had gone by then.
+    """
+
+    files: tuple[ReadFile, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    outcome: Outcome = NOTHING
+    looked_at: int = 0
+
+
+def read_batch(found: Sequence[Found], cancel: threading.Event) -> Batch:
+    """Read and diagnose some files; safe in many threads at once. Cut short when cancelled."""
+    files: list[ReadFile] = []
+    refused: list[Refused] = []
+    for each in found:
+        if cancel.is_set():
+            return Batch()
+        file = read(each)
+        if isinstance(file, ReadFile):
+            files.append(file)
+        elif isinstance(file, Refused):
+            refused.append(file)
+    return Batch(tuple(files), tuple(refused), derive(files), len(found))
 
 
 def read(file: Found) -> ReadFile | Refused | None:

@@ -20,14 +20,11 @@ from sfapp.accounting import with_reference
 from sfapp.packets import Conflict
 from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Cursor, Database
-from sfapp.store.derive import Derived, Key, Outcome, ReadFile, Refused, derive, read
-from sfapp.store.references import settle, stored_reference, unsettle
+from sfapp.store.derive import Batch, Derived, Key, Outcome, ReadFile, Refused, derive, read, read_batch
+from sfapp.store.references import references_of, settle, unsettle, unsettled
 from sfapp.store.scan import BATCH_FILES, Found, Stamp, as_text, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
 from sfapp.store.tables import IN_KEYS, IN_NAMES, given, insert, replace_windows
-
-BATCHES_AHEAD = 2
-"""Batches being read while one is diagnosed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,6 @@ class Ingest:
         self._roots = roots
         self._chosen = chosen
         self._gone: frozenset[str] = frozenset()
-        # By run, the windows that changed; None where some went away or the run was left unsettled.
-        self._touched: dict[str, set[int] | None] = {}
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
     def run(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
@@ -87,7 +82,6 @@ class Ingest:
         tell = progress or (lambda progress: None)
         files = scan(self._roots, self._known())
         self._gone = frozenset(files.gone)
-        self._touched.update(dict.fromkeys(self._unsettled()))
         self._read(files.fresh, tell, cancel)
         # Last, so that files that were only moved are in again before their old names go.
         self._forget(files.gone, cancel)
@@ -102,13 +96,19 @@ class Ingest:
             cancelled=cancel.is_set(),
         )
 
+    def _known(self) -> dict[str, Stamp]:
+        found = self._database.tuples(
+            "SELECT path, size, mtime_ns FROM packets UNION ALL SELECT path, size, mtime_ns FROM quarantine"
+        )
+        return {path: Stamp(size, mtime_ns) for path, size, mtime_ns in found}
+
     def _read(
         self, fresh: Sequence[Found], tell: Callable[[Progress], None], cancel: threading.Event
     ) -> None:
         done = 0
         for batch in _read_ahead(fresh, cancel):
-            self._commit([file for file in batch if file is not None], ())
-            done += len(batch)
+            self._commit(batch)
+            done += batch.looked_at
             tell(Progress("reading", done, len(fresh)))
 
     def _forget(self, gone: Sequence[str], cancel: threading.Event) -> None:
@@ -116,68 +116,48 @@ class Ingest:
             if cancel.is_set():
                 return
             names = gone[begin : begin + BATCH_FILES]
-            self._commit((), names)
+            self._commit(Batch(), names)
             self._removed += len(names)
 
     def _settle(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
-        for done, run_id in enumerate(sorted(self._touched), start=1):
+        with self._database.cursor() as cursor:
+            runs = unsettled(cursor, self._chosen)
+        for done, run_id in enumerate(runs, start=1):
             if cancel.is_set():
                 return
             with self._database.transaction() as cursor:
-                settle(cursor, run_id, self._chosen.get(run_id), self._touched[run_id])
-            tell(Progress("comparing", done, len(self._touched)))
+                settle(cursor, self._chosen, run_id)
+            tell(Progress("comparing", done, len(runs)))
 
-    def _known(self) -> dict[str, Stamp]:
-        found = self._database.tuples(
-            "SELECT path, size, mtime_ns FROM packets UNION ALL SELECT path, size, mtime_ns FROM quarantine"
-        )
-        return {path: Stamp(size, mtime_ns) for path, size, mtime_ns in found}
-
-    def _unsettled(self) -> list[str]:
-        """Runs that an ingest left half done, and those whose chosen reference is not the stored one."""
-        rows = self._database.tuples("SELECT run_id, reference_window, chosen, settled FROM runs")
-        return [
-            run_id
-            for run_id, window, chosen, settled in rows
-            if not settled or self._choice(run_id) != (window if chosen else None)
-        ]
-
-    def _choice(self, run_id: str) -> int | None:
-        """The window picked by hand, where the run has it."""
-        number = self._chosen.get(run_id)
-        sql = 'SELECT "window" FROM windows WHERE run_id = ? AND "window" = ?'
-        return number if self._database.tuples(sql, [run_id, number]) else None
-
-    def _commit(self, batch: Sequence[ReadFile | Refused], gone: Sequence[str]) -> None:
+    def _commit(self, batch: Batch, gone: Sequence[str] = ()) -> None:
         """What follows from these files, and from those that went away, in one transaction.
 
         Every window that one of them is or was part of is made anew from all the files it has now.
         """
-        packets = [file for file in batch if isinstance(file, ReadFile)]
-        refused = [file for file in batch if isinstance(file, Refused)]
-        names = [*(file.name for file in batch), *gone]
-        before = self._stored_packets(names)
-        keys = {file.key for file in packets} | {key for _, key in before.values()}
-        files = packets + self._companions(keys, names)
-        outcome = derive(files)
+        names = [*(file.name for file in batch.files), *(file.name for file in batch.refused), *gone]
+        before = self._stored(names)
+        keys = {file.key for file in batch.files} | {key for _, key in before.values()}
+        outcome = batch.outcome
+        companions = self._companions(keys, names)
+        if companions:
+            outcome = derive([*batch.files, *companions])
         with self._database.transaction() as cursor:
             with given(cursor, keys=keys, names=names):
                 cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS} OR {IN_NAMES}")
                 cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}")
                 cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}")
-            insert(cursor, PACKETS, _packet_rows(files, outcome))
-            insert(cursor, QUARANTINE, _quarantine_rows([*refused, *outcome.refused]))
+            insert(cursor, PACKETS, _packet_rows([*batch.files, *companions], outcome))
+            insert(cursor, QUARANTINE, _quarantine_rows([*batch.refused, *outcome.refused]))
             insert(cursor, CONFLICTS, _conflict_rows(outcome.conflicts))
             replace_windows(cursor, keys, _compared(cursor, outcome.windows))
-            unsettle(cursor, {run_id for run_id, _ in keys})
-        same = sum(before.get(file.name) == (file.packet.sha256, file.key) for file in packets)
-        self._added += len(packets) - same
+            unsettle(cursor, keys)
+        same = sum(before.get(file.name) == (file.packet.sha256, file.key) for file in batch.files)
+        self._added += len(batch.files) - same
         self._unchanged += same
-        self._quarantined += len(refused) + len(outcome.refused)
+        self._quarantined += len(batch.refused) + len(outcome.refused)
         self._conflicts += len(outcome.conflicts)
-        self._touch(keys, outcome)
 
-    def _stored_packets(self, names: Sequence[str]) -> dict[str, tuple[str, Key]]:
+    def _stored(self, names: Sequence[str]) -> dict[str, tuple[str, Key]]:
         """File name → SHA-256 and window, of those that are stored."""
         with self._database.cursor() as cursor, given(cursor, names=names):
             rows = cursor.execute(
@@ -198,47 +178,34 @@ class Ingest:
         ]
         return [file for file in map(read, others) if isinstance(file, ReadFile) and file.key in keys]
 
-    def _touch(self, keys: Collection[Key], outcome: Outcome) -> None:
-        made = {(found.diagnosis.run_id, found.diagnosis.window) for found in outcome.windows}
-        for run_id, number in keys:
-            if (run_id, number) not in made:
-                self._touched[run_id] = None
-            numbers = self._touched.setdefault(run_id, set())
-            if numbers is not None:
-                numbers.add(number)
 
-
-def _read_ahead(
-    fresh: Sequence[Found], cancel: threading.Event
-) -> Iterator[Sequence[ReadFile | Refused | None]]:
-    """Batches as they are read, some of the next ones already under way; ends early when cancelled."""
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="sfapp-read")
-    waiting: deque[Sequence[Future[ReadFile | Refused | None]]] = deque()
+def _read_ahead(fresh: Sequence[Found], cancel: threading.Event) -> Iterator[Batch]:
+    """Batches as they are read and diagnosed, the next ones already under way; ends early when cancelled."""
+    workers = min(8, os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="sfapp-ingest")
+    waiting: deque[Future[Batch]] = deque()
     try:
         for handful in batches(fresh):
-            waiting.append([pool.submit(read, file) for file in handful])
-            if len(waiting) > BATCHES_AHEAD:
-                yield [future.result() for future in waiting.popleft()]
+            waiting.append(pool.submit(read_batch, handful, cancel))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
             if cancel.is_set():
                 return
         while waiting and not cancel.is_set():
-            yield [future.result() for future in waiting.popleft()]
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _compared(cursor: Cursor, windows: Sequence[Derived]) -> list[Derived]:
-    """Windows compared with what their runs' windows are compared with so far."""
-    references = {
-        run_id: stored_reference(cursor, run_id) for run_id in {found.diagnosis.run_id for found in windows}
-    }
-    compared = []
-    for found in windows:
-        stored = references[found.diagnosis.run_id]
-        if stored is not None and stored.reference is not None:
-            found = Derived(with_reference(found.diagnosis, stored.reference), found.origin)
-        compared.append(found)
-    return compared
+    """Windows compared with what their runs' windows are compared with at present."""
+    references = references_of(cursor, {found.diagnosis.run_id for found in windows})
+    return [
+        Derived(with_reference(found.diagnosis, references[found.diagnosis.run_id]), found.origin)
+        if found.diagnosis.run_id in references
+        else found
+        for found in windows
+    ]
 
 
 def _packet_rows(files: Sequence[ReadFile], outcome: Outcome) -> list[dict[str, Any]]:

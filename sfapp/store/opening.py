@@ -156,11 +156,11 @@ def _version(connection: Cursor) -> str | None:
             _create(connection)
             return str(SCHEMA_VERSION)
         return None
-    found = connection.execute("SELECT value FROM store_info WHERE key = 'schema_version'").fetchone()
-    return found[0] if found else "unknown"
+    found = connection.execute("SELECT value FROM store_info WHERE key = 'schema_version'").fetchall()
+    return found[0][0] if found else "unknown"
 
 
 def _read_through(connection: Cursor) -> None:
     """Read every block once, so that damage shows now and not on some page later."""
     for table in TABLES:
-        connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchone()
+        connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchall()

@@ -18,9 +18,9 @@ SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 
 _ROW = ", ".join(quoted(name) for name in WINDOWS.names if name != "diagnosis")
-_SEARCHED = """
-concat_ws(chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10)))
-"""
+_SEARCHED = """concat_ws(
+    chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10))
+)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ def runs(database: Database) -> list[RunSummary]:
         """
         SELECT run_id, count(*) AS windows, max(ranks) AS ranks, max(nodes) AS nodes,
             min(started_at) AS first_started_at, max(ended_at) AS newest_ended_at,
-            any_value(runs.reference_window) AS reference_window,
-            coalesce(any_value(runs.chosen), false) AS reference_chosen, max(severity) AS worst_severity
-        FROM windows LEFT JOIN runs USING (run_id)
+            any_value(run_references.reference_window) AS reference_window,
+            coalesce(any_value(chosen), false) AS reference_chosen, max(severity) AS worst_severity
+        FROM windows LEFT JOIN run_references USING (run_id)
         GROUP BY run_id ORDER BY newest_ended_at DESC NULLS LAST, run_id
         """
     )
@@ -175,8 +175,8 @@ def neighbours(database: Database, run: str, number: int) -> tuple[int | None, i
 
 def reference(database: Database, run: str) -> Reference | None:
     """What a run's windows are compared with; None where no window of it is healthy."""
-    found = database.tuples("SELECT reference FROM runs WHERE run_id = ?", [run])
-    return decode_reference(found[0][0]) if found and found[0][0] is not None else None
+    found = database.tuples("SELECT reference FROM run_references WHERE run_id = ?", [run])
+    return decode_reference(found[0][0]) if found else None
 
 
 def sources(database: Database, run: str, number: int) -> list[PacketSource]:
@@ -200,7 +200,10 @@ def sources(database: Database, run: str, number: int) -> list[PacketSource]:
 def quarantine(database: Database) -> list[QuarantinedFile]:
     """Every refused file, by name."""
     rows = database.tuples("SELECT path, size, sha256, reason, mtime_ns FROM quarantine ORDER BY path")
-    return [QuarantinedFile(*row, modified_at=_moment(mtime_ns)) for *row, mtime_ns in rows]
+    return [
+        QuarantinedFile(name, size, sha256, reason, _moment(mtime_ns))
+        for name, size, sha256, reason, mtime_ns in rows
+    ]
 
 
 def conflicts(database: Database) -> list[WindowConflict]:

@@ -1,134 +1,112 @@
 """Which window of a run the others are compared with, and the comparing (accounting.md §12).
 
-Works on stored diagnoses alone: a new reference never opens a packet.
+Works on stored diagnoses alone: a new reference never opens a packet. What holds after every commit: all
+windows of a run are compared with the reference in its row of ``run_references``, and with none where it has
+no row. So a kill between two commits leaves nothing to remember: what should be is worked out from what is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from sfapp.accounting import healthy_reference, reference_of, with_reference
-from sfapp.model import Diagnosis, Reference
+from sfapp.accounting import reference_of, with_reference
+from sfapp.model import Reference
+from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Cursor
-from sfapp.store.derive import Derived
+from sfapp.store.derive import Derived, Key
 from sfapp.store.rows import Origin, decode_diagnosis, decode_reference, encode
-from sfapp.store.schema import RUNS
-from sfapp.store.tables import IN_KEYS, given, insert, replace_windows
+from sfapp.store.schema import RUN_REFERENCES
+from sfapp.store.tables import IN_KEYS, IN_RUNS, given, insert, replace_windows
 
 _AT_ONCE = 512
 """Diagnoses decoded together: a run may have more windows than fit in memory."""
 
-
-@dataclass(frozen=True, slots=True)
-class RunReference:
-    """What a run's windows are compared with, as stored."""
-
-    window: int | None
-    chosen: bool
-    reference: Reference | None
-
-
-def stored_reference(cursor: Cursor, run_id: str) -> RunReference | None:
-    """The run's row; None for a run that has none yet."""
-    row = cursor.execute(
-        "SELECT reference_window, chosen, reference FROM runs WHERE run_id = ?", [run_id]
-    ).fetchone()
-    if row is None:
-        return None
-    window, chosen, reference = row
-    return RunReference(window, chosen, None if reference is None else decode_reference(reference))
+# The healthy window of one run or of all: the lowest mean step among complete windows after the first.
+_HEALTHY = """
+SELECT run_id, arg_min("window", (step_mean_ns, "window"))
+FROM windows JOIN (SELECT run_id, min("window") AS first FROM windows GROUP BY run_id) USING (run_id)
+WHERE complete AND "window" > first AND ($run IS NULL OR run_id = $run)
+GROUP BY run_id
+"""
 
 
-def unsettle(cursor: Cursor, runs: Iterable[str]) -> None:
-    """Mark runs whose windows have changed, so that a kill before ``settle`` is made good later."""
-    for run_id in runs:
-        if stored_reference(cursor, run_id) is None:
-            insert(cursor, RUNS, [{"run_id": run_id, "chosen": False, "settled": False}])
-        else:
-            cursor.execute("UPDATE runs SET settled = false WHERE run_id = ?", [run_id])
+def unsettled(cursor: Cursor, chosen: ChosenReferences) -> list[str]:
+    """The runs whose windows are compared with another reference than they should be."""
+    stored = {
+        run_id: (number, by_hand)
+        for run_id, number, by_hand in cursor.execute(
+            "SELECT run_id, reference_window, chosen FROM run_references"
+        ).fetchall()
+    }
+    wanted = _wanted(cursor, chosen, None)
+    return sorted(run for run in stored.keys() | wanted.keys() if stored.get(run) != wanted.get(run))
 
 
-def settle(cursor: Cursor, run_id: str, chosen: int | None, touched: Iterable[int] | None) -> None:
-    """Find the run's reference and compare every window with it that is not already.
-
-    Args:
-        chosen: the window picked by hand; ignored while the run has no such window.
-        touched: numbers of the windows that are new or changed since the run was last settled, already
-            compared with the stored reference; None where windows went away or the choice may differ.
-    """
-    stored = stored_reference(cursor, run_id)
-    numbers = _numbers(cursor, run_id)
-    if not numbers:
-        cursor.execute("DELETE FROM runs WHERE run_id = ?", [run_id])
-        return
-    candidates = _candidates(stored, numbers[0], touched)
-    picked = _load(cursor, run_id, [chosen]) if chosen is not None else []
-    healthy = picked[0].diagnosis if picked else _healthiest(cursor, run_id, candidates or numbers)
-    reference = None if healthy is None else reference_of(healthy)
-    if candidates is None or stored is None or stored.reference != reference:
-        _compare(cursor, run_id, numbers, reference)
-    cursor.execute("DELETE FROM runs WHERE run_id = ?", [run_id])
-    row = {"run_id": run_id, "chosen": bool(picked), "settled": True}
+def settle(cursor: Cursor, chosen: ChosenReferences, run_id: str) -> None:
+    """Compare a run's windows with the reference that they should be compared with."""
+    number, by_hand = _wanted(cursor, chosen, run_id).get(run_id, (None, False))
+    found = [] if number is None else _load(cursor, [(run_id, number)])
+    reference = reference_of(found[0].diagnosis) if found else None
+    if reference != references_of(cursor, [run_id]).get(run_id):
+        _compare(cursor, run_id, reference)
+    cursor.execute("DELETE FROM run_references WHERE run_id = ?", [run_id])
     if reference is not None:
-        row |= {"reference_window": reference.window, "reference": encode(reference)}
-    insert(cursor, RUNS, [row])
+        row = {
+            "run_id": run_id,
+            "reference_window": number,
+            "chosen": by_hand,
+            "reference": encode(reference),
+        }
+        insert(cursor, RUN_REFERENCES, [row])
 
 
-def _candidates(stored: RunReference | None, first: int, touched: Iterable[int] | None) -> list[int] | None:
-    """The windows among which the healthy one is, ascending; None for all of them.
+def unsettle(cursor: Cursor, keys: Iterable[Key]) -> None:
+    """Say of these windows that, where one is a run's reference, it may not be what it was.
 
-    It is the minimum over a set from which only the run's first window is left out. So where neither the
-    first nor the healthy window has changed, it is found among the latter and the new ones.
+    The reference itself stays: it is what the run's windows are compared with until ``settle``.
     """
-    if touched is None or stored is None or stored.chosen or stored.window is None:
-        return None
-    changed = set(touched)
-    if first in changed or stored.window in changed:
-        return None
-    return sorted(changed | {first, stored.window})
-
-
-def _healthiest(cursor: Cursor, run_id: str, numbers: Sequence[int]) -> Diagnosis | None:
-    """The healthy window among these, which start with the run's first, holding one handful at a time."""
-    first: Diagnosis | None = None
-    best: Diagnosis | None = None
-    for handful in _handfuls(numbers):
-        found = [derived.diagnosis for derived in _load(cursor, run_id, handful)]
-        if first is None:
-            first, *found = found
-        # The first window never counts, so it leads every handful; the best so far runs again.
-        best = healthy_reference([first, *([best] if best else []), *found])
-    return best
-
-
-def _compare(cursor: Cursor, run_id: str, numbers: Sequence[int], reference: Reference | None) -> None:
-    """Compare every window that was compared with something else."""
-    for handful in _handfuls(numbers):
-        found = _load(cursor, run_id, handful)
-        stale = [derived for derived in found if derived.diagnosis.reference != reference]
-        replace_windows(
-            cursor,
-            [(run_id, derived.diagnosis.window) for derived in stale],
-            [Derived(with_reference(each.diagnosis, reference), each.origin) for each in stale],
+    with given(cursor, keys=keys):
+        cursor.execute(
+            "UPDATE run_references SET reference_window = NULL "
+            'WHERE (run_id, reference_window) IN (SELECT run_id, "window" FROM keys)'
         )
 
 
-def _numbers(cursor: Cursor, run_id: str) -> list[int]:
-    found = cursor.execute('SELECT "window" FROM windows WHERE run_id = ? ORDER BY ALL', [run_id]).fetchall()
-    return [number for (number,) in found]
+def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
+    """What the windows of these runs are compared with, for those that have a reference."""
+    with given(cursor, runs=runs):
+        rows = cursor.execute(f"SELECT run_id, reference FROM run_references WHERE {IN_RUNS}").fetchall()
+    return {run_id: decode_reference(reference) for run_id, reference in rows}
 
 
-def _handfuls(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    for begin in range(0, len(numbers), _AT_ONCE):
-        yield numbers[begin : begin + _AT_ONCE]
+def _wanted(
+    cursor: Cursor, chosen: ChosenReferences, run_id: str | None
+) -> dict[str, tuple[int | None, bool]]:
+    """Run → the window it should be compared with and whether that was picked by hand; of one run or all."""
+    healthy = cursor.execute(_HEALTHY, {"run": run_id}).fetchall()
+    wanted: dict[str, tuple[int | None, bool]] = {run: (number, False) for run, number in healthy}
+    picked = [key for key in chosen.pairs() if run_id is None or key[0] == run_id]
+    with given(cursor, keys=picked):
+        there = cursor.execute(f'SELECT run_id, "window" FROM windows WHERE {IN_KEYS}').fetchall()
+    return wanted | {run: (number, True) for run, number in there}
 
 
-def _load(cursor: Cursor, run_id: str, numbers: Sequence[int]) -> list[Derived]:
-    """Stored windows of a run, ascending; those that are not there are left out."""
-    with given(cursor, keys=[(run_id, number) for number in numbers]):
+def _compare(cursor: Cursor, run_id: str, reference: Reference | None) -> None:
+    """Compare all windows of a run with this reference."""
+    rows = cursor.execute('SELECT "window" FROM windows WHERE run_id = ? ORDER BY ALL', [run_id]).fetchall()
+    for begin in range(0, len(rows), _AT_ONCE):
+        keys = [(run_id, number) for (number,) in rows[begin : begin + _AT_ONCE]]
+        compared = [
+            Derived(with_reference(found.diagnosis, reference), found.origin) for found in _load(cursor, keys)
+        ]
+        replace_windows(cursor, keys, compared)
+
+
+def _load(cursor: Cursor, keys: Iterable[Key]) -> list[Derived]:
+    """Stored windows; those that are not there are left out."""
+    with given(cursor, keys=keys):
         rows = cursor.execute(
             "SELECT diagnosis, started_at, ended_at, wrapper, world_size FROM windows "
-            f'WHERE {IN_KEYS} ORDER BY "window"'
+            f'WHERE {IN_KEYS} ORDER BY run_id, "window"'
         ).fetchall()
     return [Derived(decode_diagnosis(diagnosis), Origin(*origin)) for diagnosis, *origin in rows]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from sfapp.accounting import healthy_reference
 from sfapp.model import Diagnosis, Manifest, Reference
 
 _LABELS_BY_WEIGHT = (
@@ -92,6 +93,7 @@ def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "exposed_imbalance": diagnosis.exposed_imbalance,
         "change": diagnosis.change,
         "severity": diagnosis.severity,
+        "complete": may_serve(diagnosis),
         "reference_window": reference and reference.window,
         "is_reference": reference is not None and reference.window == diagnosis.window,
         "diagnosis": encode(diagnosis),
@@ -153,6 +155,14 @@ def weightiest(diagnosis: Diagnosis) -> str:
     """The one label to show where there is room for one."""
     held = diagnosis.label_names
     return next((label for label in _LABELS_BY_WEIGHT if label in held), held[0])
+
+
+def may_serve(diagnosis: Diagnosis) -> bool:
+    """Whether a window could be its run's reference, were it not the run's first.
+
+    ``healthy_reference`` leaves the first out; behind another one, only what makes a window complete counts.
+    """
+    return healthy_reference((replace(diagnosis, window=diagnosis.window - 1), diagnosis)) is not None
 
 
 def encode(value: Diagnosis | Reference) -> str:

@@ -168,6 +168,7 @@ WINDOWS = Table(
         Column("exposed_imbalance", "DOUBLE", "Σ_s X'[s], as a share"),
         Column("change", "DOUBLE", "of the mean step against the run's reference; 0.1 = 10 % longer"),
         Column("severity", "DOUBLE", "what windows are ranked by; quiet below 0.05"),
+        Column("complete", "BOOLEAN", "whether it may serve as the run's reference"),
         Column("reference_window", "BIGINT", "the window of the run it was compared with"),
         Column("is_reference", "BOOLEAN", "whether it is that window itself"),
         Column("diagnosis", "JSON", "the whole diagnosis, reloaded exactly from here"),
@@ -195,15 +196,14 @@ STAGES = Table(
     ),
 )
 
-RUNS = Table(
-    "runs",
-    "one run and what its windows are compared with",
+RUN_REFERENCES = Table(
+    "run_references",
+    "one run that has a healthy window, which all its windows are compared with",
     (
         Column("run_id", "VARCHAR", "which run"),
-        Column("reference_window", "BIGINT", "its healthy window; null where it has none"),
+        Column("reference_window", "BIGINT", "its healthy window; null while that is being read anew"),
         Column("chosen", "BOOLEAN", "picked by hand rather than measured"),
         Column("reference", "JSON", "what that window contributes"),
-        Column("settled", "BOOLEAN", "false while an ingest that touched the run is unfinished"),
     ),
 )
 
@@ -221,7 +221,7 @@ CONFLICTS = Table(
     ),
 )
 
-TABLES = (STORE_INFO, PACKETS, QUARANTINE, CONFLICTS, WINDOWS, STAGES, RUNS)
+TABLES = (STORE_INFO, PACKETS, QUARANTINE, CONFLICTS, WINDOWS, STAGES, RUN_REFERENCES)
 
 CELLS = Table(
     "cells",

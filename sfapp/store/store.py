@@ -232,4 +232,4 @@ class Store:
             self.sources(run, window)
         self._chosen.set(run, window)
         with self._database.transaction() as cursor:
-            settle(cursor, run, window, None)
+            settle(cursor, self._chosen, run)

@@ -15,27 +15,28 @@ from sfapp.store.schema import STAGES, WINDOWS, Table
 
 IN_KEYS = '(run_id, "window") IN (SELECT run_id, "window" FROM keys)'
 IN_NAMES = "path IN (SELECT path FROM names)"
+IN_RUNS = "run_id IN (SELECT run_id FROM some_runs)"
 
 
 @contextmanager
 def given(
-    cursor: Cursor, *, keys: Iterable[Key] | None = None, names: Iterable[str] | None = None
+    cursor: Cursor,
+    *,
+    keys: Iterable[Key] = (),
+    names: Iterable[str] = (),
+    runs: Iterable[str] = (),
 ) -> Iterator[None]:
-    """Make windows and file names available to statements as ``keys`` and ``names``."""
-    tables: dict[str, pa.Table] = {}
-    if keys is not None:
-        runs, numbers = zip(*keys, strict=True) if keys else ((), ())
-        tables["keys"] = pa.table(
-            {"run_id": pa.array(runs, pa.string()), "window": pa.array(numbers, pa.int64())}
-        )
-    if names is not None:
-        tables["names"] = pa.table({"path": pa.array(list(names), pa.string())})
-    for name, table in tables.items():
-        cursor.register(name, table)
+    """Let statements speak of these windows, files and runs: ``IN_KEYS``, ``IN_NAMES``, ``IN_RUNS``."""
+    pairs = list(keys)
+    run_ids = pa.array([run_id for run_id, _ in pairs], pa.string())
+    numbers = pa.array([number for _, number in pairs], pa.int64())
+    cursor.register("keys", pa.table({"run_id": run_ids, "window": numbers}))
+    cursor.register("names", pa.table({"path": pa.array(list(names), pa.string())}))
+    cursor.register("some_runs", pa.table({"run_id": pa.array(list(runs), pa.string())}))
     try:
         yield
     finally:
-        for name in tables:
+        for name in ("keys", "names", "some_runs"):
             cursor.unregister(name)
 
 
