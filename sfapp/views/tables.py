@@ -11,7 +11,7 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import LABELS, REASONS, Diagnosis, Manifest
 from sfapp.views import format
-from sfapp.views.figures.chosen import Floats, chosen, stage_members
+from sfapp.views.figures.chosen import Floats, chosen, position_after, stage_members
 from sfapp.views.figures.node import lead_shares, stragglers
 from sfapp.views.words import evidence_lines
 
@@ -128,7 +128,11 @@ def _sets(diagnosis: Diagnosis, stage: str) -> str:
 
 
 def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """One row a rank, ascending; ``stage:<name>`` and ``lead:<name>`` hold the means of each broad stage."""
+    """One row a rank, ascending.
+
+    ``stage:<name>`` and ``lead:<name>`` hold, raw, the mean time in each broad stage (ns) and the part of the
+    steps in which the rank leads its end.
+    """
     ranks = measures.window.ranks
     mean_SR = measures.window.duration_SNR.double().mean(dim=1).cpu().numpy()
     mean_BR = measures.by_broad(mean_SR)
@@ -155,9 +159,8 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         row |= _duration("slack_ns", float(slack_R[place]))
         row |= _duration("lag_ns", float(lag_R[place]))
         for index, name in enumerate(measures.broad):
-            row |= _duration(f"stage:{name}", float(mean_BR[index, place]))
-            lead = float(leads_BR[index, place])
-            row |= {f"lead:{name}": lead, f"lead:{name}_text": format.percent(lead)}
+            row[f"stage:{name}"] = float(mean_BR[index, place])
+            row[f"lead:{name}"] = float(leads_BR[index, place])
         rows.append(row)
     return rows
 
@@ -165,18 +168,10 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
 def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:
     """Mean slack on entering a stage and mean lag on leaving it, ns [R], on the chosen frontier."""
     members = stage_members(measures, stage)
-    duration_SNR = measures.window.duration_SNR
-    enter_NR = duration_SNR[: members[0]].sum(dim=0).cpu().numpy()
-    leave_NR = duration_SNR[: members[-1] + 1].sum(dim=0).cpu().numpy()
     taken = chosen(measures, diagnosis)
-    rise_SN = taken.rise_SN
-    front_N = rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
-    if taken.carry:
-        total_NR = duration_SNR.sum(dim=0).cpu().numpy()
-        before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
-        start_NR = total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
-        enter_NR, leave_NR = enter_NR + start_NR, leave_NR + start_NR
-    slack_R = (front_N[:, None] - enter_NR).mean(axis=0)
+    front_N = taken.rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
+    slack_R = (front_N[:, None] - position_after(measures, taken, members[0])).mean(axis=0)
+    leave_NR = position_after(measures, taken, members[-1] + 1)
     lag_R = (leave_NR - np.median(leave_NR, axis=1, keepdims=True)).mean(axis=0)
     return np.asarray(slack_R), np.asarray(lag_R)
 

@@ -253,3 +253,29 @@ ALL = {
 """Every kind of window that every view has to bear."""
 
 __all__ = ["ALL", "MS", "healthy_reference"]
+
+
+def timeline_row(diagnosis: Diagnosis) -> dict[str, object]:
+    """A window as ``Store.timeline`` gives it."""
+    aim, culprit = diagnosis.aim, diagnosis.culprit
+    return {
+        "run_id": diagnosis.run_id,
+        "window": diagnosis.window,
+        "step_time_ns": diagnosis.step_time.mean_ns,
+        "shares": diagnosis.carry_over_shares or diagnosis.shares,
+        "label": diagnosis.label_names[-1],
+        "severity": diagnosis.severity,
+        "aim_stage": aim.stage if aim else None,
+        "aim_rank": aim.rank if aim else None,
+        "aim_hostname": aim.hostname if aim else None,
+        "culprit_kind": culprit.kind if culprit else None,
+        "is_reference": False,
+    }
+
+
+def timeline() -> list[dict[str, object]]:
+    """30 windows of one run: healthy, a chronic callback, a rotating data tail, a slow optimizer."""
+    kinds = [healthy] * 6 + [slow_callback] * 8 + [healthy] * 3 + [rotating_data_tail] * 6
+    kinds += [periodic_callback] * 2 + [one_off] + [healthy] * 2 + [below_floor] + [healthy]
+    made = {kind: timeline_row(against_healthy(kind(), "carry_over")[1]) for kind in set(kinds)}
+    return [made[kind] | {"window": number} for number, kind in enumerate(kinds)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
@@ -49,6 +51,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             *_zone_words(diagnosis, right, top, dark),
             *_names(diagnosis, order, shares, gains, right, top, dark),
             *_takeovers(diagnosis, order[0], shares, gains, dark),
+            *_widest(shares, gains, excess, right, dark),
         ],
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
@@ -155,13 +158,13 @@ def _zones(
     right: float,
     top: float,
     dark: bool,
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """What each quarter means, and the tolerance bands below the largest share and gain."""
     colours = palette.theme(dark)
     gates = diagnosis.gates
     strength = 0.13 if dark else 0.09
 
-    def rect(x0: float, x1: float, y0: float, y1: float, colour: str, opacity: float) -> dict[str, object]:
+    def rect(x0: float, x1: float, y0: float, y1: float, colour: str, opacity: float) -> dict[str, Any]:
         return {
             "type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "layer": "below",
             "line": {"width": 0}, "fillcolor": palette.alpha(colour, opacity),
@@ -180,7 +183,7 @@ def _zones(
     return zones
 
 
-def _zone_words(diagnosis: Diagnosis, right: float, top: float, dark: bool) -> list[dict[str, object]]:
+def _zone_words(diagnosis: Diagnosis, right: float, top: float, dark: bool) -> list[dict[str, Any]]:
     colours = palette.theme(dark)
     small = {"size": 11}
     return [
@@ -201,7 +204,7 @@ def _names(
     right: float,
     top: float,
     dark: bool,
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Stage names beside their points, raised where they would cover one another."""
     taken: list[tuple[float, float, float]] = []
     labels = []
@@ -240,7 +243,7 @@ def _is_free(taken: list[tuple[float, float, float]], x: float, y: float, side: 
 
 def _takeovers(
     diagnosis: Diagnosis, top: str, shares: dict[str, float], gains: dict[str, float], dark: bool
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Arrows from s1 to the stages that would hold the step back next."""
     colours = palette.theme(dark)
     arrows = []
@@ -256,6 +259,22 @@ def _takeovers(
             }
         )  # fmt: skip
     return arrows
+
+
+def _widest(
+    shares: dict[str, float], gains: dict[str, float], excess: dict[str, float], right: float, dark: bool
+) -> list[dict[str, Any]]:
+    """What the bar with the largest reach means."""
+    stage = max(excess, key=lambda stage: excess[stage] - gains[stage])
+    if excess[stage] - gains[stage] < 0.05:
+        return []
+    text = f"{format.percent(excess[stage])} if waits vanish"
+    return [
+        note(
+            text, shares[stage], excess[stage], dark, xanchor="right", xshift=-9,
+            font={"size": 11, "color": palette.theme(dark).muted},
+        )
+    ]  # fmt: skip
 
 
 def _in_words(

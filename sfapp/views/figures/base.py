@@ -37,16 +37,8 @@ def plain(text: str, limit: int = 48) -> str:
 
 def f4(values: npt.ArrayLike) -> dict[str, Any]:
     """Values as a base64 float32 typed array, 1-D or 2-D; plotly.js reads it without parsing numbers."""
-    return _typed(np.ascontiguousarray(values, dtype="<f4"), "f4")
-
-
-def u1(values: npt.ArrayLike) -> dict[str, Any]:
-    """Values as a base64 uint8 typed array."""
-    return _typed(np.ascontiguousarray(values, dtype=np.uint8), "u1")
-
-
-def _typed(array: npt.NDArray[Any], dtype: str) -> dict[str, Any]:
-    spec: dict[str, Any] = {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode("ascii")}
+    array = np.ascontiguousarray(values, dtype="<f4")
+    spec: dict[str, Any] = {"dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode("ascii")}
     if array.ndim == 2:
         spec["shape"] = f"{array.shape[0]}, {array.shape[1]}"
     return spec

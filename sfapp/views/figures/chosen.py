@@ -77,6 +77,29 @@ def stage_members(measures: Measures, stage: str) -> tuple[int, ...]:
     return (names.index(stage),) if stage in names else ()
 
 
+def time_in(measures: Measures, stage: str) -> Ints:
+    """Time every rank spends in a broad or recorded stage, ns [N, R]; the stage must be there."""
+    members = stage_members(measures, stage)
+    if len(members) == 1:
+        return np.asarray(measures.window.duration_SNR[members[0]].cpu().numpy())
+    return np.asarray(measures.window.duration_SNR[list(members)].sum(dim=0).cpu().numpy())
+
+
+def position_after(measures: Measures, taken: Chosen, stages: int) -> Floats:
+    """Where every rank stands after the first recorded stages of each step, ns from the step's start [N, R].
+
+    With carry-over a rank may start before the last one, below zero; the frontier itself starts at zero.
+    """
+    duration_SNR = measures.window.duration_SNR
+    own_NR = duration_SNR[:stages].sum(dim=0).cpu().numpy().astype(np.float64)
+    if taken.carry is None:
+        return np.asarray(own_NR)
+    total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+    before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
+    start_NR = total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
+    return np.asarray(own_NR + start_NR)
+
+
 def mean_rise(advance_SN: Ints | Floats, index: int | None) -> Floats:
     """Advances of one step, or their mean over the window, ns [S]."""
     if index is None:

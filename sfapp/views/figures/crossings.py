@@ -154,7 +154,8 @@ def _hover(scene: _Scene, place: int) -> list[str]:
     for stage, name in enumerate(scene.measures.window.stages):
         end = stage + 1
         text = (
-            f"{head}<br>{plain(format.short_stage(name))} {format.duration(position_S[end] - position_S[stage])}"
+            f"{head}<br>{plain(format.short_stage(name))} "
+            f"{format.duration(position_S[end] - position_S[stage])}"
             f"<br>prefix {format.duration(position_S[end])}"
             f"<br>slack on entry {format.duration(max(0.0, float(front_S[stage] - position_S[stage])))}"
             f"<br>frontier advance {format.duration(front_S[end] - front_S[stage])}"
@@ -391,7 +392,8 @@ def _handover_notes(scene: _Scene) -> list[dict[str, Any]]:
     found = scene.curves.handovers(scene.diagnosis.gates.eta_q)
     return [
         note(
-            f"rank {ranks[hand.old]} → rank {ranks[hand.new]}", hand.x, hand.height / scene.unit.ns, scene.dark,
+            f"rank {ranks[hand.old]} → rank {ranks[hand.new]}",
+            hand.x, hand.height / scene.unit.ns, scene.dark,
             showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(scene.dark).muted,
             ax=-34, ay=-26, font={"size": 11}, standoff=5,
         )

@@ -265,9 +265,9 @@ def _in_words(stairs: _Stairs) -> str:
     rank, part, _ = stairs.leaders[place]
     who = f"rank {stairs.measures.window.ranks.rank[rank]}" if part >= 0.5 else "changing ranks"
     text = (
-        f"The {stairs.taken.words} reaches {format.duration(stairs.total)} in the {stairs.which}; the largest "
-        f"rise is {format.duration(stairs.rise_S[place])} in {format.short_stage(stairs.stages[place])}, "
-        f"set by {who}"
+        f"The {stairs.taken.words} reaches {format.duration(stairs.total)} in the {stairs.which}; "
+        f"the largest rise is {format.duration(stairs.rise_S[place])} in "
+        f"{format.short_stage(stairs.stages[place])}, set by {who}"
     )
     twice = float(stairs.largest_S[-1]) - stairs.total
     if twice > _WORTH_SAYING * stairs.total:

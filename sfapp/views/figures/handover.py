@@ -51,8 +51,8 @@ def handover_matrix(
         title=_TITLE,
         subtitle=f"row: who led before; column: who took the lead; {where}, step-aligned",
         alt=(
-            f"{format.counted(sum(pairs.values()), 'hand-over')} at {where}; most often from rank {before} to "
-            f"rank {after}, {format.counted(times, 'time')}."
+            f"{format.counted(sum(pairs.values()), 'hand-over')} at {where}; "
+            f"most often from rank {before} to rank {after}, {format.counted(times, 'time')}."
         ),
         notes=notes,
         height=int(min(640, max(280, 80 + 26 * size))),

@@ -10,7 +10,14 @@ from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision, step_axis
-from sfapp.views.figures.chosen import Floats, chosen, stage_members, step_index
+from sfapp.views.figures.chosen import (
+    Floats,
+    chosen,
+    position_after,
+    stage_members,
+    step_index,
+    time_in,
+)
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -49,7 +56,7 @@ def rank_step_heatmap(
     members = stage_members(measures, stage)
     if not members:
         return absent(f"the window has no stage {stage}", dark=dark, title="Rank × step")
-    value_RN = _values(measures, diagnosis, members, quantity)
+    value_RN = _values(measures, diagnosis, stage, quantity)
     value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
     largest = float(np.abs(value_RN).max())
     unit = format.unit_for(largest)
@@ -62,7 +69,7 @@ def rank_step_heatmap(
         "type": "heatmap",
         "z": f4(value_RN / unit.ns),
         "x": measures.step_N[::merged_steps].tolist(),
-        "y": list(range(value_RN.shape[0])),
+        "y": _row_names(measures, merged_ranks),
         "colorscale": palette.diverging(colours) if signed else palette.scale(shade, colours),
         "zmin": -largest / unit.ns if signed else 0,
         "zmax": max(largest / unit.ns, 1e-9),
@@ -74,7 +81,7 @@ def rank_step_heatmap(
         },
         "hoverongaps": False,
         "hovertemplate": (
-            f"step %{{x}}<br>%{{customdata}}<br>{plain(name)} {quantity} %{{z:.2f}} {unit.name}<extra></extra>"
+            f"step %{{x}}<br>%{{y}}<br>{plain(name)} {quantity} %{{z:.2f}} {unit.name}<extra></extra>"
         ),
     }  # fmt: skip
     rows = value_RN.shape[0]
@@ -102,25 +109,18 @@ def rank_step_heatmap(
     )
 
 
-def _values(measures: Measures, diagnosis: Diagnosis, members: tuple[int, ...], quantity: Quantity) -> Floats:
+def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quantity) -> Floats:
     """The quantity per rank and step, ns [R, N]."""
-    duration_SNR = measures.window.duration_SNR
-    first, last = members[0], members[-1]
     if quantity == "duration":
-        value_NR = duration_SNR[list(members)].sum(dim=0).cpu().numpy()
-        return np.asarray(value_NR.T, dtype=np.float64)
-    upto = first if quantity == "slack" else last + 1
-    position_NR = duration_SNR[:upto].sum(dim=0).cpu().numpy().astype(np.float64)
+        return time_in(measures, stage).T.astype(np.float64)
+    members = stage_members(measures, stage)
+    first, last = members[0], members[-1]
     taken = chosen(measures, diagnosis)
-    if taken.carry:
-        total_NR = duration_SNR.sum(dim=0).cpu().numpy()
-        before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
-        position_NR += total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
-    rise_SN = taken.rise_SN
     if quantity == "slack":
-        front_N = rise_SN[first - 1] if first else np.zeros(measures.steps)
-        return np.asarray((front_N[:, None] - position_NR).T)
+        front_N = taken.rise_SN[first - 1] if first else np.zeros(measures.steps)
+        return np.asarray((front_N[:, None] - position_after(measures, taken, first)).T)
     if quantity == "lag":
+        position_NR = position_after(measures, taken, last + 1)
         return np.asarray((position_NR - np.median(position_NR, axis=1, keepdims=True)).T)
     lead_RN = np.zeros((measures.ranks, measures.steps))
     lead_RN[taken.leader_SN[last], np.arange(measures.steps)] = taken.gap_SN[last]
@@ -174,7 +174,7 @@ def _rank_axis(measures: Measures, merged: int, aimed: int | None, dark: bool) -
         values = [round((low + high) / 2) for _, low, high in groups][::step]
         texts = [f"node {node}" for node, _, _ in groups][::step]
     return axis(
-        dark, autorange="reversed", showgrid=False, tickvals=values, ticktext=texts,
+        dark, type="category", autorange="reversed", showgrid=False, tickvals=values, ticktext=texts,
         tickfont={"color": palette.theme(dark).ink, "size": 11},
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from sfapp.views.figures.base import (
     revision,
     step_axis,
 )
-from sfapp.views.figures.chosen import Floats, chosen, stage_members
+from sfapp.views.figures.chosen import Floats, chosen, stage_members, time_in
 
 STRAGGLES_FROM = 0.5
 """A rank that leads the aim's stage in at least this part of the eligible steps is a straggler."""
@@ -74,8 +74,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
     if not places:
         return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
     stage = _stage(measures, diagnosis)
-    own_R = measures.window.duration_SNR[list(stage_members(measures, stage))].sum(dim=0).double().mean(dim=0)
-    own = own_R.cpu().numpy()
+    own = time_in(measures, stage).mean(axis=0)
     total = measures.window.duration_SNR.sum(dim=0).double().mean(dim=0).cpu().numpy()
     leads = lead_shares(measures, diagnosis)
     marked = stragglers(measures, diagnosis)
@@ -110,7 +109,10 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
     words = [
         note(
             text[row][column], column, row, dark,
-            font={"size": 12, "color": palette.readable_on(palette.at(shades, z[row, column] * unit.ns / full))},
+            font={
+                "size": 12,
+                "color": palette.readable_on(palette.at(shades, z[row, column] * unit.ns / full)),
+            },
         )
         for row in range(rows)
         for column in range(columns)
@@ -134,7 +136,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         [heat],
         dark=dark,
         title=title,
-        subtitle=f"{plain_hosts(measures, places)}; mean {short} per step, and how often the rank is last there",
+        subtitle=f"{host_names(measures, places)}; mean {short} per step, how often the rank is last there",
         alt=(
             f"Node {node} holds {format.counted(len(places), 'rank')}; "
             + (f"stragglers: rank {format.ranges(inside)}." if inside else "no straggler.")
@@ -148,7 +150,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
     )
 
 
-def plain_hosts(measures: Measures, places: list[int]) -> str:
+def host_names(measures: Measures, places: list[int]) -> str:
     """The host names of some ranks, as they stand in the packet."""
     names = sorted({measures.window.ranks.hostname[place] for place in places})
     return format.listed([format.clip(name) for name in names], 3)
@@ -164,7 +166,7 @@ def node_sparklines(
     title = f"Course of each rank of node {node}"
     if not places or not members:
         return absent(f"no rank of node {node} has a stage {stage}", dark=dark, title=title)
-    value_NR = measures.window.duration_SNR[list(members)].sum(dim=0)[:, places].cpu().numpy()
+    value_NR = time_in(measures, stage)[:, places]
     largest = max(float(value_NR.max()), 1.0)
     unit = format.unit_for(largest)
     steps = measures.step_N

@@ -11,11 +11,15 @@ from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
 
 Row = Mapping[str, Any]
-"""One window as ``Store.timeline`` gives it: ``run_id, window, step_time_ns, shares, labels (or label),
-severity, aim_stage, aim_rank, culprit``."""
+"""One window as ``Store.timeline`` gives it: ``run_id, window, step_time_ns, shares, severity, aim_stage,
+aim_rank, culprit_kind``."""
 
 _BARS_UP_TO = 400
-_NOTE_ROWS = 3
+_CROWDED = 150
+"""Above this many windows, only culprits of long stretches are named; the pointer names all."""
+_NOTE_ROWS = 2
+_CHARACTERS = 130
+"""About how many characters of a note fit across the plot."""
 
 
 def window_timeline(
@@ -100,7 +104,7 @@ def culprit_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
 
 
 def _same(one: Row, other: Row) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("run_id", "aim_stage", "aim_rank", "culprit"))
+    return all(one.get(key) == other.get(key) for key in ("run_id", "aim_stage", "aim_rank", "culprit_kind"))
 
 
 def _span_words(row: Row) -> str:
@@ -108,7 +112,7 @@ def _span_words(row: Row) -> str:
     parts = [format.short_stage(row["aim_stage"])]
     if row["aim_rank"] is not None:
         parts.append(f"rank {row['aim_rank']}")
-    kind = row.get("culprit")
+    kind = row["culprit_kind"]
     if kind in CULPRITS and kind != "none":
         parts.append(str(kind))
     return " · ".join(parts)
@@ -220,7 +224,7 @@ def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, ob
 def _span_notes(rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool) -> list[dict[str, object]]:
     """Culprits under their windows, in up to three lines; the worst first where there is no room for all."""
     colours = palette.theme(dark)
-    width = 150 / max(1, len(rows))
+    width = _CHARACTERS / max(1, len(rows))
     free: list[list[tuple[float, float]]] = [[] for _ in range(_NOTE_ROWS)]
     notes = []
     worst = sorted(
@@ -231,6 +235,8 @@ def _span_notes(rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool) -
         middle = (first + last) / 2
         reach = (len(text) + 2) / width / 2
         low, high = middle - reach, middle + reach
+        if len(rows) > _CROWDED and high - low > 2 * (last - first + 1):
+            continue
         if low < -0.5:
             low, high = -0.5, 2 * reach - 0.5
         if high > len(rows) - 0.5:
@@ -264,7 +270,7 @@ def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
             note(f"window {rows[0]['window']}", -0.5, 0, dark, xanchor="left", **style),
             note(f"{rows[-1]['window']}", len(rows) - 0.5, 0, dark, xanchor="right", **style),
         ]
-    room = 150 / len(rows)
+    room = _CHARACTERS / len(rows)
     return [
         note(plain(rows[first]["run_id"], max(4, int(room * (last - first)))), first - 0.4, 0, dark,
              xanchor="left", **style)

@@ -16,16 +16,16 @@ _ROTATING: Mapping[str, str] = {
         "differs from batch to batch (sequence lengths, padding, expert routing)."
     ),
     "backward": (
-        "Each step another rank is last through backward, so no single rank or node is at fault: look at what "
-        "differs from batch to batch, and at the network that all ranks share."
+        "Each step another rank is last through backward, so no single rank or node is at fault: look at "
+        "what differs from batch to batch, and at the network that all ranks share."
     ),
     "callbacks": (
         "Each step another rank is last out of the callbacks, so no single rank or node is at fault: look at "
         "what they all touch (logging service, checkpoint storage, locks)."
     ),
     "optimizer": (
-        "Each step another rank is last through the optimizer, so no single rank or node is at fault: look at "
-        "what ranks share there (offloaded state, host memory, gradient clipping)."
+        "Each step another rank is last through the optimizer, so no single rank or node is at fault: look "
+        "at what ranks share there (offloaded state, host memory, gradient clipping)."
     ),
     "other": (
         "Each step another rank is last in the unnamed rest of the step, so no single rank or node is at "
@@ -46,8 +46,8 @@ _ALL_RANKS: Mapping[str, str] = {
     "data": "look at the input pipeline as a whole: storage, decoding, number of workers",
     "forward": "look at the model and batch size: a change of code or shape slows every rank alike",
     "backward": (
-        "look at the backward pass itself and at the gradient exchange; where everyone waits inside one stage, "
-        "the rank that comes last cannot be told from durations alone"
+        "look at the backward pass itself and at the gradient exchange; where everyone waits inside one "
+        "stage, the rank that comes last cannot be told from durations alone"
     ),
     "callbacks": "look at what every rank does there",
     "optimizer": "look at the optimizer's own cost",

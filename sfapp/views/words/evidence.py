@@ -1,4 +1,4 @@
-"""Evidence lines in words: what each points at, whether it agrees, or why it is absent (accounting.md §13)."""
+"""Evidence in words: what each line points at, whether it agrees, or why it is absent (accounting.md §13)."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
     if line.agrees is None:
         return _absent(diagnosis, line)
     if line.name == "rank_persistence":
-        culprit = diagnosis.culprit
-        of = format.counted(culprit.eligible_steps, "step") if culprit else "the steps"
-        return f"rank {line.rank} leads {stage} in {format.percent(line.value)} of {of} that count"
+        steps = diagnosis.culprit.eligible_steps if diagnosis.culprit else 0
+        led = round((line.value or 0.0) * steps)
+        return f"rank {line.rank} leads {stage} in {format.count(led)} of {format.counted(steps, 'step')}"
     if line.name == "wait_fit":
         fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary or "")
         slope = format.slope(fit.slope, fit.se) if fit else format.share(line.value)

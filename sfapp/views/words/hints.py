@@ -6,26 +6,28 @@ from collections.abc import Mapping
 
 HINTS: Mapping[str, str] = {
     "frontier_steps": (
-        "At each stage boundary the line stands where the last rank stood. A rise is where the step's exposed "
-        "time grew, charged once, to the stage that first showed it; adding up per-stage maxima (dotted) "
-        "charges waiting again, means (dashed) hide slow ranks."
+        "At each stage boundary the line stands where the last rank stood. A rise is where the step's "
+        "exposed time grew, charged once, to the stage that first showed it; adding up per-stage maxima "
+        "(dotted) charges waiting again, means (dashed) hide slow ranks."
     ),
     "prefix_crossings": (
         "Each line is one rank's time used since the step began. The highest line at a boundary sets the "
-        "frontier; where lines meet, ranks wait for each other; where they cross, another rank takes the lead."
+        "frontier; where lines meet, ranks wait for each other; where they cross, another rank takes the "
+        "lead."
     ),
     "step_timeline": (
-        "One bar a step, split by the stage that first exposed the time. Below, the rank that was last at the "
-        "aimed-at stage: a level row of dots is one rank again and again, scattered dots are ranks taking turns."
+        "One bar a step, split by the stage that first exposed the time. Below, the rank that was last at "
+        "the aimed-at stage: a level row of dots is one rank again and again, scattered dots are ranks "
+        "taking turns."
     ),
     "routing_pareto": (
-        "Stages by their share of the exposed time. The filled ones together reach the threshold τC: the delay "
-        "is almost surely among them. Drag the line to ask for more or less."
+        "Stages by their share of the exposed time. The filled ones together reach the threshold τC: the "
+        "delay is almost surely among them. Drag the line to ask for more or less."
     ),
     "ambiguity_plane": (
-        "Right: the stage holds much of the exposed time. Up: clipping that stage alone shortens the step. The "
-        "bar reaches to what is gained if the waits it causes vanish too; a long bar means the answer depends "
-        "on waiting."
+        "Right: the stage holds much of the exposed time. Up: clipping that stage alone shortens the step. "
+        "The bar reaches to what is gained if the waits it causes vanish too; a long bar means the answer "
+        "depends on waiting."
     ),
     "rank_step_heatmap": (
         "One cell a rank and step. A dark row is one slow rank, a dark column a slow step for all, regular "
@@ -36,22 +38,22 @@ HINTS: Mapping[str, str] = {
         "empty matrix means that whoever is last first stays last."
     ),
     "rules": (
-        "What simpler summaries of the same numbers would blame. A total above the step counts waiting twice; "
-        "one below it hides slow ranks."
+        "What simpler summaries of the same numbers would blame. A total above the step counts waiting "
+        "twice; one below it hides slow ranks."
     ),
     "window_timeline": (
-        "One bar a window, as high as its mean step. The strip below is thin and grey where a window is quiet, "
-        "full and coloured where one calls for action. Click a window to open it."
+        "One bar a window, as high as its mean step. The strip below is thin and grey where a window is "
+        "quiet, full and coloured where one calls for action. Click a window to open it."
     ),
     "run_history": (
-        "Triangles are windows that call for action. The dots at the bottom show which rank each of them aims "
-        "at, in the colour of the stage."
+        "Triangles are windows that call for action. The dots at the bottom show which rank each of them "
+        "aims at, in the colour of the stage."
     ),
     "node_ranks": (
         "One tile a rank: its time in the aimed-at stage and how often it is the last one there. ▲ marks a "
         "rank that holds the others back."
     ),
-    "node_sparklines": "Every rank on the same scale: a rank that stands out in height is slower, not noisier.",
+    "node_sparklines": "All ranks on one scale: a rank that stands out in height is slower, not noisier.",
     "node_skew": (
         "Solid: how far the node's slowest rank is from its typical one. Hatched: how far the whole node is "
         "from the others. A long hatched bar points at the host, a long solid one at a rank."

@@ -1,4 +1,4 @@
-"""The verdict card: where to aim a profiler, how sure that is, and what is not known (accounting.md §12, §13)."""
+"""The verdict card: where to aim a profiler, how sure that is, what is not known (accounting.md §13)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
         return "Too little time to say anything", ""
     stage = format.short_stage(aim.stage)
     if diagnosis.is_quiet:
-        return "Quiet: no action called for", f"largest share: {stage}"
+        return "Quiet: no action called for", f"(largest share: {stage})"
     when = format.steps(aim.steps)
     if aim.rank is not None:
         return f"{stage} on rank {aim.rank}", f"({_where(aim.rank, aim.hostname, ranks)}), {when}"
@@ -168,6 +168,8 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
 
 def _quiet_words(diagnosis: Diagnosis) -> str:
     text = f"Ranks are balanced: {format.percent(diagnosis.exposed_imbalance)} of the step is imbalance"
+    if diagnosis.ranks == 1:
+        text = "There is one rank only, so imbalance cannot show"
     if diagnosis.change is not None and diagnosis.reference is not None:
         if diagnosis.reference.window == diagnosis.window:
             return f"{text}, and this is the run's healthy window."
@@ -186,8 +188,8 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
         excess = (diagnosis.carry_over_excess or diagnosis.excess or {}).get(aim.stage, 0.0)
         lost = excess * diagnosis.step_time.mean_ns
         return (
-            f"{format.duration(lost)} of each step ({format.percent(excess)}) is {name} time that a typical rank "
-            "did not need."
+            f"{format.duration(lost)} of each step ({format.percent(excess)}) is {name} time "
+            "that a typical rank did not need."
         )
     total = diagnosis.step_time.mean_ns - reference.step_time_ns
     part = deltas[aim.stage] / total if total else 0.0
@@ -196,12 +198,10 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
         return f"{against}, all of it in {name}."
     if part > 1.05:
         return f"{against}: {name} {format.change(deltas[aim.stage])}, other stages a little faster."
-    others = sorted((s for s in deltas if s != aim.stage and deltas[s] > 0), key=lambda s: -deltas[s])
-    rest = [
-        f"{format.change(deltas[s])} in {format.short_stage(s)}" for s in others if deltas[s] > 0.1 * total
-    ]
-    text = f"{against}, {format.change(deltas[aim.stage])} of it in {name}"
-    return f"{text} and {format.listed(rest, 2)}." if rest else f"{text}."
+    others = sorted((s for s in deltas if s != aim.stage), key=lambda s: -deltas[s])
+    grown = [aim.stage, *(stage for stage in others if deltas[stage] > 0.1 * total)]
+    parts = [f"{format.short_stage(stage)} {format.change(deltas[stage])}" for stage in grown]
+    return f"{against}: {format.listed(parts)}."
 
 
 def misread_sentence(diagnosis: Diagnosis) -> str:
@@ -212,7 +212,10 @@ def misread_sentence(diagnosis: Diagnosis) -> str:
     aligned = max(diagnosis.shares, key=lambda stage: (diagnosis.shares or {})[stage])
     others = _others(diagnosis)
     if "carry_over" in diagnosis.reasons and aligned != aim.stage:
-        return f"{others} as {format.short_stage(aligned)} time in the next step."
+        name = format.short_stage(aligned)
+        if diagnosis.sync_boundary is None:
+            return f"Looked at step by step, it would seem to be {name}: the delay carries over from before."
+        return f"{others} as {name} time in the next step."
     wait = broad_stage(diagnosis.sync_boundary) if diagnosis.sync_boundary else None
     if wait is not None and wait != aim.stage:
         return f"{others} as {format.short_stage(wait)} time: they wait there."
@@ -235,20 +238,19 @@ def _course(diagnosis: Diagnosis) -> str:
         return ""
     if culprit.kind == "periodic":
         return (
-            f"It returns every {format.ordinal(culprit.period or 0)} step: look for what runs at that interval "
-            "(logging, evaluation, checkpoints)."
+            f"It returns every {format.ordinal(culprit.period or 0)} step: look for what runs at that "
+            "interval (logging, evaluation, checkpoints)."
         )
     if culprit.kind == "one-off":
-        return (
-            f"It appears in {format.counted(culprit.eligible_steps, 'step')} of {format.count(diagnosis.steps)} "
-            "only, and may not return."
-        )
+        shown = format.counted(culprit.eligible_steps, "step")
+        return f"It appears in {shown} of {format.count(diagnosis.steps)} only, and may not return."
     if culprit.kind == "chronic" and culprit.eligible_steps < 0.8 * diagnosis.steps:
-        return f"It shows in {format.count(culprit.eligible_steps)} of {format.counted(diagnosis.steps, 'step')}."
+        of = format.counted(diagnosis.steps, "step")
+        return f"It shows in {format.count(culprit.eligible_steps)} of {of}."
     if culprit.kind == "mixed":
         return (
-            f"Rank {culprit.rank} leads most often, in {format.percent(culprit.share)} of the steps that count: "
-            "too seldom to blame it alone."
+            f"Rank {culprit.rank} leads most often, in {format.percent(culprit.share)} of the steps that "
+            "count: too seldom to blame it alone."
         )
     return ""
 
@@ -315,6 +317,8 @@ def _numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
             grown = "the run's healthy window"
     if diagnosis.exposed_imbalance is None:
         imbalance = Number("Exposed imbalance", format.ABSENT, "waits for shares")
+    elif diagnosis.ranks == 1:
+        imbalance = Number("Exposed imbalance", format.ABSENT, "waits for a second rank")
     else:
         lost = format.duration(diagnosis.exposed_imbalance * step.mean_ns)
         imbalance = Number(
@@ -338,7 +342,8 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
     if diagnosis.missing_ranks:
         missing = format.ranges(diagnosis.missing_ranks)
         found.append(
-            f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing and could be slower still."
+            f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing, "
+            "and could be slower still."
         )
     if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
         found.append(f"{_upper(coarse(aim.stage) or '')}: coarse stages can't tell.")

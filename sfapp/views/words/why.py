@@ -57,17 +57,18 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
     if "share_tie" in reasons and len(order) > 1:
         second, next_share = order[1]
         return [
-            f"{name} {format.share(share)} and {format.short_stage(second)} {format.share(next_share)} are tied: "
-            f"they differ by no more than ηA {format.share(gates.eta_a)}."
+            f"{name} {format.share(share)} and {format.short_stage(second)} {format.share(next_share)} are "
+            f"tied: they differ by no more than ηA {format.share(gates.eta_a)}."
         ]
     if "leader_switch" in reasons:
         return [
-            f"The rank leading {name} changes in {format.percent(diagnosis.switch_rate)} of consecutive steps "
-            f"that count, above γswitch {format.share(gates.gamma_switch)}."
+            f"The rank leading {name} changes in {format.percent(diagnosis.switch_rate)} of consecutive "
+            f"steps that count, above γswitch {format.share(gates.gamma_switch)}."
         ]
     if share <= gates.gamma_a:
         return [
-            f"{name}'s share {format.share(share)} is not above γA {format.share(gates.gamma_a)}: no stage label."
+            f"{name}'s share {format.share(share)} is not above γA {format.share(gates.gamma_a)}: "
+            "no stage label."
         ]
     sentences = [f"{name}'s share {format.share(share)} is above γA {format.share(gates.gamma_a)}."]
     side = "reaches" if gain >= gates.gamma_g else "is below"
