@@ -211,19 +211,18 @@ def text(column: Any) -> Text:
     """
     with arrow_errors():
         column.validate(full=True)  # pyarrow takes codes from a damaged file as they come
-        chunked = column.unify_dictionaries()  # row groups have dictionaries of their own
-        codes = [chunk.indices.fill_null(-1).to_numpy() for chunk in chunked.chunks]
-        code = codes[0] if len(codes) == 1 else np.concatenate(codes)
-        dictionary = chunked.chunk(0).dictionary
+        if column.num_chunks > 1:  # row groups have dictionaries of their own
+            column = column.unify_dictionaries()
+        indices = [
+            chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in column.chunks
+        ]
+        code = integers(pa.chunked_array(indices))
+        dictionary = column.chunk(0).dictionary
         if len(dictionary) > len(code):  # most of it unused: not worth as many Python strings
             used = np.unique(code[code >= 0])
             dictionary = dictionary.take(pa.array(used))
             code = np.where(code < 0, -1, np.searchsorted(used, code))
-        values = dictionary.to_pylist()
-    first = {value: index for index, value in reversed(tuple(enumerate(values)))}
-    if len(first) < len(values):  # a writer may list a value twice; codes must compare as values do
-        code = np.asarray([*(first[value] for value in values), -1])[code]
-    return Text(code, tuple(values))
+        return Text(code, tuple(dictionary.to_pylist()))
 
 
 def floats(column: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

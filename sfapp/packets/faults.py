@@ -44,18 +44,16 @@ def arrow_errors() -> Iterator[None]:
 
 
 class Faults:
-    """The faults found in one file. A strict one raises the first instead of gathering them all."""
+    """The faults found in one file or window, in the order in which they were found."""
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self) -> None:
         self.found: list[PacketError] = []
-        self._strict = strict
 
     def add(self, reason: str, *, row: int | None = None, column: str | None = None) -> None:
         """Report a fault in these words."""
-        self.report(PacketError(reason, row=row, column=column))
+        self.found.append(PacketError(reason, row=row, column=column))
 
-    def report(self, error: PacketError) -> None:
-        """Report a fault that is already an error."""
-        if self._strict:
-            raise error
-        self.found.append(error)
+    def raise_first(self) -> None:
+        """Raise the first fault, if there is any."""
+        if self.found:
+            raise self.found[0]

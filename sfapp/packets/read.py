@@ -136,12 +136,12 @@ def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketE
     once, at its first row, with their number.
     """
     path = Path(path)
-    faults = Faults(strict=False)
+    faults = Faults()
     try:
         content = _fetch(path, limits)
         _parse(_data_of(content, limits), part_rank_of(path), limits, faults)
     except PacketError as error:
-        faults.report(error)
+        faults.found.append(error)
     return [_at(path, error) for error in faults.found]
 
 
@@ -172,9 +172,10 @@ def _data_of(content: _Content, limits: Limits) -> bytes:
 
 def _packet(path: Path, content: _Content, limits: Limits) -> Packet:
     part_rank = part_rank_of(path)
-    window = _parse(_data_of(content, limits), part_rank, limits, Faults(strict=True))
-    if window is None:  # a strict reading raises where it finds no window
-        raise PacketError("holds no window")
+    faults = Faults()
+    window = _parse(_data_of(content, limits), part_rank, limits, faults)
+    if window is None:
+        raise faults.found[0]
     return Packet(window, path, content.size, content.sha256, part_rank, content.mtime_ns)
 
 

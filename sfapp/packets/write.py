@@ -73,7 +73,7 @@ def write_packet(window: Window, path: Path) -> int:
 
 def _check(window: Window, part_rank: int | None) -> None:
     """Hold a window against the reader's own rules; a fault's row is the row it would have in the file."""
-    faults = Faults(strict=True)
+    faults = Faults()
     check_manifest(window.manifest, faults)
     steps, ranks = window.step_N.cpu().numpy(), window.ranks
     if (steps[1:] <= steps[:-1]).any():
@@ -92,6 +92,7 @@ def _check(window: Window, part_rank: int | None) -> None:
     for name, plane in zip(window.stages, window.duration_SNR.cpu().numpy(), strict=True):
         check_durations(name, plane, grid.row, faults)
     check_durations(WALL, window.wall_NR.cpu().numpy(), grid.row, faults)
+    faults.raise_first()
 
 
 def _columns(window: Window) -> dict[str, Any]:

@@ -117,10 +117,10 @@ def taken(rows: list[int]) -> Columns:
     return {name: column.take(pa.array(rows, pa.int64())) for name, column in columns().items()}
 
 
-def side_columns(values: list[float | None] | None = None) -> Columns:
+def side_columns(values: list[float | None] | None = None, name: str = EVENT) -> Columns:
     sampled = [row % 2 == 0 for row in range(ROWS)]
     values = values or [row / 4 if row % 4 == 0 else None for row in range(ROWS)]
-    return {f"side.{EVENT}": pa.array(values, pa.float64()), f"sampled.{EVENT}": pa.array(sampled)}
+    return {f"side.{name}": pa.array(values, pa.float64()), f"sampled.{name}": pa.array(sampled)}
 
 
 MICRO = ["data.next_wait[0]", "model.bwd[0]", "data.next_wait[1]", "model.bwd[1]", "optim.step_cpu_wall"]
@@ -271,6 +271,7 @@ BROKEN: dict[str, Broken] = {
     "duration_unsigned_above": _broken(lambda: replaced(DATA, [1] * (ROWS - 1) + [2**64 - 1], pa.uint64())),
     "wall_negative": _broken(lambda: with_value("wall_ns", 2, -1)),
     "wall_null": _broken(lambda: with_value("wall_ns", 2, None)),
+    "step_null": _broken(lambda: with_value("step", 6, None)),
     "step_text": _broken(lambda: replaced("step", [str(row) for row in range(ROWS)], pa.string())),
     "step_above": _broken(lambda: replaced("step", [row // RANKS + 2**62 - 1 for row in range(ROWS)])),
     "rank_negative": _broken(lambda: replaced("rank", [-1, 0, 1, 2] * STEPS, pa.int32())),
@@ -287,6 +288,11 @@ BROKEN: dict[str, Broken] = {
     "local_rank_negative": _broken(lambda: replaced("local_rank", [0, -1, 0, 1] * STEPS, pa.int32())),
     "side_infinite": _broken(lambda: columns() | side_columns([1.0] * 10 + [float("inf"), 1.0])),
     "side_without_sampled": _broken(lambda: columns() | {"side.x": pa.array([1.0] * ROWS)}),
+    "side_long": _broken(
+        lambda: (
+            columns() | {"side." + LONG: pa.array([1.0] * ROWS), "sampled." + LONG: pa.array([True] * ROWS)}
+        )
+    ),
     "side_text": _broken(lambda: columns() | side_columns() | {f"side.{EVENT}": pa.array(["1"] * ROWS)}),
     "sampled_null": _broken(
         lambda: columns() | side_columns() | {f"sampled.{EVENT}": pa.array([None] * ROWS, pa.bool_())}

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 import torch
-from make_golden import BROKEN, EVENT, GOLDEN, MICRO, RANKS, ROWS, STAGES, STEPS, UNICODE, duration
+from hypothesis import given
+from hypothesis import strategies as st
+from make_golden import (
+    BROKEN,
+    EVENT,
+    GOLDEN,
+    MICRO,
+    RANKS,
+    ROWS,
+    STAGES,
+    STEPS,
+    UNICODE,
+    columns,
+    duration,
+    manifest,
+    taken,
+    write,
+)
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import Window
@@ -84,6 +104,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "sampled_null": (f"row 0, column 'sampled.{EVENT}': is null (and 11 more)",),
     "sampled_number": (f"column 'sampled.{EVENT}': holds int64, not true or false",),
     "side_infinite": (f"row 10, column 'side.{EVENT}': inf is infinite",),
+    "side_long": ("side channel 'xxxxx",),
     "side_text": (f"column 'side.{EVENT}': holds string, not floating-point numbers",),
     "side_without_sampled": ("column 'sampled.x': the column is missing",),
     "stage_hash_wrong": ("stage_hash '270fed36b844'… is not that of the listed stages, '242177b6849c'…",),
@@ -94,6 +115,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "stage_twice": ("stage 'data.next_wait' is listed 2 times",),
     "stages_empty": ("the stage list is empty",),
     "step_above": ("row 8, column 'step': 4611686018427387905 is outside -4611686018427387904…",),
+    "step_null": ("row 6, column 'step': is null",),
     "step_text": ("column 'step': holds string, not integers",),
     "truncated": ("not a readable Parquet file: Parquet magic bytes not found",),
     "wall_negative": ("row 2, column 'wall_ns': -1 is negative",),
@@ -253,3 +275,26 @@ def test_a_packet_beyond_the_limits_is_refused(limits: Limits, reason: str) -> N
     assert isinstance(loaded, Quarantined)
     assert len(loaded.sha256) == 64
     read_packet(path, Limits(max_cells=48))
+
+
+def test_a_dictionary_may_list_more_names_than_there_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "packet.parquet"
+    hosts = [f"node-{row % RANKS // 2}" for row in range(ROWS)]
+    unused = [f"elsewhere-{index}" for index in range(3 * ROWS)]
+    listed = [*unused, "node-0", "node-1"]
+    codes = pa.array([listed.index(host) for host in hosts], pa.int32())
+    write(path, columns() | {"hostname": pa.DictionaryArray.from_arrays(codes, pa.array(listed))}, manifest())
+    assert read_packet(path).window.ranks.hostname == ("node-0", "node-0", "node-1", "node-1")
+
+
+@given(order=st.permutations(range(ROWS)))
+def test_rows_in_any_order_make_the_same_window(
+    order: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("packet") / "packet.parquet"
+    write(path, taken(order), manifest())
+
+    window = read_packet(path).window
+
+    assert torch.equal(window.duration_SNR, EXPECTED_SNR)
+    assert window.ranks == golden("plain").ranks

@@ -218,6 +218,7 @@ def _durations(value: int) -> torch.Tensor:
         (window_of(ddp_job(), run_id=""), "run_id is empty"),
         (window_of(ddp_job(), run_id="\ud800"), "is not valid Unicode"),
         (window_of(ddp_job(), roles=["r" * 257] * 8), "column 'role': 'rrr.* has 257 characters"),
+        (window_of(ddp_job(), roles=["\udcff"] * 8), "column 'role': '.*' is not valid Unicode"),
         (window_of(ddp_job(), extra={"file": object()}), "the manifest cannot be written as JSON"),
         (window_of(ddp_job()).of_group("node:1"), "rank 0 of world_size 8 has no rows"),
     ],
