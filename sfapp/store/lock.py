@@ -22,6 +22,7 @@ import msgspec
 
 from sfapp.errors import StoreBusyError
 
+_LONGEST_COMMAND = 200
 _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
 
 
@@ -40,9 +41,10 @@ class Holder:
         return cls(os.getpid(), socket.gethostname(), shlex.join(sys.orig_argv), now)
 
     def describe(self) -> str:
+        """In words, on one line whatever the command holds."""
         elsewhere = f" on host {self.host}" if self.host != socket.gethostname() else ""
         whose = "this very process" if self.is_me else f"process {self.pid}{elsewhere}"
-        return f"{whose} ({self.command}), since {self.since}"
+        return f"{whose} ({_one_line(self.command)}), since {self.since}"
 
     @property
     def is_me(self) -> bool:
@@ -113,7 +115,13 @@ def _command_of(pid: int) -> str:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
-    return shlex.join(raw.decode(errors="replace").rstrip("\0").split("\0"))
+    return _one_line(shlex.join(raw.decode(errors="replace").rstrip("\0").split("\0")))
+
+
+def _one_line(command: str) -> str:
+    """A command line as one line of bearable length."""
+    flat = " ".join("".join(char if char.isprintable() else " " for char in command).split())
+    return flat if len(flat) <= _LONGEST_COMMAND else flat[:_LONGEST_COMMAND] + "…"
 
 
 def _parse(raw: bytes) -> Holder | None:

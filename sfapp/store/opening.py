@@ -6,6 +6,7 @@ fills a new one. A DuckDB file that holds somebody's own tables is left alone.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ def open_in_memory(note: str = "") -> Database:
 
 
 def _open_locked(path: Path) -> Database:
+    if "?" in str(path):  # DuckDB would put its log in the middle of the name
+        raise OSError(errno.EINVAL, "DuckDB takes no '?' in the name of a file or folder")
     if path.exists():
         with path.open("r+b"):  # says in the system's own words why not, before DuckDB does
             pass

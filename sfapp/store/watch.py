@@ -56,7 +56,7 @@ def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:
             yield_on_timeout=True,
         ):
             yield bool(found)
-    except (OSError, watchfiles.WatchfilesRustInternalError):
+    except (OSError, RuntimeError):
         pass  # no watches left, or none on this file system: scanning does it alone
     while not stop.wait(_LOOK_S):
         yield False

@@ -1,0 +1,217 @@
+"""One process a store, and stores that come back whatever happened to them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+from jobs import numbers, put, put_run, window
+
+from sfapp.errors import StoreBusyError, StoreError
+from sfapp.store import Store
+
+HOLD_STORE = """
+import sys
+from pathlib import Path
+from sfapp.store import Store
+with Store.open([Path(sys.argv[1])]):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+HOLD_DUCKDB = """
+import sys, duckdb
+with duckdb.connect(sys.argv[1]):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def running(code: str, argument: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(argument)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_store_lies_beside_the_packets(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        assert store.path == tmp_path / ".sfapp" / "store.duckdb"
+        assert store.note == ""
+    with Store.open([tmp_path], db=tmp_path / "new" / "mine.db") as store:
+        store.ingest()
+        assert (tmp_path / "new" / "mine.db").exists()
+    with Store.open([tmp_path], memory=True) as store:
+        assert store.path is None
+        assert store.ingest().added == 5
+
+
+def test_a_single_packet_is_a_root_too(tmp_path: Path) -> None:
+    path = put(tmp_path, window())
+    put(tmp_path, window(number=1))
+    with Store.open([path]) as store:
+        store.ingest()
+        assert numbers(store) == [0]
+        assert store.path == path.parent / ".sfapp" / "store.duckdb"
+
+
+def test_a_root_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no such file or folder: .*nowhere"):
+        Store.open([tmp_path / "nowhere"])
+    with pytest.raises(StoreError, match="at least one folder"):
+        Store.open([])
+
+
+def test_a_second_process_is_told_who_holds_the_store(tmp_path: Path) -> None:
+    with running(HOLD_STORE, tmp_path) as first:
+        with pytest.raises(StoreBusyError) as refused:
+            Store.open([tmp_path])
+        message = str(refused.value)
+        assert f"process {first.pid} " in message
+        assert "from sfapp.store import Store" in message  # its command line
+        assert "--db" in message
+    # killed as it was, it leaves nothing in the way
+    with Store.open([tmp_path]) as store:
+        assert store.note == ""
+
+
+def test_a_second_opening_in_one_process_is_refused(tmp_path: Path) -> None:
+    with Store.open([tmp_path]):
+        with pytest.raises(StoreBusyError, match="this very process"):
+            Store.open([tmp_path])
+        with Store.open([tmp_path], db=tmp_path / "other.duckdb"):
+            pass
+    with Store.open([tmp_path]):
+        pass
+
+
+def test_a_duckdb_shell_on_the_store_is_named(tmp_path: Path) -> None:
+    with Store.open([tmp_path]) as store:
+        path = store.path
+    assert path is not None
+    with (
+        running(HOLD_DUCKDB, path) as shell,
+        pytest.raises(StoreBusyError, match=f"process {shell.pid} .*import sys, duckdb"),
+    ):
+        Store.open([tmp_path])
+
+
+def test_a_store_of_another_schema_version_is_built_again(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        store.set_reference("run", 1)
+    with duckdb.connect(tmp_path / ".sfapp" / "store.duckdb") as database:
+        database.execute("UPDATE store_info SET value = '999' WHERE key = 'schema_version'")
+    with Store.open([tmp_path]) as store:
+        assert "schema version 999" in store.note
+        assert store.windows().total == 0
+        assert store.ingest().added == 5
+        # what the operator chose is still there
+        reference = store.reference("run")
+        assert reference is not None
+        assert reference.window == 1
+
+
+@pytest.mark.parametrize("damage", ["garbage", "empty", "cut", "flipped", "tables gone"])
+def test_a_damaged_store_is_built_again(tmp_path: Path, damage: str) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        store.set_reference("run", 1)
+    path = tmp_path / ".sfapp" / "store.duckdb"
+    whole = path.read_bytes()
+    if damage == "garbage":
+        path.write_bytes(b"no database at all" * 1000)
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        flipped = bytearray(whole)
+        for place in range(20_000, len(flipped), 4096):
+            flipped[place] ^= 1
+        path.write_bytes(flipped)
+    else:
+        with duckdb.connect(path) as database:
+            database.execute("DROP TABLE windows")
+    with Store.open([tmp_path]) as store:
+        assert "could not be read" in store.note
+        assert store.ingest().added == 5
+        reference = store.reference("run")
+        assert reference is not None
+        assert reference.window == 1
+    # what could not be read is kept for whoever wants to know
+    assert path.with_name("store.duckdb.unreadable").exists()
+    with Store.open([tmp_path]) as store:
+        assert (store.note, store.ingest().unchanged) == ("", 5)
+
+
+def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.duckdb"
+    with duckdb.connect(theirs) as database:
+        database.execute("CREATE TABLE precious AS SELECT 42 AS answer")
+    with pytest.raises(StoreError, match="tables of its own"):
+        Store.open([tmp_path], db=theirs)
+    with duckdb.connect(theirs) as database:
+        assert database.execute("SELECT answer FROM precious").fetchall() == [(42,)]
+
+
+def test_where_nothing_can_be_written_the_store_is_in_memory(tmp_path: Path) -> None:
+    # given a packet folder where .sfapp cannot be made (permissions do not stop root, a file does)
+    put_run(tmp_path)
+    (tmp_path / ".sfapp").touch()
+    with Store.open([tmp_path]) as store:
+        assert store.path is None
+        assert "--db" in store.note
+        assert store.ingest().added == 5
+        store.set_reference("run", 1)
+    # but a file named by hand is an error
+    with pytest.raises(StoreError, match="cannot be opened for writing"):
+        Store.open([tmp_path], db=tmp_path / ".sfapp" / "store.duckdb")
+
+
+def test_a_name_that_duckdb_cannot_take_is_worked_round(tmp_path: Path) -> None:
+    put_run(tmp_path / "what?")
+    with Store.open([tmp_path / "what?"]) as store:
+        assert store.path is None
+        assert store.ingest().added == 5
+
+
+def test_unreadable_choices_are_not_thrown_away(tmp_path: Path) -> None:
+    choices = tmp_path / ".sfapp" / "store.references.json"
+    choices.parent.mkdir()
+    choices.write_text("{not json")
+    with pytest.raises(StoreError, match=r"store\.references\.json.*mend it"):
+        Store.open([tmp_path])
+    choices.write_text(json.dumps({"format": 2, "references": {}}))
+    with pytest.raises(StoreError, match="newer sfapp"):
+        Store.open([tmp_path])
+    choices.unlink()
+    with Store.open([tmp_path]):
+        pass
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = Store.open([tmp_path])
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.runs()

@@ -1,0 +1,128 @@
+"""What pages ask: filters, orders, pages, neighbours."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from jobs import SLOW, SLOWER, numbers, put, put_part, window
+
+from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.store import SORTABLE, Store, WindowQuery
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory):
+    """Two runs of six windows; in run a the third waits for data, the fifth for a callback."""
+    root = tmp_path_factory.mktemp("packets")
+    slow = {2: SLOW, 4: SLOWER}
+    for number in range(6):
+        started = f"2026-11-21T1{number}:00:00Z"
+        put(root, window("a", number, extra=slow.get(number), started_at=started, ended_at=started))
+        put(root, window("b", number, started_at="2026-11-20T09:00:00+09:00", ended_at="gibberish"))
+    put_part(root, window("parts", 0), 1)
+    with Store.open([root], memory=True) as store:
+        store.ingest()
+        yield store
+
+
+def test_the_worst_window_comes_first(store: Store) -> None:
+    page = store.windows(WindowQuery(run="a"))
+    assert page.total == 6
+    assert [row["window"] for row in page.rows[:2]] == [4, 2]
+    assert page.rows[0]["aim_stage"] == "callbacks.cpu_wall"
+    assert page.rows[0]["culprit_kind"] == "chronic"
+    assert page.rows[0]["leader_hostname"] == "node-0"
+    assert sum(page.rows[0]["shares"].values()) == pytest.approx(1)
+
+
+def test_a_page_is_a_slice_of_the_whole(store: Store) -> None:
+    everything = store.windows(WindowQuery(run="b", sort=(("window", "desc"),))).rows
+    page = store.windows(WindowQuery(run="b", sort=(("window", "desc"),), offset=2, limit=3))
+    assert page.rows == everything[2:5]
+    assert page.total == 6
+    assert store.windows(WindowQuery(offset=100)).rows == []
+
+
+def test_filters_narrow_and_combine(store: Store) -> None:
+    assert numbers(store, run="a", min_severity=0.3) == [2, 4]
+    assert numbers(store, stage="callbacks.cpu_wall", min_severity=0.3) == [4]
+    assert numbers(store, label="telemetry_limited") == [0]
+    assert store.windows(WindowQuery(label="telemetry_limited")).rows[0]["run_id"] == "parts"
+    assert numbers(store, text="CALLBACKS") == [4]
+    assert numbers(store, text="100%_") == []
+    assert numbers(store, run="nobody") == []
+
+
+@pytest.mark.parametrize("column", SORTABLE)
+def test_every_column_sorts_both_ways_with_absent_values_last(store: Store, column: str) -> None:
+    for direction in ("asc", "desc"):
+        rows = store.windows(WindowQuery(sort=((column, direction),))).rows
+        assert len(rows) == 13
+        values = [row[column] for row in rows]
+        known = [value for value in values if value is not None]
+        assert values == known + [None] * (len(values) - len(known))
+        assert known == sorted(known, reverse=direction == "desc")
+
+
+def test_what_is_not_a_column_is_refused(store: Store) -> None:
+    for column in ("diagnosis", "nothing", "severity; DROP TABLE windows", "1"):
+        with pytest.raises(StoreError, match="cannot be sorted by"):
+            store.windows(WindowQuery(sort=((column, "asc"),)))
+    with pytest.raises(StoreError, match="'asc' or 'desc'"):
+        store.windows(WindowQuery(sort=(("window", "asc, 1"),)))
+    with pytest.raises(StoreError, match="negative"):
+        store.windows(WindowQuery(offset=-1))
+
+
+def test_times_are_utc_and_nonsense_is_no_time(store: Store) -> None:
+    (row,) = store.windows(WindowQuery(run="b", limit=1)).rows
+    assert row["started_at"] == datetime(2026, 11, 20, 0, 0, tzinfo=UTC)
+    assert row["ended_at"] is None
+    (summary,) = [run for run in store.runs() if run.run_id == "a"]
+    assert summary.first_started_at == datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+    newest = store.newest_packet_at()
+    assert newest is not None
+    assert abs((datetime.now(UTC) - newest).total_seconds()) < 600
+
+
+def test_runs_are_summed_up(store: Store) -> None:
+    by_id = {run.run_id: run for run in store.runs()}
+    assert {name: run.windows for name, run in by_id.items()} == {"a": 6, "b": 6, "parts": 1}
+    assert (by_id["a"].ranks, by_id["a"].nodes) == (4, 1)
+    assert by_id["a"].worst_severity == store.windows(WindowQuery(run="a")).rows[0]["severity"]
+
+
+def test_the_timeline_is_in_order_and_small(store: Store) -> None:
+    rows = store.timeline("a")
+    assert [row["window"] for row in rows] == list(range(6))
+    assert set(rows[0]) == {
+        "run_id", "window", "started_at", "step_time_ns", "shares", "label", "severity", "aim_stage",
+        "aim_rank", "aim_hostname", "culprit_kind", "is_reference",
+    }  # fmt: skip
+    assert len(store.timeline()) == 13
+
+
+def test_neighbours_are_of_the_same_run(store: Store) -> None:
+    assert store.neighbours("a", 0) == (None, 1)
+    assert store.neighbours("a", 3) == (2, 4)
+    assert store.neighbours("a", 5) == (4, None)
+    assert store.neighbours("a", 99) == (5, None)
+    assert store.neighbours("nobody", 0) == (None, None)
+
+
+def test_what_is_not_there_is_said_so(store: Store) -> None:
+    with pytest.raises(WindowNotFoundError, match="run 'a' has no window 9; it has 6, from 0 to 5"):
+        store.diagnosis("a", 9)
+    with pytest.raises(WindowNotFoundError, match="no run 'nobody'"):
+        store.window("nobody", 0)
+
+
+def test_a_packet_that_went_since_is_said_so(tmp_path: Path) -> None:
+    path = put(tmp_path, window())
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        path.unlink()
+        with pytest.raises(StoreError, match="gone or changed"):
+            store.window("run", 0)

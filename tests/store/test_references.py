@@ -1,0 +1,162 @@
+"""Which window a run is compared with: measured, chosen, changed, gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs import SLOW, SLOW_EVERYWHERE, SLOWER, put, put_run, window
+
+from sfapp.accounting import healthy_reference, with_reference
+from sfapp.errors import WindowNotFoundError
+from sfapp.store import Store, WindowQuery
+
+
+def measured_reference(store: Store, run: str = "run") -> int | None:
+    """What the accounting would pick from the stored diagnoses."""
+    rows = store.windows(WindowQuery(run=run, limit=1000)).rows
+    healthy = healthy_reference(store.diagnosis(run, row["window"]) for row in rows)
+    return None if healthy is None else healthy.window
+
+
+def compared_with(store: Store, run: str = "run") -> set[int | None]:
+    """What the run's windows are compared with, by their rows and by their diagnoses."""
+    rows = store.windows(WindowQuery(run=run, limit=1000)).rows
+    stored = [store.diagnosis(run, row["window"]).reference for row in rows]
+    return {row["reference_window"] for row in rows} | {found and found.window for found in stored}
+
+
+def test_a_run_is_compared_with_its_fastest_complete_window_after_the_first(tmp_path: Path) -> None:
+    # given a first window that would be the fastest, a fast one with a rank missing, and healthy ones
+    quick = window(number=0)
+    put(tmp_path, quick)
+    put(tmp_path, window(number=1, world_size=5, missing_ranks=(4,)))
+    for number in range(2, 8):
+        put(tmp_path, window(number=number, extra=SLOW if number == 4 else None))
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        expected = measured_reference(store)
+        assert expected in {2, 3, 5, 6, 7}
+        assert compared_with(store) == {expected}
+        reference = store.reference("run")
+        assert reference is not None
+        assert reference.window == expected
+        rows = {row["window"]: row for row in store.windows().rows}
+        assert [number for number, row in rows.items() if row["is_reference"]] == [expected]
+        assert [number for number in sorted(rows) if not rows[number]["complete"]] == [1]
+        assert rows[4]["change"] > 0.5
+        assert (rows[4]["aim_stage"], rows[4]["aim_basis"]) == ("data.next_wait", "delta")
+
+
+def test_a_lone_window_has_no_reference(tmp_path: Path) -> None:
+    put(tmp_path, window())
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        assert store.reference("run") is None
+        assert store.runs()[0].reference_window is None
+
+
+def test_a_healthier_window_that_arrives_becomes_the_reference_of_all(tmp_path: Path) -> None:
+    # given a run in which all windows so far are slow
+    for number in range(4):
+        put(tmp_path, window(number=number, extra=SLOW_EVERYWHERE))
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        before = compared_with(store)
+        assert before <= {1, 2, 3}
+        generation = store.generation
+        # when a healthy one arrives
+        put(tmp_path, window(number=4))
+        store.ingest()
+        # then the others turn out to be slow, without their packets being read again
+        assert compared_with(store) == {4}
+        assert store.generation > generation
+        changes = {row["window"]: row["change"] for row in store.windows().rows}
+        assert all(changes[number] > 0.3 for number in range(4))
+        # and when it goes, all is as it was
+        (tmp_path / "run" / "00000004.parquet").unlink()
+        store.ingest()
+        assert compared_with(store) == before
+
+
+def test_a_reference_whose_packet_changes_is_measured_again(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        first = store.runs()[0].reference_window
+        assert first is not None
+        put(tmp_path, window(number=first, extra=SLOWER))
+        store.ingest()
+        assert compared_with(store) == {measured_reference(store)}
+        assert store.runs()[0].reference_window not in {None, first}
+
+
+def test_a_first_window_that_comes_late_frees_the_one_that_was_first(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        put(tmp_path, window(number=number, extra=SLOW if number > 1 else None))
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        assert compared_with(store) <= {2, 3}
+        put(tmp_path, window(number=0))
+        store.ingest()
+        assert compared_with(store) == {1}
+
+
+def test_a_reference_can_be_chosen_by_hand(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    put_run(tmp_path, "other")
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        measured = store.runs()[0].reference_window
+        alone = store.diagnosis("run", 3)
+        generation = store.generation
+        # when the slow window is chosen
+        store.set_reference("run", 2)
+        # then everything in that run, and in no other, is compared with it
+        assert compared_with(store) == {2}
+        assert compared_with(store, "other") == {measured}
+        assert store.generation > generation
+        diagnosis = store.diagnosis("run", 3)
+        assert diagnosis == with_reference(alone, store.reference("run"))
+        assert diagnosis.change is not None
+        assert diagnosis.change < 0
+        (run,) = [run for run in store.runs() if run.run_id == "run"]
+        assert (run.reference_window, run.reference_chosen) == (2, True)
+        # a later packet does not change that
+        put(tmp_path, window(number=9))
+        store.ingest()
+        assert compared_with(store) == {2}
+    # nor does opening the store again
+    with Store.open([tmp_path]) as store:
+        assert store.ingest().changed is False
+        assert compared_with(store) == {2}
+        store.set_reference("run", None)
+        assert compared_with(store) == {measured_reference(store)}
+
+
+def test_a_chosen_window_that_goes_is_waited_for(tmp_path: Path) -> None:
+    slow = put_run(tmp_path)[2]
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        measured = store.runs()[0].reference_window
+        store.set_reference("run", 2)
+        kept = slow.read_bytes()
+        slow.unlink()
+        store.ingest()
+        assert compared_with(store) == {measured}
+        generation = store.generation
+        store.ingest()
+        assert store.generation == generation
+        slow.write_bytes(kept)
+        store.ingest()
+        assert compared_with(store) == {2}
+
+
+def test_a_window_that_is_not_there_cannot_be_chosen(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        with pytest.raises(WindowNotFoundError, match="no window 77"):
+            store.set_reference("run", 77)
+        with pytest.raises(WindowNotFoundError, match="no run 'nobody'"):
+            store.set_reference("nobody", 0)
