@@ -99,13 +99,13 @@ def chips(texts: Sequence[tuple[str, str, str]]) -> None:
 
 def notices(messages: Sequence[str]) -> None:
     """What the page could not do as asked, on the page, until dismissed."""
-    for message in messages:
-        with box("notice", "div") as element:
-            element.props["role"] = "status"
-            text(message, "span")
-            button = text("×", "button", "plain")
-            button.props["aria-label"] = "dismiss"
-            button.on("click", element.delete)
+    with box("notices"):
+        for message in messages:
+            with box("notice") as element:
+                element.props["role"] = "status"
+                text(message, "span")
+                button = with_keys(text("×", "button", "plain"), label="dismiss")
+                button.on("click", element.delete)
 
 
 def empty(title: str, what_next: str, command: str = "") -> None:

@@ -74,7 +74,7 @@ class HistoryPage:
                     link(".csv", f"{run_page(run_id)}.csv", "badge")
                 self._plot_box = box("history")
                 with box("card grid-card", "section"):
-                    self._grid = WindowsGrid(ListState(run=run_id).query)
+                    self._grid = WindowsGrid(ListState(run=run_id).query, one_run=True)
 
     def start(self) -> None:
         """Draw the plot once the browser is there, then follow the store."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
-from nicegui import events, run, ui
+from nicegui import background_tasks, events, run, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
@@ -31,6 +32,9 @@ NODE_TABS = 16
 
 STRIP_HEIGHT = 170
 """Of the run's windows above the tabs, in pixels: lower than the overview on the first page."""
+
+HINT_PAUSE = 0.04
+"""Seconds of rest before the hints beside the gates are worked out."""
 
 UNDO_PAUSE = 1.0
 """Moves of one control less than this many seconds apart are undone together: a drag is one change."""
@@ -90,7 +94,8 @@ class WindowPage:
         self._rows = rows
         self._undo: list[ViewState] = []
         self._last_change: tuple[str, float] = ("", 0.0)
-        self._settling = False
+        self._walking = False
+        self._hints_due: asyncio.TimerHandle | None = None
         self._panels: dict[str, tuple[ui.element, Panel]] = {}
 
     @property
@@ -139,6 +144,7 @@ class WindowPage:
                     self._step_chooser()
                 self._panel_box = box("panels")
         self._show_verdict()
+        self._show_hints()
 
     def start(self) -> None:
         """Draw the plots once the browser is there, then follow the store."""
@@ -150,7 +156,12 @@ class WindowPage:
 
     def _asks(self) -> Asks:
         return Asks(
-            change=self.change, gate=self.move_gate, reset=self.reset, undo=self.undo, copy=self.copy_link
+            change=self.change,
+            hint=self._show_hints_soon,
+            gate=self.move_gate,
+            reset=self.reset,
+            undo=self.undo,
+            copy=self.copy_link,
         )
 
     def _reactions(self) -> Reactions:
@@ -230,11 +241,11 @@ class WindowPage:
 
     # --- what the operator does -----------------------------------------------------------------------
 
-    async def change(self, **fields: Any) -> None:
+    def change(self, **fields: Any) -> None:
         """Look at something else; ``fields`` are those of ``ViewState``."""
-        await self._apply(replace(self.view, **fields), ",".join(fields))
+        self._apply(replace(self.view, **fields), ",".join(fields))
 
-    async def move_gate(self, name: str, value: Any) -> None:
+    def move_gate(self, name: str, value: Any) -> None:
         """Move one gate; out of range, say so and stay."""
         try:
             view = self.view.with_gate(name, value)
@@ -242,38 +253,38 @@ class WindowPage:
             ui.notify(f"{error}", type="warning")
             self._show_verdict()
             return
-        await self._apply(view, name)
+        self._apply(view, name)
 
-    async def pick_ranks(self, listed: str) -> None:
+    def pick_ranks(self, listed: str) -> None:
         """Pick ranks out by their numbers."""
         compact = "".join(listed.split()).strip(",")
         asked, told = parse_query([("ranks", compact)] if compact else [])
         view, more = replace(self.view, ranks=asked.ranks).fitted(self._scene.window)
         for message in (*told, *more):
             ui.notify(message, type="warning")
-        await self._apply(view, "ranks")
+        self._apply(view, "ranks")
 
-    async def walk(self, by: int) -> None:
+    def walk(self, by: int) -> None:
         """The next or previous step; from the mean, the first or the last."""
         steps = self._scene.window.step_N.tolist()
         if self.view.step is None:
             place = 0 if by > 0 else len(steps) - 1
         else:
             place = min(max(steps.index(self.view.step) + by, 0), len(steps) - 1)
-        await self.change(step=steps[place])
+        self.change(step=steps[place])
 
-    async def reset(self) -> None:
+    def reset(self) -> None:
         """All controls back to their defaults; tab and step stay."""
-        await self._apply(ViewState(tab=self.view.tab, step=self.view.step), "reset")
+        self._apply(ViewState(tab=self.view.tab, step=self.view.step), "reset")
 
-    async def undo(self) -> None:
+    def undo(self) -> None:
         """Take the last change back."""
         if not self._undo:
             ui.notify("nothing to undo")
             return
         view = self._undo.pop()
         self._last_change = ("", 0.0)
-        await self._settle(view)
+        self._settle(view)
 
     def copy_link(self) -> None:
         """The address of this view, into the clipboard."""
@@ -298,7 +309,7 @@ class WindowPage:
 
     # --- following the view ---------------------------------------------------------------------------
 
-    async def _apply(self, view: ViewState, what: str) -> None:
+    def _apply(self, view: ViewState, what: str) -> None:
         if view == self.view:
             return
         now = time.monotonic()
@@ -306,37 +317,36 @@ class WindowPage:
         if name != what or now - at > UNDO_PAUSE:
             self._undo.append(self.view)
         self._last_change = (what, now)
-        await self._settle(view)
+        self._settle(view)
 
-    async def _settle(self, view: ViewState) -> None:
-        """Bring the page to a view. While the matrix is walked, later views wait and only the last counts."""
+    def _settle(self, view: ViewState) -> None:
+        """Bring the page to a view: at once where only gates moved, else as soon as the matrix was walked."""
         before = self.view
         self._scene = replace(self._scene, view=view)
-        if self._settling:
+        if self._walking or _needs_matrix(before, view):
+            if not self._walking:
+                self._walking = True
+                background_tasks.create(self._walk_matrix(before), context=self._panel_box)
             return
-        judged = self._scene.judged
-        if not _needs_matrix(before, view):
-            judged = self._workspace.judge_cached(judged, view)
-        else:
-            self._settling = True
-            try:
-                judged, view = await self._judge_latest(judged)
-            finally:
-                self._settling = False
-        self._scene = replace(self._scene, judged=judged, view=view)
+        judged = self._workspace.judge_cached(self._scene.judged, view)
+        self._scene = replace(self._scene, judged=judged)
         self._redraw()
 
-    async def _judge_latest(self, judged: Judged) -> tuple[Judged, ViewState]:
-        while True:
-            asked = self.view
-            try:
-                found = await run.io_bound(self._workspace.judge, judged.source, asked)
-            except WindowError as error:
-                ui.notify(f"{error}", type="warning")
-                self._scene = replace(self._scene, view=replace(asked, baseline="cohort_median"))
-                continue
-            if asked == self.view:
-                return found, asked
+    async def _walk_matrix(self, before: ViewState) -> None:
+        """Measure for the view asked for; later views replace it meanwhile. On failure, back to ``before``."""
+        try:
+            while True:
+                asked = self.view
+                judged = await run.io_bound(self._workspace.judge, self._scene.judged.source, asked)
+                if asked == self.view:
+                    break
+            self._scene = replace(self._scene, judged=judged)
+        except (WindowError, StoreError) as error:
+            ui.notify(f"{error}", type="warning")
+            self._scene = replace(self._scene, view=before)
+        finally:
+            self._walking = False
+        self._redraw()
 
     def _redraw(self, dark: bool | None = None) -> None:
         if dark is not None:
@@ -344,20 +354,32 @@ class WindowPage:
             self._strip.redraw(self._strip_figure())
         self._show_verdict()
         self._show_panel()
+        self._show_hints_soon()
         show_address(self.view.href(self.key.path))
 
     def _show_verdict(self) -> None:
         scene = self._scene
-        found = nearest_changes(scene.measures, scene.diagnosis, self._controls.shown_gates)
-        changes = words.changes(found, scene.diagnosis)
         verdict = words.verdict(scene.diagnosis, scene.window.ranks)
-        self._verdict.show(verdict, {name: changes[name] for name in FIRST_GATES})
-        self._controls.show(scene.judged, self.view, changes, verdict.recorder)
+        self._verdict.show(verdict)
+        self._controls.show(scene.judged, self.view, verdict.recorder)
         self._show_neighbours()
         self._step_label.text = "window mean" if self.view.step is None else f"step {self.view.step}"
         marked = figures.straggling_nodes(scene.measures, scene.diagnosis)
         for node, tab in self._node_tabs.items():
             tab.props["label"] = f"Node {node} ▲" if node in marked else f"Node {node}"
+
+    def _show_hints_soon(self) -> None:
+        """The nearest changes take several judgements: they follow the verdict, once a drag rests."""
+        if self._hints_due is not None:
+            self._hints_due.cancel()
+        self._hints_due = asyncio.get_running_loop().call_later(HINT_PAUSE, self._show_hints)
+
+    def _show_hints(self) -> None:
+        scene = self._scene
+        found = nearest_changes(scene.measures, scene.diagnosis, self._controls.shown_gates)
+        changes = words.changes(found, scene.diagnosis)
+        self._controls.hint(changes)
+        self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
 
     def _show_panel(self) -> None:
         """The open tab's panel: built on first show, else brought up to date; the others hidden."""
@@ -369,7 +391,7 @@ class WindowPage:
             self._panels[name][1].update(self._scene)
             return
         with self._panel_box, box() as container:
-            panel = Panel(items_of(name, self.view.node), self._scene, self._reactions())
+            panel = Panel(items_of(name, self.view.node, not self._node_tabs), self._scene, self._reactions())
         self._panels[name] = (container, panel)
 
     def _strip_figure(self) -> figures.Figure:

@@ -9,7 +9,7 @@ from sfapp.app.panels.scene import Scene
 from sfapp.app.state import QUANTITIES
 from sfapp.app.theme import box, text
 from sfapp.views import format
-from sfapp.views.figures import QUANTITY_WORDS
+from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
 
 
 def heatmap_choosers(scene: Scene, reactions: Reactions) -> None:
@@ -21,10 +21,9 @@ def heatmap_choosers(scene: Scene, reactions: Reactions) -> None:
         text("Heatmap", "h2")
         ui.select(
             {stage: f"{name}{' (aimed at)' if stage == aimed else ''}" for stage, name in stages.items()},
-            label="stage",
             value=scene.view.stage or aimed,
             on_change=lambda event: reactions.look(stage=None if event.value == aimed else event.value),
-        ).props("dense outlined options-dense").mark("heatmap-stage")
+        ).props("dense outlined options-dense aria-label='stage of the heatmap'").mark("heatmap-stage")
         ui.toggle(
             list(QUANTITIES),
             value=scene.view.quantity,
@@ -48,3 +47,26 @@ def rank_chooser(scene: Scene, reactions: Reactions) -> None:
         field.on("change", lambda: reactions.pick_ranks(field.value or ""))
         field.on("keydown.enter", lambda: reactions.pick_ranks(field.value or ""))
         text("their curves are drawn by name; empty draws the leaders only", "span", "muted")
+
+
+def node_chooser(scene: Scene, reactions: Reactions) -> None:
+    """The node to look at, where nodes are too many for a tab each: those that hold others back first."""
+    ranks = scene.window.ranks
+    hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
+    marked = straggling_nodes(scene.measures, scene.diagnosis)
+    ordered = sorted(hosts, key=lambda node: (node not in marked, node))
+    names = {
+        node: f"Node {node}{' ▲' if node in marked else ''} · {format.clip(hosts[node], 32)}"
+        for node in ordered
+    }
+    with box("card toolbar", "section"):
+        text("Node", "h2")
+        ui.select(
+            names,
+            value=scene.view.node,
+            with_input=True,
+            on_change=lambda event: (
+                None if event.value is None else reactions.look(tab=f"node:{event.value}")
+            ),
+        ).props("dense outlined options-dense aria-label='node'").classes("wide").mark("node")
+        text(f"{format.counted(len(marked), 'node')} with a rank that holds others back (▲)", "span", "muted")

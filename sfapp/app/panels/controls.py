@@ -32,9 +32,11 @@ FRONTIER_HELP = {
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What the rail asks of the page. ``change`` takes the fields of ``ViewState`` that differ."""
+    """What the rail asks of the page. ``change`` takes the fields of ``ViewState`` that differ; ``hint`` asks
+    how far each gate shown is from the next change of verdict."""
 
     change: Callable[..., Any]
+    hint: Callable[[], Any]
     gate: Callable[[str, Any], Any]
     reset: Callable[[], Any]
     undo: Callable[[], Any]
@@ -71,20 +73,22 @@ class GateControl:
             self._default_button.on("click", lambda: move(doc.name, self._default))
             self._default_button.props["aria-label"] = f"set {doc.title} back to its default"
 
-    def show(self, value: float, nearest: str | None) -> None:
-        """Take a value from outside, and say how far the nearest change of verdict is."""
+    def hint(self, nearest: str) -> None:
+        """Say how far the nearest change of verdict is."""
+        self._hint.text = nearest
+
+    def show(self, value: float) -> None:
+        """Take a value from outside."""
         self._number.value = value
         if self._slider is not None:
             self._slider.value = value
-        if nearest is not None:
-            self._hint.text = nearest
         changed = value != self._default
         self._default_button.text = f"default {self._default:g}" if changed else ""
         self._default_button.set_visibility(changed)
         self._hint.classes(add="changed" if changed else "", remove="" if changed else "changed")
 
     def _changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        if event.value is None:
+        if event.value is None:  # the field was emptied on the way to another number
             return
         whole = self._doc.whole and float(event.value).is_integer()
         self._move(self._doc.name, int(event.value) if whole else float(event.value))
@@ -117,11 +121,16 @@ class Controls:
             self._recorder = text("", "div", "hint").mark("recorder")
         self._footer()
 
-    def show(self, judged: Judged, view: ViewState, changes: Mapping[str, str], recorder: str) -> None:
+    def hint(self, changes: Mapping[str, str]) -> None:
+        """For each gate shown, say how far its nearest change of verdict is."""
+        for name, control in self._gates.items():
+            control.hint(changes[name])
+
+    def show(self, judged: Judged, view: ViewState, recorder: str) -> None:
         """Bring every control up to date with a verdict."""
         self._view, self._judged = view, judged
         for name, control in self._gates.items():
-            control.show(getattr(view.gates, name), changes.get(name))
+            control.show(getattr(view.gates, name))
         others = [name for name in view.gates.changed() if name not in FIRST_GATES]
         more = len(GATE_DOCS) - len(FIRST_GATES) + 1
         moved = f"{len(others)} moved" if others else "all at their defaults"
@@ -140,7 +149,7 @@ class Controls:
     @property
     def shown_gates(self) -> tuple[str, ...]:
         """Gates whose nearest change is shown."""
-        return tuple(name for name in self._gates if name in GATE_BY_NAME)
+        return tuple(self._gates)
 
     def _gate_controls(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -163,7 +172,7 @@ class Controls:
                     on_change=lambda event: self._asks.gate("model_fit", event.value),
                 ).props("dense outlined options-dense aria-label='wait model'").mark("model_fit")
                 text(" ".join(f"{name}: {what}" for name, what in MODEL_FIT_HELP.items()), "div", "hint")
-        self._asks.change()
+        self._asks.hint()
 
     def _choices(self) -> None:
         with box("", "section"):

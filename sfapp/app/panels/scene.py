@@ -36,8 +36,11 @@ class Scene:
 
     @property
     def matrix_key(self) -> Key:
-        """The window's numbers under the chosen group and baseline, and the theme: behind every plot."""
-        return self.measures, self.dark
+        """The window's durations and the ranks looked at, and the theme: behind every plot.
+
+        The baseline is not part of it: only gains depend on that, and they are part of the verdict.
+        """
+        return self.judged.source, self.diagnosis.group, self.dark
 
     @property
     def frontier_key(self) -> Key:
@@ -55,7 +58,7 @@ class Scene:
     def verdict_key(self) -> Key:
         """Everything a verdict depends on beside the matrix."""
         diagnosis = self.diagnosis
-        return diagnosis.gates, diagnosis.frontier, self.judged.source, self.reference_key
+        return diagnosis.gates, diagnosis.frontier, diagnosis.baseline, self.reference_key
 
     @property
     def reference_key(self) -> Key:

@@ -13,6 +13,9 @@ from sfapp.model import Diagnosis
 from sfapp.views import tables
 from sfapp.views.tables import Column
 
+# Quasar has no tooltip for column titles of its own.
+_HEADER_CELL = '<q-th :props="props"><span :title="props.col.help">{{ props.col.label }}</span></q-th>'
+
 
 @contextmanager
 def titled(title: str, subtitle: str = "") -> Iterator[None]:
@@ -26,25 +29,26 @@ def titled(title: str, subtitle: str = "") -> Iterator[None]:
 
 def data_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> ui.table:
     """Rows sorted by value and shown as text."""
-    return (
-        ui.table(
-            columns=[_column(column, rows) for column in columns],
-            rows=[_needed(row, columns, key) for row in rows],
-            row_key=key,
-            pagination=0,
-        )
-        .classes("table-data")
-        .props("flat dense hide-bottom binary-state-sort separator=horizontal")
-    )
+    table = ui.table(
+        columns=[_column(column, rows) for column in columns],
+        rows=[_needed(row, columns, key) for row in rows],
+        row_key=key,
+        pagination=0,
+    ).classes("table-data")
+    table.props("flat dense hide-bottom binary-state-sort separator=horizontal")
+    table.add_slot("header-cell", _HEADER_CELL)
+    return table
 
 
 def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    numeric = any(isinstance(row.get(column.field), int | float) for row in rows)
+    # Numbers with a unit line up on the right; identities (rank, step) read from the left.
+    measured = column.text and any(isinstance(row.get(column.field), int | float) for row in rows)
     shown: dict[str, Any] = {
         "name": column.field,
         "label": column.title,
         "field": column.field,
-        "align": "right" if numeric else "left",
+        "align": "right" if measured else "left",
+        "help": column.help,
         "sortable": True,
     }
     if column.shown != column.field:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nicegui import ui
 
-from sfapp.app.panels.choosers import heatmap_choosers, rank_chooser
+from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_chooser
 from sfapp.app.panels.data import data_block
 from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
 from sfapp.app.panels.scene import Key, Scene
@@ -138,7 +138,7 @@ def _stage_table() -> Block:
         with titled("Stages", "what each number means is in the column's tooltip"):
             data_table(tables.STAGE_COLUMNS, tables.stage_rows(scene.diagnosis), "stage")
 
-    return Block(build, lambda s: (s.measures, *s.verdict_key))
+    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
 
 
 def _rank_table(node: int | None = None) -> Block:
@@ -153,7 +153,7 @@ def _rank_table(node: int | None = None) -> Block:
         with titled("Ranks", subtitle):
             data_table(tables.RANK_COLUMNS, shown, "rank")
 
-    return Block(build, lambda s: (s.measures, *s.frontier_key, *s.aim_key))
+    return Block(build, lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key))
 
 
 def _step_table() -> Block:
@@ -161,7 +161,7 @@ def _step_table() -> Block:
         with titled("Steps", "exposed time of each step, and who set it"):
             data_table(tables.STEP_COLUMNS, tables.step_rows(scene.measures, scene.diagnosis), "step")
 
-    return Block(build, lambda s: (s.measures, *s.frontier_key))
+    return Block(build, lambda s: (*s.matrix_key, *s.frontier_key))
 
 
 def _evidence() -> Block:
@@ -169,7 +169,7 @@ def _evidence() -> Block:
         with titled("Evidence", words.agreement_words(scene.diagnosis)):
             evidence_table(scene.diagnosis)
 
-    return Block(build, lambda s: (s.measures, *s.verdict_key), span=6)
+    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
 
 
 def _labels() -> Block:
@@ -177,7 +177,7 @@ def _labels() -> Block:
         with titled("Labels", "what each claims, and why it holds or was withheld"):
             label_table(scene.diagnosis)
 
-    return Block(build, lambda s: (s.measures, *s.verdict_key), span=6)
+    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
 
 
 def _why() -> Block:
@@ -186,20 +186,28 @@ def _why() -> Block:
             for sentence in (*words.why(scene.diagnosis), words.against_recorder(scene.diagnosis)):
                 text(sentence, "li")
 
-    return Block(build, lambda s: (s.measures, *s.verdict_key))
+    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
 
 
-def items_of(tab: str, node: int | None) -> Sequence[Item]:
-    """The plots and tables of a tab, in order."""
+def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
+    """The plots and tables of a tab, in order.
+
+    Args:
+        node: whose tab it is, None for the others.
+        many_nodes: nodes share one tab, so it needs a way to choose.
+    """
     if node is not None:
+        # The chooser is rebuilt with the verdict's marks; a change of node is another panel.
+        chooser = Block(node_chooser, lambda s: (*s.matrix_key, *s.aim_key))
         return (
+            *((chooser,) if many_nodes else ()),
             _of_node(node, "node_ranks", 12),
             _of_node(node, "node_sparklines", 7),
             _of_node(node, "node_skew", 5),
             _rank_table(node),
         )
-    choosers = Block(heatmap_choosers, lambda s: (s.measures, s.view.stage, s.view.quantity, *s.aim_key))
-    ranks = Block(rank_chooser, lambda s: (s.measures, s.view.ranks))
+    choosers = Block(heatmap_choosers, lambda s: (*s.matrix_key, s.view.stage, s.view.quantity, *s.aim_key))
+    ranks = Block(rank_chooser, lambda s: (*s.matrix_key, s.view.ranks))
     return {
         OVERVIEW: (
             _frontier_steps(7, 400),
@@ -208,7 +216,7 @@ def items_of(tab: str, node: int | None) -> Sequence[Item]:
             _ambiguity(4, 340),
             _heatmap(4, 340),
         ),
-        "frontier": (_frontier_steps(6), ranks, _crossings(6), _steps(), _stage_table()),
+        "frontier": (ranks, _frontier_steps(6, 440), _crossings(6, 440), _steps(), _stage_table()),
         "ranks": (choosers, _heatmap(12), _handovers(), _rank_table()),
         "ambiguity": (_ambiguity(7, 420), _pareto(5, 420), _stage_table()),
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),

@@ -48,11 +48,12 @@ COLUMNS = [
 class WindowsGrid:
     """The table; what it lists is the query of ``/index.json``."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, *, one_run: bool = False) -> None:
+        """Build inside the current container; ``one_run`` leaves the run's name out."""
         self._grid = (
             ui.aggrid(
                 {
-                    "columnDefs": COLUMNS,
+                    "columnDefs": [c for c in COLUMNS if not (one_run and c["colId"] == "run_id")],
                     "defaultColDef": {"resizable": True, "sortingOrder": ["desc", "asc", None]},
                     "rowModelType": "infinite",
                     "cacheBlockSize": BLOCK,
