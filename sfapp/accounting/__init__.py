@@ -13,7 +13,7 @@ from sfapp.accounting.aim import delta_ns, with_reference
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
-from sfapp.accounting.measures import CarryOver, Measures, measure, measure_many
+from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure, measure_many
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.runs import diagnose_runs, measured
@@ -25,6 +25,7 @@ __all__ = [
     "GateChange",
     "Handover",
     "Measures",
+    "check_totals",
     "delta_ns",
     "diagnose",
     "diagnose_runs",

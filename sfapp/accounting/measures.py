@@ -327,8 +327,18 @@ def _of_rank(duration_SNR: torch.Tensor, rank_N: torch.Tensor) -> torch.Tensor:
     return duration_SNR.gather(-1, index).squeeze(-1)
 
 
+def check_totals(window: Window) -> None:
+    """Refuse a window whose durations could overflow when they are added up.
+
+    Σ of the maxima bounds every rank's running total, so it bounds every prefix too.
+
+    Raises:
+        WindowError: with the sum that is too large.
+    """
+    _refuse_overflow([window], window.duration_SNR.amax(dim=-1).unsqueeze(1))
+
+
 def _refuse_overflow(windows: Sequence[Window], largest_SWN: torch.Tensor) -> None:
-    """Σ of the maxima bounds every rank's running total, so it bounds every prefix too."""
     bounds = largest_SWN.double().sum(dim=(0, 2)).tolist()
     for window, bound in zip(windows, bounds, strict=True):
         if bound > _LARGEST_TOTAL:

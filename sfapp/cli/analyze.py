@@ -6,16 +6,17 @@ import csv
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sfapp.accounting import diagnose_runs
+from sfapp.accounting import check_totals, diagnose_runs
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
-from sfapp.errors import SfappError
+from sfapp.errors import SfappError, WindowError
 from sfapp.model import Diagnosis
-from sfapp.packets import Loaded, read_windows
+from sfapp.packets import Loaded, Quarantined, read_windows
 from sfapp.views import format, words
 
 
@@ -49,7 +50,7 @@ def analyze(
     sfapp analyze packets --json | jq '.windows[] | select(.severity > 0.05) | .aim'
     sfapp analyze packets --preset paper --tau-c 0.9 --group node:1
     """
-    loaded = read_windows(paths)
+    loaded = without_overflow(read_windows(paths))
     diagnoses = diagnose_runs(
         (found.window for found in loaded.windows),
         gates_from(preset, gates),
@@ -73,6 +74,19 @@ def analyze(
         print_table(diagnoses, loaded)
     if strict and loaded.quarantined:
         sys.exit(1)
+
+
+def without_overflow(loaded: Loaded) -> Loaded:
+    """Quarantine windows whose durations cannot be added up, so that they do not stop the others."""
+    usable, refused = [], list(loaded.quarantined)
+    for found in loaded.windows:
+        try:
+            check_totals(found.window)
+        except WindowError as error:
+            refused += [Quarantined(p.path, p.size, p.sha256, str(error)) for p in found.packets]
+        else:
+            usable.append(found)
+    return replace(loaded, windows=tuple(usable), quarantined=tuple(refused))
 
 
 def document(diagnoses: Sequence[Diagnosis], loaded: Loaded) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Writer:
     ) -> None:
         from sfapp.packets import packet_path, write_packet
 
-        window = self._window(buffer, rows, identities, error, gather_ns)
+        window = self._window(buffer, rows, identities, error, gather_ns, part_rank is not None)
         path = packet_path(self._job.root, self._job.run_id, buffer.number, part_rank)
         write_packet(window, path)
         self.written.append(path)
@@ -132,20 +132,21 @@ class Writer:
         identities: Sequence[RankIdentity],
         error: str | None,
         gather_ns: int,
+        is_part: bool,
     ) -> Window:
         import torch
 
         job = self._job
         order = sorted(range(len(identities)), key=lambda index: identities[index].rank)
         cell_NCR = np.stack([rows[index] for index in order], axis=-1)
-        present = {identity.rank for identity in identities}
         manifest = Manifest(
             run_id=job.run_id,
             window=buffer.number,
             stages=buffer.schema.stages,
             stage_hash=stage_hash(buffer.schema.stages),
             world_size=job.world_size,
-            missing_ranks=tuple(rank for rank in range(job.world_size) if rank not in present),
+            # Of a part every rank but one is absent: left out, or the parts of a large job grow as its square.
+            missing_ranks=() if is_part else _absent(job.world_size, identities),
             gather_ok=error is None,
             gather_error=error,
             started_at=_rfc3339(buffer.started_at),
@@ -167,6 +168,11 @@ class Writer:
             step_N=torch.from_numpy(np.ascontiguousarray(cell_NCR[:, 0, 0])),
             ranks=RankTable.of(identities),
         )
+
+
+def _absent(world_size: int, identities: Sequence[RankIdentity]) -> tuple[int, ...]:
+    present = {identity.rank for identity in identities}
+    return tuple(rank for rank in range(world_size) if rank not in present)
 
 
 def _rfc3339(moment: object) -> str:

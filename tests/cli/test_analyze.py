@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from builders import DATA, MS, ddp_job, window_of
 
 from sfapp.model import RankTable, Window
@@ -160,6 +161,15 @@ def test_a_hostile_host_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
     printed = sfapp("analyze", tmp_path).stdout
     assert "\x1b" not in printed
     assert "\\x1b]0;owned" in printed
+
+
+def test_durations_too_large_to_add_up_are_quarantined_and_the_rest_analyzed(packets: Path) -> None:
+    huge = torch.full((6, 12, 2), 2**60, dtype=torch.int64)
+    path = write(window_of(huge, run_id="absurd", wall=huge[0]), packets)
+    document = json.loads(sfapp("analyze", packets, "--json").stdout)
+    assert {window["run_id"] for window in document["windows"]} == {"job"}
+    reasons = {Path(refused["path"]): refused["reason"] for refused in document["quarantined"]}
+    assert "more than the accounting can hold" in reasons[path]
 
 
 def test_help_answers_without_loading_the_world() -> None:
