@@ -260,7 +260,7 @@ def manifest_rows(manifest: Manifest) -> list[Row]:
             part for part in (recorder.version, recorder.torch, recorder.backend, recorder.host) if part
         )
         or format.ABSENT,
-        "overhead": f"{format.percent(cost, 3)} of training time",
+        "overhead": format.ABSENT if cost is None else f"{format.percent(cost, 3)} of training time",
         "faults": ", ".join(manifest.faults) or "none",
     }
     values |= {f"extra: {key}": str(value) for key, value in manifest.extra.items()}

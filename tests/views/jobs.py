@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sfapp.accounting import Measures, healthy_reference, judge, measure, reference_of
+from sfapp.accounting import Measures, judge, measure, reference_of
 from sfapp.model import (
     DEFAULT_STAGES,
     Accumulation,
@@ -216,6 +216,11 @@ def many(ranks: int = 200, steps: int = 30) -> Window:
     return ddp(ranks, steps, {"data": on(137 % ranks, 40, ranks, steps)}, per_node=8)
 
 
+def wide_nodes() -> Window:
+    """Twelve ranks a node: more than one row of tiles."""
+    return ddp(ranks=24, extra_SNR={"data": on(14, 70, ranks=24)}, per_node=12)
+
+
 def look(
     subject: Window,
     frontier: Frontier = "step",
@@ -243,6 +248,7 @@ ALL = {
     "slow_everywhere": slow_everywhere,
     "healthy": healthy,
     "many": many,
+    "wide_nodes": wide_nodes,
     "single_rank": single_rank,
     "below_floor": below_floor,
     "accumulation": accumulation,
@@ -251,8 +257,6 @@ ALL = {
     "hostile": hostile,
 }
 """Every kind of window that every view has to bear."""
-
-__all__ = ["ALL", "MS", "healthy_reference"]
 
 
 def timeline_row(diagnosis: Diagnosis) -> dict[str, object]:

@@ -175,7 +175,7 @@ def absent(
     return figure(
         [hatched],
         dark=dark,
-        alt=f"{title}: {heading}. {message}",
+        alt=f"{title}: {heading}. {message.removesuffix('.')}.",
         title=title,
         subtitle=subtitle,
         height=height,

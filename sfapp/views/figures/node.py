@@ -120,7 +120,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
     ]  # fmt: skip
     heat = {
         "type": "heatmap",
-        "z": z.tolist(),
+        "z": f4(z),
         "zmin": 0,
         "zmax": full / unit.ns,
         "hovertext": hover,

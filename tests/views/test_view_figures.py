@@ -1,0 +1,145 @@
+"""Every figure, on every kind of window: valid for Plotly, in words too, safe, in both themes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jobs
+import plotly.graph_objects as go
+import pytest
+
+from sfapp.accounting import Measures
+from sfapp.model import Diagnosis
+from sfapp.model.diagnosis import Frontier
+from sfapp.views import figures
+from sfapp.views.figures import Figure
+from sfapp.views.words import HINTS
+
+KINDS = sorted(jobs.ALL)
+
+
+def every_figure(measures: Measures, diagnosis: Diagnosis, dark: bool = False) -> dict[str, Figure]:
+    """All figures of one window; a trailing word tells apart two of one kind."""
+    first, last = int(measures.step_N[0]), int(measures.step_N[-1])
+    rank = measures.window.ranks.rank[-1]
+    stage = measures.window.stages[-1]
+    drawn = {
+        "frontier_steps mean": figures.frontier_steps(measures, diagnosis, dark=dark),
+        "frontier_steps step": figures.frontier_steps(measures, diagnosis, first, dark=dark),
+        "prefix_crossings mean": figures.prefix_crossings(measures, diagnosis, dark=dark),
+        "prefix_crossings step": figures.prefix_crossings(
+            measures, diagnosis, last, selected=[rank], dark=dark
+        ),
+        "step_timeline": figures.step_timeline(measures, diagnosis, first, dark=dark),
+        "routing_pareto": figures.routing_pareto(diagnosis, dark=dark),
+        "ambiguity_plane": figures.ambiguity_plane(diagnosis, dark=dark),
+        "handover_matrix": figures.handover_matrix(measures, diagnosis, dark=dark),
+        "handover_matrix last": figures.handover_matrix(measures, diagnosis, stage, dark=dark),
+        "rules": figures.rules(diagnosis, dark=dark),
+        "node_ranks": figures.node_ranks(measures, diagnosis, 0, dark=dark),
+        "node_sparklines": figures.node_sparklines(measures, diagnosis, 0, dark=dark),
+        "node_skew": figures.node_skew(measures, diagnosis, 0, dark=dark),
+        "node_ranks absent": figures.node_ranks(measures, diagnosis, 99, dark=dark),
+        "window_timeline": figures.window_timeline([jobs.timeline_row(diagnosis)], dark=dark),
+        "run_history": figures.run_history([jobs.timeline_row(diagnosis)], dark=dark),
+    }
+    for quantity in figures.QUANTITIES:
+        drawn[f"rank_step_heatmap {quantity}"] = figures.rank_step_heatmap(
+            measures, diagnosis, quantity=quantity, step=last, dark=dark
+        )
+    return drawn
+
+
+@pytest.mark.parametrize("frontier", ["step", "carry_over"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_is_valid_for_plotly_and_says_itself_in_words(kind: str, frontier: Frontier) -> None:
+    measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), frontier)
+    for name, figure in every_figure(measures, diagnosis, dark=frontier == "step").items():
+        go.Figure(figure)  # raises on anything that is not in plotly's schema
+        meta = figure["layout"]["meta"]
+        assert meta["title"], name
+        assert meta["alt"].endswith("."), name
+        assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
+        assert figure["config"]["displaylogo"] is False
+        assert figure["config"]["showSendToCloud"] is False
+        assert figure["config"]["responsive"] is True
+        json.dumps(figure, allow_nan=False)
+
+
+def test_every_figure_has_a_hint_how_to_read_it() -> None:
+    measures, diagnosis = jobs.look(jobs.healthy())
+    names = {name.split()[0] for name in every_figure(measures, diagnosis)}
+    assert names == set(HINTS)
+
+
+def test_light_and_dark_differ_in_colour_only() -> None:
+    measures, diagnosis = jobs.look(jobs.slow_callback())
+    light, dark = every_figure(measures, diagnosis), every_figure(measures, diagnosis, dark=True)
+    for name, figure in light.items():
+        assert figure["layout"]["meta"] == dark[name]["layout"]["meta"]
+        assert figure["layout"]["font"]["color"] != dark[name]["layout"]["font"]["color"]
+
+
+RAW = {"customdata", "uirevision", "meta", "bdata"}
+"""Never drawn as text: click targets, keys, words that the page itself escapes, numbers."""
+
+
+def drawn_texts(value: Any) -> Iterator[str]:
+    """Every string of a figure that Plotly might draw."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key not in RAW:
+                yield from drawn_texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from drawn_texts(inner)
+
+
+@pytest.mark.parametrize("frontier", ["step", "carry_over"])
+def test_names_from_files_stay_text(frontier: Frontier) -> None:
+    """Given hosts, stages, roles and a run named like markup, templates and TeX, none of it takes effect."""
+    measures, diagnosis = jobs.look(jobs.hostile(), frontier)
+    seen = False
+    for name, figure in every_figure(measures, diagnosis).items():
+        for text in drawn_texts(figure):
+            bare = re.sub(r"</?b>|<br>|</?sub>|<extra>|</extra>", "", text)
+            assert "<" not in bare, (name, text)
+            assert "%{x} $" not in text, (name, text)
+            assert "%{y}<b>" not in text, (name, text)
+            assert "$" not in text, (name, text)
+            assert "<b>bold" not in text, (name, text)
+            seen = seen or "&lt;script&gt;" in text
+    assert seen
+
+
+def test_a_click_target_is_the_name_as_it_is_stored() -> None:
+    _, diagnosis = jobs.look(jobs.hostile())
+    figure = figures.window_timeline([jobs.timeline_row(diagnosis)])
+    assert figure["data"][0]["customdata"] == [["<img src=x onerror=alert(1)>", 9]]
+
+
+def test_zoom_survives_updates_of_one_window_and_ends_with_it() -> None:
+    one = figures.frontier_steps(*jobs.look(jobs.slow_callback()))
+    stepped = figures.frontier_steps(*jobs.look(jobs.slow_callback()), 420)
+    other = figures.frontier_steps(*jobs.look(jobs.healthy()))
+    assert one["layout"]["uirevision"] == stepped["layout"]["uirevision"]
+    assert one["layout"]["uirevision"] != other["layout"]["uirevision"]
+
+
+def test_below_the_floor_shares_are_na_and_the_reason_is_given() -> None:
+    _, diagnosis = jobs.look(jobs.below_floor())
+    for figure in (
+        figures.routing_pareto(diagnosis),
+        figures.ambiguity_plane(diagnosis),
+        figures.rules(diagnosis),
+    ):
+        (box,) = figure["data"]
+        (words,) = figure["layout"]["annotations"]
+        assert box["marker"]["pattern"]["shape"] == "/"
+        assert "n/a" in words["text"]
+        assert "denominator floor" in words["text"].replace("<br>", " ")

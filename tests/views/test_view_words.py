@@ -1,0 +1,213 @@
+"""The verdict card in words: what an operator reads who has read no manual."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jobs
+import pytest
+
+from sfapp.accounting import judge, measure, nearest_changes
+from sfapp.model import Gates, Label
+from sfapp.model.diagnosis import Frontier
+from sfapp.views import words
+
+
+def card(kind: str, frontier: Frontier = "carry_over") -> words.Verdict:
+    measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), frontier)
+    return words.verdict(diagnosis, measures.window.ranks)
+
+
+def test_a_chronic_rank_is_named_with_its_place() -> None:
+    verdict = card("slow_callback")
+    assert verdict.tone == "alarm"
+    assert verdict.kicker == "Aim the profiler at"
+    assert verdict.headline == "callbacks on rank 3"
+    assert verdict.place == "(node-0, local 3), every step"
+    assert verdict.explanation[0] == "+58 ms per step against healthy window 3, all of it in callbacks."
+    assert verdict.action.startswith("Capture rank 3 for a few steps")
+    assert "chronic: rank 3 in 40 of 40 steps" in [chip.text for chip in verdict.chips]
+
+
+def test_it_says_how_the_others_misread_a_delay_that_carries_over() -> None:
+    assert (
+        "The other seven ranks show it as backward time in the next step."
+        in card("slow_callback").explanation
+    )
+
+
+def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
+    assert "The other seven ranks show it as backward time: they wait there." in card("one_off").explanation
+
+
+def test_nobody_is_said_to_wait_where_no_wait_was_measured() -> None:
+    said = " ".join(card("hand_overs").explanation)
+    assert "ranks show it" not in said
+    assert "carries over" in said
+
+
+def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
+    verdict = card("rotating_data_tail")
+    assert verdict.headline == "data, on a different rank every step"
+    said = " ".join(verdict.explanation)
+    assert (
+        "Each step another rank is last out of the data loader, so no single rank or node is at fault" in said
+    )
+    assert "look at what all loaders share (storage, shared workers, sample sizes)." in said
+    assert "several ranks" in verdict.action
+
+
+def test_a_periodic_callback_says_its_period() -> None:
+    verdict = card("periodic_callback")
+    assert verdict.place == "(node-1, local 1), every 10th step"
+    assert any(
+        "every 10th step" in sentence and "checkpoints" in sentence for sentence in verdict.explanation
+    )
+
+
+def test_a_one_off_says_its_step_and_that_it_may_not_return() -> None:
+    verdict = card("one_off")
+    assert verdict.place.endswith("step 417")
+    assert "It appears in 1 step of 40 only, and may not return." in verdict.explanation
+
+
+def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:
+    verdict = card("slow_everywhere")
+    assert verdict.headline == "forward on all ranks alike"
+    assert "Every rank spends this time alike, so no rank stands out." in verdict.explanation
+    assert not [chip for chip in verdict.chips if chip.tone == "culprit"]
+
+
+def test_a_quiet_window_calls_for_no_action() -> None:
+    verdict = card("healthy")
+    assert verdict.tone == "quiet"
+    assert verdict.headline == "Quiet: no action called for"
+    assert verdict.action == ""
+    assert verdict.explanation == (
+        "Ranks are balanced: 1 % of the step is imbalance, and this is the run's healthy window.",
+    )
+
+
+def test_below_the_floor_nothing_is_claimed_and_nothing_is_zero() -> None:
+    verdict = card("below_floor")
+    assert verdict.tone == "unknown"
+    assert verdict.kicker == "No verdict"
+    assert "less than the floor of 1.00 ms" in verdict.explanation[0]
+    assert verdict.numbers[1].value == "n/a"
+    assert verdict.evidence == ()
+    assert "Any share, gain or label: the window is too short." in verdict.unknown
+
+
+def test_one_rank_has_no_imbalance_to_speak_of() -> None:
+    verdict = card("single_rank")
+    assert verdict.numbers[1].value == "n/a"
+    assert verdict.explanation[0].startswith("There is one rank only")
+    assert "How ranks compare: there is only one." in verdict.unknown
+
+
+def test_growth_in_several_stages_is_listed() -> None:
+    first = card("accumulation").explanation[0]
+    assert (
+        first == "+89 ms per step against healthy window 3: data +34 ms, backward +28 ms and forward +27 ms."
+    )
+
+
+def test_without_a_reference_the_excess_is_said() -> None:
+    measures, diagnosis = jobs.look(jobs.data_tail())
+    verdict = words.verdict(diagnosis, measures.window.ranks)
+    assert verdict.explanation[0].endswith("is data time that a typical rank did not need.")
+    assert "Whether this is slower than usual: the run has no healthy window yet." in verdict.unknown
+
+
+def test_evidence_is_counted_and_dissent_named() -> None:
+    verdict = card("slow_callback")
+    assert verdict.evidence_summary == "5 of 6 agree"
+    assert verdict.dissent == "share, step by step: backward"
+    marks = {line.name: line.mark for line in verdict.evidence}
+    assert marks["frontier_share"] == "✗"
+    assert marks["carry_over_share"] == "✓"
+    assert marks["device_events"] == "–"
+
+
+def test_absent_evidence_names_the_gate_it_waits_for() -> None:
+    lines = {line.name: line.text for line in card("slow_callback").evidence}
+    assert lines["static_gain"] == "n/a: the largest gain, 1 %, is below γG 0.10."
+    assert lines["device_events"] == "n/a: no device events were sampled."
+
+
+def test_what_is_not_known_follows_from_labels_and_the_stage() -> None:
+    assert "Which callback: coarse stages can't tell." in card("slow_callback").unknown
+    assert any("roles differ" in line for line in card("two_roles").unknown)
+    assert any("step numbers have gaps" in line for line in card("gaps").unknown)
+    measures = measure(jobs.ddp(missing_ranks=(8,)))
+    assert "Rank 8 sent nothing, and could be slower still." in words.unknown(judge(measures))
+
+
+def test_a_refined_stage_is_not_called_coarse() -> None:
+    assert not any("coarse" in line for line in card("hostile").unknown)
+
+
+def test_why_names_gates_with_both_numbers() -> None:
+    reasons = card("gaps", "step").why
+    assert "data's share 0.46 is above γA 0.40." in reasons
+    assert "Its static gain 0.00 is below γG 0.10." in reasons
+    assert any("reaches τC 0.80" in line for line in reasons)
+
+
+def test_a_withheld_label_says_what_withholds_it() -> None:
+    assert any(
+        line.startswith("direct_exposure would hold, but telemetry_limited") for line in card("hostile").why
+    )
+
+
+def test_each_gate_says_how_far_the_next_verdict_is() -> None:
+    measures, diagnosis = jobs.against_healthy(jobs.slow_callback(), "carry_over")
+    found = words.changes(nearest_changes(measures, diagnosis), diagnosis)
+    assert set(found) == {"tau_c", "gamma_a", "gamma_g"}
+    assert "3 stages to look at" in found["tau_c"]
+    assert found["gamma_g"] == "verdict stable for any value"
+
+
+def test_a_gate_change_says_which_label_comes_or_goes() -> None:
+    measures, diagnosis = jobs.look(jobs.gaps())
+    found = words.changes(nearest_changes(measures, diagnosis), diagnosis)
+    assert found["gamma_a"].startswith("γA ≥ 0.4")
+    assert "no co_critical" in found["gamma_a"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ((), "The recorder stored no verdict of its own."),
+        (("frontier_accounting", "co_critical"), "Same labels as the recorder's own"),
+        (("frontier_accounting", "direct_exposure"), "adds co_critical and drops direct_exposure"),
+    ],
+)
+def test_the_recorders_own_verdict_is_compared(stored: tuple[str, ...], said: str) -> None:
+    _, diagnosis = jobs.look(jobs.gaps())
+    theirs = replace(diagnosis, recorder_labels=tuple(Label(name) for name in stored))
+    assert said in words.against_recorder(theirs)
+
+
+def test_a_stored_diagnosis_reads_without_its_rank_table() -> None:
+    _, diagnosis = jobs.against_healthy(jobs.slow_callback())
+    assert words.headline_of(diagnosis) == ("callbacks on rank 3", "(node-0), every step")
+    assert words.summary(diagnosis) == "callbacks on rank 3 (node-0), every step"
+
+
+@pytest.mark.parametrize("kind", sorted(jobs.ALL))
+def test_every_window_has_words_for_everything(kind: str) -> None:
+    for frontier in ("step", "carry_over"):
+        verdict = card(kind, frontier)  # type: ignore[arg-type]
+        sentences = (*verdict.explanation, *verdict.why, *verdict.unknown, verdict.recorder)
+        assert verdict.headline
+        assert all(sentence.endswith(".") for sentence in sentences), sentences
+        assert "None" not in " ".join((verdict.headline, verdict.place, *sentences))
+        assert all(chip.meaning for chip in verdict.chips)
+        assert all("n/a" in line.text for line in verdict.evidence if line.agrees is None)
+
+
+def test_other_gates_lead_to_other_words() -> None:
+    measures = measure(jobs.gaps())
+    strict = judge(measures, Gates(gamma_a=0.9))
+    assert any("not above γA 0.90: no stage label" in line for line in words.why(strict))
