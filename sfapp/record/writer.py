@@ -145,7 +145,7 @@ class Writer:
             stages=buffer.schema.stages,
             stage_hash=stage_hash(buffer.schema.stages),
             world_size=job.world_size,
-            # Of a part every rank but one is absent: left out, or the parts of a large job grow as its square.
+            # A part lacks all ranks but one: not listed, or the parts of a large job grow as its square.
             missing_ranks=() if is_part else _absent(job.world_size, identities),
             gather_ok=error is None,
             gather_error=error,
