@@ -202,6 +202,9 @@ def test_members_of_the_routing_set_are_filled_and_the_others_hatched() -> None:
     assert line["y"][-1] == pytest.approx(1)
 
 
+GATES = {"tau_c", "gamma_a", "gamma_g"}
+
+
 @pytest.mark.parametrize(
     ("draw", "gate", "along"),
     [
@@ -215,7 +218,12 @@ def test_a_threshold_is_a_named_shape_that_can_be_dragged(draw: Any, gate: str, 
     _, diagnosis = jobs.look(jobs.slow_callback(), gates=gates)
     figure = draw(diagnosis)
     (line,) = [shape for shape in figure["layout"]["shapes"] if shape.get("name") == gate]
-    assert line["editable"] is True
+    assert figure["config"]["edits"] == {"shapePosition": True}
+    assert all(
+        shape.get("layer") == "below"
+        for shape in figure["layout"]["shapes"]
+        if shape.get("name") not in GATES
+    )
     assert line[f"{along}0"] == line[f"{along}1"] == 0.33
     assert f"%{{{along}0:.2f}}" in line["label"]["texttemplate"]
     assert figure["layout"]["editrevision"] is False

@@ -43,7 +43,7 @@ def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
 def test_nobody_is_said_to_wait_where_no_wait_was_measured() -> None:
     said = " ".join(card("hand_overs").explanation)
     assert "ranks show it" not in said
-    assert "carries over" in said
+    assert "the delay comes from the step before" in said
 
 
 def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
@@ -68,7 +68,7 @@ def test_a_periodic_callback_says_its_period() -> None:
 def test_a_one_off_says_its_step_and_that_it_may_not_return() -> None:
     verdict = card("one_off")
     assert verdict.place.endswith("step 417")
-    assert "It appears in 1 step of 40 only, and may not return." in verdict.explanation
+    assert "One rank leads it clearly in 1 step of 40 only, so it may not return." in verdict.explanation
 
 
 def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:
@@ -76,6 +76,32 @@ def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:
     assert verdict.headline == "forward on all ranks alike"
     assert "Every rank spends this time alike, so no rank stands out." in verdict.explanation
     assert not [chip for chip in verdict.chips if chip.tone == "culprit"]
+
+
+def test_ranks_that_wait_inside_the_slow_stage_hide_who_is_late() -> None:
+    """Given one rank slow in backward, where all the others wait for it."""
+    slow = jobs.ddp(extra_SNR={"backward": jobs.on(2, 60)})
+    measures, diagnosis = jobs.against_healthy(slow)
+    verdict = words.verdict(diagnosis, measures.window.ranks)
+    assert verdict.headline == "backward on all ranks alike"
+    assert "one late rank there would look just like this" in " ".join(verdict.explanation)
+    assert "Which rank is late inside backward: durations alone can't tell." in verdict.unknown
+    assert "one rank of every node" in verdict.action
+
+
+def test_mixed_roles_come_before_any_capture() -> None:
+    measures, diagnosis = jobs.look(
+        jobs.ddp(extra_SNR={"data": jobs.on(2, 70)}, roles=("a",) * 4 + ("b",) * 4)
+    )
+    assert words.verdict(diagnosis, measures.window.ranks).action.startswith(
+        "Diagnose one role's group first"
+    )
+
+
+def test_quiet_is_said_of_those_that_reported() -> None:
+    measures = measure(jobs.ddp(missing_ranks=(8,)))
+    (said,) = words.verdict(judge(measures)).explanation
+    assert said.startswith("Of the 8 ranks that reported, ranks are balanced")
 
 
 def test_a_quiet_window_calls_for_no_action() -> None:
@@ -149,7 +175,7 @@ def test_a_refined_stage_is_not_called_coarse() -> None:
 
 def test_why_names_gates_with_both_numbers() -> None:
     reasons = card("gaps", "step").why
-    assert "data's share 0.46 is above γA 0.40." in reasons
+    assert "data holds a share of 0.46, above γA 0.40." in reasons
     assert "Its static gain 0.00 is below γG 0.10." in reasons
     assert any("reaches τC 0.80" in line for line in reasons)
 

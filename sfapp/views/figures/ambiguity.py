@@ -54,6 +54,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             *_widest(shares, gains, excess, right, dark),
         ],
         hovermode="closest",
+        draggable=True,
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
 
@@ -273,6 +274,7 @@ def _widest(
         note(
             text, shares[stage], excess[stage], dark, xanchor="right", xshift=-9,
             font={"size": 11, "color": palette.theme(dark).muted},
+            bgcolor=palette.alpha(palette.theme(dark).surface, 0.85),
         )
     ]  # fmt: skip
 

@@ -85,9 +85,14 @@ def figure(
     subtitle: str = "",
     notes: tuple[str, ...] = (),
     height: int = 320,
+    draggable: bool = False,
     **layout: Any,
 ) -> Figure:
-    """Put a figure together: transparent, themed, with its words in ``layout.meta``."""
+    """Put a figure together: transparent, themed, with its words in ``layout.meta``.
+
+    Args:
+        draggable: shapes above the traces can be dragged (those below never get the pointer).
+    """
     colours = palette.theme(dark)
     base: dict[str, Any] = {
         "autosize": True,
@@ -111,7 +116,8 @@ def figure(
         "dragmode": "zoom",
         "meta": {"title": title, "subtitle": subtitle, "alt": alt, "notes": list(notes)},
     }
-    return {"data": traces, "layout": base | layout, "config": dict(CONFIG)}
+    config = CONFIG | {"edits": {"shapePosition": True}} if draggable else dict(CONFIG)
+    return {"data": traces, "layout": base | layout, "config": config}
 
 
 def note(text: str, x: float, y: float | str, dark: bool, **settings: Any) -> dict[str, Any]:

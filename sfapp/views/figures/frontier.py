@@ -79,7 +79,9 @@ class _Stairs:
             return ""
         steps = slice(None) if self.index is None else slice(self.index, self.index + 1)
         least_N = self.diagnosis.gates.eta_q * self.measures.makespan_N[steps]
-        if (self.taken.gap_SN[place, steps] >= least_N).mean() < 0.5:
+        advance_N = self.taken.advance_SN[place, steps]
+        sure_N = self.taken.gap_SN[place, steps] >= least_N
+        if advance_N[sure_N].sum() < 0.5 * advance_N.sum():
             return "ranks meet" if self.stages[place] in self.diagnosis.wait_stages else ""
         rank, part, _ = self.leaders[place]
         return f"rank {self.measures.window.ranks.rank[rank]} leads" if part >= 0.5 else "ranks take turns"
@@ -99,8 +101,6 @@ def frontier_steps(
     stairs = _Stairs(measures, diagnosis, taken, step, step_index(measures, step), dark)
     unit = stairs.unit
     highest = max(stairs.total, float(stairs.largest_S[-1])) / unit.ns
-    # The key stands in the upper left corner, which is free unless the first stage takes most of the step.
-    room = 1.42 if float(stairs.top_S[0]) > 0.45 * highest * unit.ns else 1.1
     return figure(
         [_blocks(stairs), *_ghosts(stairs), _main_line(stairs)],
         dark=dark,
@@ -111,7 +111,7 @@ def frontier_steps(
         bargap=0,
         margin={"l": 8, "r": 12, "t": 8, "b": 8},
         xaxis=_stage_axis(stairs),
-        yaxis=axis(dark, ticksuffix=f" {unit.name}", range=[0, room * highest], nticks=6),
+        yaxis=axis(dark, ticksuffix=f" {unit.name}", range=[0, _room_for_key(stairs) * highest], nticks=6),
         annotations=_rise_labels(stairs),
         showlegend=True,
         legend={
@@ -127,6 +127,16 @@ def frontier_steps(
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
+
+
+def _room_for_key(stairs: _Stairs) -> float:
+    """How much higher than the highest line the axis goes, so that the key in the upper left stays free."""
+    highest = max(stairs.total, float(stairs.largest_S[-1]))
+    reached = max(1, round(0.55 * len(stairs.stages)))
+    left = float(stairs.largest_S[:reached].max())
+    if stairs.taken.carry:
+        left = max(left, float(stairs.aligned_S[:reached].max()))
+    return max(1.08, left / highest / (0.68 if stairs.taken.carry else 0.74))
 
 
 def _ghosts(stairs: _Stairs) -> list[Trace]:

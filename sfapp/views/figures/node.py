@@ -296,7 +296,7 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
         margin={"l": 8, "r": 64, "t": 34, "b": 8},
         xaxis=axis(
             dark, ticksuffix=f" {unit.name}", zeroline=True, zerolinecolor=colours.axis, nticks=6,
-            range=[1.35 * min(0.0, lowest) - 0.02 * largest / unit.ns, 1.25 * highest],
+            range=[min(1.35 * lowest, -0.2 * highest) if lowest < 0 else 0, 1.25 * highest],
         ),
         yaxis=axis(dark, autorange="reversed", showgrid=False, tickfont={"color": colours.ink, "size": 12}),
         showlegend=True,

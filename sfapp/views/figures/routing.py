@@ -94,6 +94,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         ),
         shapes=[threshold("tau_c", "y", diagnosis.gates.tau_c, "τC", dark, span=(0, 1))],
         hovermode="closest",
+        draggable=True,
         uirevision=revision(diagnosis, diagnosis.frontier),
     )  # fmt: skip
 
@@ -118,7 +119,6 @@ def threshold(
     return {
         "type": "line",
         "name": name,
-        "editable": True,
         f"{other}ref": "paper",
         f"{other}0": span[0],
         f"{other}1": span[1],

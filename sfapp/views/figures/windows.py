@@ -17,7 +17,7 @@ aim_rank, culprit_kind``."""
 _BARS_UP_TO = 400
 _CROWDED = 150
 """Above this many windows, only culprits of long stretches are named; the pointer names all."""
-_NOTE_ROWS = 2
+_NOTE_ROWS = 3
 _CHARACTERS = 130
 """About how many characters of a note fit across the plot."""
 
@@ -55,7 +55,7 @@ def window_timeline(
             f"{format.counted(len(rows), 'window')}; "
             + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")
         ),
-        height=236,
+        height=276,
         barmode="stack",
         bargap=0.06 if len(rows) <= 120 else 0,
         margin={"l": 8, "r": 12, "t": 30, "b": 8},
@@ -249,7 +249,7 @@ def _span_notes(rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool) -
         free[line].append((low, high))
         notes.append(
             note(
-                f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.27 - 0.09 * line, dark,
+                f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - 0.075 * line, dark,
                 yref="paper", yanchor="top",
                 font={"size": 11, "color": palette.severity_colour(rows[first]["severity"], colours)},
             )
@@ -308,7 +308,7 @@ def run_history(
         annotations.append(
             note(
                 f"healthy window {reference}: {format.duration(healthy['step_time_ns'])}", 1, level, dark,
-                xref="paper", xanchor="right", yanchor="bottom", font={"size": 11, "color": colours.good},
+                xref="paper", xanchor="right", yanchor="top", font={"size": 11, "color": colours.good},
             )
         )  # fmt: skip
     if selected is not None and selected in numbers:

@@ -45,10 +45,7 @@ _ONE_RANK: Mapping[str, str] = {
 _ALL_RANKS: Mapping[str, str] = {
     "data": "look at the input pipeline as a whole: storage, decoding, number of workers",
     "forward": "look at the model and batch size: a change of code or shape slows every rank alike",
-    "backward": (
-        "look at the backward pass itself and at the gradient exchange; where everyone waits inside one "
-        "stage, the rank that comes last cannot be told from durations alone"
-    ),
+    "backward": "look at the backward pass itself and at the gradient exchange",
     "callbacks": "look at what every rank does there",
     "optimizer": "look at the optimizer's own cost",
     "other": "name more stages: the time lies outside the ones there are",

@@ -155,6 +155,11 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
     sentences = [delta_sentence(diagnosis)]
     if aim.rank_reason == "rotating":
         sentences.append(why_ranks_rotate(aim.stage))
+    elif aim.rank_reason == "all_ranks" and _waits_inside(diagnosis):
+        sentences.append(
+            f"All ranks spend it alike, but they wait for each other inside {format.short_stage(aim.stage)}: "
+            "one late rank there would look just like this."
+        )
     elif aim.rank_reason == "all_ranks":
         sentences.append("Every rank spends this time alike, so no rank stands out.")
     misread = misread_sentence(diagnosis)
@@ -166,14 +171,24 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
     return sentences
 
 
+def _waits_inside(diagnosis: Diagnosis) -> bool:
+    """Whether ranks measurably wait in the very stage that the aim names: that hides who is late."""
+    waits = {broad_stage(stage) for stage in diagnosis.wait_stages}
+    return diagnosis.aim is not None and diagnosis.aim.stage in waits
+
+
 def _quiet_words(diagnosis: Diagnosis) -> str:
     text = f"Ranks are balanced: {format.percent(diagnosis.exposed_imbalance)} of the step is imbalance"
+    if diagnosis.missing_ranks:
+        text = f"Of the {format.counted(diagnosis.ranks, 'rank')} that reported, {text[0].lower()}{text[1:]}"
     if diagnosis.ranks == 1:
         text = "There is one rank only, so imbalance cannot show"
     if diagnosis.change is not None and diagnosis.reference is not None:
         if diagnosis.reference.window == diagnosis.window:
             return f"{text}, and this is the run's healthy window."
         grown = format.percent_change(diagnosis.change)
+        if grown.startswith("±"):
+            return f"{text}, and the mean step is as long as in healthy window {diagnosis.reference.window}."
         return f"{text}, and the mean step is {grown} against healthy window {diagnosis.reference.window}."
     return f"{text}."
 
@@ -214,7 +229,9 @@ def misread_sentence(diagnosis: Diagnosis) -> str:
     if "carry_over" in diagnosis.reasons and aligned != aim.stage:
         name = format.short_stage(aligned)
         if diagnosis.sync_boundary is None:
-            return f"Looked at step by step, it would seem to be {name}: the delay carries over from before."
+            return (
+                f"Looked at step by step, it would seem to be {name}: the delay comes from the step before."
+            )
         return f"{others} as {name} time in the next step."
     wait = broad_stage(diagnosis.sync_boundary) if diagnosis.sync_boundary else None
     if wait is not None and wait != aim.stage:
@@ -243,7 +260,8 @@ def _course(diagnosis: Diagnosis) -> str:
         )
     if culprit.kind == "one-off":
         shown = format.counted(culprit.eligible_steps, "step")
-        return f"It appears in {shown} of {format.count(diagnosis.steps)} only, and may not return."
+        of = format.count(diagnosis.steps)
+        return f"One rank leads it clearly in {shown} of {of} only, so it may not return."
     if culprit.kind == "chronic" and culprit.eligible_steps < 0.8 * diagnosis.steps:
         of = format.counted(diagnosis.steps, "step")
         return f"It shows in {format.count(culprit.eligible_steps)} of {of}."
@@ -259,8 +277,12 @@ def _action(diagnosis: Diagnosis) -> str:
     aim = diagnosis.aim
     if aim is None or diagnosis.is_quiet:
         return ""
+    if "role_aware_needed" in diagnosis.label_names:
+        return "Diagnose one role's group first: ranks of different roles need not take equally long."
     if aim.rank is not None:
         return f"Capture rank {aim.rank} for a few steps, and {look_at_one_rank(aim.stage)}."
+    if aim.rank_reason == "all_ranks" and _waits_inside(diagnosis):
+        return "Capture one rank of every node over the same steps, and see which one the others wait for."
     if aim.rank_reason == "all_ranks":
         return f"Capture any rank for a few steps, and {look_at_all_ranks(aim.stage)}."
     if aim.rank_reason == "rotating":
@@ -347,6 +369,10 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
         )
     if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
         found.append(f"{_upper(coarse(aim.stage) or '')}: coarse stages can't tell.")
+    if aim is not None and aim.rank_reason == "all_ranks" and _waits_inside(diagnosis):
+        found.append(
+            f"Which rank is late inside {format.short_stage(aim.stage)}: durations alone can't tell."
+        )
     if "roles_differ" in reasons:
         found.append("Whether ranks are comparable: their roles differ. Diagnose one role's group.")
     if "roles_missing" in reasons:

@@ -67,10 +67,10 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
         ]
     if share <= gates.gamma_a:
         return [
-            f"{name}'s share {format.share(share)} is not above γA {format.share(gates.gamma_a)}: "
+            f"{name} holds a share of {format.share(share)}, not above γA {format.share(gates.gamma_a)}: "
             "no stage label."
         ]
-    sentences = [f"{name}'s share {format.share(share)} is above γA {format.share(gates.gamma_a)}."]
+    sentences = [f"{name} holds a share of {format.share(share)}, above γA {format.share(gates.gamma_a)}."]
     side = "reaches" if gain >= gates.gamma_g else "is below"
     sentences.append(f"Its static gain {format.share(gain)} {side} γG {format.share(gates.gamma_g)}.")
     if "evidence_disagrees" in reasons:
