@@ -1,0 +1,148 @@
+"""What a person at the browser waits for: the first page of 2,000 windows, a moved gate, another baseline.
+
+A real server process and a real Chromium; drawn means that Plotly says so, or that the grid shows its rows.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from benchmarks.accounting import job
+from benchmarks.harness import Result
+from benchmarks.ingest import PACKETS, write_packets
+from sfapp.packets import packet_path, write_packet
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+RANKS = 1_024
+
+# From the next key or click in the page to the last plot drawn after it, both by the page's own clock.
+WATCH = """() => {
+  const seen = window.drawnAfter = { begin: undefined, last: undefined };
+  const start = () => { seen.begin ??= performance.now(); };
+  window.addEventListener('keydown', start, { capture: true, once: true });
+  window.addEventListener('click', start, { capture: true, once: true });
+  for (const plot of document.querySelectorAll('.js-plotly-plot')) {
+    plot.on('plotly_afterplot', () => { if (seen.begin) seen.last = performance.now(); });
+  }
+}"""
+DRAWN = "() => window.drawnAfter.last && performance.now() - window.drawnAfter.last > 400"
+TOOK = "() => window.drawnAfter.last - window.drawnAfter.begin"
+
+FIRST_DRAWN = """() => new Promise((resolve) => {
+  const look = () => {
+    const row = document.querySelector('.ag-center-cols-container [row-index="0"], .ag-row[row-index="0"]');
+    const plot = document.querySelector('.js-plotly-plot .main-svg');
+    if (row && row.innerText.trim() && plot) resolve(performance.now());
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+
+@contextmanager
+def server(root: Path) -> Iterator[str]:
+    """``sfapp serve`` on a free port, its packets ingested; yields its address."""
+    command = [sys.executable, "-c", "from sfapp.cli import main; main()", "serve", str(root)]
+    process = subprocess.Popen([*command, "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+        found = re.search(r"http://\S+", line)
+        if not found:
+            raise RuntimeError(f"the server said {line!r} instead of its address")
+        address = found[0].rstrip("/")
+        wait_for_ingest(address, sum(1 for _ in root.rglob("*.parquet")))
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def wait_for_ingest(address: str, packets: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            found = re.search(r"^sfapp_windows (\S+)", answer.read().decode(), re.MULTILINE)
+        if found and float(found[1]) >= packets:
+            return
+        time.sleep(0.2)
+    raise RuntimeError("the packets were not ingested in time")
+
+
+def first_page(address: str, browser: Browser) -> Iterator[Result]:
+    """HTML size, and a cold visit: a new browser context with nothing cached."""
+    with urllib.request.urlopen(address) as answer:
+        size = len(answer.read())
+    yield Result(f"first page of {PACKETS:,} windows: HTML", size, 60_000, unit="B")
+    times = []
+    for _ in range(5):
+        context = browser.new_context(viewport={"width": 1480, "height": 1080})
+        page = context.new_page()
+        page.goto(address, wait_until="commit")
+        times.append(page.evaluate(FIRST_DRAWN) / 1e3)
+        context.close()
+    yield Result(f"first page of {PACKETS:,} windows: drawn, cold", statistics.median(times), 2.0)
+
+
+def until_drawn(page: Page, acts: Iterable[Callable[[], None]]) -> float:
+    """Median seconds from an act to its last plot drawn."""
+    times = []
+    for act in acts:
+        page.evaluate(WATCH)
+        act()
+        page.wait_for_function(DRAWN)
+        times.append(page.evaluate(TOOK) / 1e3)
+    return statistics.median(times)
+
+
+def window_page(address: str, browser: Browser) -> Iterator[Result]:
+    """A gate moved by keyboard, and the baseline changed, on the Overview tab at 1,024 × 100 × 6."""
+    page = browser.new_page(viewport={"width": 1480, "height": 1080})
+    page.goto(f"{address}/w/bench/2")
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    page.wait_for_timeout(3_000)
+    page.get_by_role("slider", name="candidate threshold").locator("[tabindex='0']").focus()
+    keys = [lambda key=key: page.keyboard.press(key) for key in ("ArrowLeft", "ArrowRight") * 5]
+    yield Result("moved gate, 1,024 × 100 × 6, until drawn", until_drawn(page, keys), 0.100)
+    picks = [
+        lambda word=word: page.get_by_role("button", name=word, exact=True).click()
+        for word in ("rank", "cohort") * 4
+    ]
+    yield Result("another baseline, 1,024 × 100 × 6, until drawn", until_drawn(page, picks), 0.250)
+    page.close()
+
+
+def run() -> Iterator[Result]:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        many, wide = Path(folder) / "many", Path(folder) / "wide"
+        write_packets(many)
+        for number in range(3):
+            window = job(RANKS, seed=number)
+            window = replace(window, manifest=replace(window.manifest, window=number))
+            write_packet(window, packet_path(wide, window.run_id, number))
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        with server(many) as address:
+            yield from first_page(address, browser)
+        with server(wide) as address:
+            yield from window_page(address, browser)
+        browser.close()
