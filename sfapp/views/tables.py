@@ -84,9 +84,8 @@ EVIDENCE_COLUMNS: tuple[Column, ...] = (
 
 def stage_rows(diagnosis: Diagnosis) -> list[Row]:
     """One row a broad stage, in stage order."""
-    carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_advances_ns
-    advances = diagnosis.carry_over_advances_ns if carried else diagnosis.advances_ns
-    assert advances is not None
+    carried = diagnosis.carry_over_advances_ns if diagnosis.frontier == "carry_over" else None
+    advances = carried or diagnosis.advances_ns
     short = format.short_stages(diagnosis.stages)
     rows = []
     for stage in diagnosis.stages:

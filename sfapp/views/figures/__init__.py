@@ -9,11 +9,12 @@ from sfapp.views.figures.crossings import prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
+from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.rules import RULE_NAMES, rules
 from sfapp.views.figures.steps import step_timeline
-from sfapp.views.figures.windows import run_history, window_timeline
+from sfapp.views.figures.windows import window_timeline
 
 __all__ = [
     "QUANTITIES",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,45 +10,15 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, note, plain, revision
-from sfapp.views.figures.chosen import Chosen, Floats, chosen, step_index
-from sfapp.views.figures.curves import Curves, curves_of
+from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, plain, revision
+from sfapp.views.figures.chosen import chosen, step_index
+from sfapp.views.figures.crossing_notes import notes_of
+from sfapp.views.figures.curves import Curves, Scene, curves_of
 
 ALL_RANKS_UP_TO = 128
 """Above this many ranks, quantile bands stand for the ranks that neither lead nor are selected."""
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_NAMED_HANDOVERS = 4
-
-
-@dataclass(frozen=True, eq=False)
-class _Scene:
-    """What the two panels draw: the curves, and the time behind the frontier."""
-
-    measures: Measures
-    diagnosis: Diagnosis
-    taken: Chosen
-    curves: Curves
-    shown: dict[int, str]
-    which: str
-    dark: bool
-
-    @cached_property
-    def behind_SR(self) -> Floats:
-        return np.asarray(self.curves.frontier_S[:, None] - self.curves.position_SR)
-
-    @cached_property
-    def unit(self) -> format.Unit:
-        return format.unit_for(float(np.abs(self.curves.position_SR).max()))
-
-    @cached_property
-    def behind_unit(self) -> format.Unit:
-        return format.unit_for(float(self.behind_SR.max()))
-
-    def height(self, panel: int) -> Floats:
-        if panel == 0:
-            return self.curves.position_SR / self.unit.ns
-        return self.behind_SR / self.behind_unit.ns
 
 
 def prefix_crossings(
@@ -75,7 +43,7 @@ def prefix_crossings(
     curves = curves_of(measures, taken, index)
     which = "mean step of the window" if index is None else f"step {step}"
     shown = _drawn_alone(measures, diagnosis, curves, selected)
-    scene = _Scene(measures, diagnosis, taken, curves, shown, which, dark)
+    scene = Scene(measures, diagnosis, taken, curves, shown, which, dark)
     many = measures.ranks > ALL_RANKS_UP_TO
     traces: list[Trace] = []
     for panel in (0, 1):
@@ -95,7 +63,7 @@ def prefix_crossings(
         notes=(bands,) if many else (),
         height=440,
         **_panels(scene),
-        annotations=_annotations(scene),
+        annotations=notes_of(scene),
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
@@ -117,7 +85,7 @@ def _drawn_alone(
     return drawn
 
 
-def _all_ranks(scene: _Scene, panel: int) -> Trace:
+def _all_ranks(scene: Scene, panel: int) -> Trace:
     """All ranks as one trace, a gap after each."""
     height_SR = scene.height(panel)
     points, ranks = height_SR.shape
@@ -141,7 +109,7 @@ def _all_ranks(scene: _Scene, panel: int) -> Trace:
     }
 
 
-def _hover(scene: _Scene, place: int) -> list[str]:
+def _hover(scene: Scene, place: int) -> list[str]:
     """What the pointer says at each boundary of one rank."""
     curves = scene.curves
     who = scene.measures.window.ranks.identity(place)
@@ -172,7 +140,7 @@ def _against(ahead: float) -> str:
     return "with the last rank" if ahead < 1e3 else f"{format.duration(ahead)} before the last rank"
 
 
-def _one_rank(scene: _Scene, place: int, panel: int) -> Trace:
+def _one_rank(scene: Scene, place: int, panel: int) -> Trace:
     colours = palette.theme(scene.dark)
     colour, width, dash = {
         "aim": (colours.alarm, 3.0, "solid"),
@@ -195,7 +163,7 @@ def _one_rank(scene: _Scene, place: int, panel: int) -> Trace:
     }
 
 
-def _bands(scene: _Scene, panel: int) -> list[Trace]:
+def _bands(scene: Scene, panel: int) -> list[Trace]:
     """The middle 90 % and 50 % of ranks at each boundary, and the median."""
     height_SR = scene.height(panel)
     low, lower, middle, upper, high = np.quantile(height_SR, _QUANTILES, axis=1)
@@ -236,7 +204,7 @@ def _bands(scene: _Scene, panel: int) -> list[Trace]:
     return traces
 
 
-def _frontier(scene: _Scene) -> Trace:
+def _frontier(scene: Scene) -> Trace:
     colours = palette.theme(scene.dark)
     return {
         "type": "scatter",
@@ -250,7 +218,7 @@ def _frontier(scene: _Scene) -> Trace:
     }
 
 
-def _panels(scene: _Scene) -> dict[str, Any]:
+def _panels(scene: Scene) -> dict[str, Any]:
     stages = scene.measures.window.stages
     short = format.short_stages(stages)
     count = len(stages)
@@ -285,123 +253,7 @@ def _panels(scene: _Scene) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _annotations(scene: _Scene) -> list[dict[str, Any]]:
-    colours = palette.theme(scene.dark)
-    heading = note(
-        "the same, as time before the last rank (0: leads)", 0, 0.29, scene.dark,
-        xref="paper", yref="paper", xanchor="left", yanchor="bottom",
-        font={"size": 11, "color": colours.muted},
-    )  # fmt: skip
-    return [
-        heading,
-        *_handover_notes(scene),
-        *_meeting_note(scene),
-        *_start_note(scene),
-        *_names(scene),
-    ]
-
-
-def _names(scene: _Scene) -> list[dict[str, Any]]:
-    """Ranks drawn by name, named at the end, or where they are furthest from the others if they end alike."""
-    colours = palette.theme(scene.dark)
-    ranks = scene.measures.window.ranks.rank
-    position_SR = scene.curves.position_SR
-    end = position_SR.shape[0] - 1
-    apart_SR = np.abs(position_SR - np.median(position_SR, axis=1, keepdims=True))
-    span = max(1.0, float(position_SR.max() - position_SR.min()))
-    spots: dict[tuple[int, int], list[int]] = {}
-    for place in scene.shown:
-        furthest = int(apart_SR[:, place].argmax())
-        where = end if apart_SR[end, place] >= 0.5 * apart_SR[furthest, place] else furthest
-        spots.setdefault((where, round(float(position_SR[where, place]) / span / 0.07)), []).append(place)
-    labels = []
-    for (where, _), places in spots.items():
-        text = format.ranges([ranks[place] for place in places], 2)
-        aimed = any(scene.shown[place] == "aim" for place in places)
-        spot = {"xanchor": "left", "xshift": 7} if where == end else {"yanchor": "bottom", "yshift": 6}
-        labels.append(
-            note(
-                f"<b>rank{'s' if len(places) > 1 else ''} {text}</b>",
-                where,
-                float(position_SR[where, places[0]]) / scene.unit.ns,
-                scene.dark,
-                font={"size": 11, "color": colours.alarm if aimed else colours.ink},
-                **spot,
-            )
-        )
-    others = [place for place in range(len(ranks)) if place not in scene.shown]
-    if others:
-        level = float(np.median(position_SR[end, others]))
-        if (end, round(level / span / 0.07)) not in spots:
-            text = format.counted(len(others), "other rank") if scene.shown else f"all {len(others)} ranks"
-            labels.append(
-                note(
-                    text, end, level / scene.unit.ns, scene.dark,
-                    xanchor="left", xshift=7, font={"size": 11, "color": colours.muted},
-                )
-            )  # fmt: skip
-    return labels
-
-
-def _start_note(scene: _Scene) -> list[dict[str, Any]]:
-    """Where ranks do not start together (carry-over): who starts last, and by how much."""
-    start_R = scene.curves.position_SR[0]
-    middle, last = float(np.median(start_R)), int(start_R.argmax())
-    apart = float(start_R[last]) - middle
-    if scene.measures.ranks < 2 or apart < 0.05 * float(scene.curves.frontier_S[-1]):
-        return []
-    text = (
-        f"rank {scene.measures.window.ranks.rank[last]} starts<br>{format.duration(apart)} behind "
-        f"{'the other' if scene.measures.ranks == 2 else 'the others'}"
-    )
-    return [
-        note(
-            text, 0.08, (float(start_R[last]) + middle) / 2 / scene.unit.ns, scene.dark,
-            xanchor="left", align="left", font={"size": 11, "color": palette.theme(scene.dark).alarm},
-        )
-    ]  # fmt: skip
-
-
-def _meeting_note(scene: _Scene) -> list[dict[str, Any]]:
-    """Where ranks measurably wait for each other and arrive together."""
-    stage, curves = scene.diagnosis.sync_boundary, scene.curves
-    stages = scene.measures.window.stages
-    if stage not in stages:
-        return []
-    end = stages.index(stage) + 1
-    spread_S = curves.position_SR.max(axis=1) - curves.position_SR.min(axis=1)
-    if spread_S[end] > 0.3 * float(spread_S.max()):
-        return []
-    fit = (scene.diagnosis.wait_fit or {}).get(stage)
-    slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
-    return [
-        note(
-            f"ranks meet: they wait<br>in {plain(format.short_stage(stage))}{slope}",
-            end,
-            float(curves.frontier_S[end]) / scene.unit.ns,
-            scene.dark,
-            showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(scene.dark).muted,
-            ax=-14, ay=-44, xanchor="right", align="right", standoff=5, font={"size": 11},
-        )
-    ]  # fmt: skip
-
-
-def _handover_notes(scene: _Scene) -> list[dict[str, Any]]:
-    """The clearest hand-overs, named where the new leader overtakes the old one."""
-    ranks = scene.measures.window.ranks.rank
-    found = scene.curves.handovers(scene.diagnosis.gates.eta_q)
-    return [
-        note(
-            f"rank {ranks[hand.old]} → rank {ranks[hand.new]}",
-            hand.x, hand.height / scene.unit.ns, scene.dark,
-            showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(scene.dark).muted,
-            ax=-34, ay=-26, font={"size": 11}, standoff=5,
-        )
-        for hand in found[:_NAMED_HANDOVERS]
-    ]  # fmt: skip
-
-
-def _in_words(scene: _Scene) -> str:
+def _in_words(scene: Scene) -> str:
     ranks = scene.measures.window.ranks.rank
     sure = scene.curves.sure_leaders(scene.diagnosis.gates.eta_q)
     led = [

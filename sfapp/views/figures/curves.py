@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from sfapp.accounting import Measures
+from sfapp.model import Diagnosis
+from sfapp.views import format
 from sfapp.views.figures.chosen import Chosen, Floats
 
 
@@ -60,6 +63,36 @@ class Curves:
             low, high = self.position_SR[stage, new], self.position_SR[stage + 1, new]
             found.append(Crossing(old, new, stage + part, float(low + part * (high - low)), after))
         return sorted(found, key=lambda crossing: -crossing.lead)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What the two panels draw: the curves, and the time behind the frontier."""
+
+    measures: Measures
+    diagnosis: Diagnosis
+    taken: Chosen
+    curves: Curves
+    shown: dict[int, str]
+    which: str
+    dark: bool
+
+    @cached_property
+    def behind_SR(self) -> Floats:
+        return np.asarray(self.curves.frontier_S[:, None] - self.curves.position_SR)
+
+    @cached_property
+    def unit(self) -> format.Unit:
+        return format.unit_for(float(np.abs(self.curves.position_SR).max()))
+
+    @cached_property
+    def behind_unit(self) -> format.Unit:
+        return format.unit_for(float(self.behind_SR.max()))
+
+    def height(self, panel: int) -> Floats:
+        if panel == 0:
+            return self.curves.position_SR / self.unit.ns
+        return self.behind_SR / self.behind_unit.ns
 
 
 def curves_of(measures: Measures, taken: Chosen, index: int | None) -> Curves:

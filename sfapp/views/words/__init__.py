@@ -10,6 +10,7 @@ from sfapp.views.words.evidence import (
     evidence_lines,
 )
 from sfapp.views.words.hints import HINTS, STAGE_MEANING
+from sfapp.views.words.unknown import unknown
 from sfapp.views.words.verdict import (
     Chip,
     Number,
@@ -20,7 +21,6 @@ from sfapp.views.words.verdict import (
     headline_of,
     misread_sentence,
     summary,
-    unknown,
     verdict,
 )
 from sfapp.views.words.why import against_recorder, changes, why

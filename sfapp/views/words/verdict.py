@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sfapp.model import CULPRITS, LABELS, REASONS, Diagnosis, RankTable, broad_stage, stage_category
+from sfapp.model import CULPRITS, LABELS, REASONS, Diagnosis, RankTable, broad_stage
 from sfapp.views import format
-from sfapp.views.words.actions import coarse, look_at_all_ranks, look_at_one_rank, why_ranks_rotate
+from sfapp.views.words.actions import look_at_all_ranks, look_at_one_rank, why_ranks_rotate
 from sfapp.views.words.evidence import (
     EvidenceWords,
     agreement_words,
     dissent,
     evidence_lines,
 )
+from sfapp.views.words.unknown import unknown, waits_inside
 from sfapp.views.words.why import against_recorder, why
 
 Tone = Literal["alarm", "warn", "quiet", "unknown"]
@@ -155,7 +156,7 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
     sentences = [delta_sentence(diagnosis)]
     if aim.rank_reason == "rotating":
         sentences.append(why_ranks_rotate(aim.stage))
-    elif aim.rank_reason == "all_ranks" and _waits_inside(diagnosis):
+    elif aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
         sentences.append(
             f"All ranks spend it alike, but they wait for each other inside {format.short_stage(aim.stage)}: "
             "one late rank there would look just like this."
@@ -169,12 +170,6 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
     if course:
         sentences.append(course)
     return sentences
-
-
-def _waits_inside(diagnosis: Diagnosis) -> bool:
-    """Whether ranks measurably wait in the very stage that the aim names: that hides who is late."""
-    waits = {broad_stage(stage) for stage in diagnosis.wait_stages}
-    return diagnosis.aim is not None and diagnosis.aim.stage in waits
 
 
 def _quiet_words(diagnosis: Diagnosis) -> str:
@@ -281,7 +276,7 @@ def _action(diagnosis: Diagnosis) -> str:
         return "Diagnose one role's group first: ranks of different roles need not take equally long."
     if aim.rank is not None:
         return f"Capture rank {aim.rank} for a few steps, and {look_at_one_rank(aim.stage)}."
-    if aim.rank_reason == "all_ranks" and _waits_inside(diagnosis):
+    if aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
         return "Capture one rank of every node over the same steps, and see which one the others wait for."
     if aim.rank_reason == "all_ranks":
         return f"Capture any rank for a few steps, and {look_at_all_ranks(aim.stage)}."
@@ -352,58 +347,3 @@ def _numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
         imbalance,
         Number("Evidence", agreement_words(diagnosis), against or "nothing points elsewhere"),
     )
-
-
-def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """What this window cannot tell, most telling first."""
-    aim = diagnosis.aim
-    reasons = diagnosis.all_reasons
-    found = []
-    if diagnosis.shares is None:
-        found.append("Any share, gain or label: the window is too short.")
-    if diagnosis.missing_ranks:
-        missing = format.ranges(diagnosis.missing_ranks)
-        found.append(
-            f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing, "
-            "and could be slower still."
-        )
-    if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
-        found.append(f"{_upper(coarse(aim.stage) or '')}: coarse stages can't tell.")
-    if aim is not None and aim.rank_reason == "all_ranks" and _waits_inside(diagnosis):
-        found.append(
-            f"Which rank is late inside {format.short_stage(aim.stage)}: durations alone can't tell."
-        )
-    if "roles_differ" in reasons:
-        found.append("Whether ranks are comparable: their roles differ. Diagnose one role's group.")
-    if "roles_missing" in reasons:
-        found.append("Whether ranks are comparable: model parallelism is declared, but no roles.")
-    if "single_rank" in reasons:
-        found.append("How ranks compare: there is only one.")
-    if "steps_not_consecutive" in reasons:
-        found.append("Whether delays carry over into the next step: step numbers have gaps.")
-    if "closure_residual" in reasons:
-        share = format.percent(diagnosis.closure_residual_share)
-        found.append(f"What {share} of the step is: it lies outside the named stages.")
-    if "overlap_error" in reasons:
-        found.append("Exact durations: stages overlap.")
-    if "prefetch_unaligned" in reasons:
-        found.append("Which step a data wait belongs to: prefetch is not aligned.")
-    if {"accumulation_collapsed", "accumulation_mixed"} & set(reasons):
-        found.append("Which micro-step it was, and so whether data or backward: micro-steps were merged.")
-    if diagnosis.shares is not None and diagnosis.reference is None:
-        found.append("Whether this is slower than usual: the run has no healthy window yet.")
-    if _device_unknown(diagnosis):
-        found.append("Host or device: no device events were sampled in forward.")
-    return tuple(found)
-
-
-def _device_unknown(diagnosis: Diagnosis) -> bool:
-    """Device events matter where forward is in question."""
-    if diagnosis.device is not None and diagnosis.device.sampled:
-        return False
-    asked = (diagnosis.routing_set or ()) + ((diagnosis.aim.stage,) if diagnosis.aim else ())
-    return any(stage_category(stage) == "forward" for stage in asked)
-
-
-def _upper(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
