@@ -125,7 +125,7 @@ def derive(files: Sequence[ReadFile]) -> Outcome:
     states = _states([file for file in files if file.key not in faults], sound, grouped.conflicts)
     return Outcome(
         windows=tuple(
-            Derived(diagnosis, Origin.of(found.window.manifest))
+            Derived(diagnosis, Origin.of(found.window.manifest, diagnosis))
             for diagnosis, found in zip(diagnoses, sound, strict=True)
         ),
         states=states,

@@ -24,7 +24,7 @@ from sfapp.store.derive import Batch, Derived, Key, Outcome, ReadFile, Refused, 
 from sfapp.store.references import references_of, settle, unsettle, unsettled
 from sfapp.store.scan import BATCH_FILES, Found, Stamp, as_text, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
-from sfapp.store.tables import IN_KEYS, IN_NAMES, given, insert, replace_windows
+from sfapp.store.tables import IN_KEYS, IN_NAMES, insert, key_values, replace_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +142,14 @@ class Ingest:
         if companions:
             outcome = derive([*batch.files, *companions])
         with self._database.transaction() as cursor:
-            with given(cursor, keys=keys, names=names):
-                cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS} OR {IN_NAMES}")
-                cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}")
-                cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}")
+            unsettle(cursor, keys)
+            cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
+            cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
+            cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": names})
             insert(cursor, PACKETS, _packet_rows([*batch.files, *companions], outcome))
             insert(cursor, QUARANTINE, _quarantine_rows([*batch.refused, *outcome.refused]))
             insert(cursor, CONFLICTS, _conflict_rows(outcome.conflicts))
             replace_windows(cursor, keys, _compared(cursor, outcome.windows))
-            unsettle(cursor, keys)
         same = sum(before.get(file.name) == (file.packet.sha256, file.key) for file in batch.files)
         self._added += len(batch.files) - same
         self._unchanged += same
@@ -159,18 +158,17 @@ class Ingest:
 
     def _stored(self, names: Sequence[str]) -> dict[str, tuple[str, Key]]:
         """File name → SHA-256 and window, of those that are stored."""
-        with self._database.cursor() as cursor, given(cursor, names=names):
-            rows = cursor.execute(
-                f'SELECT path, sha256, run_id, "window" FROM packets WHERE {IN_NAMES}'
-            ).fetchall()
+        rows = self._database.tuples(
+            f'SELECT path, sha256, run_id, "window" FROM packets WHERE {IN_NAMES}', {"names": names}
+        )
         return {path: (sha256, (run_id, window)) for path, sha256, run_id, window in rows}
 
     def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[ReadFile]:
         """The other files of these windows. One that has changed meanwhile is left to the next ingest."""
-        with self._database.cursor() as cursor, given(cursor, keys=keys, names=names):
-            rows = cursor.execute(
-                f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} AND NOT {IN_NAMES}"
-            ).fetchall()
+        rows = self._database.tuples(
+            f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} AND NOT {IN_NAMES}",
+            {**key_values(keys), "names": names},
+        )
         others = [
             Found(Path(path), path, Stamp(size, mtime_ns))
             for path, size, mtime_ns in rows

@@ -7,7 +7,7 @@ no row. So a kill between two commits leaves nothing to remember: what should be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sfapp.accounting import reference_of, with_reference
 from sfapp.model import Reference
@@ -16,7 +16,7 @@ from sfapp.store.database import Cursor
 from sfapp.store.derive import Derived, Key
 from sfapp.store.rows import Origin, decode_diagnosis, decode_reference, encode
 from sfapp.store.schema import RUN_REFERENCES
-from sfapp.store.tables import IN_KEYS, IN_RUNS, given, insert, replace_windows
+from sfapp.store.tables import IN_KEYS, IN_RUNS, KEYS, insert, key_values, replace_windows
 
 _AT_ONCE = 512
 """Diagnoses decoded together: a run may have more windows than fit in memory."""
@@ -60,22 +60,21 @@ def settle(cursor: Cursor, chosen: ChosenReferences, run_id: str) -> None:
         insert(cursor, RUN_REFERENCES, [row])
 
 
-def unsettle(cursor: Cursor, keys: Iterable[Key]) -> None:
+def unsettle(cursor: Cursor, keys: Collection[Key]) -> None:
     """Say of these windows that, where one is a run's reference, it may not be what it was.
 
     The reference itself stays: it is what the run's windows are compared with until ``settle``.
     """
-    with given(cursor, keys=keys):
-        cursor.execute(
-            "UPDATE run_references SET reference_window = NULL "
-            'WHERE (run_id, reference_window) IN (SELECT run_id, "window" FROM keys)'
-        )
+    cursor.execute(
+        f"UPDATE run_references SET reference_window = NULL WHERE (run_id, reference_window) IN {KEYS}",
+        key_values(keys),
+    )
 
 
 def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
     """What the windows of these runs are compared with, for those that have a reference."""
-    with given(cursor, runs=runs):
-        rows = cursor.execute(f"SELECT run_id, reference FROM run_references WHERE {IN_RUNS}").fetchall()
+    sql = f"SELECT run_id, reference FROM run_references WHERE {IN_RUNS}"
+    rows = cursor.execute(sql, {"runs": list(runs)}).fetchall()
     return {run_id: decode_reference(reference) for run_id, reference in rows}
 
 
@@ -86,8 +85,8 @@ def _wanted(
     healthy = cursor.execute(_HEALTHY, {"run": run_id}).fetchall()
     wanted: dict[str, tuple[int | None, bool]] = {run: (number, False) for run, number in healthy}
     picked = [key for key in chosen.pairs() if run_id is None or key[0] == run_id]
-    with given(cursor, keys=picked):
-        there = cursor.execute(f'SELECT run_id, "window" FROM windows WHERE {IN_KEYS}').fetchall()
+    sql = f'SELECT run_id, "window" FROM windows WHERE {IN_KEYS}'
+    there = cursor.execute(sql, key_values(picked)).fetchall()
     return wanted | {run: (number, True) for run, number in there}
 
 
@@ -102,11 +101,11 @@ def _compare(cursor: Cursor, run_id: str, reference: Reference | None) -> None:
         replace_windows(cursor, keys, compared)
 
 
-def _load(cursor: Cursor, keys: Iterable[Key]) -> list[Derived]:
+def _load(cursor: Cursor, keys: Collection[Key]) -> list[Derived]:
     """Stored windows; those that are not there are left out."""
-    with given(cursor, keys=keys):
-        rows = cursor.execute(
-            "SELECT diagnosis, started_at, ended_at, wrapper, world_size FROM windows "
-            f'WHERE {IN_KEYS} ORDER BY run_id, "window"'
-        ).fetchall()
+    rows = cursor.execute(
+        "SELECT diagnosis, started_at, ended_at, wrapper, world_size, complete FROM windows "
+        f'WHERE {IN_KEYS} ORDER BY run_id, "window"',
+        key_values(keys),
+    ).fetchall()
     return [Derived(decode_diagnosis(diagnosis), Origin(*origin)) for diagnosis, *origin in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +11,7 @@ import msgspec
 
 from sfapp.accounting import healthy_reference
 from sfapp.model import Diagnosis, Manifest, Reference
+from sfapp.store.schema import STAGES
 
 _LABELS_BY_WEIGHT = (
     "direct_exposure",
@@ -34,16 +35,28 @@ _REFERENCE = msgspec.json.Decoder(Reference)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a window's row takes from its manifest: the diagnosis does not carry it."""
+    """What a window's row holds beside its diagnosis, and keeps whatever that is compared with.
+
+    Attributes:
+        started_at, ended_at: naive UTC.
+        complete: whether it may serve as the run's reference, were it not the run's first.
+    """
 
     started_at: datetime | None
     ended_at: datetime | None
     wrapper: str
     world_size: int
+    complete: bool
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Origin:
-        return cls(utc(manifest.started_at), utc(manifest.ended_at), manifest.wrapper, manifest.world_size)
+    def of(cls, manifest: Manifest, diagnosis: Diagnosis) -> Origin:
+        return cls(
+            utc(manifest.started_at),
+            utc(manifest.ended_at),
+            manifest.wrapper,
+            manifest.world_size,
+            may_serve(diagnosis),
+        )
 
 
 def utc(text: str | None) -> datetime | None:
@@ -59,10 +72,10 @@ def utc(text: str | None) -> datetime | None:
 
 def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
     """The row of ``windows``."""
-    shares, leader, culprit, aim = diagnosis.shares, diagnosis.leader, diagnosis.culprit, diagnosis.aim
+    shares, reference = diagnosis.shares, diagnosis.reference
+    leader, culprit, aim = diagnosis.leader, diagnosis.culprit, diagnosis.aim
     top = diagnosis.top_stage
-    reference = diagnosis.reference
-    row = {
+    return {
         "run_id": diagnosis.run_id,
         "window": diagnosis.window,
         "started_at": origin.started_at,
@@ -82,7 +95,7 @@ def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "step_p95_ns": diagnosis.step_time.p95_ns,
         "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
         "stages": diagnosis.stages,
-        "shares": None if shares is None else list(shares.items()),
+        "shares": list(shares.items()) if shares else None,
         "top_stage": top,
         "top_share": shares[top] if shares and top else None,
         "routing_set": diagnosis.routing_set,
@@ -90,65 +103,54 @@ def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "label": weightiest(diagnosis),
         "labels": diagnosis.label_names,
         "reasons": tuple(dict.fromkeys(diagnosis.all_reasons)),
+        "leader_rank": leader.rank if leader else None,
+        "leader_hostname": leader.hostname if leader else None,
+        "leader_share": leader.share if leader else None,
+        "culprit_kind": culprit.kind if culprit else None,
+        "culprit_rank": culprit.rank if culprit else None,
+        "culprit_hostname": culprit.hostname if culprit else None,
+        "culprit_share": culprit.share if culprit else None,
+        "culprit_period": culprit.period if culprit else None,
+        "aim_stage": aim.stage if aim else None,
+        "aim_basis": aim.basis if aim else None,
+        "aim_rank": aim.rank if aim else None,
+        "aim_hostname": aim.hostname if aim else None,
+        "aim_rank_reason": aim.rank_reason if aim else None,
         "exposed_imbalance": diagnosis.exposed_imbalance,
         "change": diagnosis.change,
         "severity": diagnosis.severity,
-        "complete": may_serve(diagnosis),
-        "reference_window": reference and reference.window,
+        "complete": origin.complete,
+        "reference_window": reference.window if reference else None,
         "is_reference": reference is not None and reference.window == diagnosis.window,
         "diagnosis": encode(diagnosis),
     }
-    if leader is not None:
-        row |= {
-            "leader_rank": leader.rank,
-            "leader_hostname": leader.hostname,
-            "leader_share": leader.share,
-        }
-    if culprit is not None:
-        row |= {
-            "culprit_kind": culprit.kind,
-            "culprit_rank": culprit.rank,
-            "culprit_hostname": culprit.hostname,
-            "culprit_share": culprit.share,
-            "culprit_period": culprit.period,
-        }
-    if aim is not None:
-        row |= {
-            "aim_stage": aim.stage,
-            "aim_basis": aim.basis,
-            "aim_rank": aim.rank,
-            "aim_hostname": aim.hostname,
-            "aim_rank_reason": aim.rank_reason,
-        }
-    return row
 
 
-def stage_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """The rows of ``stages``, one a broad stage."""
-    by_column: dict[str, Mapping[str, float] | None] = {
-        "advance_ns": diagnosis.advances_ns,
-        "share": diagnosis.shares,
-        "carry_over_share": diagnosis.carry_over_shares,
-        "static_gain": diagnosis.static_gain,
-        "excess": diagnosis.excess,
-        "carry_over_excess": diagnosis.carry_over_excess,
-        "takeover": diagnosis.takeover,
-        "delta_ns": diagnosis.delta_ns,
-    }
-    known = {column: values for column, values in by_column.items() if values is not None}
-    routed, tied = diagnosis.routing_set or (), diagnosis.co_critical_stages or ()
-    return [
-        {
-            "run_id": diagnosis.run_id,
-            "window": diagnosis.window,
-            "stage": stage,
-            "position": position,
-            "in_routing_set": stage in routed,
-            "co_critical": stage in tied,
-            **{column: values.get(stage) for column, values in known.items()},
+def stage_columns(diagnoses: Sequence[Diagnosis]) -> dict[str, list[Any]]:
+    """The columns of ``stages``, one row a broad stage of each window."""
+    columns: dict[str, list[Any]] = {name: [] for name in STAGES.names}
+    for diagnosis in diagnoses:
+        stages = diagnosis.stages
+        routed, tied = diagnosis.routing_set or (), diagnosis.co_critical_stages or ()
+        columns["run_id"] += [diagnosis.run_id] * len(stages)
+        columns["window"] += [diagnosis.window] * len(stages)
+        columns["stage"] += stages
+        columns["position"] += range(len(stages))
+        columns["in_routing_set"] += [stage in routed for stage in stages]
+        columns["co_critical"] += [stage in tied for stage in stages]
+        by_column: dict[str, Mapping[str, float] | None] = {
+            "advance_ns": diagnosis.advances_ns,
+            "share": diagnosis.shares,
+            "carry_over_share": diagnosis.carry_over_shares,
+            "static_gain": diagnosis.static_gain,
+            "excess": diagnosis.excess,
+            "carry_over_excess": diagnosis.carry_over_excess,
+            "takeover": diagnosis.takeover,
+            "delta_ns": diagnosis.delta_ns,
         }
-        for position, stage in enumerate(diagnosis.stages)
-    ]
+        for name, values in by_column.items():
+            columns[name] += [None] * len(stages) if values is None else [values[stage] for stage in stages]
+    return columns
 
 
 def weightiest(diagnosis: Diagnosis) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -47,13 +48,14 @@ class Table:
         return "; ".join([f"CREATE TABLE {self.name} ({body})", *described])
 
     def arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Rows as an Arrow table in this table's column order and types; absent keys are null."""
+        """Rows, each with a value for every column, as an Arrow table in this table's order and types."""
+        columns = zip(*map(itemgetter(*self.names), rows), strict=True)
+        return self.arrow_columns(dict(zip(self.names, columns, strict=True)))
+
+    def arrow_columns(self, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+        """The same from whole columns."""
         return pa.table(
-            [
-                pa.array([row.get(column.name) for row in rows], type=_ARROW[column.type])
-                for column in self.columns
-            ],
-            names=list(self.names),
+            {column.name: pa.array(columns[column.name], type=_ARROW[column.type]) for column in self.columns}
         )
 
 
