@@ -115,7 +115,7 @@ class Workspace:
         self.paths = tuple(paths)
         self.changed: Event[IngestReport] = Event()
         self.ingest_seconds = 0.0
-        self._status = Status("reading")
+        self._status = Status("reading", newest=store.newest_packet_at())
         self._windows: Cache[Window] = Cache(CACHE_BYTES // 2, _window_bytes)
         self._measures: Cache[Measures] = Cache(CACHE_BYTES // 2, lambda found: _window_bytes(found.window))
         self._cancel = threading.Event()

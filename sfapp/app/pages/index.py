@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import Request
-from nicegui import run, ui
+from nicegui import background_tasks, run, ui
 
 from sfapp.app.address import run_page
 from sfapp.app.overview import ListState, loud, parse_list
@@ -194,13 +194,13 @@ class IndexPage:
                 on_change=lambda event: self._filter(min_severity=QUIET_SEVERITY if event.value else None),
             ).props("dense").mark("loud")
             box("grow")
-            self._run_link = link("run history", "/", "badge")
+            self._run_link = link("run history", "/", "badge").mark("run-history")
             self._json = link(".json", "/index.json", "badge")
-            self._csv = link(".csv", "/index.csv", "badge")
+            self._csv = link(".csv", "/index.csv", "badge").mark("csv")
         self._update_links()
 
     def _chooser(self, name: str, options: Mapping[str, str], value: str | None) -> ui.select:
-        shown = {**({} if value is None else {value: format.clip(value)}), **options}
+        shown = _with(options, value)
         return (
             ui.select(
                 shown,
@@ -214,7 +214,7 @@ class IndexPage:
 
     # --- what the operator does -----------------------------------------------------------------------
 
-    async def _filter(self, **fields: Any) -> None:
+    def _filter(self, **fields: Any) -> None:
         before = self._state
         self._state = replace(before, **fields)
         if self._state == before:
@@ -223,9 +223,12 @@ class IndexPage:
         self._update_links()
         self._grid.list(self._state.query)
         if self._state.run != before.run:
-            self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
-            self._show_head()
-            await self._draw_timeline(self._dark)
+            background_tasks.create(self._show_other_run(), context=self._head)
+
+    async def _show_other_run(self) -> None:
+        self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
+        self._show_head()
+        await self._draw_timeline(self._dark)
 
     def _update_links(self) -> None:
         query = f"?{self._state.query}" if self._state.query else ""
@@ -263,6 +266,12 @@ class IndexPage:
         elif known and arrived:
             ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
         self._show_head()
-        self._run_chooser.set_options(self._overview.run_choices, value=self._state.run or ALL)
+        choices = _with(self._overview.run_choices, self._state.run)
+        self._run_chooser.set_options(choices, value=self._state.run or ALL)
         self._grid.refresh()
         await self._draw_timeline(self._dark)
+
+
+def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:
+    """The options with the chosen one among them, whether or not the store knows it."""
+    return {**({} if value is None else {value: format.clip(value)}), **options}

@@ -228,16 +228,15 @@ class WindowPage:
 
     def _step_chooser(self) -> None:
         with box("stepper"):
-            with_keys(text("‹", "button", "key"), "[ ArrowLeft", "previous step").on(
-                "click", lambda: self.walk(-1)
-            )
-            self._step_label = text("", "button", "plain")
+            self._step_button("‹", "[ ArrowLeft", "previous step", -1)
+            self._step_label = text("", "button", "plain").mark("step")
             self._step_label.props["title"] = "back to the window's mean"
             self._step_label.on("click", lambda: self.change(step=None))
-            self._step_label.mark("step")
-            with_keys(text("›", "button", "key"), "] ArrowRight", "next step").on(
-                "click", lambda: self.walk(1)
-            )
+            self._step_button("›", "] ArrowRight", "next step", 1)
+
+    def _step_button(self, shown: str, keys: str, label: str, by: int) -> None:
+        button = with_keys(text(shown, "button", "key"), keys, label).mark(label.replace(" ", "-"))
+        button.on("click", lambda: self.walk(by))
 
     # --- what the operator does -----------------------------------------------------------------------
 
@@ -333,7 +332,7 @@ class WindowPage:
         self._redraw()
 
     async def _walk_matrix(self, before: ViewState) -> None:
-        """Measure for the view asked for; later views replace it meanwhile. On failure, back to ``before``."""
+        """Measure for the view asked for, or what replaced it meanwhile; failing, back to ``before``."""
         try:
             while True:
                 asked = self.view

@@ -111,7 +111,7 @@ class Controls:
         with box("", "section"):
             text("Gates", "h2")
             self._gate_controls(FIRST_GATES)
-            with box("", "details") as more:
+            with box("", "details").mark("more-gates") as more:
                 self._more_title = text("", "summary")
                 self._more = box()
             more.on("toggle", self._open_more, [])
@@ -227,12 +227,12 @@ class Controls:
             text("This view", "h2")
             text("The address holds all of it: gates, tab, step, ranks.", "div", "hint")
             with box("actions"):
-                with_keys(text("undo", "button", "plain"), "u", "undo the last change").on(
-                    "click", self._asks.undo
-                )
-                text("reset", "button", "plain").on("click", self._asks.reset)
+                undo = with_keys(text("undo", "button", "plain"), "u", "undo the last change")
+                undo.on("click", self._asks.undo).mark("undo")
+                text("reset", "button", "plain").on("click", self._asks.reset).mark("reset")
                 text("copy link", "button", "plain").on("click", self._asks.copy)
                 self._json = link(".json", self._view.href(f"{self._judged.source.key.path}.json"), "plain")
+                self._json.mark("json")
 
 
 def _healthy_words(judged: Judged) -> str:

@@ -145,7 +145,7 @@ class FigureCard:
                 continue
             shape = shapes[int(place)]
             if coordinate in ("x0", "y0") and shape.get(f"{coordinate[0]}ref") != "paper" and "name" in shape:
-                return shape["name"], float(value)
+                return shape["name"], round(float(value), 2)
         return None
 
 

@@ -1,0 +1,49 @@
+"""Finding and using the elements of a simulated page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+from nicegui.testing import User, UserInteraction
+
+
+def one(user: User, kind: type, marker: str) -> Any:
+    """The only element of this kind with this mark."""
+    (element,) = user.find(kind=kind, marker=marker).elements
+    return element
+
+
+def slider(user: User, gate: str) -> ui.slider:
+    """A gate's slider."""
+    return one(user, ui.slider, gate)
+
+
+def number(user: User, gate: str) -> ui.number:
+    """A gate's number field."""
+    return one(user, ui.number, f"number-{gate}")
+
+
+def chooser(user: User, name: str) -> Any:
+    """A select or toggle."""
+    return one(user, ui.element, name)
+
+
+def href(user: User, marker: str) -> str:
+    """Where a link leads."""
+    return str(one(user, ui.element, marker).props["href"])
+
+
+def plot(user: User, title: str) -> ui.plotly:
+    """The plot of this title."""
+    (found,) = (
+        element
+        for element in user.find(kind=ui.plotly).elements
+        if element.figure["layout"]["meta"]["title"] == title
+    )
+    return found
+
+
+def fire(user: User, element: ui.element, name: str, arguments: dict[str, Any]) -> None:
+    """Let an element's event happen, as the browser would report it."""
+    UserInteraction(user, {element}, None).trigger(name, arguments)

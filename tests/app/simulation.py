@@ -1,0 +1,30 @@
+"""A simulated user of the app, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from nicegui.testing import User, user_simulation
+
+from sfapp.app.server import build_pages
+from sfapp.app.workspace import Workspace
+
+
+@asynccontextmanager
+async def simulated(workspace: Workspace) -> AsyncIterator[User]:
+    """Someone with the app open over a workspace, whose thread runs meanwhile."""
+    # Leaving a simulation, NiceGUI forgets the packages that pages were defined in: ours must stay.
+    modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "sfapp"}
+    try:
+        async with user_simulation() as user:
+            build_pages(workspace)
+            workspace.start()
+            yield user
+            # Cancelling a queue that is just being emptied can get lost in Python 3.11: let it rest first.
+            await asyncio.sleep(0.06)
+            workspace.close()
+    finally:
+        sys.modules.update(modules)

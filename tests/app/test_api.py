@@ -1,0 +1,206 @@
+"""Every page as data, over HTTP as a script would ask."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import pytest
+from fastapi import FastAPI
+from recorded_job import RUN, job_window, put
+
+import sfapp
+from sfapp.app import api
+from sfapp.app.address import path_segment
+from sfapp.app.workspace import Workspace
+from sfapp.model import GATE_DOCS, Gates
+from sfapp.store import Store
+
+
+def client_of(workspace: Workspace) -> httpx.AsyncClient:
+    application = FastAPI(title="sfapp", version="1", description="as data", docs_url=None, redoc_url=None)
+    api.build(application, workspace)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://127.0.0.1")
+
+
+@pytest.fixture
+async def client(workspace: Workspace) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(workspace) as client:
+        yield client
+
+
+async def test_the_twin_of_the_first_page_lists_windows_by_severity(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/index.json")).json()
+    assert document["total"] == 5
+    assert [run["run_id"] for run in document["runs"]] == [RUN]
+    assert document["quarantined"] == 1
+    severities = [window["severity"] for window in document["windows"]]
+    assert severities == sorted(severities, reverse=True)
+    assert "shown" not in document["windows"][0]
+
+
+async def test_the_list_is_filtered_sorted_and_paged(client: httpx.AsyncClient) -> None:
+    asked = {"min_severity": 0.05, "sort": "window:asc", "offset": 1, "limit": 1}
+    document = (await client.get("/index.json", params=asked)).json()
+    assert document["total"] == 3
+    assert [window["window"] for window in document["windows"]] == [3]
+
+
+async def test_the_table_gets_its_rows_as_text(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/index.json", params={"as_text": 1, "text": "node-0", "limit": 1})).json()
+    (window,) = document["windows"]
+    assert window["shown"]["href"].startswith("/w/job/")
+    assert window["shown"]["time"].endswith(" ms")
+    assert abs(sum(share for _, share, _ in window["shown"]["bar"]) - 1) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("sort=colour:asc", 400),
+        ("sort=window:up", 400),
+        ("limit=-1", 422),
+        ("limit=5000", 422),
+        ("offset=x", 422),
+    ],
+)
+async def test_a_list_that_makes_no_sense_is_refused(
+    client: httpx.AsyncClient, query: str, status: int
+) -> None:
+    assert (await client.get(f"/index.json?{query}")).status_code == status
+
+
+async def test_the_twin_of_a_window_is_its_diagnosis(client: httpx.AsyncClient, workspace: Workspace) -> None:
+    found = (await client.get("/w/job/2.json")).json()
+    stored = workspace.store.diagnosis(RUN, 2)
+    assert found == msgspec.json.decode(msgspec.json.encode(stored.document()))
+    assert found["aim"]["stage"] == "callbacks.cpu_wall"
+    assert found["aim"]["rank"] == 3
+
+
+async def test_the_twin_judges_under_the_gates_of_its_query(
+    client: httpx.AsyncClient, workspace: Workspace
+) -> None:
+    query = "gamma_a=0.9&frontier=carry_over&baseline=rank_median&group=node:0&reference=job/0&tab=rules"
+    found = (await client.get(f"/w/job/2.json?{query}")).json()
+    expected = sfapp.diagnose(
+        workspace.store.window(RUN, 2),
+        Gates(gamma_a=0.9),
+        "rank_median",
+        workspace.store.window(RUN, 0),
+        frontier="carry_over",
+        group="node:0",
+    )
+    assert found == msgspec.json.decode(msgspec.json.encode(expected.document()))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/w/job/77.json", 404, "it has 5, from 0 to 4"),
+        ("/w/nobody/0.json", 404, "no run 'nobody'"),
+        ("/w/job/2.json?gamma_a=two", 400, "gamma_a must be a number"),
+        ("/w/job/2.json?group=role:x", 404, "no group 'role:x'"),
+        ("/w/job/2.json?reference=job/99", 404, "no window 99"),
+        ("/w/job/2/colours.csv", 404, "stages, ranks, steps"),
+        ("/runs/nobody.json", 404, "no run 'nobody'"),
+    ],
+)
+async def test_what_cannot_be_answered_is_explained(
+    client: httpx.AsyncClient, path: str, status: int, says: str
+) -> None:
+    response = await client.get(path)
+    assert response.status_code == status
+    assert says in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "rows", "column"),
+    [
+        ("/index.csv", 5, "run_id"),
+        ("/runs/job.csv", 5, "window"),
+        ("/quarantine.csv", 1, "reason"),
+        ("/w/job/2/stages.csv", 6, "share"),
+        ("/w/job/2/ranks.csv", 8, "hostname"),
+        ("/w/job/2/steps.csv?frontier=carry_over", 40, "time_ns"),
+    ],
+)
+async def test_tables_come_as_csv(client: httpx.AsyncClient, path: str, rows: int, column: str) -> None:
+    response = await client.get(path)
+    assert response.headers["content-type"].startswith("text/csv")
+    found = list(csv.DictReader(io.StringIO(response.text)))
+    assert len(found) == rows
+    assert column in found[0]
+
+
+async def test_a_run_has_its_windows_in_order(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/runs/job.json")).json()
+    assert [window["window"] for window in document["windows"]] == [0, 1, 2, 3, 4]
+    assert document["run"]["reference_window"] == document["reference"]["window"]
+
+
+async def test_refused_files_are_listed(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/quarantine.json")).json()
+    assert len(document["quarantined"]) == 1
+    assert document["conflicts"] == []
+
+
+@pytest.mark.parametrize("run_id", ["a/b 100% ?#&=<script>", "..", "job.json", "~.", "über'\"\\", "x/3"])
+async def test_any_run_id_can_be_asked_for(tmp_path, run_id: str) -> None:
+    # Given a run whose id means something to file systems, browsers and routes
+    put(tmp_path, job_window(0, {}, run_id=run_id))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with client_of(Workspace(store, [tmp_path])) as client:
+            # Then its window and its history are found under the address that the pages link to
+            window = (await client.get(f"/w/{path_segment(run_id)}/0.json")).json()
+            history = (await client.get(f"/runs/{path_segment(run_id)}.json")).json()
+    assert window["run_id"] == run_id
+    assert history["run"]["run_id"] == run_id
+
+
+async def test_a_plainly_quoted_run_id_will_do(tmp_path) -> None:
+    put(tmp_path, job_window(0, {}, run_id="a/b%20c"))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with client_of(Workspace(store, [tmp_path])) as client:
+            found = (await client.get(f"/w/{quote('a/b%20c', safe='')}/0.json")).json()
+    assert found["run_id"] == "a/b%20c"
+
+
+async def test_a_spreadsheet_finds_no_formula_in_a_name(tmp_path) -> None:
+    put(tmp_path, job_window(0, {}, run_id="=1+1"))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with client_of(Workspace(store, [tmp_path])) as client:
+            assert "'=1+1" in (await client.get("/index.csv")).text
+
+
+async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
+    await client.get("/index.json")
+    text = (await client.get("/metrics")).text
+    assert "sfapp_windows 5.0" in text
+    assert "sfapp_runs 1.0" in text
+    assert "sfapp_quarantined_files 1.0" in text
+    assert 'sfapp_requests_total{method="GET",status="200"} 1.0' in text
+    assert "sfapp_newest_packet_age_seconds" in text
+    assert "sfapp_ingest_seconds" in text
+
+
+async def test_health_tells_of_a_store_that_is_no_longer_fed(workspace: Workspace, client) -> None:
+    assert (await client.get("/healthz")).json()["status"] == "ok"
+
+
+async def test_the_api_documents_itself_without_the_internet(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    assert "/index.json" in page
+    assert "http://" not in page
+    assert "https://" not in page
+    schema = (await client.get("/openapi.json")).json()
+    window = schema["paths"]["/w/{run}/{window}.json"]["get"]
+    names = {parameter["name"] for parameter in window["parameters"]}
+    assert {doc.name for doc in GATE_DOCS} <= names

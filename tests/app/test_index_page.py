@@ -1,0 +1,122 @@
+"""The first page, a run's history and the refused files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import chooser, fire, href, one, plot
+from recorded_job import RUN, job_window, put
+from simulation import simulated
+
+from sfapp.app.workspace import Workspace
+from sfapp.store import Store
+
+
+async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
+    await user.open("/")
+    await user.should_see("3 of 5 windows call for action")
+    await user.should_see("1 run")
+    await user.should_see("1 file refused")
+
+
+async def test_the_timeline_names_who_is_behind_it(user: User) -> None:
+    await user.open("/")
+    await user.should_see("mean exposed step, split by stage")
+    figure = plot(user, "Windows").figure
+    words = " ".join(str(note.get("text")) for note in figure["layout"]["annotations"])
+    assert "callbacks · rank 3 · chronic" in words
+
+
+async def test_a_window_opens_from_the_timeline(user: User) -> None:
+    await user.open("/")
+    await user.should_see("mean exposed step, split by stage")
+    fire(user, plot(user, "Windows"), "plotly_click", {"x": 2, "y": 1, "customdata": [RUN, 2]})
+    await user.should_see("callbacks on rank 3", retries=20)
+
+
+async def test_the_list_is_filtered_and_the_links_follow(user: User) -> None:
+    await user.open("/")
+    one(user, ui.input, "search").value = "rank & more"
+    chooser(user, "label").value = "co_critical"
+    chooser(user, "loud").value = True
+    assert href(user, "csv") == "/index.csv?label=co_critical&text=rank%20%26%20more&min_severity=0.05"
+
+
+async def test_one_run_can_be_picked(user: User) -> None:
+    await user.open("/")
+    chooser(user, "run").value = RUN
+    await user.should_see("run history")
+    assert href(user, "run-history") == "/runs/job"
+
+
+async def test_a_link_restores_the_list(user: User) -> None:
+    await user.open("/?run=job&text=node-1&min_severity=0.05&label=nonsense&colour=red")
+    assert one(user, ui.input, "search").value == "node-1"
+    assert chooser(user, "loud").value is True
+    await user.should_see("there is no label 'nonsense'")
+    await user.should_see("'colour' is not an option")
+
+
+async def test_an_unknown_run_says_so(user: User) -> None:
+    await user.open("/?run=nobody")
+    await user.should_see("No such run")
+
+
+async def test_new_windows_appear_by_themselves(watching_user: User, packets: Path) -> None:
+    user = watching_user
+    await user.open("/")
+    await user.should_see("3 of 5 windows call for action")
+    put(packets, job_window(5, {}))
+    await user.should_see("window 5 of job arrived", retries=60)
+    await user.should_see("3 of 6 windows call for action")
+
+
+async def test_a_run_has_its_history(user: User) -> None:
+    await user.open("/runs/job")
+    await user.should_see("Run history")
+    await user.should_see("5 windows · 8 ranks · 2 nodes")
+
+
+async def test_another_window_can_be_called_healthy(watching_user: User, own_workspace: Workspace) -> None:
+    user = watching_user
+    await user.open("/runs/job")
+    await user.should_see("Run history")
+    assert chooser(user, "healthy").value == -1
+    chooser(user, "healthy").value = 4
+    for _ in range(100):
+        if own_workspace.run(RUN).reference_window == 4:
+            break
+        await asyncio.sleep(0.02)
+    assert own_workspace.run(RUN).reference_chosen
+
+
+async def test_an_unknown_run_has_no_history(user: User) -> None:
+    response = await user.http_client.get("/runs/nobody")
+    assert response.status_code == 404
+    assert "no run &" in response.text or "no run 'nobody'" in response.text
+
+
+async def test_refused_files_are_listed_with_their_reason(user: User) -> None:
+    await user.open("/quarantine")
+    await user.should_see("1 refused file")
+    (table,) = user.find(kind=ui.table).elements
+    (row,) = table.rows
+    assert row["name"].endswith("00000099.parquet")
+    assert "Parquet" in row["reason"]
+
+
+async def test_an_address_that_is_no_page_leads_back(user: User) -> None:
+    response = await user.http_client.get("/nothing/here")
+    assert response.status_code == 404
+
+
+async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
+    with Store.open([tmp_path], memory=True) as store:
+        async with simulated(Workspace(store, [tmp_path])) as user:
+            await user.open("/")
+            await user.should_see("No packets yet", retries=20)
+            await user.should_see("sfapp.Recorder")
+            await user.should_see(str(tmp_path))

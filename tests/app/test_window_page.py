@@ -1,0 +1,248 @@
+"""The window page as its operator works it: controls, verdict, tabs, links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import MS, OPTIMIZER
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import chooser, fire, href, number, one, plot, slider
+from recorded_job import job_window, put
+
+SICK = "/w/job/2"
+"""The window in which rank 3's callback is slow."""
+
+
+async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("callbacks on rank 3")
+    await user.should_see("Aim the profiler at")
+    await user.should_see("carry_over")
+    await user.should_see("evidence")
+
+
+async def test_moving_a_gate_changes_the_labels_and_their_reasons(user: User) -> None:
+    # Given a window that is co-critical because clipping backward gains little
+    await user.open(SICK)
+    await user.should_see("co_critical · low_static_gain")
+    # When dominance is asked of more than any stage has
+    slider(user, "gamma_a").value = 0.99
+    # Then no stage is named
+    await user.should_not_see("co_critical · low_static_gain")
+    await user.should_see("not above γA 0.99: no stage label.")
+
+
+async def test_a_typed_number_is_a_moved_gate(user: User) -> None:
+    await user.open(SICK)
+    number(user, "gamma_a").value = 0.99
+    await user.should_see("no stage label.")
+    assert slider(user, "gamma_a").value == 0.99
+
+
+async def test_a_number_out_of_range_is_refused_in_words(user: User) -> None:
+    await user.open(SICK)
+    number(user, "gamma_a").value = 1.7
+    await user.should_see("gamma_a must lie between 0 and 1")
+    assert slider(user, "gamma_a").value == 0.4
+
+
+async def test_undo_takes_back_one_change_and_reset_all(user: User) -> None:
+    await user.open(SICK)
+    slider(user, "tau_c").value = 0.5
+    slider(user, "gamma_a").value = 0.99
+    user.find(marker="undo").click()
+    await user.should_see("co_critical")
+    assert slider(user, "gamma_a").value == 0.4
+    assert slider(user, "tau_c").value == 0.5
+    user.find(marker="reset").click()
+    assert slider(user, "tau_c").value == 0.8
+
+
+async def test_one_drag_is_undone_at_once(user: User) -> None:
+    await user.open(SICK)
+    for value in (0.5, 0.6, 0.7, 0.8):
+        slider(user, "gamma_a").value = value
+    user.find(marker="undo").click()
+    assert slider(user, "gamma_a").value == 0.4
+
+
+async def test_every_gate_says_how_far_the_nearest_change_is(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("γA ≥")
+    slider(user, "gamma_a").value = 0.99
+    await user.should_see("γA ≤")
+    await user.should_see("default 0.4")
+
+
+async def test_the_other_gates_come_on_demand(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("15 more gates · all at their defaults")
+    user.find(marker="more-gates").trigger("toggle")
+    await user.should_see("leader confidence")
+    number(user, "max_residual").value = 0.5
+    await user.should_see("15 more gates · 1 moved")
+
+
+async def test_the_carry_over_frontier_moves_the_blame(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("Routing set: backward")
+    chooser(user, "frontier").value = "carry_over"
+    await user.should_see("Routing set: callbacks")
+
+
+async def test_the_baseline_is_measured_anew(user: User) -> None:
+    await user.open("/w/job/3")
+    chooser(user, "baseline").value = "reference"
+    await user.should_see("Clipped to the healthy window's median of each stage.", retries=20)
+
+
+async def test_one_node_can_be_judged_by_itself(user: User) -> None:
+    await user.open(SICK)
+    chooser(user, "group").value = "node:1"
+    # On node 1 nothing is wrong: the slow callback is on node 0.
+    await user.should_not_see("callbacks on rank 3", retries=20)
+
+
+async def test_another_window_can_be_compared_with(user: User) -> None:
+    await user.open(SICK)
+    chooser(user, "reference").value = "job/4"
+    await user.should_see("Aim: callbacks grew most against window 4", retries=20)
+
+
+async def test_a_link_restores_the_view(user: User) -> None:
+    await user.open(f"{SICK}?gamma_a=0.99&frontier=carry_over&tab=evidence&step=85")
+    assert slider(user, "gamma_a").value == 0.99
+    assert chooser(user, "frontier").value == "carry_over"
+    await user.should_see("step 85")
+    await user.should_see("the comparisons that decided")
+
+
+async def test_what_a_link_gets_wrong_is_told(user: User) -> None:
+    await user.open(f"{SICK}?gamma_a=7&step=9999&group=role:x&tab=node:9&ranks=0,77&reference=job/70&sort=up")
+    for notice in (
+        "gamma_a must lie between 0 and 1",
+        "no step 9999",
+        "no group 'role:x'",
+        "no node 9",
+        "no rank 77",
+        "no window job/70 to compare with",
+        "'sort' is not an option",
+    ):
+        await user.should_see(notice)
+    assert slider(user, "gamma_a").value == 0.4
+
+
+async def test_the_baseline_without_a_healthy_window_is_told(watching_user: User, packets: Path) -> None:
+    user = watching_user
+    put(packets, job_window(0, {}, run_id="alone"))
+    await user.open("/")
+    await user.should_see("alone", retries=60)
+    await user.open("/w/alone/0?baseline=reference")
+    await user.should_see("no healthy window to take as a baseline")
+    assert chooser(user, "baseline").value == "cohort_median"
+
+
+async def test_a_new_window_of_the_run_is_announced(watching_user: User, packets: Path) -> None:
+    user = watching_user
+    await user.open(SICK)
+    await user.should_see("callbacks on rank 3")
+    put(packets, job_window(5, {}))
+    await user.should_see("window 5 arrived", retries=60)
+
+
+async def test_a_window_that_was_recorded_again_is_judged_again(watching_user: User, packets: Path) -> None:
+    user = watching_user
+    await user.open(SICK)
+    await user.should_see("callbacks on rank 3")
+    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
+    await user.should_see("optimizer on rank 6", retries=60)
+
+
+@pytest.mark.parametrize(
+    ("tab", "shows"),
+    [
+        ("overview", "Where the step's time is first exposed"),
+        ("frontier", "Step by step"),
+        ("ranks", "Hand-overs of the lead"),
+        ("node:0", "Ranks of node 0"),
+        ("ambiguity", "Ambiguity plane"),
+        ("evidence", "what each claims, and why it holds or was withheld"),
+        ("rules", "What other rules would say"),
+        ("data", "what the recorder wrote down"),
+    ],
+)
+async def test_every_tab_has_its_content(user: User, tab: str, shows: str) -> None:
+    await user.open(f"{SICK}?tab={tab}")
+    await user.should_see(shows)
+
+
+async def test_tabs_are_built_when_first_opened(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("Where the step's time is first exposed")
+    await user.should_not_see("Hand-overs of the lead")
+    user.find("Ranks").click()
+    await user.should_see("Hand-overs of the lead")
+    await user.should_not_see("Where the step's time is first exposed")
+
+
+async def test_the_node_with_the_slow_rank_is_marked(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("Node 0 ▲")
+    await user.should_see("Node 1")
+    await user.should_not_see("Node 1 ▲")
+
+
+async def test_steps_are_walked_from_end_to_end(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("window mean")
+    user.find(marker="next-step").click()
+    await user.should_see("step 80")
+    user.find(marker="previous-step").click()
+    await user.should_see("step 80")
+    user.find(marker="step").click()
+    await user.should_see("window mean")
+    user.find(marker="previous-step").click()
+    await user.should_see("step 119")
+
+
+async def test_clicking_a_step_in_a_plot_picks_it(user: User) -> None:
+    await user.open(f"{SICK}?tab=frontier")
+    await user.should_see("Step by step")
+    fire(user, plot(user, "Step by step"), "plotly_click", {"x": 92, "y": 1.0, "customdata": 92})
+    await user.should_see("step 92")
+
+
+async def test_a_threshold_dragged_in_a_plot_moves_its_gate(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("Ambiguity plane")
+    plane = plot(user, "Ambiguity plane")
+    place = [shape.get("name") for shape in plane.figure["layout"]["shapes"]].index("gamma_a")
+    fire(user, plane, "plotly_relayout", {f"shapes[{place}].x0": 0.613, f"shapes[{place}].x1": 0.613})
+    assert slider(user, "gamma_a").value == 0.61
+
+
+async def test_ranks_are_picked_out_by_number(user: User) -> None:
+    await user.open(f"{SICK}?tab=frontier")
+    await user.should_see(marker="ranks")
+    field = one(user, ui.input, "ranks")
+    field.value = "5, 1"
+    user.find(marker="ranks").trigger("keydown.enter")
+    await user.should_see(marker="json")
+    assert "ranks=1,5" in href(user, "json")
+    one(user, ui.input, "ranks").value = "5, 900"
+    user.find(marker="ranks").trigger("keydown.enter")
+    await user.should_see("This window has no rank 900")
+
+
+async def test_the_json_link_carries_the_view(user: User) -> None:
+    await user.open(SICK)
+    slider(user, "gamma_a").value = 0.5
+    assert href(user, "json") == "/w/job/2.json?gamma_a=0.5"
+
+
+async def test_a_missing_window_says_which_there_are(user: User) -> None:
+    response = await user.http_client.get("/w/job/77")
+    assert response.status_code == 404
+    assert "it has 5, from 0 to 4" in response.text
