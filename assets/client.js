@@ -71,7 +71,7 @@ const sfapp = {
   },
   overlay(params, isEmpty) {
     const grid = document.querySelector(".windows-grid");
-    const api = grid && getElement(grid.id)?.api;
+    const api = grid && getElement(grid)?.api;
     if (isEmpty) api?.showNoRowsOverlay();
     else api?.hideOverlay();
   },
@@ -91,7 +91,7 @@ const sfapp = {
   },
   walkRows(by) {
     const grid = document.querySelector(".windows-grid");
-    const api = grid && getElement(grid.id)?.api;
+    const api = grid && getElement(grid)?.api;
     if (!api || !api.getDisplayedRowCount()) return false;
     const focused = api.getFocusedCell();
     const row = Math.min(Math.max((focused ? focused.rowIndex : -1) + by, 0), api.getDisplayedRowCount() - 1);

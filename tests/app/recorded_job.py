@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
 
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
+
+HOSTILE = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
+"""A name that means harm where it is taken for markup."""
 
 Fault = dict[tuple[str, int | str], int]
 
@@ -32,6 +36,13 @@ def job_window(number: int, fault: Fault, run_id: str = RUN) -> Window:
         started_at=f"2026-03-01T10:{number % 60:02d}:00Z",
         ended_at=f"2026-03-01T10:{number % 60:02d}:04Z",
     )
+
+
+def hostile_window() -> Window:
+    """A window whose run and hosts are named to do harm."""
+    window = job_window(0, {}, run_id=f"run/{HOSTILE}")
+    hosts = tuple(f"{HOSTILE}{host}" for host in window.ranks.hostname)
+    return replace(window, ranks=replace(window.ranks, hostname=hosts))
 
 
 def put(root: Path, window: Window) -> Path:

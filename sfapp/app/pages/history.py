@@ -17,7 +17,7 @@ from sfapp.app.state import WindowKey
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.store import IngestReport, RunSummary
+from sfapp.store import RunSummary
 from sfapp.views import figures, format
 
 MEASURED = -1
@@ -30,25 +30,32 @@ def build(workspace: Workspace) -> None:
     @ui.page("/runs/{run_id:path}", response_timeout=30)
     async def run_history_page(request: Request, run_id: str) -> None:
         name = run_of(request)
+        generation = workspace.store.generation
         try:
             summary = await run.io_bound(workspace.run, name)
         except WindowNotFoundError as error:
             missing(workspace, request, str(error))
             return
         rows = await run.io_bound(workspace.timeline, name)
-        page = HistoryPage(workspace, summary, rows, is_dark(request))
+        page = HistoryPage(workspace, generation, summary, rows, is_dark(request))
         page.build(request)
         await ui.context.client.connected()
-        page.start()
+        await page.start()
 
 
 class HistoryPage:
     """One open run."""
 
     def __init__(
-        self, workspace: Workspace, summary: RunSummary, rows: list[dict[str, Any]], dark: bool
+        self,
+        workspace: Workspace,
+        generation: int,
+        summary: RunSummary,
+        rows: list[dict[str, Any]],
+        dark: bool,
     ) -> None:
         self._workspace = workspace
+        self._generation = generation
         self._summary = summary
         self._rows = rows
         self._dark = dark
@@ -76,12 +83,13 @@ class HistoryPage:
                 with box("card grid-card", "section"):
                     self._grid = WindowsGrid(ListState(run=run_id).query, one_run=True)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Draw the plot once the browser is there, then follow the store."""
         with self._plot_box:
             self._plot = FigureCard(self._figure())
         self._plot.on_click(self._open_clicked)
-        self._workspace.changed.subscribe(self._on_change)
+        self._workspace.changed.subscribe(self._follow)
+        await self._follow()  # what came while the browser was loading
 
     def _size(self) -> str:
         found = self._summary
@@ -123,7 +131,12 @@ class HistoryPage:
         if isinstance(clicked, list) and len(clicked) == 2:
             ui.navigate.to(WindowKey(str(clicked[0]), int(clicked[1])).path)
 
-    async def _on_change(self, _: IngestReport) -> None:
+    async def _follow(self) -> None:
+        """Bring the page up to date with the store, where it changed."""
+        generation = self._workspace.store.generation
+        if generation == self._generation:
+            return
+        self._generation = generation
         try:
             self._summary = await run.io_bound(self._workspace.run, self._summary.run_id)
         except WindowNotFoundError as error:

@@ -30,7 +30,7 @@ from sfapp.app.theme import (
 from sfapp.app.workspace import Workspace
 from sfapp.model import LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY
-from sfapp.store import IngestReport, RunSummary
+from sfapp.store import RunSummary
 from sfapp.views import figures, format
 
 RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
@@ -46,8 +46,10 @@ ALL = ""
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the store holds, for the head of the page."""
+    """What the store holds, for the head of the page; ``generation`` and ``reading`` are of before."""
 
+    generation: int
+    reading: bool
     runs: list[RunSummary]
     rows: list[dict[str, Any]]
     refused: int
@@ -57,7 +59,14 @@ class Overview:
     def of(cls, workspace: Workspace, run_id: str | None) -> Overview:
         """Blocking."""
         store = workspace.store
-        return cls(store.runs(), workspace.timeline(run_id), len(store.quarantine()), len(store.conflicts()))
+        return cls(
+            store.generation,
+            workspace.status().kind == "reading",
+            store.runs(),
+            workspace.timeline(run_id),
+            len(store.quarantine()),
+            len(store.conflicts()),
+        )
 
     @property
     def stages(self) -> list[str]:
@@ -113,15 +122,15 @@ class IndexPage:
 
     async def start(self) -> None:
         """Draw the timeline, then follow the store."""
-        self._workspace.changed.subscribe(self._on_change)
+        self._workspace.changed.subscribe(self._follow)
         await self._draw_timeline(self._dark)
+        await self._follow()  # what came while the browser was loading
 
     # --- parts ----------------------------------------------------------------------------------------
 
     def _show_head(self) -> None:
         """How many windows call for action and what was refused; or what to do where there is nothing."""
         overview = self._overview
-        reading = self._workspace.status().kind == "reading"
         self._head.clear()
         with self._head:
             if overview.rows:
@@ -132,7 +141,7 @@ class IndexPage:
             if overview.conflicts:
                 link(format.counted(overview.conflicts, "conflict"), "/quarantine", "badge badge-warn")
         self._empty.clear()
-        self._empty.set_visibility(not overview.rows and not reading)
+        self._empty.set_visibility(not overview.rows and not overview.reading)
         with self._empty:
             self._nothing()
         for part in (self._timeline_box, self._list_box):
@@ -257,7 +266,11 @@ class IndexPage:
         else:
             self._timeline.redraw(figure)
 
-    async def _on_change(self, _: IngestReport) -> None:
+    async def _follow(self) -> None:
+        """Bring the page up to date with the store, where it changed."""
+        reading = self._workspace.status().kind == "reading"
+        if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
+            return
         known = {(row["run_id"], row["window"]) for row in self._overview.rows}
         self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
         arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]

@@ -24,7 +24,6 @@ from sfapp.app.state import TABS, ViewState, WindowKey, parse_query
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, notices, show_address, text, with_keys
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
-from sfapp.store import IngestReport
 from sfapp.views import figures, format, words
 
 NODE_TABS = 16
@@ -47,6 +46,7 @@ def build(workspace: Workspace) -> None:
     async def window_page(request: Request, run_id: str, number: int) -> None:
         key = WindowKey(run_of(request, after=1), number)
         view, told = parse_query(request.query_params.multi_items())
+        generation = workspace.store.generation
         try:
             judged, view, more = await run.io_bound(_open, workspace, key, view)
         except StoreError as error:
@@ -54,10 +54,10 @@ def build(workspace: Workspace) -> None:
             return
         rows = await run.io_bound(workspace.timeline, key.run_id)
         beside = await run.io_bound(workspace.store.neighbours, key.run_id, key.window)
-        page = WindowPage(workspace, judged, view, rows, beside, is_dark(request))
+        page = WindowPage(workspace, generation, judged, view, rows, beside, is_dark(request))
         page.build(request, [*told, *more])
         await ui.context.client.connected()
-        page.start()
+        await page.start()
 
 
 def _open(workspace: Workspace, key: WindowKey, view: ViewState) -> tuple[Judged, ViewState, list[str]]:
@@ -81,14 +81,21 @@ class WindowPage:
     def __init__(
         self,
         workspace: Workspace,
+        generation: int,
         judged: Judged,
         view: ViewState,
         rows: list[dict[str, Any]],
         beside: tuple[int | None, int | None],
         dark: bool,
     ) -> None:
-        """``rows``: the run's windows in order. ``beside``: the numbers before and after this one."""
+        """A page of what was read from the store at a generation.
+
+        Args:
+            rows: the run's windows in order.
+            beside: the numbers of the windows before and after this one.
+        """
         self._workspace = workspace
+        self._generation = generation
         self._beside = beside
         self._scene = Scene(judged, view, dark)
         self._rows = rows
@@ -146,13 +153,14 @@ class WindowPage:
         self._show_verdict()
         self._show_hints()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Draw the plots once the browser is there, then follow the store."""
         with self._strip_box:
             self._strip = FigureCard(self._strip_figure(), bare=True)
             self._strip.on_click(self._open_clicked)
         self._show_panel()
-        self._workspace.changed.subscribe(self._on_change)
+        self._workspace.changed.subscribe(self._follow)
+        await self._follow()  # what came while the browser was loading
 
     def _asks(self) -> Asks:
         return Asks(
@@ -402,8 +410,12 @@ class WindowPage:
 
     # --- following the store --------------------------------------------------------------------------
 
-    async def _on_change(self, _: IngestReport) -> None:
+    async def _follow(self) -> None:
         """New packets: the strip grows, the verdict follows its window and its reference."""
+        generation = self._workspace.store.generation
+        if generation == self._generation:
+            return
+        self._generation = generation
         known = {row["window"] for row in self._rows}
         self._rows = await run.io_bound(self._workspace.timeline, self.key.run_id)
         self._beside = await run.io_bound(self._workspace.store.neighbours, self.key.run_id, self.key.window)

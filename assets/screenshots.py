@@ -1,0 +1,88 @@
+"""Take the README's pictures: a real server over the recorded sample job, in a real Chromium.
+
+python assets/screenshots.py
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "assets" / "screenshots"
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# file name -> address, what must be drawn before the picture is taken, dark or light
+PICTURES = {
+    "windows.png": ("/?run=gpt-small-ddp", ".timeline .main-svg", False),
+    "window.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", False),
+    "window-dark.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", True),
+    "rotating.png": ("/w/gpt-small-ddp/4?tab=ranks", ".panels .main-svg", False),
+}
+
+
+def main() -> None:
+    """Draw every picture anew."""
+    FOLDER.mkdir(exist_ok=True)
+    with served() as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        for name, (path, drawn, dark) in PICTURES.items():
+            take(browser, address, path, drawn, dark, FOLDER / name)
+        browser.close()
+
+
+def take(browser: Browser, address: str, path: str, drawn: str, dark: bool, file: Path) -> None:
+    """One picture, once everything on the page stands still."""
+    context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=address)
+    if dark:
+        context.add_cookies([{"name": "sfapp-dark", "value": "1", "url": address}])
+    page = context.new_page()
+    page.goto(path)
+    page.locator(drawn).first.wait_for()
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(500)
+    page.screenshot(path=file)
+    context.close()
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """A server over the sample packets; its address."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-c", "from sfapp.cli import main; main()", "serve", "--no-browser"]
+        process = subprocess.Popen(
+            [*command, "--memory", "--port", "0", str(ROOT / "sample_data" / "packets")],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=scratch,
+        )
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            if found is None:
+                raise SystemExit("the server did not start")
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A real Chromium in front of a real server over the recorded sample job."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, sync_playwright
+from recorded_job import hostile_window, put
+from served import Served, served
+
+ROOT = Path(__file__).parents[3]
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample job, and a run that means harm by its names."""
+    root = tmp_path_factory.mktemp("browser") / "packets"
+    shutil.copytree(ROOT / "sample_data" / "packets", root)
+    put(root, hostile_window())
+    return root
+
+
+@pytest.fixture(scope="session")
+def server(packets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(packets, "--memory", cwd=tmp_path_factory.mktemp("cwd")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: Served) -> Iterator[Page]:
+    """A fresh visitor; at the end, nothing was written to the console and nothing asked elsewhere."""
+    context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=server.url)
+    page = context.new_page()
+    complaints: list[str] = []
+
+    def only_here(route: Route) -> None:
+        if route.request.url.startswith(server.url):
+            route.continue_()
+        else:
+            complaints.append(f"asked for {route.request.url}")
+            route.abort()
+
+    context.route(lambda url: url.startswith(("http:", "https:", "ws:", "wss:")), only_here)
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.set_default_timeout(20_000)
+    yield page
+    context.close()
+    assert complaints == []

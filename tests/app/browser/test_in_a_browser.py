@@ -1,0 +1,217 @@
+"""What only a real browser shows: drawing, dragging, keys, addresses, colours, arrivals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from recorded_job import HOSTILE, job_window, put
+
+pytestmark = pytest.mark.browser
+
+SICK = "/w/gpt-small-ddp/10"
+"""The recorded window with a host-only callback on rank 3."""
+
+
+def figures_drawn(page: Page) -> None:
+    expect(page.locator(".panels .main-svg").first).to_be_visible()
+
+
+def drawn(page: Page, title: str) -> str:
+    """The text in a plot, as it stands in the drawing."""
+    card = page.locator(".figure", has=page.get_by_role("heading", name=title, exact=True))
+    return " ".join(card.locator(".main-svg").all_text_contents())
+
+
+def rows(page: Page) -> Locator:
+    """The table's rows; the pinned column has a container of its own."""
+    return page.locator(".ag-center-cols-container .ag-row")
+
+
+def wait_until(page: Page, holds: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if holds():
+            return
+        page.wait_for_timeout(25)
+    raise AssertionError("it did not happen within five seconds")
+
+
+def test_every_page_is_drawn(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator(".timeline .main-svg").first).to_be_visible()
+    expect(page.locator(".ag-row").first).to_be_visible()
+    for path in (SICK, "/w/moe-two-roles/1", "/w/gpt-small-rank-lost/1"):
+        page.goto(path)
+        figures_drawn(page)
+    page.goto("/runs/gpt-small-ddp")
+    expect(page.locator(".history .main-svg").first).to_be_visible()
+    page.goto("/quarantine")
+    expect(page.get_by_text("00000015.parquet").first).to_be_visible()
+    page.goto("/docs")
+    expect(page.get_by_role("link", name="/index.json", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "tab", ["overview", "frontier", "ranks", "node:1", "ambiguity", "evidence", "rules", "data"]
+)
+def test_every_tab_is_drawn(page: Page, tab: str) -> None:
+    page.goto(f"{SICK}?tab={tab}")
+    expect(page.locator(".panels .card").first).to_be_visible()
+    expect(page.locator(".panels .figure .main-svg, .panels table").first).to_be_visible()
+
+
+def test_the_verdict_names_stage_and_rank(page: Page) -> None:
+    page.goto(SICK)
+    expect(page.locator(".verdict .headline")).to_contain_text("callbacks on rank 3")
+    expect(page.get_by_role("tab", name="Node 0 ▲")).to_be_visible()
+
+
+def test_a_dragged_slider_changes_label_and_plot(page: Page) -> None:
+    page.goto(SICK)
+    figures_drawn(page)
+    expect(page.locator(".verdict .chips")).to_contain_text("co_critical")
+    # When dominance is dragged to the right end
+    track = page.get_by_role("slider", name="dominance")
+    box = track.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.4 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
+    page.mouse.move(box["x"] + box["width"] + 20, middle, steps=5)
+    page.mouse.up()
+    # Then the label goes, the line in the plot stands elsewhere, and the address says so
+    expect(page.locator(".verdict .chips")).not_to_contain_text("co_critical")
+    expect(page.locator(".verdict")).to_contain_text("no stage label")
+    wait_until(page, lambda: "γA 1.00" in drawn(page, "Ambiguity plane"))
+    expect(page).to_have_url(re.compile(r"gamma_a=1"))
+
+
+def test_a_threshold_is_dragged_in_the_plot_itself(page: Page) -> None:
+    page.goto(SICK)
+    figures_drawn(page)
+    card = page.locator(".figure", has=page.get_by_role("heading", name="Routing set", exact=True))
+    card.scroll_into_view_if_needed()
+    line = card.locator(".shapelayer path[data-index]").last
+    box = line.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y + 40, steps=6)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"tau_c=0\.\d+"))
+
+
+def test_the_address_restores_the_view(page: Page) -> None:
+    page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.85&frontier=carry_over&step=405")
+    figures_drawn(page)
+    expect(page.get_by_role("tab", name="Ambiguity")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("slider", name="dominance")).to_have_attribute("aria-valuenow", "0.85")
+    expect(page.get_by_role("button", name="carry-over")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_text("step 405", exact=True)).to_be_visible()
+    # And a bad value is told, not thrown
+    page.goto(f"{SICK}?gamma_a=loud")
+    expect(page.get_by_text("gamma_a must be a number, not 'loud'; the default is used.")).to_be_visible()
+
+
+def test_keys_reach_windows_steps_nodes_and_help(page: Page) -> None:
+    page.goto(SICK)
+    figures_drawn(page)
+    page.keyboard.press("2")
+    expect(page.get_by_role("tab", name="Node 1")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("]")
+    expect(page.get_by_text("step 400", exact=True)).to_be_visible()
+    page.keyboard.press("[")
+    page.keyboard.press("o")
+    expect(page.get_by_role("tab", name="Overview")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("next and previous window")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile(r"/w/gpt-small-ddp/11"))
+    figures_drawn(page)
+    page.keyboard.press("k")
+    expect(page).to_have_url(re.compile(r"/w/gpt-small-ddp/10"))
+
+
+def test_the_list_is_worked_by_keyboard_alone(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator(".ag-row").first).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("moe")
+    expect(rows(page)).to_have_count(3)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/w/moe-two-roles/\d"))
+
+
+def test_dark_is_kept(page: Page) -> None:
+    page.goto(SICK)
+    figures_drawn(page)
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("d")
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.goto("/")
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+
+
+def test_a_new_packet_arrives_by_itself(page: Page, packets: Path) -> None:
+    page.goto("/?run=arrivals")
+    put(packets, job_window(0, {}, run_id="arrivals"))
+    expect(rows(page)).to_have_count(1)
+    put(packets, job_window(1, {}, run_id="arrivals"))
+    expect(page.get_by_text("window 1 of arrivals arrived")).to_be_visible()
+    expect(rows(page)).to_have_count(2)
+
+
+def test_names_from_a_packet_stay_text(page: Page) -> None:
+    run = quote(f"run/{HOSTILE}", safe="")
+    for path in ("/", f"/runs/{run}", f"/w/{run}/0", f"/w/{run}/0?tab=ranks", f"/w/{run}/0?tab=node:0"):
+        page.goto(path)
+        expect(page.locator(".main-svg").first).to_be_visible()
+        assert page.evaluate("window.pwned") is None
+    expect(page.get_by_text("<script>").first).to_be_visible()
+
+
+def test_zoom_survives_a_moved_gate(page: Page) -> None:
+    page.goto(SICK)
+    figures_drawn(page)
+    card = page.locator(".figure", has=page.get_by_role("heading", name="Ambiguity plane", exact=True))
+    plot = card.locator(".js-plotly-plot")
+    shown = "(plot) => plot._fullLayout.xaxis.range.map((value) => Number(value.toFixed(3)))"
+    before = plot.evaluate(shown)
+    # Given a part of the plane that was zoomed into
+    card.scroll_into_view_if_needed()
+    box = card.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.05 * box["width"], box["y"] + 0.2 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"], steps=5)
+    page.mouse.up()
+    wait_until(page, lambda: plot.evaluate(shown) != before)
+    zoomed = plot.evaluate(shown)
+    # When a gate moves, the plane is drawn anew
+    page.get_by_role("slider", name="candidate threshold").locator(".q-slider__track-container").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page).to_have_url(re.compile(r"tau_c=0\.81"))
+    page.get_by_role("slider", name="static gain").locator(".q-slider__track-container").focus()
+    page.keyboard.press("ArrowRight")
+    wait_until(page, lambda: "γG 0.11" in drawn(page, "Ambiguity plane"))
+    # Then the same part is shown
+    assert plot.evaluate(shown) == zoomed
+
+
+def test_the_page_is_usable_when_narrow(page: Page) -> None:
+    page.set_viewport_size({"width": 1100, "height": 800})
+    page.goto(SICK)
+    figures_drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
