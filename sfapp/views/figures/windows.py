@@ -39,7 +39,10 @@ def window_timeline(
         )
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
     stages = stage_order(rows)
-    traces = [*_stacks(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
+    if len(rows) <= _BARS_UP_TO:
+        traces = [*_bars(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
+    else:
+        traces = [*_areas(rows, stages, unit, dark), _reader(rows, unit), _image_strip(rows, dark)]
     spans = culprit_spans(rows)
     colours = palette.theme(dark)
     chosen = [
@@ -78,7 +81,7 @@ def window_timeline(
         annotations=_span_notes(rows, spans, dark),
         showlegend=True,
         legend=legend_above(y=1.02),
-        hovermode="closest",
+        hovermode="closest" if len(rows) <= _BARS_UP_TO else "x",
         clickmode="event",
         dragmode="zoom",
         uirevision=f"windows/{rows[0]['run_id']}",
@@ -118,34 +121,58 @@ def _span_words(row: Row) -> str:
     return " · ".join(parts)
 
 
-def _stacks(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
+def _heights(rows: Sequence[Row], stage: str, unit: format.Unit) -> list[float]:
+    return [(row["shares"] or {}).get(stage, 0.0) * (row["step_time_ns"] or 0) / unit.ns for row in rows]
+
+
+def _bars(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
     by_stage = palette.stage_colours(stages, dark)
     short = format.short_stages(stages)
-    colours = palette.theme(dark)
+    edge = {"color": palette.theme(dark).surface, "width": 0.5 if len(rows) <= 120 else 0}
     hover = [hover_of(row) for row in rows]
-    traces: list[Trace] = []
-    for stage in stages:
-        values = [
-            (row["shares"] or {}).get(stage, 0.0) * (row["step_time_ns"] or 0) / unit.ns for row in rows
-        ]
-        trace: Trace = {
+    return [
+        {
+            "type": "bar",
             "x": list(range(len(rows))),
-            "y": f4(values),
+            "y": f4(_heights(rows, stage, unit)),
             "name": plain(short[stage], 28),
+            "marker": {"color": by_stage[stage], "line": edge},
             "customdata": [[row["run_id"], row["window"]] for row in rows],
             "hovertext": hover,
             "hovertemplate": f"%{{hovertext}}<br>{plain(short[stage])} %{{y:.1f}} {unit.name}<extra></extra>",
         }
-        if len(rows) <= _BARS_UP_TO:
-            edge = {"color": colours.surface, "width": 0.5 if len(rows) <= 120 else 0}
-            trace |= {"type": "bar", "marker": {"color": by_stage[stage], "line": edge}}
-        else:
-            trace |= {
-                "type": "scatter", "mode": "lines", "stackgroup": "windows", "fillcolor": by_stage[stage],
-                "line": {"shape": "hvh", "width": 0, "color": by_stage[stage]},
-            }  # fmt: skip
-        traces.append(trace)
-    return traces
+        for stage in stages
+    ]
+
+
+def _areas(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
+    """Many windows: one path a stage instead of a bar a window and stage, drawn ten times as fast."""
+    by_stage = palette.stage_colours(stages, dark)
+    short = format.short_stages(stages)
+    return [
+        {
+            "type": "scatter", "mode": "lines", "stackgroup": "windows", "hoverinfo": "skip",
+            "y": f4(_heights(rows, stage, unit)), "name": plain(short[stage], 28),
+            "fillcolor": by_stage[stage],
+            "line": {"shape": "hvh", "width": 0, "color": by_stage[stage]},
+        }
+        for stage in stages
+    ]  # fmt: skip
+
+
+def _reader(rows: Sequence[Row], unit: format.Unit) -> Trace:
+    """What the pointer reads and a click takes where windows are too many to carry it in every stage."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "line": {"width": 0, "color": "rgba(0,0,0,0)"},
+        "y": f4([(row["step_time_ns"] or 0) / unit.ns for row in rows]),
+        "customdata": [[row["run_id"], row["window"]] for row in rows],
+        "hovertext": [hover_of(row) for row in rows],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+        "name": "window",
+    }
 
 
 def _missing(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
@@ -196,6 +223,28 @@ def _strip(rows: Sequence[Row], dark: bool) -> Trace:
         "hovertext": [hover_of(row) for row in rows],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "showlegend": False,
+        "name": "severity",
+    }
+
+
+def _image_strip(rows: Sequence[Row], dark: bool) -> Trace:
+    """The strip as one picture, for many windows."""
+    theme = palette.theme(dark)
+    colour_of = [palette.severity_colour(row["severity"], theme) for row in rows]
+    colours = list(dict.fromkeys(colour_of))
+    last = max(1, len(colours) - 1)
+    return {
+        "type": "heatmap",
+        "z": [[colours.index(colour) for colour in colour_of]],
+        "y": [0.5],
+        "zmin": 0,
+        "zmax": last,
+        "colorscale": [[place / last, colour] for place, colour in enumerate(colours)]
+        if len(colours) > 1
+        else [[0, colours[0]], [1, colours[0]]],
+        "showscale": False,
+        "hoverinfo": "skip",
+        "yaxis": "y2",
         "name": "severity",
     }
 
