@@ -1,150 +1,137 @@
-"""From the files of some windows to what the store holds of them. Opens packet files, touches no database."""
+"""From packet files to the rows that the store keeps of them. Opens packets, touches no database.
+
+Everything here may run in any thread or process: what comes back is plain rows.
+"""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from sfapp.accounting import judge, measured
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
-from sfapp.packets import Conflict, LoadedWindow, Packet, group, load_packet
-from sfapp.store.rows import Origin
-from sfapp.store.scan import Found, Stamp
+from sfapp.packets import Conflict, Grouped, Packet, group, load_packet
+from sfapp.store.rows import Derived, Key, Origin, stages_table, windows_table
+from sfapp.store.scan import Found, as_text
 
-Key = tuple[str, int]
-"""Run id and window number."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """A packet file as it was read, under the stamp it had when it was found.
-
-    The stamp is the earlier of the two: a file that changes while it is read is read again next time.
-    """
-
-    name: str
-    stamp: Stamp
-    packet: Packet
-
-    @property
-    def key(self) -> Key:
-        return self.packet.window.run_id, self.packet.window.number
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A file that is no packet, and why."""
-
-    name: str
-    stamp: Stamp
-    sha256: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """One window's diagnosis, compared with no reference yet."""
-
-    diagnosis: Diagnosis
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a set of files comes to.
-
-    Attributes:
-        windows: the windows they make.
-        states: file name → ``shown``, ``set_aside`` or ``redundant``.
-        conflicts: what was in conflict among them.
-        refused: files whose numbers cannot be added up.
-    """
-
-    windows: tuple[Derived, ...]
-    states: Mapping[str, str]
-    conflicts: tuple[Conflict, ...]
-    refused: tuple[Refused, ...]
-
-
-NOTHING = Outcome((), {}, (), ())
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some files as they were read, and what they come to by themselves.
+    """Some files as they were read, and the rows that follow from them alone.
 
     Attributes:
-        looked_at: how many files were to be read, those included that had gone by then.
+        packets, quarantine, conflicts: rows of these tables.
+        windows, stages: rows of these tables, compared with no reference.
+        conflict_count: a conflict has a row for each of its files.
+        found: the files that were to be read, those included that had gone by then.
     """
 
-    files: tuple[ReadFile, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    outcome: Outcome = NOTHING
-    looked_at: int = 0
+    packets: tuple[Row, ...]
+    quarantine: tuple[Row, ...]
+    conflicts: tuple[Row, ...]
+    windows: pa.Table
+    stages: pa.Table
+    conflict_count: int
+    found: tuple[Found, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Under which the store knows these files."""
+        return [found.name for found in self.found]
+
+    @property
+    def keys(self) -> set[Key]:
+        """The windows that these files are of."""
+        return {(row["run_id"], row["window"]) for row in self.packets}
 
 
-def read_batch(found: Sequence[Found], cancel: threading.Event) -> Batch:
-    """Read and diagnose some files; safe in many threads at once. Cut short when cancelled."""
-    files: list[ReadFile] = []
-    refused: list[Refused] = []
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A packet under the name and stamp that its file had when it was found.
+
+    A file that changes while it is read is then under its earlier stamp, and is read again next time.
+    """
+
+    found: Found
+    packet: Packet
+
+
+def read_batch(found: Sequence[Found], keys: Collection[Key] | None = None) -> Batch:
+    """Read files, make windows of them and diagnose those, all of one shape together.
+
+    Args:
+        keys: leave out packets of other windows than these; none are left out where None.
+    """
+    files: list[_File] = []
+    quarantine: list[Row] = []
     for each in found:
-        if cancel.is_set():
-            return Batch()
-        file = read(each)
-        if isinstance(file, ReadFile):
-            files.append(file)
-        elif isinstance(file, Refused):
-            refused.append(file)
-    return Batch(tuple(files), tuple(refused), derive(files), len(found))
-
-
-def read(file: Found) -> ReadFile | Refused | None:
-    """One file, parsed and checked; None where it has gone since it was found."""
-    if not file.is_nameable:
-        return Refused(file.name, file.stamp, "", "its name is not UTF-8 text: rename it")
-    loaded = load_packet(file.path)
-    if isinstance(loaded, Packet):
-        return ReadFile(file.name, file.stamp, loaded)
-    if not os.path.lexists(file.path):
-        return None
-    return Refused(file.name, file.stamp, loaded.sha256, loaded.reason)
-
-
-def derive(files: Sequence[ReadFile]) -> Outcome:
-    """Group files into windows and diagnose each, all of one shape together.
-
-    ``files`` must hold every file of every window among them.
-    """
-    grouped = group([file.packet for file in files])
-    diagnoses, faults = _diagnose([found.window for found in grouped.windows])
-    sound = [found for found in grouped.windows if _key(found.window) not in faults]
-    states = _states([file for file in files if file.key not in faults], sound, grouped.conflicts)
-    return Outcome(
-        windows=tuple(
-            Derived(diagnosis, Origin.of(found.window.manifest, diagnosis))
-            for diagnosis, found in zip(diagnoses, sound, strict=True)
-        ),
-        states=states,
-        conflicts=tuple(found for found in grouped.conflicts if (found.run_id, found.window) not in faults),
-        refused=tuple(
-            Refused(file.name, file.stamp, file.packet.sha256, faults[file.key])
-            for file in files
-            if file.key in faults
-        ),
+        packet = _read(each)
+        if isinstance(packet, Packet):
+            if keys is None or _key(packet.window) in keys:
+                files.append(_File(each, packet))
+        elif packet is not None:
+            quarantine.append(packet)
+    grouped, windows, unusable = _derive(files)
+    refused = {file.found.name for file, _ in unusable}
+    usable = [file for file in files if file.found.name not in refused]
+    quarantine += (_refused(file.found, file.packet.sha256, reason) for file, reason in unusable)
+    return Batch(
+        packets=tuple(_packet_rows(usable, grouped)),
+        quarantine=tuple(quarantine),
+        conflicts=tuple(row for conflict in grouped.conflicts for row in _conflict_rows(conflict)),
+        windows=windows_table(windows),
+        stages=stages_table([window.diagnosis for window in windows]),
+        conflict_count=len(grouped.conflicts),
+        found=tuple(found),
     )
 
 
-def _key(window: Window) -> Key:
-    return window.run_id, window.number
+def _read(found: Found) -> Packet | Row | None:
+    """The packet in a file, or its row in ``quarantine``; None where it has gone since it was found."""
+    if not found.is_nameable:
+        return _refused(found, "", "its name is not UTF-8 text: rename it")
+    loaded = load_packet(found.path)
+    if isinstance(loaded, Packet):
+        return loaded
+    if not os.path.lexists(found.path):
+        return None
+    return _refused(found, loaded.sha256, loaded.reason)
+
+
+def _derive(files: Sequence[_File]) -> tuple[Grouped, list[Derived], list[tuple[_File, str]]]:
+    """Windows with their diagnoses, and the files that cannot be used with the reason.
+
+    A packet may be in order and yet hold durations that cannot be added up. The files of such a window are
+    taken out, and what is left is looked at again: it may be an older version of the same window.
+    """
+    grouped = group([file.packet for file in files])
+    diagnoses, faults = _diagnose([found.window for found in grouped.windows])
+    if faults:
+        reasons = {
+            packet.path: faults[_key(found.window)]
+            for found in grouped.windows
+            if _key(found.window) in faults
+            for packet in found.packets
+        }
+        unusable = [(file, reasons[file.found.path]) for file in files if file.found.path in reasons]
+        grouped, windows, more = _derive([file for file in files if file.found.path not in reasons])
+        return grouped, windows, unusable + more
+    windows = [
+        Derived(diagnosis, Origin.of(found.window.manifest, diagnosis))
+        for diagnosis, found in zip(diagnoses, grouped.windows, strict=True)
+    ]
+    return grouped, windows, []
 
 
 def _diagnose(windows: Sequence[Window]) -> tuple[list[Diagnosis], dict[Key, str]]:
-    """Diagnoses in order, and the windows that have none: a packet may be in order and yet hold durations
-    that cannot be added up. One such window must not stop the others."""
+    """Diagnoses in order, and the windows that have none; one of those does not stop the others."""
     try:
         return [judge(measures) for measures in measured(windows)], {}
     except WindowError as error:
@@ -156,18 +143,55 @@ def _diagnose(windows: Sequence[Window]) -> tuple[list[Diagnosis], dict[Key, str
     return diagnoses + more_diagnoses, faults | more_faults
 
 
-def _states(
-    files: Collection[ReadFile], windows: Sequence[LoadedWindow], conflicts: Sequence[Conflict]
-) -> dict[str, str]:
-    shown = {packet.path for found in windows for packet in found.packets}
-    set_aside = {packet.path for conflict in conflicts for packet in conflict.set_aside}
-    states = {}
-    for file in files:
-        path: Path = file.packet.path
-        if path in shown:
-            states[file.name] = "shown"
-        elif path in set_aside:
-            states[file.name] = "set_aside"
-        else:
-            states[file.name] = "redundant"
-    return states
+def _key(window: Window) -> Key:
+    return window.run_id, window.number
+
+
+def _packet_rows(files: Sequence[_File], grouped: Grouped) -> list[Row]:
+    shown = {packet.path for found in grouped.windows for packet in found.packets}
+    set_aside = {packet.path for conflict in grouped.conflicts for packet in conflict.set_aside}
+
+    def state_of(packet: Packet) -> str:
+        if packet.path in shown:
+            return "shown"
+        return "set_aside" if packet.path in set_aside else "redundant"
+
+    return [
+        {
+            "path": file.found.name,
+            "size": file.found.stamp.size,
+            "mtime_ns": file.found.stamp.mtime_ns,
+            "sha256": file.packet.sha256,
+            "run_id": file.packet.window.run_id,
+            "window": file.packet.window.number,
+            "part_rank": file.packet.part_rank,
+            "state": state_of(file.packet),
+        }
+        for file in files
+    ]
+
+
+def _refused(found: Found, sha256: str, reason: str) -> Row:
+    return {
+        "path": found.name,
+        "size": found.stamp.size,
+        "mtime_ns": found.stamp.mtime_ns,
+        "sha256": sha256,
+        "reason": reason,
+    }
+
+
+def _conflict_rows(conflict: Conflict) -> list[Row]:
+    return [
+        {
+            "run_id": conflict.run_id,
+            "window": conflict.window,
+            "reason": conflict.reason,
+            "path": as_text(packet.path),
+            "size": packet.size,
+            "sha256": packet.sha256,
+            "shown": shown,
+        }
+        for shown, packets in ((True, conflict.shown), (False, conflict.set_aside))
+        for packet in packets
+    ]

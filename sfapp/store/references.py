@@ -7,14 +7,23 @@ no row. So a kill between two commits leaves nothing to remember: what should be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from sfapp.accounting import reference_of, with_reference
 from sfapp.model import Reference
 from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Cursor
-from sfapp.store.derive import Derived, Key
-from sfapp.store.rows import Origin, decode_diagnosis, decode_reference, encode
+from sfapp.store.rows import (
+    Derived,
+    Key,
+    Origin,
+    decode_diagnosis,
+    decode_reference,
+    encode,
+    stages_table,
+    windows_table,
+)
 from sfapp.store.schema import RUN_REFERENCES
 from sfapp.store.tables import IN_KEYS, IN_RUNS, KEYS, insert, key_values, replace_windows
 
@@ -48,7 +57,8 @@ def settle(cursor: Cursor, chosen: ChosenReferences, run_id: str) -> None:
     found = [] if number is None else _load(cursor, [(run_id, number)])
     reference = reference_of(found[0].diagnosis) if found else None
     if reference != references_of(cursor, [run_id]).get(run_id):
-        _compare(cursor, run_id, reference)
+        rows = cursor.execute('SELECT "window" FROM windows WHERE run_id = ?', [run_id]).fetchall()
+        compare(cursor, [(run_id, number) for (number,) in sorted(rows)], reference)
     cursor.execute("DELETE FROM run_references WHERE run_id = ?", [run_id])
     if reference is not None:
         row = {
@@ -57,7 +67,7 @@ def settle(cursor: Cursor, chosen: ChosenReferences, run_id: str) -> None:
             "chosen": by_hand,
             "reference": encode(reference),
         }
-        insert(cursor, RUN_REFERENCES, [row])
+        insert(cursor, RUN_REFERENCES, RUN_REFERENCES.arrow([row]))
 
 
 def unsettle(cursor: Cursor, keys: Collection[Key]) -> None:
@@ -90,15 +100,16 @@ def _wanted(
     return wanted | {run: (number, True) for run, number in there}
 
 
-def _compare(cursor: Cursor, run_id: str, reference: Reference | None) -> None:
-    """Compare all windows of a run with this reference."""
-    rows = cursor.execute('SELECT "window" FROM windows WHERE run_id = ? ORDER BY ALL', [run_id]).fetchall()
-    for begin in range(0, len(rows), _AT_ONCE):
-        keys = [(run_id, number) for (number,) in rows[begin : begin + _AT_ONCE]]
+def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) -> None:
+    """Compare stored windows, all of one run, with this reference."""
+    for begin in range(0, len(keys), _AT_ONCE):
+        handful = keys[begin : begin + _AT_ONCE]
         compared = [
-            Derived(with_reference(found.diagnosis, reference), found.origin) for found in _load(cursor, keys)
+            replace(found, diagnosis=with_reference(found.diagnosis, reference))
+            for found in _load(cursor, handful)
         ]
-        replace_windows(cursor, keys, compared)
+        stages = stages_table([found.diagnosis for found in compared])
+        replace_windows(cursor, handful, windows_table(compared), stages)
 
 
 def _load(cursor: Cursor, keys: Collection[Key]) -> list[Derived]:

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from sfapp.accounting import healthy_reference
 from sfapp.model import Diagnosis, Manifest, Reference
-from sfapp.store.schema import STAGES
+from sfapp.store.schema import STAGES, WINDOWS
 
 _LABELS_BY_WEIGHT = (
     "direct_exposure",
@@ -27,6 +28,9 @@ _LABELS_BY_WEIGHT = (
     "forward_event_scope_limited",
 )
 """Which label stands for a window where there is room for one: the strongest claim, or what withholds it."""
+
+Key = tuple[str, int]
+"""Run id and window number."""
 
 _ENCODER = msgspec.json.Encoder()
 _DIAGNOSIS = msgspec.json.Decoder(Diagnosis)
@@ -59,6 +63,14 @@ class Origin:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """One window's diagnosis, and what else its row holds."""
+
+    diagnosis: Diagnosis
+    origin: Origin
+
+
 def utc(text: str | None) -> datetime | None:
     """An RFC 3339 time as naive UTC, as the store keeps it; None where it is none."""
     if text is None:
@@ -70,8 +82,12 @@ def utc(text: str | None) -> datetime | None:
         return None
 
 
-def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
-    """The row of ``windows``."""
+def windows_table(windows: Sequence[Derived]) -> pa.Table:
+    """Rows of ``windows``."""
+    return WINDOWS.arrow([_window_row(window.diagnosis, window.origin) for window in windows])
+
+
+def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
     shares, reference = diagnosis.shares, diagnosis.reference
     leader, culprit, aim = diagnosis.leader, diagnosis.culprit, diagnosis.aim
     top = diagnosis.top_stage
@@ -126,8 +142,8 @@ def window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
     }
 
 
-def stage_columns(diagnoses: Sequence[Diagnosis]) -> dict[str, list[Any]]:
-    """The columns of ``stages``, one row a broad stage of each window."""
+def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
+    """Rows of ``stages``, one a broad stage of each window, built by column: there are many."""
     columns: dict[str, list[Any]] = {name: [] for name in STAGES.names}
     for diagnosis in diagnoses:
         stages = diagnosis.stages
@@ -150,7 +166,7 @@ def stage_columns(diagnoses: Sequence[Diagnosis]) -> dict[str, list[Any]]:
         }
         for name, values in by_column.items():
             columns[name] += [None] * len(stages) if values is None else [values[stage] for stage in stages]
-    return columns
+    return STAGES.arrow_columns(columns)
 
 
 def weightiest(diagnosis: Diagnosis) -> str:

@@ -49,7 +49,7 @@ class Table:
 
     def arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Rows, each with a value for every column, as an Arrow table in this table's order and types."""
-        columns = zip(*map(itemgetter(*self.names), rows), strict=True)
+        columns = zip(*map(itemgetter(*self.names), rows), strict=True) if rows else [()] * len(self.columns)
         return self.arrow_columns(dict(zip(self.names, columns, strict=True)))
 
     def arrow_columns(self, columns: Mapping[str, Sequence[Any]]) -> pa.Table:

@@ -1,0 +1,114 @@
+"""Large ingests are helped by processes, and come to the same without them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from jobs import SLOW, contents, put, window
+
+from sfapp.store import Progress, Store, readers
+
+
+@pytest.fixture(scope="module")
+def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("packets")
+    for number in range(150):
+        for run in ("a", "b", "c"):
+            put(root, window(run, number, extra=SLOW if number % 7 == 3 else None))
+    (root / "bad.parquet").write_text("bad")
+    return root
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two helpers, on any machine and for this few files."""
+    monkeypatch.setattr(readers, "FILES_A_HELPER", 200)
+    monkeypatch.setattr(readers, "_cores", lambda: 3)
+
+
+def filled(packets: Path, db: Path) -> dict[str, list[str]]:
+    with Store.open([packets], db=db) as store:
+        assert store.ingest().added == 450
+    return contents(db)
+
+
+def test_helpers_change_nothing_but_the_time(packets: Path, tmp_path: Path, helped: None) -> None:
+    threads = torch.get_num_threads()
+    together = filled(packets, tmp_path / "together.duckdb")
+    assert torch.get_num_threads() == threads
+    with pytest.MonkeyPatch.context() as alone:
+        alone.setattr(readers, "_cores", lambda: 1)
+        assert filled(packets, tmp_path / "alone.duckdb") == together
+
+
+def test_a_helper_that_cannot_start_is_done_without(
+    packets: Path, tmp_path: Path, helped: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for executable in ("/bin/false", str(tmp_path / "nowhere")):
+        monkeypatch.setattr(sys, "executable", executable)
+        with Store.open([packets], memory=True) as store:
+            assert store.ingest().added == 450
+
+
+def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None:
+    killed: list[int] = []
+
+    def kill_helpers(progress: Progress) -> None:
+        for child in children():
+            killed.append(child)
+            os.kill(child, signal.SIGKILL)
+
+    with Store.open([packets], memory=True) as store:
+        assert store.ingest(kill_helpers).added == 450
+    assert len(killed) >= 2
+
+
+def test_a_cancelled_ingest_leaves_no_helper(packets: Path, helped: None) -> None:
+    cancel = threading.Event()
+    with Store.open([packets], memory=True) as store:
+        assert store.ingest(lambda progress: cancel.set(), cancel).cancelled
+    assert children() == []
+
+
+def test_helpers_end_with_the_process_that_started_them(packets: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, sys, signal, pathlib\n"
+        "from sfapp.store import Store, readers\n"
+        "readers.FILES_A_HELPER, readers._cores = 200, lambda: 3\n"
+        "def tell(progress):\n"
+        "    tasks = pathlib.Path('/proc/self/task').glob('*/children')\n"
+        "    print(*(task.read_text() for task in tasks), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Store.open([sys.argv[1]], db=sys.argv[2]).ingest(tell)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", code, packets, tmp_path / "store.duckdb"], capture_output=True, text=True
+    )
+    assert killed.returncode == -signal.SIGKILL
+    orphans = [int(pid) for pid in killed.stdout.split()]
+    assert len(orphans) == 2
+    end = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}/status").exists() and "zombie" not in status(pid) for pid in orphans):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "zombie"
+
+
+def children() -> list[int]:
+    """Processes that this one has started and that are still there."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
