@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import jobs
 import plotly.graph_objects as go
 import pytest
+import simulated_windows as jobs
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis

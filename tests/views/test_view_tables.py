@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jobs
 import pytest
+import simulated_windows as jobs
 
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
 from sfapp.views import glossary, tables

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import jobs
 import numpy as np
 import pytest
+import simulated_windows as jobs
 
 from sfapp.accounting import judge, measure
 from sfapp.model import Gates

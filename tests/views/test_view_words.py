@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import jobs
 import pytest
+import simulated_windows as jobs
 
 from sfapp.accounting import judge, measure, nearest_changes
 from sfapp.model import Gates, Label
