@@ -12,11 +12,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from urllib.parse import quote
 
 import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
+from nicegui.dependencies import register_importmap_override
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -29,7 +32,7 @@ from sfapp.app.security import (
     allowed_hosts,
     is_loopback,
 )
-from sfapp.app.theme import assets
+from sfapp.app.theme import asset_url, assets
 from sfapp.app.workspace import Workspace
 from sfapp.errors import ServeError
 from sfapp.store import Store
@@ -112,7 +115,7 @@ def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -
         docs_url=None,
         redoc_url=None,
     )
-    application.mount("/assets", StaticFiles(directory=assets()), name="assets")
+    application.mount("/assets", _Assets(directory=assets()), name="assets")
     api.build(application, workspace)
     build_pages(workspace)
     ui.run_with(
@@ -131,8 +134,19 @@ def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -
     return application
 
 
+class _Assets(StaticFiles):
+    """Assets, kept by browsers for good: their addresses change with their content."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+
 def build_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
+    # A third of the size of the bundle that NiceGUI brings, and so much faster to start.
+    register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
     for page in (index, window, history, quarantine):
         page.build(workspace)
 

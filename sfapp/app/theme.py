@@ -20,6 +20,9 @@ from sfapp.views import format, palette
 
 DARK_COOKIE = "sfapp-dark"
 
+PLOTLY = "vendor/plotly-cartesian-3.7.0.min.js"
+"""The plotting library, as ``assets/plotly.js`` imports it."""
+
 KEYS = (
     ("/", "search windows"),
     ("j  k", "next and previous window (also ↓ ↑)"),
@@ -139,6 +142,9 @@ def _head() -> None:
     ui.add_head_html(
         f'<style>{rules}</style><link rel="stylesheet" href="{asset_url("style.css")}">'
         f'<script src="{asset_url("client.js")}" defer></script>'
+        # Plots are drawn once the page is connected; their library is fetched meanwhile.
+        f'<link rel="modulepreload" href="{asset_url("plotly.js")}">'
+        f'<link rel="modulepreload" href="/assets/{PLOTLY}">'
     )
 
 

@@ -67,6 +67,26 @@ class Reactions:
     look: Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A figure on its way to the browser, opaque to NiceGUI.
+
+    Given a dict, NiceGUI wraps every list and dict in it to watch them for changes: with two thousand windows
+    that holds the event loop for a second. A dataclass goes into the JSON as it is.
+    """
+
+    data: list[Any]
+    layout: dict[str, Any]
+    config: dict[str, Any]
+
+
+class PlotElement(ui.plotly):
+    """``ui.plotly`` for figures that are replaced, never edited in place."""
+
+    def _get_figure_json(self) -> Any:
+        return _Drawing(**self.figure)
+
+
 class FigureCard:
     """One plot on the page, built inside the current container; ``redraw`` brings it up to date.
 
@@ -88,7 +108,7 @@ class FigureCard:
         with box(f"card figure span-{span}", "section"):
             if not bare:
                 self._head(meta, hint)
-            self.plot = ui.plotly(figure).classes("plot")
+            self.plot = PlotElement(figure).classes("plot")
             self.plot.props["role"] = "img"
             self.plot.props["aria-label"] = meta["alt"]
             self._texts["notes"] = text(" ".join(meta["notes"]), "div", "notes")
