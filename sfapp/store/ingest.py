@@ -57,7 +57,7 @@ class IngestReport:
     @property
     def changed(self) -> bool:
         """Whether anything that a page shows is different now."""
-        return bool(self.added or self.quarantined or self.removed)
+        return bool(self.added or self.quarantined or self.removed or self.conflicts)
 
 
 class Ingest:

@@ -111,7 +111,7 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "step_p95_ns": diagnosis.step_time.p95_ns,
         "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
         "stages": diagnosis.stages,
-        "shares": list(shares.items()) if shares else None,
+        "shares": [(stage, shares[stage]) for stage in diagnosis.stages] if shares else None,
         "top_stage": top,
         "top_share": shares[top] if shares and top else None,
         "routing_set": diagnosis.routing_set,

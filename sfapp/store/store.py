@@ -69,7 +69,7 @@ class Store:
             StoreBusyError: another process, or this one, has it open; the message names it.
             StoreError: a root does not exist, or the file cannot be used.
         """
-        absolute = [Path(root).expanduser().absolute() for root in roots]
+        absolute = [Path(root).expanduser().resolve() for root in roots]
         if not absolute:
             raise StoreError("name at least one folder of packets")
         for root in absolute:
@@ -78,7 +78,7 @@ class Store:
         if memory:
             database = opening.open_in_memory()
         elif db is not None:
-            database = opening.open_file(Path(db).expanduser().absolute())
+            database = opening.open_file(Path(db).expanduser().resolve())
         else:
             database = opening.open_default(absolute[0])
         try:

@@ -195,7 +195,8 @@ def test_a_window_with_two_contents_is_a_conflict_and_the_newer_is_shown(tmp_pat
         assert store.diagnosis("run", 0).aim.stage == "callbacks.cpu_wall"
         # when the older is touched, it is the newer
         later(old, seconds=20)
-        store.ingest()
+        report = store.ingest()
+        assert (report.added, report.changed) == (0, True)
         assert [source.path for source in store.conflicts()[0].shown] == [old]
         assert store.diagnosis("run", 0).aim.stage == "data.next_wait"
         # and when one of them goes, so does the conflict

@@ -109,6 +109,14 @@ def status(pid: int) -> str:
 
 
 def children() -> list[int]:
-    """Processes that this one has started and that are still there."""
+    """Helpers that this process has started and that still run; other tests' children do not count."""
     tasks = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
+    started = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return [pid for pid in started if "sfapp.store" in command_line(pid)]
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
