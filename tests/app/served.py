@@ -59,7 +59,7 @@ def served(*arguments: str | Path, cwd: Path) -> Iterator[Served]:
                 process.communicate(timeout=20)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.communicate()
+        process.communicate()  # also where it ended by itself: its pipes are closed with this
 
 
 def refused(*arguments: str | Path, cwd: Path) -> tuple[int, str]:
