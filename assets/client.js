@@ -42,9 +42,15 @@ const sfapp = {
     Quasar.Notify.create(navigator.clipboard ? "link copied: it holds this whole view" : "the link holds this whole view");
   },
 
-  // --- colours ----------------------------------------------------------------------------------------------
+  // --- what the browser remembers ---------------------------------------------------------------------------
   rememberDark(dark) {
-    document.cookie = `sfapp-dark=${dark ? 1 : 0}; path=/; max-age=31536000; samesite=strict`;
+    sfapp.remember("dark", dark ? 1 : 0);
+  },
+  rememberSeen() {
+    sfapp.remember("seen", 1);
+  },
+  remember(name, value) {
+    document.cookie = `sfapp-${name}=${value}; path=/; max-age=31536000; samesite=strict`;
   },
 
   // --- the table of windows ---------------------------------------------------------------------------------

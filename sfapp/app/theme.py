@@ -19,6 +19,7 @@ from sfapp.app.workspace import Status, Workspace
 from sfapp.views import format, palette
 
 DARK_COOKIE = "sfapp-dark"
+SEEN_COOKIE = "sfapp-seen"
 
 PLOTLY = "vendor/plotly-cartesian-3.7.0.min.js"
 """The plotting library, as ``assets/plotly.js`` imports it."""
@@ -111,6 +112,17 @@ def notices(messages: Sequence[str]) -> None:
                 button.on("click", element.delete)
 
 
+def first_time(request: Request, hint: str) -> None:
+    """A hint for someone who has not been here before, until dismissed; the browser remembers."""
+    if request.cookies.get(SEEN_COOKIE):
+        return
+    with box("notice notice-hint") as element:
+        element.props["role"] = "note"
+        text(hint, "span")
+        button = with_keys(text("got it", "button", "plain"), label="dismiss this hint").mark("got-it")
+        button.on("click", lambda: (element.delete(), ui.run_javascript("sfapp.rememberSeen()")))
+
+
 def empty(title: str, what_next: str, command: str = "") -> None:
     """Nothing to show: say so, and what to do next."""
     with box("empty"):
@@ -185,7 +197,8 @@ def frame(workspace: Workspace, request: Request, title: str, crumbs: Sequence[C
         live_badge(workspace)
         with_keys(text("?", "button", "key"), "?", "keys and help").on("click", help_dialog.open)
         with_keys(text("◐", "button", "key"), "d", "light or dark").on("click", lambda: _switch(dark))
-    with box("page", "main") as main:
+    # Quasar's page is the landmark ``main`` already.
+    with box("page") as main:
         main.props["id"] = "main"
         yield Frame(main, beside, dark)
 

@@ -28,6 +28,9 @@ from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store
 CACHE_BYTES = 1 << 30
 """Memory kept for windows and their measures, so that controls answer at once."""
 
+PROGRESS_PAUSE = 2.0
+"""Seconds between what open pages see of a long first ingest."""
+
 Value = TypeVar("Value")
 
 
@@ -115,6 +118,7 @@ class Workspace:
         self.paths = tuple(paths)
         self.changed: Event[IngestReport] = Event()
         self.ingest_seconds = 0.0
+        self._announced = time.monotonic()
         self._status = Status("reading", newest=store.newest_packet_at())
         self._windows: Cache[Window] = Cache(CACHE_BYTES // 2, _window_bytes)
         self._measures: Cache[Measures] = Cache(CACHE_BYTES // 2, lambda found: _window_bytes(found.window))
@@ -160,12 +164,15 @@ class Workspace:
 
     def _note_progress(self, progress: Progress) -> None:
         self._status = Status("reading", progress, self._status.newest)
+        if time.monotonic() - self._announced >= PROGRESS_PAUSE:
+            self._announce(IngestReport())
 
     def _note_change(self, report: IngestReport) -> None:
         self._status = Status("live", None, self.store.newest_packet_at())
         self._announce(report)
 
     def _announce(self, report: IngestReport) -> None:
+        self._announced = time.monotonic()
         if self._loop is not None and not self._stop.is_set():
             self._loop.call_soon_threadsafe(self.changed.emit, report)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
@@ -12,6 +11,7 @@ from sfapp.app.address import run_of, run_page
 from sfapp.app.overview import ListState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.strip import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.state import WindowKey
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
@@ -87,7 +87,7 @@ class HistoryPage:
         """Draw the plot once the browser is there, then follow the store."""
         with self._plot_box:
             self._plot = FigureCard(self._figure())
-        self._plot.on_click(self._open_clicked)
+        self._plot.on_click(lambda point: open_clicked(point, _open))
         self._workspace.changed.subscribe(self._follow)
         await self._follow()  # what came while the browser was loading
 
@@ -126,11 +126,6 @@ class HistoryPage:
         self._dark = dark
         self._plot.redraw(self._figure())
 
-    def _open_clicked(self, point: Mapping[str, Any]) -> None:
-        clicked = point.get("customdata")
-        if isinstance(clicked, list) and len(clicked) == 2:
-            ui.navigate.to(WindowKey(str(clicked[0]), int(clicked[1])).path)
-
     async def _follow(self) -> None:
         """Bring the page up to date with the store, where it changed."""
         generation = self._workspace.store.generation
@@ -146,3 +141,7 @@ class HistoryPage:
         self._chooser.set_options(self._choices(), value=self._chosen())
         self._plot.redraw(self._figure())
         self._grid.refresh()
+
+
+def _open(key: WindowKey) -> None:
+    ui.navigate.to(key.path)

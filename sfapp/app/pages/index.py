@@ -13,6 +13,7 @@ from sfapp.app.address import run_page
 from sfapp.app.overview import ListState, loud, parse_list
 from sfapp.app.panels.figure import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
+from sfapp.app.panels.strip import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.state import WindowKey
 from sfapp.app.theme import (
@@ -247,11 +248,6 @@ class IndexPage:
         if self._state.run is not None:
             self._run_link.props["href"] = run_page(self._state.run)
 
-    def _open_clicked(self, point: Mapping[str, Any]) -> None:
-        clicked = point.get("customdata")
-        if isinstance(clicked, list) and len(clicked) == 2:
-            ui.navigate.to(WindowKey(str(clicked[0]), int(clicked[1])).path)
-
     # --- following the store --------------------------------------------------------------------------
 
     async def _draw_timeline(self, dark: bool) -> None:
@@ -262,7 +258,7 @@ class IndexPage:
         if self._timeline is None:
             with self._timeline_box:
                 self._timeline = FigureCard(figure)
-            self._timeline.on_click(self._open_clicked)
+            self._timeline.on_click(lambda point: open_clicked(point, _open))
         else:
             self._timeline.redraw(figure)
 
@@ -271,7 +267,9 @@ class IndexPage:
         reading = self._workspace.status().kind == "reading"
         if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
             return
-        known = {(row["run_id"], row["window"]) for row in self._overview.rows}
+        # While packets are first read, windows do not arrive: they were there.
+        before = [] if self._overview.reading else self._overview.rows
+        known = {(row["run_id"], row["window"]) for row in before}
         self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
         arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]
         if known and len(arrived) == 1:
@@ -288,3 +286,7 @@ class IndexPage:
 def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:
     """The options with the chosen one among them, whether or not the store knows it."""
     return {**({} if value is None else {value: format.clip(value)}), **options}
+
+
+def _open(key: WindowKey) -> None:
+    ui.navigate.to(key.path)

@@ -9,28 +9,32 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
-from nicegui import background_tasks, events, run, ui
+from nicegui import background_tasks, run, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
-from sfapp.app.panels.figure import FigureCard, Reactions
+from sfapp.app.panels.figure import Reactions
 from sfapp.app.panels.scene import Scene
+from sfapp.app.panels.strip import RunStrip
+from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict import VerdictCard
-from sfapp.app.state import TABS, ViewState, WindowKey, parse_query
-from sfapp.app.theme import Crumb, box, frame, is_dark, link, notices, show_address, text, with_keys
+from sfapp.app.state import ViewState, WindowKey, parse_query
+from sfapp.app.theme import Crumb, box, first_time, frame, is_dark, link, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
 from sfapp.views import figures, format, words
 
-NODE_TABS = 16
-"""More nodes than this share one tab with a search field."""
+FIRST_TIME = (
+    "New here? The card says where to aim a profiler, and how sure that is. Move the gates on the left "
+    "and watch it change. The i on a plot tells how to read it; ? lists the keys."
+)
 
-STRIP_HEIGHT = 170
-"""Of the run's windows above the tabs, in pixels: lower than the overview on the first page."""
+REFERENCES = 200
+"""Windows offered for comparison: the fastest of the run."""
 
 HINT_PAUSE = 0.04
 """Seconds of rest before the hints beside the gates are worked out."""
@@ -144,20 +148,17 @@ class WindowPage:
                 self._controls = Controls(self._scene.judged, self.view, self._references(), self._asks())
             with box("content stack"):
                 notices(told)
+                first_time(request, FIRST_TIME)
                 self._verdict = VerdictCard()
-                self._strip_box = box("strip")
-                with box("tab-row"):
-                    self._tabs = self._tab_bar()
-                    self._step_chooser()
+                self._strip = RunStrip(self.key, self._open)
+                self._tabs = TabBar(window, self.change, self.walk)
                 self._panel_box = box("panels")
         self._show_verdict()
         self._show_hints()
 
     async def start(self) -> None:
         """Draw the plots once the browser is there, then follow the store."""
-        with self._strip_box:
-            self._strip = FigureCard(self._strip_figure(), bare=True)
-            self._strip.on_click(self._open_clicked)
+        self._strip.show(self._rows, self._scene.dark)
         self._show_panel()
         self._workspace.changed.subscribe(self._follow)
         await self._follow()  # what came while the browser was loading
@@ -182,12 +183,13 @@ class WindowPage:
 
     def _references(self) -> Mapping[str, str]:
         """Windows of the run that can be compared with, and the picked one of another run."""
+        others = [row for row in self._rows if row["window"] != self.key.window and row["step_time_ns"]]
+        fastest = sorted(others, key=lambda row: row["step_time_ns"])[:REFERENCES]
         found = {
             str(
                 WindowKey(row["run_id"], row["window"])
             ): f"{row['window']} · {format.duration(row['step_time_ns'])}"
-            for row in self._rows
-            if row["window"] != self.key.window
+            for row in sorted(fastest, key=lambda row: row["window"])
         }
         if self.view.reference is not None:
             found.setdefault(str(self.view.reference), str(self.view.reference))
@@ -203,48 +205,6 @@ class WindowPage:
             if number is not None:
                 path = WindowKey(self.key.run_id, number).path
                 element.props["href"] = self.view.for_next_window().href(path)
-
-    def _tab_bar(self) -> ui.tabs:
-        nodes = self._scene.window.ranks.nodes
-        with ui.tabs(on_change=self._tab_changed).props(
-            "dense no-caps inline-label align=left outside-arrows mobile-arrows"
-        ) as tabs:
-            for name in TABS[:3]:
-                self._tab(name)
-            if len(nodes) <= NODE_TABS:
-                self._node_tabs = {node: self._tab(f"node:{node}") for node in nodes}
-            else:
-                self._node_tabs = {}
-                ui.tab("nodes", format.counted(len(nodes), "node"))
-            for name in TABS[3:]:
-                self._tab(name)
-        tabs.value = self._tab_name()
-        for place, tab in enumerate(list(self._node_tabs.values())[:9], start=1):
-            tab.props["aria-keyshortcuts"] = str(place)
-        return tabs
-
-    def _tab(self, name: str) -> ui.tab:
-        kind, _, node = name.partition(":")
-        tab = ui.tab(name, f"Node {node}" if node else kind.capitalize())
-        if name == TABS[0]:
-            tab.props["aria-keyshortcuts"] = "o"
-        return tab
-
-    def _tab_name(self) -> str:
-        """The tab that is marked: a node's own, or the shared one."""
-        return "nodes" if self.view.node is not None and not self._node_tabs else self.view.tab
-
-    def _step_chooser(self) -> None:
-        with box("stepper"):
-            self._step_button("‹", "[ ArrowLeft", "previous step", -1)
-            self._step_label = text("", "button", "plain").mark("step")
-            self._step_label.props["title"] = "back to the window's mean"
-            self._step_label.on("click", lambda: self.change(step=None))
-            self._step_button("›", "] ArrowRight", "next step", 1)
-
-    def _step_button(self, shown: str, keys: str, label: str, by: int) -> None:
-        button = with_keys(text(shown, "button", "key"), keys, label).mark(label.replace(" ", "-"))
-        button.on("click", lambda: self.walk(by))
 
     # --- what the operator does -----------------------------------------------------------------------
 
@@ -297,22 +257,8 @@ class WindowPage:
         """The address of this view, into the clipboard."""
         ui.run_javascript("sfapp.copyLink()")
 
-    def _tab_changed(self, event: events.ValueChangeEventArguments[Any]) -> Any:
-        if event.value == self._tab_name():
-            return None
-        if event.value == "nodes":
-            aim = self._scene.diagnosis.aim
-            ranks = self._scene.window.ranks
-            aimed = aim is not None and aim.rank in ranks.rank
-            node = ranks.node_rank[ranks.rank.index(aim.rank)] if aimed else ranks.nodes[0]
-            return self.change(tab=f"node:{node}")
-        return self.change(tab=event.value)
-
-    def _open_clicked(self, point: Mapping[str, Any]) -> None:
-        clicked = point.get("customdata")
-        if isinstance(clicked, list) and len(clicked) == 2:
-            key = WindowKey(str(clicked[0]), int(clicked[1]))
-            ui.navigate.to(self.view.for_next_window().href(key.path))
+    def _open(self, key: WindowKey) -> None:
+        ui.navigate.to(self.view.for_next_window().href(key.path))
 
     # --- following the view ---------------------------------------------------------------------------
 
@@ -358,7 +304,7 @@ class WindowPage:
     def _redraw(self, dark: bool | None = None) -> None:
         if dark is not None:
             self._scene = replace(self._scene, dark=dark)
-            self._strip.redraw(self._strip_figure())
+            self._strip.show(self._rows, self._scene.dark)
         self._show_verdict()
         self._show_panel()
         self._show_hints_soon()
@@ -370,10 +316,8 @@ class WindowPage:
         self._verdict.show(verdict)
         self._controls.show(scene.judged, self.view, verdict.recorder)
         self._show_neighbours()
-        self._step_label.text = "window mean" if self.view.step is None else f"step {self.view.step}"
         marked = figures.straggling_nodes(scene.measures, scene.diagnosis)
-        for node, tab in self._node_tabs.items():
-            tab.props["label"] = f"Node {node} ▲" if node in marked else f"Node {node}"
+        self._tabs.show(self.view, marked, _aimed_node(scene))
 
     def _show_hints_soon(self) -> None:
         """The nearest changes take several judgements: they follow the verdict, once a drag rests."""
@@ -391,22 +335,16 @@ class WindowPage:
     def _show_panel(self) -> None:
         """The open tab's panel: built on first show, else brought up to date; the others hidden."""
         name = self.view.tab
-        self._tabs.value = self._tab_name()
         for other, (container, _) in self._panels.items():
             container.set_visibility(other == name)
         if name in self._panels:
             self._panels[name][1].update(self._scene)
             return
         with self._panel_box, box() as container:
-            panel = Panel(items_of(name, self.view.node, not self._node_tabs), self._scene, self._reactions())
+            panel = Panel(
+                items_of(name, self.view.node, self._tabs.many_nodes), self._scene, self._reactions()
+            )
         self._panels[name] = (container, panel)
-
-    def _strip_figure(self) -> figures.Figure:
-        figure = figures.window_timeline(
-            self._rows, dark=self._scene.dark, selected=(self.key.run_id, self.key.window)
-        )
-        figure["layout"] |= {"height": STRIP_HEIGHT, "margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
-        return figure
 
     # --- following the store --------------------------------------------------------------------------
 
@@ -424,7 +362,7 @@ class WindowPage:
         if arrived:
             what = format.ranges(arrived)
             ui.notify(f"window{'s' if len(arrived) > 1 else ''} {what} arrived")
-        self._strip.redraw(self._strip_figure())
+        self._strip.show(self._rows, self._scene.dark)
         try:
             source = await run.io_bound(self._workspace.source, self.key)
         except StoreError as error:
@@ -439,3 +377,11 @@ class WindowPage:
 def _needs_matrix(before: ViewState, after: ViewState) -> bool:
     """Whether two views differ in more than gates: in what is measured, or compared with."""
     return (before.group, before.baseline, before.reference) != (after.group, after.baseline, after.reference)
+
+
+def _aimed_node(scene: Scene) -> int | None:
+    """The node of the rank that the verdict aims at."""
+    aim, ranks = scene.diagnosis.aim, scene.window.ranks
+    if aim is None or aim.rank is None or aim.rank not in ranks.rank:
+        return None
+    return ranks.node_rank[ranks.rank.index(aim.rank)]

@@ -13,19 +13,23 @@ from sfapp.app.theme import box, link, text, with_keys
 from sfapp.app.workspace import Judged
 from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
 from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
+from sfapp.views.glossary import gate_rows
 
 FIRST_GATES = ("tau_c", "gamma_a", "gamma_g")
 """Always open; the others are under 'more'."""
 
+_DEFAULTS = {row["name"]: row["default"] for row in gate_rows()}
+"""Every gate's default, as text."""
+
 BASELINE_WORDS = {"rank_median": "rank", "cohort_median": "cohort", "reference": "healthy"}
 BASELINE_HELP = {
     "rank_median": "Clipped to the rank's own median over the window.",
-    "cohort_median": "Clipped to the median of all ranks in the same step.",
+    "cohort_median": "Clipped to the median of all ranks in the same step. The default.",
     "reference": "Clipped to the healthy window's median of each stage.",
 }
 FRONTIER_WORDS = {"step": "step-aligned", "carry_over": "carry-over"}
 FRONTIER_HELP = {
-    "step": "Every step starts at zero, as in the paper.",
+    "step": "Every step starts at zero, as in the paper. The default.",
     "carry_over": "Delays after the last wait of a step are followed into the next step.",
 }
 
@@ -68,10 +72,10 @@ class GateControl:
                     .props(f'dense aria-label="{doc.title}"')
                     .mark(doc.name)
                 )
+            self._back = text(f"default {_DEFAULTS[doc.name]}", "button", "plain gate-default")
+            self._back.on("click", lambda: move(doc.name, self._default)).mark(f"default-{doc.name}")
+            with_keys(self._back, label=f"set {doc.title} back to its default, {_DEFAULTS[doc.name]}")
             self._hint = text("", "div", "hint")
-            self._default_button = text("", "button", "plain hint")
-            self._default_button.on("click", lambda: move(doc.name, self._default))
-            self._default_button.props["aria-label"] = f"set {doc.title} back to its default"
 
     def hint(self, nearest: str) -> None:
         """Say how far the nearest change of verdict is."""
@@ -82,10 +86,7 @@ class GateControl:
         self._number.value = value
         if self._slider is not None:
             self._slider.value = value
-        changed = value != self._default
-        self._default_button.text = f"default {self._default:g}" if changed else ""
-        self._default_button.set_visibility(changed)
-        self._hint.classes(add="changed" if changed else "", remove="" if changed else "changed")
+        self._back.props.set_bool("disabled", value == self._default)
 
     def _changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value is None:  # the field was emptied on the way to another number

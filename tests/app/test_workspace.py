@@ -1,0 +1,148 @@
+"""The app's gateway: what it keeps, and that it says what ``sfapp.diagnose`` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nicegui import ui
+from page_elements import chooser
+from recorded_job import RUN, job_window, put
+from simulation import simulated
+
+import sfapp
+from sfapp.app.state import ViewState, WindowKey
+from sfapp.app.workspace import Cache, Workspace
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model import Gates, RankIdentity, RankTable
+from sfapp.store import Store
+
+SICK = WindowKey(RUN, 2)
+
+
+def test_a_cache_lets_go_of_what_was_used_longest_ago() -> None:
+    cache: Cache[str] = Cache(budget=6, size_of=len)
+    cache.put("a", "xxx")
+    cache.put("b", "yyy")
+    assert cache.get("a") == "xxx"
+    cache.put("c", "zzz")
+    assert cache.get("b") is None
+    assert cache.get("a") == "xxx"
+
+
+def test_a_cache_keeps_one_value_however_large() -> None:
+    cache: Cache[str] = Cache(budget=2, size_of=len)
+    cache.put("a", "xxxxx")
+    assert cache.get("a") == "xxxxx"
+    cache.put("a", "y")
+    cache.put("b", "z")
+    assert cache.get("a") == "y"
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        ViewState(),
+        ViewState(gates=Gates(gamma_a=0.9, model_fit="declared"), frontier="carry_over"),
+        ViewState(baseline="rank_median"),
+        ViewState(baseline="reference"),
+        ViewState(group="node:0"),
+        ViewState(group="node:1", baseline="reference", frontier="carry_over"),
+        ViewState(reference=WindowKey(RUN, 4), baseline="reference"),
+    ],
+)
+def test_a_view_is_judged_as_diagnose_does(workspace: Workspace, view: ViewState) -> None:
+    healthy = view.reference.window if view.reference else workspace.run(RUN).reference_window
+    assert healthy is not None
+    expected = sfapp.diagnose(
+        workspace.store.window(RUN, 2),
+        view.gates,
+        view.baseline,
+        workspace.store.window(RUN, healthy),
+        frontier=view.frontier,
+        group=view.group,
+    )
+    found = workspace.judge(workspace.source(SICK), view).diagnosis
+    # The store's reference comes without the medians that only the baseline 'reference' needs.
+    without = {"stage_median_ns": None}
+    assert found.document() | {"reference": None} == expected.document() | {"reference": None}
+    assert found.document()["reference"] | without == expected.document()["reference"] | without
+
+
+def test_moving_a_gate_never_touches_the_matrix(workspace: Workspace) -> None:
+    judged = workspace.judge(workspace.source(SICK), ViewState())
+    moved = ViewState().with_gate("gamma_a", 0.9)
+    again = workspace.judge_cached(judged, moved)
+    assert again.measures is judged.measures
+    assert again.diagnosis == workspace.judge(workspace.source(SICK), moved).diagnosis
+
+
+def test_the_same_measures_serve_every_page(workspace: Workspace) -> None:
+    first = workspace.judge(workspace.source(SICK), ViewState())
+    second = workspace.judge(workspace.source(SICK), ViewState(frontier="carry_over"))
+    assert second.measures is first.measures
+    assert second.window is first.window
+
+
+def test_what_is_not_there_is_said(workspace: Workspace) -> None:
+    with pytest.raises(WindowNotFoundError, match="it has 5, from 0 to 4"):
+        workspace.source(WindowKey(RUN, 9))
+    with pytest.raises(WindowNotFoundError, match="no group"):
+        workspace.judge(workspace.source(SICK), ViewState(group="role:x"))
+    assert workspace.has(SICK)
+    assert not workspace.has(WindowKey("nobody", 0))
+
+
+def test_a_baseline_needs_a_healthy_window(tmp_path: Path) -> None:
+    put(tmp_path, job_window(0, {}, run_id="alone"))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        source = workspace.source(WindowKey("alone", 0))
+        with pytest.raises(WindowError, match="no healthy window"):
+            workspace.judge(source, ViewState(baseline="reference"))
+
+
+async def test_nodes_too_many_for_tabs_share_one(tmp_path: Path) -> None:
+    # Given a job on 20 nodes, where no more than 16 get a tab each
+    window = job_window(0, {})
+    table = RankTable.of([RankIdentity(rank, 0, rank, f"host-{rank}") for rank in range(20)])
+    wide = replace(
+        window,
+        manifest=replace(window.manifest, world_size=20),
+        duration_SNR=window.duration_SNR.repeat(1, 1, 3)[:, :, :20].contiguous(),
+        wall_NR=window.wall_NR.repeat(1, 3)[:, :20].contiguous(),
+        ranks=table,
+    )
+    put(tmp_path, wide)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with simulated(Workspace(store, [tmp_path])) as user:
+            await user.open("/w/job/0?tab=node:7")
+            await user.should_see("20 nodes")
+            await user.should_not_see("Node 3")
+            await user.should_see("Ranks of node 7")
+            # When another is chosen, then its ranks are shown
+            chooser(user, "node").value = 13
+            await user.should_see("Ranks of node 13")
+
+
+async def test_reading_can_be_stopped_and_says_so(packets: Path) -> None:
+    with Store.open([packets], memory=True) as store:
+        workspace = Workspace(store, [packets])
+        workspace.cancel_ingest()
+        async with simulated(workspace) as user:
+            await user.open("/")
+            await user.should_see("reading was cancelled", retries=20)
+
+
+async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> None:
+    async with simulated(workspace) as user:
+        await user.open("/w/job/2")
+        await user.should_see("New here?")
+        user.find(kind=ui.element, marker="got-it").click()
+        await user.should_not_see("New here?")
+        user.http_client.cookies.set("sfapp-seen", "1")
+        await user.open("/w/job/2")
+        await user.should_not_see("New here?")
