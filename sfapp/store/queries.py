@@ -140,8 +140,9 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
     """Every window of a run, or of all runs, in order, with what an overview plots and no more."""
     rows = database.rows(
         """
-        SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns, map_values(shares) AS shares, label,
-            severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference, hash(stages) AS schema
+        SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns, map_values(shares) AS shares,
+            label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
+            hash(stages) AS schema
         FROM windows WHERE $run IS NULL OR run_id = $run ORDER BY run_id, "window"
         """,
         {"run": run},
