@@ -124,16 +124,18 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _add_window(application: FastAPI, workspace: Workspace) -> None:
-    documented = {"openapi_extra": {"parameters": view_parameters()}}
+    documented = {"parameters": view_parameters()}
 
     # A run id may hold slashes: ``:path`` lets them through, and ``run_of`` reads them undecoded.
-    @application.get("/w/{run:path}/{window:int}.json", summary="One window's diagnosis", **documented)
+    @application.get(
+        "/w/{run:path}/{window:int}.json", summary="One window's diagnosis", openapi_extra=documented
+    )
     def window_json(request: Request, run: str, window: int) -> Response:
         judged = _judge(workspace, request, WindowKey(run_of(request, after=1), window))
         return _json(judged.diagnosis.document())
 
     @application.get("/w/{run:path}/{window:int}/{table}.csv", summary="One window's stages, ranks or steps",
-                     **documented)  # fmt: skip
+                     openapi_extra=documented)  # fmt: skip
     def window_csv(request: Request, run: str, window: int, table: str) -> Response:
         if table not in _WINDOW_TABLES:
             raise WindowNotFoundError(f"a window has no table {table!r}: {', '.join(_WINDOW_TABLES)}")

@@ -120,7 +120,8 @@ def first_time(request: Request, hint: str) -> None:
         element.props["role"] = "note"
         text(hint, "span")
         button = with_keys(text("got it", "button", "plain"), label="dismiss this hint").mark("got-it")
-        button.on("click", lambda: (element.delete(), ui.run_javascript("sfapp.rememberSeen()")))
+        button.on("click", element.delete)
+        button.on("click", js_handler="() => sfapp.rememberSeen()")
 
 
 def empty(title: str, what_next: str, command: str = "") -> None:

@@ -1,6 +1,6 @@
 """The app's one gateway to the store and the accounting, and the thread that keeps the store up to date.
 
-Reading blocks (files, SQL, the matrix): pages call these methods through ``run.io_bound``. Only
+Reading blocks (files, SQL, the matrix): pages call these methods through ``asyncio.to_thread``. Only
 ``judge_cached`` is quick enough for the event loop: moving a gate never touches the matrix again.
 """
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import Request
-from nicegui import events, run, ui
+from nicegui import events, ui
 
 from sfapp.app.address import run_of, run_page
 from sfapp.app.overview import ListState
@@ -32,11 +33,11 @@ def build(workspace: Workspace) -> None:
         name = run_of(request)
         generation = workspace.store.generation
         try:
-            summary = await run.io_bound(workspace.run, name)
+            summary = await asyncio.to_thread(workspace.run, name)
         except WindowNotFoundError as error:
             missing(workspace, request, str(error))
             return
-        rows = await run.io_bound(workspace.timeline, name)
+        rows = await asyncio.to_thread(workspace.timeline, name)
         page = HistoryPage(workspace, generation, summary, rows, is_dark(request))
         page.build(request)
         await ui.context.client.connected()
@@ -115,7 +116,7 @@ class HistoryPage:
             return
         window = None if event.value == MEASURED else int(event.value)
         try:
-            await run.io_bound(self._workspace.set_reference, self._summary.run_id, window)
+            await asyncio.to_thread(self._workspace.set_reference, self._summary.run_id, window)
         except StoreError as error:
             ui.notify(str(error), type="negative")
 
@@ -133,11 +134,11 @@ class HistoryPage:
             return
         self._generation = generation
         try:
-            self._summary = await run.io_bound(self._workspace.run, self._summary.run_id)
+            self._summary = await asyncio.to_thread(self._workspace.run, self._summary.run_id)
         except WindowNotFoundError as error:
             ui.notify(f"{error}; showing it as it was", type="warning")
             return
-        self._rows = await run.io_bound(self._workspace.timeline, self._summary.run_id)
+        self._rows = await asyncio.to_thread(self._workspace.timeline, self._summary.run_id)
         self._chooser.set_options(self._choices(), value=self._chosen())
         self._plot.redraw(self._figure())
         self._grid.refresh()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import Request
-from nicegui import background_tasks, run, ui
+from nicegui import background_tasks, ui
 
 from sfapp.app.address import run_page
 from sfapp.app.overview import ListState, loud, parse_list
@@ -87,7 +88,7 @@ def build(workspace: Workspace) -> None:
     @ui.page("/", response_timeout=30)
     async def index_page(request: Request) -> None:
         state, told = parse_list(request.query_params.multi_items())
-        overview = await run.io_bound(Overview.of, workspace, state.run)
+        overview = await asyncio.to_thread(Overview.of, workspace, state.run)
         page = IndexPage(workspace, state, overview, is_dark(request))
         page.build(request, told)
         await ui.context.client.connected()
@@ -152,9 +153,9 @@ class IndexPage:
         rows = self._overview.rows
         action = loud(rows)
         with box():
-            total = format.count(len(rows))
-            said = f"{format.count(action)} of {total} windows call for action"
-            text(said if action else f"All {total} windows are quiet", "h1").mark("headline")
+            total = format.counted(len(rows), "window")
+            said = f"{format.count(action)} of {total} call{'s' if action == 1 else ''} for action"
+            text(said if action else f"All quiet: {total}", "h1").mark("headline")
             with box("subtitle", "p"):
                 runs = len({row["run_id"] for row in rows})
                 text(format.counted(runs, "run"), "span")
@@ -236,7 +237,7 @@ class IndexPage:
             background_tasks.create(self._show_other_run(), context=self._head)
 
     async def _show_other_run(self) -> None:
-        self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
+        self._overview = await asyncio.to_thread(Overview.of, self._workspace, self._state.run)
         self._show_head()
         await self._draw_timeline(self._dark)
 
@@ -254,7 +255,7 @@ class IndexPage:
         self._dark = dark
         if not self._overview.rows:
             return
-        figure = await run.io_bound(figures.window_timeline, self._overview.rows, dark=dark)
+        figure = await asyncio.to_thread(figures.window_timeline, self._overview.rows, dark=dark)
         if self._timeline is None:
             with self._timeline_box:
                 self._timeline = FigureCard(figure)
@@ -267,20 +268,24 @@ class IndexPage:
         reading = self._workspace.status().kind == "reading"
         if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
             return
-        # While packets are first read, windows do not arrive: they were there.
-        before = [] if self._overview.reading else self._overview.rows
-        known = {(row["run_id"], row["window"]) for row in before}
-        self._overview = await run.io_bound(Overview.of, self._workspace, self._state.run)
-        arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]
-        if known and len(arrived) == 1:
-            ui.notify(f"window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
-        elif known and arrived:
-            ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
+        before = self._overview
+        self._overview = await asyncio.to_thread(Overview.of, self._workspace, self._state.run)
+        if not before.reading:  # while packets are first read, windows do not arrive: they were there
+            self._announce(before)
         self._show_head()
         choices = _with(self._overview.run_choices, self._state.run)
         self._run_chooser.set_options(choices, value=self._state.run or ALL)
         self._grid.refresh()
         await self._draw_timeline(self._dark)
+
+    def _announce(self, before: Overview) -> None:
+        """Say which windows came."""
+        known = {(row["run_id"], row["window"]) for row in before.rows}
+        arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]
+        if len(arrived) == 1:
+            ui.notify(f"window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
+        elif arrived:
+            ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
 
 
 def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
 from fastapi import Request
-from nicegui import run, ui
+from nicegui import ui
 
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import Crumb, box, empty, frame, link, text
@@ -37,8 +38,8 @@ def build(workspace: Workspace) -> None:
     @ui.page("/quarantine", response_timeout=30)
     async def quarantine_page(request: Request) -> None:
         store = workspace.store
-        files = await run.io_bound(store.quarantine)
-        conflicts = await run.io_bound(store.conflicts)
+        files = await asyncio.to_thread(store.quarantine)
+        conflicts = await asyncio.to_thread(store.conflicts)
         with frame(workspace, request, "refused files", (Crumb("windows", "/"), Crumb("refused files"))):
             content = box("stack")
         with content:
@@ -46,7 +47,7 @@ def build(workspace: Workspace) -> None:
         await ui.context.client.connected()
 
         async def refresh(_: IngestReport) -> None:
-            found = await run.io_bound(store.quarantine), await run.io_bound(store.conflicts)
+            found = await asyncio.to_thread(store.quarantine), await asyncio.to_thread(store.conflicts)
             content.clear()
             with content:
                 _content(*found)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
-from nicegui import background_tasks, run, ui
+from nicegui import background_tasks, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
@@ -52,12 +52,12 @@ def build(workspace: Workspace) -> None:
         view, told = parse_query(request.query_params.multi_items())
         generation = workspace.store.generation
         try:
-            judged, view, more = await run.io_bound(_open, workspace, key, view)
+            judged, view, more = await asyncio.to_thread(_open, workspace, key, view)
         except StoreError as error:
             missing(workspace, request, str(error))
             return
-        rows = await run.io_bound(workspace.timeline, key.run_id)
-        beside = await run.io_bound(workspace.store.neighbours, key.run_id, key.window)
+        rows = await asyncio.to_thread(workspace.timeline, key.run_id)
+        beside = await asyncio.to_thread(workspace.store.neighbours, key.run_id, key.window)
         page = WindowPage(workspace, generation, judged, view, rows, beside, is_dark(request))
         page.build(request, [*told, *more])
         await ui.context.client.connected()
@@ -290,7 +290,7 @@ class WindowPage:
         try:
             while True:
                 asked = self.view
-                judged = await run.io_bound(self._workspace.judge, self._scene.judged.source, asked)
+                judged = await asyncio.to_thread(self._workspace.judge, self._scene.judged.source, asked)
                 if asked == self.view:
                     break
             self._scene = replace(self._scene, judged=judged)
@@ -355,8 +355,10 @@ class WindowPage:
             return
         self._generation = generation
         known = {row["window"] for row in self._rows}
-        self._rows = await run.io_bound(self._workspace.timeline, self.key.run_id)
-        self._beside = await run.io_bound(self._workspace.store.neighbours, self.key.run_id, self.key.window)
+        self._rows = await asyncio.to_thread(self._workspace.timeline, self.key.run_id)
+        self._beside = await asyncio.to_thread(
+            self._workspace.store.neighbours, self.key.run_id, self.key.window
+        )
         self._show_neighbours()
         arrived = [row["window"] for row in self._rows if row["window"] not in known]
         if arrived:
@@ -364,11 +366,11 @@ class WindowPage:
             ui.notify(f"window{'s' if len(arrived) > 1 else ''} {what} arrived")
         self._strip.show(self._rows, self._scene.dark)
         try:
-            source = await run.io_bound(self._workspace.source, self.key)
+            source = await asyncio.to_thread(self._workspace.source, self.key)
         except StoreError as error:
             ui.notify(f"{error}; showing it as it was", type="warning")
             return
-        judged = await run.io_bound(self._workspace.judge, source, self.view)
+        judged = await asyncio.to_thread(self._workspace.judge, source, self.view)
         if judged.diagnosis != self._scene.diagnosis or judged.source != self._scene.judged.source:
             self._scene = replace(self._scene, judged=judged)
             self._redraw()

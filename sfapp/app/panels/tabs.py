@@ -208,7 +208,7 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         )
     choosers = Block(heatmap_choosers, lambda s: (*s.matrix_key, s.view.stage, s.view.quantity, *s.aim_key))
     ranks = Block(rank_chooser, lambda s: (*s.matrix_key, s.view.ranks))
-    return {
+    tabs: dict[str, Sequence[Item]] = {
         OVERVIEW: (
             _frontier_steps(7, 400),
             _crossings(5, 400),
@@ -222,7 +222,8 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
         "rules": (_rules(), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),
-    }[tab]
+    }
+    return tabs[tab]
 
 
 class Panel:

@@ -167,6 +167,7 @@ def test_dark_is_kept(page: Page) -> None:
 def test_a_new_packet_arrives_by_itself(page: Page, packets: Path) -> None:
     page.goto("/?run=arrivals")
     put(packets, job_window(0, {}, run_id="arrivals"))
+    expect(page.get_by_role("heading", name="All quiet: 1 window")).to_be_visible()
     expect(rows(page)).to_have_count(1)
     put(packets, job_window(1, {}, run_id="arrivals"))
     expect(page.get_by_text("window 1 of arrivals arrived")).to_be_visible()
