@@ -13,7 +13,7 @@ from sfapp.store.database import Database
 from sfapp.store.rows import decode_diagnosis, decode_reference
 from sfapp.store.schema import WINDOWS, quoted
 
-_UNSORTABLE = frozenset({"diagnosis", "shares"})
+_UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 
@@ -137,10 +137,15 @@ def windows(database: Database, query: WindowQuery) -> WindowPage:
 
 
 def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
-    """Every window of a run, or of all runs, in order, with what an overview plots and no more."""
+    """Every window of a run, or of all runs, in order, with what an overview plots and no more.
+
+    ``shares`` are the carry-over ones where there are any: the aim rests on them, and they add up to
+    ``step_time_ns``. The step-aligned ones would draw a late optimizer as backward.
+    """
     rows = database.rows(
         """
-        SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns, map_values(shares) AS shares,
+        SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns,
+            map_values(coalesce(carry_over_shares, shares)) AS shares,
             label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
             hash(stages) AS schema
         FROM windows WHERE $run IS NULL OR run_id = $run ORDER BY run_id, "window"

@@ -111,7 +111,8 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "step_p95_ns": diagnosis.step_time.p95_ns,
         "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
         "stages": diagnosis.stages,
-        "shares": [(stage, shares[stage]) for stage in diagnosis.stages] if shares else None,
+        "shares": _in_order(diagnosis, shares),
+        "carry_over_shares": _in_order(diagnosis, diagnosis.carry_over_shares),
         "top_stage": top,
         "top_share": shares[top] if shares and top else None,
         "routing_set": diagnosis.routing_set,
@@ -140,6 +141,11 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "is_reference": reference is not None and reference.window == diagnosis.window,
         "diagnosis": encode(diagnosis),
     }
+
+
+def _in_order(diagnosis: Diagnosis, shares: dict[str, float] | None) -> list[tuple[str, float]] | None:
+    """Shares as a DuckDB map in stage order."""
+    return [(stage, shares[stage]) for stage in diagnosis.stages] if shares else None
 
 
 def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Grows with every change of a table. A store of another version is rebuilt from the packets."""
 
 
@@ -147,6 +147,7 @@ WINDOWS = Table(
         Column("exposed_makespan_ns", "BIGINT", "Σ_t F[S,t], ns"),
         Column("stages", "VARCHAR[]", "broad stages in order"),
         Column("shares", "MAP(VARCHAR, DOUBLE)", "A by broad stage; null below the denominator floor"),
+        Column("carry_over_shares", "MAP(VARCHAR, DOUBLE)", "A'; null where steps are not consecutive too"),
         Column("top_stage", "VARCHAR", "s1, the stage with the largest share"),
         Column("top_share", "DOUBLE", "its share"),
         Column("routing_set", "VARCHAR[]", "C_route, largest share first"),
