@@ -41,11 +41,9 @@ def recorded_store(recorded: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def workspace(recorded: Path, recorded_store: Store) -> Iterator[Workspace]:
+def workspace(recorded: Path, recorded_store: Store) -> Workspace:
     """The app's gateway to the recorded job."""
-    workspace = Workspace(recorded_store, [recorded])
-    yield workspace
-    workspace.close()
+    return Workspace(recorded_store, [recorded])
 
 
 @pytest.fixture
@@ -67,9 +65,7 @@ def packets(recorded: Path, tmp_path: Path) -> Path:
 def own_workspace(packets: Path) -> Iterator[Workspace]:
     """A gateway to a store of the test's own, which is watched for new packets once a user is there."""
     with Store.open([packets], memory=True) as store:
-        workspace = Workspace(store, [packets])
-        yield workspace
-        workspace.close()
+        yield Workspace(store, [packets])
 
 
 @pytest.fixture

@@ -28,3 +28,5 @@ async def simulated(workspace: Workspace) -> AsyncIterator[User]:
             workspace.close()
     finally:
         sys.modules.update(modules)
+        # FastAPI's caches keep page functions for good, and these the workspace: not the store with it.
+        vars(workspace).clear()
