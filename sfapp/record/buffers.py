@@ -1,10 +1,11 @@
-"""One window's rows on one rank, filled on the training thread, emptied on the writer's.
+"""One window's rows on one rank: filled on the training thread, emptied on the recorder's.
 
-Preallocated: filling a row copies a short list into an int64 array and allocates nothing.
+Preallocated: adding a step packs its numbers into memory that is already there.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,16 +13,69 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
+from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
+
+Rows = npt.NDArray[np.int64]
+
+STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
+"""Columns of a row; the stages follow in order, the residual last."""
+
+_REPEATED = ("data", "forward", "backward")
+"""The families of stages that gradient accumulation repeats."""
+
+_LONGEST_DETAIL = 100  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What must stay the same within a window (accounting.md §9)."""
+    """What must stay the same within a window (accounting.md §9).
 
+    Attributes:
+        broad: the ordered explicit stages as the trainer names them.
+        stages: the columns: micro-steps kept apart where accumulation is ordered, the residual last.
+        column_of: per micro-step, the column of each broad stage.
+    """
+
+    broad: tuple[str, ...]
     stages: tuple[str, ...]
     accumulation: Accumulation
     role: str | None
+    column_of: tuple[dict[str, int], ...]
+
+    @classmethod
+    def of(cls, broad: Sequence[str], accumulation: Accumulation, role: str | None) -> Schema:
+        """The schema of these explicit stages.
+
+        Raises:
+            RecorderError: names that cannot be columns, or an accumulation that cannot be kept apart.
+        """
+        names = tuple(broad)
+        _check_names(names)
+        factor = accumulation.factor
+        if factor < 1:
+            raise RecorderError(f"the accumulation factor must be at least 1, not {factor}")
+        repeated = _repeated(names) if factor > 1 and accumulation.ordered else ()
+        columns = expand_stages(names, repeated, factor)
+        column_of = tuple(
+            {name: columns.index(f"{name}[{micro}]" if name in repeated else name) for name in names}
+            for micro in range(factor)
+        )
+        return cls(names, (*columns, RESIDUAL), accumulation, role, column_of)
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if not names or len(set(names)) != len(names) or RESIDUAL in names:
+        raise RecorderError(f"stages must be different names without {RESIDUAL!r}, which is added: {names}")
+    if any(not name or len(name) > MAX_NAME_LENGTH for name in names):
+        raise RecorderError(f"stage names must have 1 to {MAX_NAME_LENGTH} characters")
+
+
+def _repeated(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The stages between the first and the last that accumulation repeats: those in between are too."""
+    places = [place for place, name in enumerate(names) if stage_category(name) in _REPEATED]
+    return names[places[0] : places[-1] + 1] if places else ()
 
 
 @dataclass(slots=True, eq=False)
@@ -29,44 +83,59 @@ class WindowBuffer:
     """Rows of one window.
 
     Attributes:
-        schema: what its columns mean.
         number: which window of the run.
         row_NC: int64 [N, 2 + S]: step number, wall ns, then the stages in order, residual last.
         filled: how many rows hold a step.
-        faults: telemetry faults seen, in order of first appearance (a dict serves as an ordered set).
+        faults: telemetry faults by code, with what was seen first, in order of appearance.
         record_ns, train_ns: the recorder's own time on the training thread, and the time trained.
     """
 
     schema: Schema
     number: int
-    row_NC: npt.NDArray[np.int64]
+    row_NC: Rows
     filled: int = 0
-    faults: dict[str, None] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
     record_ns: int = 0
     train_ns: int = 0
     closed_by: ClosedBy = "full"
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    ended_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    _bytes: memoryview = field(init=False, repr=False)
+    _row: struct.Struct = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._bytes = memoryview(self.row_NC.data).cast("B")
+        self._row = struct.Struct(f"={self.row_NC.shape[1]}q")
 
     @classmethod
     def empty(cls, schema: Schema, number: int, steps: int) -> WindowBuffer:
         """A buffer for ``steps`` steps of this schema."""
-        return cls(schema, number, np.zeros((steps, 2 + len(schema.stages)), dtype=np.int64))
-
-    @property
-    def is_full(self) -> bool:
-        return self.filled == len(self.row_NC)
+        return cls(schema, number, np.zeros((steps, FIRST_STAGE_COLUMN + len(schema.stages)), dtype=np.int64))
 
     def append(self, step: int, wall_ns: int, spent_ns: Sequence[int]) -> None:
         """Add one step: its wall time and its explicit stages; the residual closes it (§2)."""
-        row = self.row_NC[self.filled]
-        row[0] = step
-        row[1] = wall_ns
-        row[2:-1] = spent_ns
-        row[-1] = max(0, wall_ns - sum(spent_ns))
+        if not self.filled:
+            self.started_at = datetime.now(UTC)
+        residual = max(0, wall_ns - sum(spent_ns))
+        self._row.pack_into(self._bytes, self.filled * self._row.size, step, wall_ns, *spent_ns, residual)
         self.filled += 1
         self.train_ns += wall_ns
 
-    def rows(self) -> npt.NDArray[np.int64]:
+    def note(self, code: str, detail: str = "") -> None:
+        """Record a telemetry fault, once per code, with what was seen first."""
+        self.faults.setdefault(code, detail[:_LONGEST_DETAIL])
+
+    def close(self, closed_by: ClosedBy) -> None:
+        """No more steps are added."""
+        self.closed_by = closed_by
+        self.ended_at = datetime.now(UTC)
+
+    def without_rows(self) -> WindowBuffer:
+        """The same window with nothing in it: what is left of it when it had to be dropped."""
+        left = WindowBuffer.empty(self.schema, self.number, 1)
+        left.close(self.closed_by)
+        return left
+
+    def rows(self) -> Rows:
         """The filled rows."""
         return self.row_NC[: self.filled]

@@ -1,25 +1,32 @@
 """Bringing one window's rows to rank 0, over a group of the recorder's own.
 
 A Gloo group beside the training's: telemetry never waits for, or is waited for by, a training collective.
-Every call has the group's timeout; whatever fails, the caller still has its own rows.
+Every operation is started asynchronously and watched from Python with a deadline of our own, so that a
+peer that is gone or stuck never holds this process in native code, not even while the interpreter shuts down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import timedelta
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from sfapp.model import RankIdentity, stage_hash
-from sfapp.record.buffers import WindowBuffer
+from sfapp.model.stages import stage_hash
+from sfapp.model.window import RankIdentity
+from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
 
-Rows = npt.NDArray[np.int64]
+_Message = TypeVar("_Message", bound=msgspec.Struct)
 
-_ACKNOWLEDGED = 1
+BLOCK_BYTES = 2048
+"""Size of a message: every rank sends as much, whatever it has to say."""
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
 
 
 class GatherRefused(Exception):
@@ -27,105 +34,233 @@ class GatherRefused(Exception):
 
 
 class GatherFailed(Exception):
-    """A collective failed: a rank is gone or late, the group of no more use. Stays inside the recorder."""
+    """A rank is gone or late, the group is of no more use. Stays inside the recorder."""
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What a rank says when the group is made."""
+
+    run_id: str
+    next_window: int
+    rank: int
+    local_rank: int
+    node_rank: int
+    hostname: str
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a rank says about its window before it sends the rows."""
+
+    window: int
+    stage_hash: str
+    steps: int
+    first: int | None
+    last: int | None
+    role: str | None
+    faults: dict[str, str]
+
+    @classmethod
+    def of(cls, buffer: WindowBuffer) -> Header:
+        """The header of a closed window."""
+        steps = buffer.rows()[:, STEP_COLUMN]
+        return cls(
+            window=buffer.number,
+            stage_hash=stage_hash(buffer.schema.stages),
+            steps=len(steps),
+            first=int(steps[0]) if len(steps) else None,
+            last=int(steps[-1]) if len(steps) else None,
+            role=buffer.schema.role,
+            faults=buffer.faults,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """On rank 0: every rank's rows, in rank order, and the faults any rank saw."""
+    """On rank 0: every rank's rows, and what the ranks say about them.
 
-    rows: tuple[Rows, ...]
-    faults: tuple[str, ...]
+    Attributes:
+        row_RNC: int64 [R, N, 2 + S] torch tensor, ranks ascending.
+        identities: of the R ranks, roles as of this window.
+        faults: any rank's, by code, with the rank that saw it first.
+    """
+
+    row_RNC: Any
+    identities: tuple[RankIdentity, ...]
+    faults: dict[str, str]
 
 
 class TelemetryGroup:
-    """The recorder's own process group. Its methods are collective: all ranks call them in the same order."""
+    """The recorder's own process group. ``greet``, ``gather`` and ``confirm`` are collective: all ranks call
+    them, in the same order, from one thread."""
 
-    def __init__(self, identity: RankIdentity, timeout: timedelta) -> None:
-        """Make the group and exchange identities; collective over all ranks of the job."""
+    def __init__(self, timeout: float) -> None:
+        """Make the group; collective over all ranks of the job.
+
+        Its own timeout is the training group's, so that ranks may reach this line as far apart as training
+        allows; ``timeout`` seconds bound every operation after it.
+        """
         import torch.distributed as dist
 
         self._dist = dist
-        self._group = dist.new_group(backend="gloo", timeout=timeout)
-        self.world_size = dist.get_world_size()
+        self._group = dist.new_group(backend="gloo")
+        self._timeout = timeout
+        self._given_up = threading.Event()
+        self._unfinished: list[Any] = []  # operations abandoned in flight, with the memory they write to
+        self._identities: tuple[RankIdentity, ...] = ()
         self.rank = dist.get_rank()
-        found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, asdict(identity), group=self._group)
-        self.identities: Sequence[RankIdentity] = [RankIdentity(**fields) for fields in found]
+        self.world_size = dist.get_world_size()
+        self.training_backend = str(dist.get_backend())
 
-    @property
-    def training_backend(self) -> str:
-        """What the training itself communicates with."""
-        return str(self._dist.get_backend())
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int) -> tuple[str, int]:
+        """Agree on the run's name (rank 0's) and on its next window (the highest of all ranks').
+
+        Raises:
+            GatherFailed: a rank is gone or late.
+        """
+        mine = Hello(
+            run_id, next_window, identity.rank, identity.local_rank, identity.node_rank, identity.hostname
+        )
+        blocks = self._collect(_block(msgspec.json.encode(mine)))
+        agreed = mine
+        if blocks is not None:
+            hellos = [_decoded(block, Hello) for block in blocks]
+            self._identities = tuple(
+                RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname)
+                for hello in hellos
+            )
+            agreed = msgspec.structs.replace(mine, next_window=max(hello.next_window for hello in hellos))
+        agreed = _decoded(_block(self._announce(msgspec.json.encode(agreed))), Hello)
+        return agreed.run_id, agreed.next_window
 
     def gather(self, buffer: WindowBuffer) -> Gathered | None:
-        """Bring a window to rank 0.
+        """Bring a window to rank 0: the result is there, None elsewhere.
 
-        First a header of fixed size from everyone: only if all have the same window of the same stages and
-        the same steps do the rows follow. The result is on rank 0, None elsewhere.
+        Headers first: only if all ranks have the same steps of the same stages of the same window do the
+        rows follow.
 
         Raises:
             GatherRefused: ranks have different windows, steps or stages.
             GatherFailed: a rank is gone or late.
         """
-        import torch
-
-        try:
-            self._agree(torch.from_numpy(_header(buffer)))
-            mine = torch.from_numpy(np.ascontiguousarray(buffer.rows()))
-            parts = [torch.empty_like(mine) for _ in self.identities] if self.rank == 0 else None
-            self._dist.gather(mine, parts, dst=0, group=self._group)
-            faults = self._all_faults(buffer)
-        except (RuntimeError, ValueError) as error:  # torch's own, DistBackendError included
-            raise GatherFailed(_one_line(error)) from error
-        if parts is None:
+        headers = self._headers(buffer)
+        if objection := self._announce(_objection(headers).encode()):
+            raise GatherRefused(objection.decode())
+        row_RNC = self._rows(buffer)
+        if row_RNC is None:
             return None
-        return Gathered(tuple(part.numpy() for part in parts), faults)
+        steps_RN = row_RNC[:, :, STEP_COLUMN]
+        if bool((steps_RN != steps_RN[0]).any()):
+            self.confirm(reason := "ranks recorded different steps")
+            raise GatherRefused(reason)
+        identities = tuple(
+            replace(identity, role=header.role)
+            for identity, header in zip(self._identities, headers, strict=True)
+        )
+        return Gathered(row_RNC, identities, _faults(headers))
 
-    def confirm(self, written: bool) -> bool:
-        """Rank 0 tells the others whether the window is on disk.
+    def confirm(self, reason: str = "") -> str:
+        """Rank 0 tells the others why the window is not on disk, or nothing if it is; returns that.
 
         Raises:
             GatherFailed: the word did not arrive.
         """
+        return self._announce(reason.encode()).decode()
+
+    def give_up(self) -> None:
+        """End whatever the group is waiting for, from any thread: it fails at once."""
+        self._given_up.set()
+
+    # ---- operations -----------------------------------------------------------------------------
+
+    def _headers(self, buffer: WindowBuffer) -> list[Header]:
+        """On rank 0 every rank's header, elsewhere none."""
+        blocks = self._collect(_block(msgspec.json.encode(Header.of(buffer))))
+        return [] if blocks is None else [_decoded(block, Header) for block in blocks]
+
+    def _rows(self, buffer: WindowBuffer) -> Any:
         import torch
 
-        word = torch.tensor([_ACKNOWLEDGED if written else 0], dtype=torch.int64)
+        return self._collect(torch.from_numpy(np.ascontiguousarray(buffer.rows())))
+
+    def _collect(self, mine: Any) -> Any:
+        """Every rank's tensor as one [R, …], in rank order, on rank 0; None elsewhere."""
+        import torch
+
+        everyone = torch.empty((self.world_size, *mine.shape), dtype=mine.dtype) if self.rank == 0 else None
+        parts = list(everyone.unbind(0)) if everyone is not None else None
+        start = partial(self._dist.gather, mine, parts, dst=0, group=self._group, async_op=True)
+        self._finish(start, mine, everyone)
+        return everyone
+
+    def _announce(self, message: bytes) -> bytes:
+        """Rank 0's message, on every rank."""
+        block = _block(message if self.rank == 0 else b"")
+        self._finish(partial(self._dist.broadcast, block, src=0, group=self._group, async_op=True), block)
+        return _bytes(block)
+
+    def _finish(self, start: Callable[[], Any], *memory: Any) -> None:
+        """Start an operation and see it through, or give up on it, by its deadline."""
+        deadline = time.monotonic() + self._timeout
         try:
-            self._dist.broadcast(word, src=0, group=self._group)
-        except (RuntimeError, ValueError) as error:
-            raise GatherFailed(_one_line(error)) from error
-        return int(word[0]) == _ACKNOWLEDGED
-
-    def _agree(self, header: Any) -> None:
-        import torch
-
-        headers = [torch.empty_like(header) for _ in self.identities]
-        self._dist.all_gather(headers, header, group=self._group)
-        for name, place in (("window", 0), ("number of steps", 1), ("stage list", 3), ("steps", 4)):
-            values = {int(other[place]) for other in headers}
-            if len(values) > 1:
-                raise GatherRefused(f"ranks do not have the same {name}")
-        if int(header[1]) == 0:
-            raise GatherRefused("no rank has steps left")
-
-    def _all_faults(self, buffer: WindowBuffer) -> tuple[str, ...]:
-        found: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
-        self._dist.gather_object(tuple(buffer.faults), found, dst=0, group=self._group)
-        return tuple(dict.fromkeys(fault for faults in found or [] for fault in faults))
+            work = start()
+            if work is None:  # what torch returns, with a warning, once the group has been destroyed
+                raise GatherFailed("the process group is gone: torch.distributed was shut down")
+            pause = _SHORTEST_PAUSE
+            while not work.is_completed():
+                if self._given_up.wait(pause):
+                    self._unfinished.append((work, memory))
+                    raise GatherFailed("the recorder was closed before the other ranks answered")
+                if time.monotonic() > deadline:
+                    self._unfinished.append((work, memory))
+                    raise GatherFailed(f"no answer from the other ranks within {self._timeout:g} s")
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            work.wait()  # done already: raises what went wrong
+        except (RuntimeError, ValueError) as error:  # torch's own, DistBackendError included
+            raise GatherFailed(one_line(error)) from error
 
 
-def _header(buffer: WindowBuffer) -> Rows:
-    """Window, steps, first step, stage list and step numbers, the last two as hashes: int64 [5]."""
-    steps = buffer.rows()[:, 0]
-    stages = int(stage_hash(buffer.schema.stages)[:15], 16)
-    first = int(steps[0]) if len(steps) else -1
-    # Order-sensitive and the same on every machine; a collision would need steps to differ and agree in it.
-    mixed = 0
-    for step in steps.tolist():
-        mixed = (mixed * 1_000_003 + step) % (2**61 - 1)
-    return np.array([buffer.number, len(steps), first, stages, mixed], dtype=np.int64)
+def _objection(headers: Sequence[Header]) -> str:
+    """Why these headers cannot become one window, or nothing."""
+    if headers and not any(header.steps for header in headers):
+        return "no rank has steps in this window"
+    for name in ("window", "stage_hash", "steps", "first", "last"):
+        values = {getattr(header, name) for header in headers}
+        if len(values) > 1:
+            shown = ", ".join(sorted(str(value)[:12] for value in values)[:4])
+            return f"ranks disagree on {name}: {shown}"
+    return ""
 
 
-def _one_line(error: BaseException) -> str:
+def _faults(headers: Sequence[Header]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for rank, header in enumerate(headers):
+        for code, detail in header.faults.items():
+            found.setdefault(code, f"rank {rank}: {detail}" if detail else f"rank {rank}")
+    return found
+
+
+def _block(message: bytes) -> Any:
+    """A message as a tensor of fixed size: its length, then its bytes."""
+    import torch
+
+    if len(message) > BLOCK_BYTES - 4:
+        raise GatherFailed(f"names of {len(message)} bytes do not fit into a message of {BLOCK_BYTES}")
+    framed = len(message).to_bytes(4, "little") + message
+    return torch.frombuffer(bytearray(framed.ljust(BLOCK_BYTES, b"\0")), dtype=torch.uint8)
+
+
+def _bytes(block: Any) -> bytes:
+    raw: bytes = block.numpy().tobytes()
+    return raw[4 : 4 + int.from_bytes(raw[:4], "little")]
+
+
+def _decoded(block: Any, kind: type[_Message]) -> _Message:
+    try:
+        return msgspec.json.decode(_bytes(block), type=kind)
+    except msgspec.MsgspecError as error:  # another version of the recorder on another node
+        raise GatherFailed(one_line(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line of a manifest."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]

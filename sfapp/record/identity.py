@@ -6,7 +6,7 @@ import os
 import socket
 
 from sfapp.errors import RecorderError
-from sfapp.model import RankIdentity
+from sfapp.model.window import RankIdentity
 
 
 def _number(name: str, default: int) -> int:
@@ -19,10 +19,15 @@ def _number(name: str, default: int) -> int:
         raise RecorderError(f"the environment says {name}={text!r}, which is not a number") from None
 
 
-def identity_from_environment(role: str | None) -> RankIdentity:
-    """Rank, local rank and node rank as torchrun sets them; a job of one without it."""
+def identity_from_environment(role: str | None, rank: int | None = None) -> RankIdentity:
+    """Rank, local rank and node rank as torchrun sets them; a job of one without it.
+
+    Args:
+        role: the diagnosis role, where declared.
+        rank: what torch.distributed says, where it is initialised.
+    """
     return RankIdentity(
-        rank=_number("RANK", 0),
+        rank=_number("RANK", 0) if rank is None else rank,
         local_rank=_number("LOCAL_RANK", 0),
         node_rank=_number("GROUP_RANK", 0),
         hostname=socket.gethostname(),

@@ -1,179 +1,162 @@
-"""From closed windows to packets, on a thread of its own, so that training never waits for it."""
+"""From closed windows to packets, on a thread of its own, so that training never waits for it.
+
+Every window handed over ends as rows on disk exactly once: whole, written by rank 0, or in parts, written by
+each rank from its own rows, when a gather fails, when a disk refuses, or when this process has to leave.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, RecorderInfo, Wrapper
-from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity, RankTable, Window
+from sfapp.model.window import Window
 from sfapp.record.buffers import WindowBuffer
-from sfapp.record.gather import Gathered, GatherFailed, GatherRefused, Rows, TelemetryGroup
-
-NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What is the same for all windows of a run on this rank."""
-
-    root: Path
-    run_id: str
-    identity: RankIdentity
-    world_size: int
-    wrapper: Wrapper
-    parallelism: Parallelism
-    prefetch: Prefetch
-    model_fit: bool
-    recorder: RecorderInfo
+from sfapp.record.compose import part_window, whole_window
+from sfapp.record.gather import Gathered, GatherFailed, GatherRefused, TelemetryGroup, one_line
+from sfapp.record.team import Team
 
 
 class Writer:
-    """Owns the telemetry group, the queue of closed windows and the thread that empties it."""
+    """Owns the queue of closed windows, the thread that empties it, and the telemetry group's operations."""
 
-    def __init__(self, job: Job, group: TelemetryGroup | None, pending: int, why_alone: str | None) -> None:
-        self._job = job
-        self._group = group
-        self._why_alone = why_alone
-        self._identities: Sequence[RankIdentity] = group.identities if group else [job.identity]
-        self._closed: queue.Queue[WindowBuffer | None] = queue.Queue(maxsize=pending)
+    def __init__(self, most_waiting: int) -> None:
         self.written: list[Path] = []
         self.failures: list[str] = []
+        self._most_waiting = most_waiting
+        self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer] | None] = queue.SimpleQueue()
+        self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet
+        self._claims = threading.Condition()
+        self._writing = 0
         self._thread = threading.Thread(target=self._run, name="sfapp-recorder", daemon=True)
         self._thread.start()
 
-    def submit(self, buffer: WindowBuffer, wait: float = 0.0) -> bool:
-        """Hand a closed window over; False, and nothing kept, if too many still wait after ``wait`` s."""
-        try:
-            self._closed.put(buffer, block=wait > 0, timeout=wait or None)
-        except queue.Full:
-            return False
-        return True
+    def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
+        """Hand a closed window over; False if too many wait already and its rows are dropped.
 
-    def close(self, timeout: float) -> bool:
-        """Write what is waiting and stop; False if that took longer than ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
-        try:
-            self._closed.put(None, timeout=timeout)
-        except queue.Full:
-            return False
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        return not self._thread.is_alive()
+        A dropped window still takes its turn, empty: gathers stay in the same order on all ranks. The
+        ``last`` window is never dropped.
+        """
+        with self._claims:
+            kept = last or len(self._unclaimed) < self._most_waiting
+            if not kept:
+                buffer = buffer.without_rows()
+            self._unclaimed[buffer.number] = (team, buffer)
+        self._queue.put((team, buffer))
+        return kept
+
+    def close(self, seconds: float) -> None:
+        """Write what is waiting and stop; after ``seconds``, write this rank's part of what is left."""
+        self._queue.put(None)
+        self._thread.join(seconds)
+        self.rescue("the recorder was closed before the other ranks answered", seconds)
+
+    def rescue(self, reason: str, seconds: float) -> None:
+        """Write this rank's part of every window that is not being written yet, on the calling thread, and
+        wait at most ``seconds`` for those that other threads write. Nothing is gathered after it."""
+        with self._claims:
+            left = list(self._unclaimed.values())
+        for team, buffer in left:
+            with self._claimed(buffer) as mine:
+                if mine:
+                    self._write_part(team, buffer, reason)
+            if team.group is not None:
+                team.group.give_up()
+        with self._claims:
+            self._claims.wait_for(lambda: not self._writing, seconds)
+
+    # ---- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (buffer := self._closed.get()) is not None:
+        while (item := self._queue.get()) is not None:
+            team, buffer = item
             try:
-                self._ship(buffer)
+                self._ship(team, buffer)
             except Exception as error:  # fail-open: a window is lost, the job is not
-                self.failures.append(f"window {buffer.number}: {type(error).__name__}: {error}")
+                self._failed(buffer, error)
 
-    def _ship(self, buffer: WindowBuffer) -> None:
+    def _ship(self, team: Team, buffer: WindowBuffer) -> None:
+        group, why = team.group, team.why_alone
+        if group is not None:
+            try:
+                why = self._gather(team, group, buffer)
+            except GatherRefused as refusal:
+                why = str(refusal)
+            except GatherFailed as failure:
+                # After a failed collective the group's connections are in no known state: parts from here on.
+                why = str(failure)
+                team.group = None
+                team.why_alone = f"no gather since window {buffer.number}: {why}"
+            if why is None:  # on disk
+                with self._claims:
+                    self._unclaimed.pop(buffer.number, None)
+                return
+        with self._claimed(buffer) as mine:
+            if mine:
+                self._write_part(team, buffer, why)
+
+    def _gather(self, team: Team, group: TelemetryGroup, buffer: WindowBuffer) -> str | None:
+        """Gather and, on rank 0, write a window; why it is not on disk, or None if it is."""
         begin = time.perf_counter_ns()
-        if self._group is None:
-            if buffer.filled:
-                alone = self._job.world_size > 1
-                self._write_own(buffer, self._why_alone if alone else None, part=alone)
+        gathered = group.gather(buffer)
+        if gathered is None:
+            return group.confirm() or None
+        gather_ns = time.perf_counter_ns() - begin
+        return group.confirm(self._write_whole(team, buffer, gathered, gather_ns)) or None
+
+    def _write_whole(self, team: Team, buffer: WindowBuffer, gathered: Gathered, gather_ns: int) -> str:
+        """Rank 0 writes the whole window; says why not if it could not, so that all ranks write parts."""
+        with self._claimed(buffer) as mine:
+            if not mine:
+                return "rank 0 had to leave"
+            try:
+                buffer.faults |= gathered.faults
+                window = whole_window(team.job, buffer, gathered.row_RNC, gathered.identities, gather_ns)
+                self._write(team.job.root, window, None)
+            except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
+                self._failed(buffer, error)
+                with self._claims:
+                    self._unclaimed[buffer.number] = (team, buffer)
+                return f"rank 0 could not write the window: {one_line(error)}"[:500]
+        return ""
+
+    # ---- who writes what ------------------------------------------------------------------------
+
+    @contextmanager
+    def _claimed(self, buffer: WindowBuffer) -> Iterator[bool]:
+        """Whether this thread is the one to write the window; ``rescue`` may have been before it."""
+        with self._claims:
+            mine = self._unclaimed.pop(buffer.number, None) is not None
+            self._writing += mine
+        try:
+            yield mine
+        finally:
+            with self._claims:
+                self._writing -= mine
+                self._claims.notify_all()
+
+    def _write_part(self, team: Team, buffer: WindowBuffer, why: str | None) -> None:
+        """Write this rank's own rows; never raises."""
+        if not buffer.filled:
             return
+        identity = replace(team.identity, role=buffer.schema.role)
+        alone = team.job.world_size == 1
         try:
-            gathered = self._group.gather(buffer)
-            written = gathered is None or self._write_all(buffer, gathered, time.perf_counter_ns() - begin)
-            why = None if self._group.confirm(written) else "rank 0 could not write the window"
-        except GatherRefused as refusal:
-            why = str(refusal)
-        except GatherFailed as failure:
-            # After a failed collective, Gloo's connections are in no known state: parts from here on.
-            why = self._why_alone = str(failure)
-            self._group = None
-        if why is not None and buffer.filled:
-            self._write_own(buffer, why, part=True)
+            window = part_window(team.job, buffer, identity, None if alone else why)
+            self._write(team.job.root, window, None if alone else identity.rank)
+        except Exception as error:  # fail-open: the rows are lost, the job is not
+            self._failed(buffer, error)
 
-    def _write_all(self, buffer: WindowBuffer, gathered: Gathered, gather_ns: int) -> bool:
-        """Rank 0 writes the whole window; False if it could not, so that all ranks write their parts."""
-        for fault in gathered.faults:
-            buffer.faults.setdefault(fault)
-        try:
-            self._write(buffer, gathered.rows, self._identities, None, gather_ns)
-        except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
-            self.failures.append(f"window {buffer.number}: {error}")
-            return False
-        return True
-
-    def _write_own(self, buffer: WindowBuffer, error: str | None, part: bool) -> None:
-        rank = self._job.identity.rank if part else None
-        self._write(buffer, (buffer.rows(),), [self._job.identity], error, 0, rank)
-
-    def _write(
-        self,
-        buffer: WindowBuffer,
-        rows: Sequence[Rows],
-        identities: Sequence[RankIdentity],
-        error: str | None,
-        gather_ns: int,
-        part_rank: int | None = None,
-    ) -> None:
+    def _write(self, root: Path, window: Window, part_rank: int | None) -> None:
         from sfapp.packets import packet_path, write_packet
 
-        window = self._window(buffer, rows, identities, error, gather_ns, part_rank is not None)
-        path = packet_path(self._job.root, self._job.run_id, buffer.number, part_rank)
+        path = packet_path(root, window.run_id, window.number, part_rank)
         write_packet(window, path)
         self.written.append(path)
 
-    def _window(
-        self,
-        buffer: WindowBuffer,
-        rows: Sequence[Rows],
-        identities: Sequence[RankIdentity],
-        error: str | None,
-        gather_ns: int,
-        is_part: bool,
-    ) -> Window:
-        import torch
-
-        job = self._job
-        order = sorted(range(len(identities)), key=lambda index: identities[index].rank)
-        cell_NCR = np.stack([rows[index] for index in order], axis=-1)
-        manifest = Manifest(
-            run_id=job.run_id,
-            window=buffer.number,
-            stages=buffer.schema.stages,
-            stage_hash=stage_hash(buffer.schema.stages),
-            world_size=job.world_size,
-            # A part lacks all ranks but one: not listed, or the parts of a large job grow as its square.
-            missing_ranks=() if is_part else _absent(job.world_size, identities),
-            gather_ok=error is None,
-            gather_error=error,
-            started_at=_rfc3339(buffer.started_at),
-            ended_at=_rfc3339(buffer.ended_at),
-            closed_by=buffer.closed_by,
-            accumulation=buffer.schema.accumulation,
-            parallelism=job.parallelism,
-            wrapper=job.wrapper,
-            model_fit=job.model_fit,
-            prefetch=job.prefetch,
-            recorder=job.recorder,
-            overhead=Overhead(gather_ns=gather_ns, record_ns=buffer.record_ns, train_ns=buffer.train_ns),
-            faults=tuple(buffer.faults),
-        )
-        return Window(
-            manifest=manifest,
-            duration_SNR=torch.from_numpy(np.ascontiguousarray(cell_NCR[:, 2:].transpose(1, 0, 2))),
-            wall_NR=torch.from_numpy(np.ascontiguousarray(cell_NCR[:, 1])),
-            step_N=torch.from_numpy(np.ascontiguousarray(cell_NCR[:, 0, 0])),
-            ranks=RankTable.of(identities),
-        )
-
-
-def _absent(world_size: int, identities: Sequence[RankIdentity]) -> tuple[int, ...]:
-    present = {identity.rank for identity in identities}
-    return tuple(rank for rank in range(world_size) if rank not in present)
-
-
-def _rfc3339(moment: object) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
+    def _failed(self, buffer: WindowBuffer, error: Exception) -> None:
+        self.failures.append(f"window {buffer.number}: {one_line(error)}")

@@ -1,0 +1,106 @@
+"""From gathered rows, or one rank's own, to the window that a packet holds (packet.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, RecorderInfo, Wrapper
+from sfapp.model.stages import stage_hash
+from sfapp.model.window import RankIdentity, RankTable, Window
+from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
+
+_PACKET_NAME = re.compile(r"^(\d{8,})(\.rank\d+)?\.parquet$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a packet says of the job, the same for all windows of one recorder."""
+
+    root: Path
+    run_id: str
+    world_size: int
+    wrapper: Wrapper
+    parallelism: Parallelism
+    prefetch: Prefetch
+    model_fit: bool
+    recorder: RecorderInfo
+
+    def next_window(self) -> int:
+        """The first window number that no packet of this run has yet: a job that is started again goes on."""
+        from sfapp.packets import packet_path
+
+        folder = packet_path(self.root, self.run_id, 0).parent
+        try:
+            names = [_PACKET_NAME.match(path.name) for path in folder.iterdir()]
+        except OSError:  # none yet, or not to be read: the writer will say so
+            return 0
+        return max((int(name[1]) + 1 for name in names if name), default=0)
+
+
+def whole_window(
+    job: Job, buffer: WindowBuffer, row_RNC: Any, identities: Sequence[RankIdentity], gather_ns: int
+) -> Window:
+    """The window of all ranks.
+
+    Args:
+        row_RNC: int64 [R, N, 2 + S] torch tensor, in the order of ``identities``, ascending by rank.
+        gather_ns: what bringing it together took.
+    """
+    manifest = _manifest(job, buffer, None, gather_ns)
+    return _window(manifest, row_RNC, identities)
+
+
+def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Window:
+    """The window of this rank alone; ``error`` says why the others are not in it, None in a job of one.
+
+    A part lacks all ranks but one. They are not listed: the parts of a large job would grow as its square.
+    """
+    import torch
+
+    own = torch.from_numpy(buffer.rows()).unsqueeze(0)
+    return _window(_manifest(job, buffer, error, 0), own, [identity])
+
+
+def _window(manifest: Manifest, row_RNC: Any, identities: Sequence[RankIdentity]) -> Window:
+    cell_CNR = row_RNC.permute(2, 1, 0)
+    return Window(
+        manifest=manifest,
+        duration_SNR=cell_CNR[FIRST_STAGE_COLUMN:].contiguous(),
+        wall_NR=cell_CNR[WALL_COLUMN].contiguous(),
+        step_N=cell_CNR[STEP_COLUMN, :, 0].contiguous(),
+        ranks=RankTable.of(identities),
+    )
+
+
+def _manifest(job: Job, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:
+    seen = {code: detail for code, detail in buffer.faults.items() if detail}
+    return Manifest(
+        run_id=job.run_id,
+        window=buffer.number,
+        stages=buffer.schema.stages,
+        stage_hash=stage_hash(buffer.schema.stages),
+        world_size=job.world_size,
+        gather_ok=error is None,
+        gather_error=error,
+        started_at=_rfc3339(buffer.started_at),
+        ended_at=_rfc3339(buffer.ended_at),
+        closed_by=buffer.closed_by,
+        accumulation=buffer.schema.accumulation,
+        parallelism=job.parallelism,
+        wrapper=job.wrapper,
+        model_fit=job.model_fit,
+        prefetch=job.prefetch,
+        recorder=job.recorder,
+        overhead=Overhead(gather_ns=gather_ns, record_ns=buffer.record_ns, train_ns=buffer.train_ns),
+        faults=tuple(buffer.faults),
+        extra={"faults_seen": seen} if seen else {},
+    )
+
+
+def _rfc3339(moment: datetime | None) -> str | None:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z" if moment else None

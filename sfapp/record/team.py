@@ -1,0 +1,54 @@
+"""The ranks that windows are gathered from, and how a recorder joins them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sfapp.model.window import RankIdentity
+from sfapp.record.compose import Job
+from sfapp.record.gather import TelemetryGroup, one_line
+
+NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
+
+
+@dataclass(slots=True, eq=False)
+class Team:
+    """The ranks that a window is gathered from, as this rank sees them.
+
+    Attributes:
+        group: None in a job of one, and from the first failed gather on.
+        why_alone: why there is no group, where there should be one.
+    """
+
+    identity: RankIdentity
+    job: Job
+    group: TelemetryGroup | None
+    why_alone: str | None
+
+
+def distributed_rank() -> int | None:
+    """This rank as torch.distributed says, None where it is not initialised."""
+    import torch.distributed as dist
+
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+
+
+def join(job: Job, identity: RankIdentity, timeout: float) -> tuple[Team, int]:
+    """Join the other ranks and agree on the run's name and next window; collective where torch.distributed is
+    initialised. Where that fails this rank records alone: parts rather than a failed job."""
+    if distributed_rank() is None:
+        alone = NOT_DISTRIBUTED if job.world_size > 1 else None
+        return Team(identity, job, None, alone), job.next_window()
+    try:
+        group = TelemetryGroup(timeout)
+        job = replace(
+            job,
+            world_size=group.world_size,
+            recorder=replace(job.recorder, backend=group.training_backend),
+        )
+        if group.world_size == 1:
+            return Team(identity, job, None, None), job.next_window()
+        run_id, next_window = group.greet(identity, job.run_id, job.next_window())
+    except Exception as error:  # fail-open
+        return Team(identity, job, None, f"no group: {one_line(error)}"), job.next_window()
+    return Team(identity, replace(job, run_id=run_id), group, None), next_window

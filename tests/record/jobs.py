@@ -1,0 +1,179 @@
+"""Training jobs that the tests start under torchrun; not collected by pytest.
+
+jobs.py FOLDER together     every scenario that all ranks survive, one run each, in one job
+jobs.py FOLDER killed       rank 2 dies of SIGKILL in its second window
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import sfapp
+from sfapp.model import Accumulation
+
+WINDOW = 5
+DATA, BACKWARD = "data.next_wait", "model.backward_cpu_wall"
+
+root = Path(sys.argv[1])
+rank = int(os.environ["RANK"])
+
+
+def recorder(run_id: str, **options: Any) -> sfapp.Recorder:
+    settings = {"window_steps": WINDOW, "wrapper": "ddp", "gather_timeout": 10.0, **options}
+    return sfapp.Recorder(settings.pop("root", root), run_id=run_id, **settings)
+
+
+def train(perf: sfapp.Recorder, model: torch.nn.Module, steps: int) -> None:
+    for _ in range(steps):
+        with perf.step():
+            with perf.stage(DATA):
+                time.sleep(0.02 if rank == 1 else 0.0)
+            with perf.stage(BACKWARD):
+                model(torch.ones(2, 8)).sum().backward()
+
+
+def measured(model: torch.nn.Module) -> None:
+    """What rank 0 writes is what every rank's own clock gave it."""
+    ticks: list[int] = []
+
+    def clock() -> int:
+        ticks.append(time.perf_counter_ns())
+        return ticks[-1]
+
+    with recorder("measured", clock=clock) as perf:
+        ticks.clear()
+        train(perf, model, WINDOW)
+    # a step reads the clock at its start, round each of two stages, at its end and for its own cost
+    steps = [ticks[place : place + 7] for place in range(0, 7 * WINDOW, 7)]
+    (root / f"measured.rank{rank}.txt").write_text(
+        "\n".join(f"{step[2] - step[1]} {step[4] - step[3]} {step[5] - step[0]}" for step in steps)
+    )
+
+
+def changes(model: torch.nn.Module) -> None:
+    with recorder("changes") as perf:
+        train(perf, model, 3)
+        perf.reconfigure(accumulation=Accumulation(factor=2, ordered=True, sync="last"))
+        train(perf, model, 2)
+        perf.reconfigure(role="even" if rank % 2 == 0 else "odd")
+        train(perf, model, 2)
+
+
+def left_out(model: torch.nn.Module) -> None:
+    """Rank 2 leaves its second step out, as after running out of memory."""
+    with recorder("left-out") as perf:
+        for step in range(2 * WINDOW):
+            try:
+                with perf.step(), perf.stage(BACKWARD):
+                    model(torch.ones(2, 8)).sum().backward()
+                    if rank == 2 and step == 1:
+                        raise MemoryError
+            except MemoryError:
+                continue
+
+
+def dropped(model: torch.nn.Module) -> None:
+    """Rank 0 runs ahead of the others by more windows than may wait, then all go on together."""
+    perf = recorder("dropped", max_pending=2)
+    for _ in range(6 * WINDOW):
+        with perf.step(), perf.stage(DATA):
+            time.sleep(0.02 if rank else 0.0)
+    dist.barrier()
+    time.sleep(0.2)
+    train(perf, model, WINDOW)
+    perf.close()
+
+
+def late(model: torch.nn.Module) -> None:
+    """Rank 0 closes long after the others, which do not wait for it beyond their timeout."""
+    perf = recorder("late", gather_timeout=1.0)
+    train(perf, model, 3)
+    if rank == 0:
+        time.sleep(2.5)
+    begin = time.monotonic()
+    perf.close()
+    (root / f"late.rank{rank}.txt").write_text(f"{time.monotonic() - begin:.2f}")
+
+
+def refusing_disk(model: torch.nn.Module) -> None:
+    """Rank 0 cannot write; the others can, and the next window too is tried."""
+    blocked = root / "refused.txt"
+    blocked.touch()
+    with recorder("refusing-disk", root=blocked if rank == 0 else root) as perf:
+        train(perf, model, 2 * WINDOW)
+
+
+def renamed(model: torch.nn.Module) -> None:
+    """Every rank made up its own run id."""
+    with recorder(f"renamed-by-{rank}") as perf:
+        train(perf, model, WINDOW)
+
+
+def started_again(model: torch.nn.Module) -> None:
+    for _ in range(2):
+        with recorder("again") as perf:
+            train(perf, model, 2)
+
+
+def smaller_world(model: torch.nn.Module) -> None:
+    """The last scenario: rank 2 leaves, the others form a world of two and go on."""
+    perf = recorder("smaller")
+    train(perf, model, WINDOW)
+    time.sleep(0.5)
+    train(perf, model, 2)
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 2:
+        perf.close()
+        return
+    dist.init_process_group("gloo", init_method=f"file://{root}/rendezvous", rank=rank, world_size=2)
+    perf.rejoin()
+    train(perf, DistributedDataParallel(torch.nn.Linear(8, 8)), WINDOW)
+    perf.close()
+
+
+TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
+    measured,
+    changes,
+    left_out,
+    dropped,
+    late,
+    refusing_disk,
+    renamed,
+    started_again,
+)
+
+
+def together() -> None:
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    for scenario in TOGETHER:
+        scenario(model)
+        dist.barrier()
+    total = torch.ones(1)
+    dist.all_reduce(total)  # the training's own group is as it was
+    (root / f"total.rank{rank}.txt").write_text(str(int(total)))
+    smaller_world(model)
+
+
+def killed() -> None:
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    with recorder("killed") as perf:
+        train(perf, model, WINDOW + 3)
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        train(perf, model, 10_000)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    {"together": together, "killed": killed}[sys.argv[2]]()

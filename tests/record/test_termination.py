@@ -1,0 +1,99 @@
+"""SIGTERM: rows are saved, and the process dies as it would have without the recorder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import sfapp
+from sfapp.packets import read_windows
+
+PROLOGUE = """
+import hashlib, signal, sys, time
+import sfapp
+
+def step(perf):
+    with perf.step(), perf.stage("data.next_wait"):
+        pass
+"""
+
+NATIVE = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+for _ in range(3):
+    step(perf)
+print("ready", flush=True)
+hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000_000)  # out of Python's reach for many seconds
+"""
+
+OWN_HANDLER = """
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+step(perf)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+LATER_HANDLER = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+step(perf)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+CLOSED = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+step(perf)
+perf.close()
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+assert signal.set_wakeup_fd(-1) == -1
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [(NATIVE, -signal.SIGTERM), (OWN_HANDLER, 7), (LATER_HANDLER, 7), (CLOSED, -signal.SIGTERM)],
+    ids=["in native code", "own handler", "handler set later", "recorder closed"],
+)
+def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
+    tmp_path: Path, program: str, code: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        begin = time.monotonic()
+        process.terminate()
+        assert process.wait(30) == code
+        assert time.monotonic() - begin < 5
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert window.manifest.closed_by == "shutdown"
+    assert len(window.step_N) == (3 if program is NATIVE else 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 on, where threads run
+def test_a_forked_child_can_be_terminated_alone(tmp_path: Path) -> None:
+    """As a DataLoader's worker is: the recorder in the parent neither dies nor writes twice."""
+    with sfapp.Recorder(tmp_path, run_id="run") as perf:
+        with perf.step():
+            pass
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGTERM
+        with perf.step():
+            pass
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert len(window.step_N) == 2
