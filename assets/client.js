@@ -157,3 +157,12 @@ const sfapp = {
 };
 
 document.addEventListener("keydown", sfapp.pressed);
+if (location.hash === "#search") {
+  // The field is there once the page is mounted.
+  const waiting = new MutationObserver(() => {
+    const field = document.querySelector(".search input");
+    if (field) waiting.disconnect();
+    field?.focus();
+  });
+  waiting.observe(document.documentElement, { childList: true, subtree: true });
+}

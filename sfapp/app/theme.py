@@ -171,8 +171,14 @@ class Frame:
 
 
 @contextmanager
-def frame(workspace: Workspace, request: Request, title: str, crumbs: Sequence[Crumb]) -> Iterator[Frame]:
-    """The page round its content: skip link, header with the way here, live badge, keys; then ``main``."""
+def frame(
+    workspace: Workspace, request: Request, title: str, crumbs: Sequence[Crumb], *, searches: bool = False
+) -> Iterator[Frame]:
+    """The page round its content: skip link, header with the way here, live badge, keys; then ``main``.
+
+    Args:
+        searches: the page has a search field of its own; the others lead to it.
+    """
     _head()
     ui.page_title(f"{title} · sfapp")
     ui.colors(primary=palette.theme(is_dark(request)).accent)
@@ -196,6 +202,8 @@ def frame(workspace: Workspace, request: Request, title: str, crumbs: Sequence[C
         beside = box("beside")
         box("grow")
         live_badge(workspace)
+        if not searches:
+            link("/", "/#search", "key", "/", "search windows")
         with_keys(text("?", "button", "key"), "?", "keys and help").on("click", help_dialog.open)
         with_keys(text("◐", "button", "key"), "d", "light or dark").on("click", lambda: _switch(dark))
     # Quasar's page is the landmark ``main`` already.

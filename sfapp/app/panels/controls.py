@@ -76,6 +76,7 @@ class GateControl:
             self._back.on("click", lambda: move(doc.name, self._default)).mark(f"default-{doc.name}")
             with_keys(self._back, label=f"set {doc.title} back to its default, {_DEFAULTS[doc.name]}")
             self._hint = text("", "div", "hint")
+        self.show(value)
 
     def hint(self, nearest: str) -> None:
         """Say how far the nearest change of verdict is."""

@@ -140,6 +140,16 @@ def test_keys_reach_windows_steps_nodes_and_help(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/w/gpt-small-ddp/10"))
 
 
+def test_search_is_one_key_away_from_every_page(page: Page) -> None:
+    page.goto(SICK)
+    figures_drawn(page)
+    page.keyboard.press("/")
+    field = page.get_by_role("textbox", name="search windows")
+    expect(field).to_be_focused()
+    page.keyboard.type("moe")
+    expect(rows(page)).to_have_count(3)
+
+
 def test_the_list_is_worked_by_keyboard_alone(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".ag-row").first).to_be_visible()
