@@ -102,74 +102,80 @@ def endless(loader: DataLoader[torch.Tensor]) -> Iterator[torch.Tensor]:
         yield from loader
 
 
-def pause(
-    faults: dict[str, Extra], skew: dict[str, float], rank: int, place: int, step: int, stage: str
-) -> None:
-    """Take the time an accelerator would, and what the schedule adds."""
-    extra = faults[stage](rank, place, step) if stage in faults else 0.0
-    time.sleep(PACE[stage] + skew.get(stage, 0.0) + extra)
+class Job:
+    """One rank's part of the job: the model, the loader, the recorder, and what is injected."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.rank = dist.get_rank()
+        self.steps = arguments.steps
+        two_roles = arguments.schedule == "moe-two-roles"
+        role = ("dense" if self.rank % 2 == 0 else "expert") if two_roles else None
+        # Experts route and compute more in forward, dense ranks in backward: together they take as long.
+        self.skew = {"dense": {"backward": 0.012}, "expert": {"forward": 0.012}}.get(role or "", {})
+        node = self.rank // RANKS_PER_NODE
+        self.perf = sfapp.Recorder(
+            arguments.out,
+            run_id=arguments.schedule,
+            window_steps=arguments.steps,
+            identity=RankIdentity(self.rank, self.rank % RANKS_PER_NODE, node, f"node-{node}", role),
+            wrapper="ddp",
+            parallelism=Parallelism(dp=dist.get_world_size(), ep=4 if two_roles else 1),
+            prefetch="aligned",
+            gather_timeout=10,
+        )
+        torch.manual_seed(0)
+        self.model = nn.parallel.DistributedDataParallel(SmallTransformer())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
+        self.batches = endless(DataLoader(Tokens(), batch_size=2))
+
+    def train(self, window: int, faults: dict[str, Extra], steps: int) -> None:
+        """The steps of one window with these faults."""
+        for place in range(steps):
+            self.train_step(faults, place, window * self.steps + place)
+
+    def train_step(self, faults: dict[str, Extra], place: int, step: int) -> None:
+        def wait(stage: str) -> None:
+            """Take the time an accelerator would, and what is injected."""
+            extra = faults[stage](self.rank, place, step) if stage in faults else 0.0
+            time.sleep(PACE[stage] + self.skew.get(stage, 0.0) + extra)
+
+        perf = self.perf
+        with perf.step():
+            with perf.stage("data.next_wait"):
+                tokens = next(self.batches)
+                wait("data")
+            with perf.stage("model.fwd_loss_cpu_wall"):
+                loss = self.model(tokens)
+                wait("forward")
+            with perf.stage("model.backward_cpu_wall"):
+                wait("backward")
+                loss.backward()
+            with perf.stage("callbacks.cpu_wall"):
+                wait("callbacks")
+                if "barrier" in faults:
+                    dist.barrier()
+            with perf.stage("optim.step_cpu_wall"):
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                wait("optimizer")
 
 
 def main() -> None:
     arguments = parse()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    job = Job(arguments)
     schedule = SCHEDULES[arguments.schedule][: arguments.windows]
-    two_roles = arguments.schedule == "moe-two-roles"
-    role = ("dense" if rank % 2 == 0 else "expert") if two_roles else None
-    # Experts route and compute more in forward, dense ranks in backward: together they take as long.
-    skew = {"dense": {"backward": 0.012}, "expert": {"forward": 0.012}}.get(role or "", {})
-    node = rank // RANKS_PER_NODE
-    perf = sfapp.Recorder(
-        arguments.out,
-        run_id=arguments.schedule,
-        window_steps=arguments.steps,
-        identity=RankIdentity(rank, rank % RANKS_PER_NODE, node, f"node-{node}", role),
-        wrapper="ddp",
-        parallelism=Parallelism(dp=dist.get_world_size(), ep=4 if two_roles else 1),
-        prefetch="aligned",
-        gather_timeout=10,
-    )
-    torch.manual_seed(0)
-    model = nn.parallel.DistributedDataParallel(SmallTransformer())
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    batches = endless(DataLoader(Tokens(), batch_size=2))
-    for number, (_, faults) in enumerate(schedule):
-        leaves = arguments.schedule == "gpt-small-rank-lost" and number == len(schedule) - 1
-        for place in range(arguments.steps // 2 if leaves else arguments.steps):
-            step = number * arguments.steps + place
-
-            def wait(
-                stage: str, place: int = place, step: int = step, faults: dict[str, Extra] = faults
-            ) -> None:
-                extra = faults[stage](rank, place, step) if stage in faults else 0.0
-                time.sleep(PACE[stage] + skew.get(stage, 0.0) + extra)
-
-            with perf.step():
-                with perf.stage("data.next_wait"):
-                    tokens = next(batches)
-                    wait("data")
-                with perf.stage("model.fwd_loss_cpu_wall"):
-                    loss = model(tokens)
-                    wait("forward")
-                with perf.stage("model.backward_cpu_wall"):
-                    wait("backward")
-                    loss.backward()
-                with perf.stage("callbacks.cpu_wall"):
-                    wait("callbacks")
-                    if "barrier" in faults:
-                        dist.barrier()
-                with perf.stage("optim.step_cpu_wall"):
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    wait("optimizer")
-        if leaves and rank == dist.get_world_size() - 1:
+    for window, (_, faults) in enumerate(schedule):
+        lost = arguments.schedule == "gpt-small-rank-lost" and window == len(schedule) - 1
+        job.train(window, faults, arguments.steps // 2 if lost else arguments.steps)
+        if lost and job.rank == dist.get_world_size() - 1:
             # A rank that is gone before the window's gather: the others are left with their own rows.
             os._exit(0)
-    perf.close()
-    if rank == 0:
-        print(f"{arguments.schedule}: {len(perf.written)} packets", *perf.failures, sep="\n", flush=True)
+    job.perf.close()
+    if job.rank == 0:
+        written, failures = job.perf.written, job.perf.failures
+        print(f"{arguments.schedule}: {len(written)} packets", *failures, sep="\n", flush=True)
 
 
 def parse() -> argparse.Namespace:

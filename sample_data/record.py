@@ -2,8 +2,8 @@
 
     python sample_data/record.py [--out FOLDER] [--steps 40] [--windows N] [--ranks 8]
 
-Takes about two minutes on two cores. The numbers differ a little every time; what they show does not, and
-tests/sample_data asserts it.
+Takes about three minutes on two cores that have nothing else to do. The numbers differ a little every time;
+what they show does not, and tests/sample_data asserts it.
 """
 
 from __future__ import annotations
