@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
@@ -53,6 +54,7 @@ class Header(msgspec.Struct, frozen=True):
 
     window: int
     stage_hash: str
+    accumulation: str
     steps: int
     first: int | None
     last: int | None
@@ -66,6 +68,7 @@ class Header(msgspec.Struct, frozen=True):
         return cls(
             window=buffer.number,
             stage_hash=stage_hash(buffer.schema.stages),
+            accumulation=_spelled(buffer.schema.accumulation),
             steps=len(steps),
             first=int(steps[0]) if len(steps) else None,
             last=int(steps[-1]) if len(steps) else None,
@@ -223,12 +226,17 @@ def _objection(headers: Sequence[Header]) -> str:
     """Why these headers cannot become one window, or nothing."""
     if headers and not any(header.steps for header in headers):
         return "no rank has steps in this window"
-    for name in ("window", "stage_hash", "steps", "first", "last"):
+    for name in ("window", "stage_hash", "accumulation", "steps", "first", "last"):
         values = {getattr(header, name) for header in headers}
         if len(values) > 1:
-            shown = ", ".join(sorted(str(value)[:12] for value in values)[:4])
+            shown = ", ".join(sorted(str(value)[:24] for value in values)[:4])
             return f"ranks disagree on {name}: {shown}"
     return ""
+
+
+def _spelled(accumulation: Accumulation) -> str:
+    kept = "ordered" if accumulation.ordered else "collapsed"
+    return f"{accumulation.factor} {kept}, sync {accumulation.sync}"[:60]
 
 
 def _faults(headers: Sequence[Header]) -> dict[str, str]:

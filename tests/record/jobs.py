@@ -69,6 +69,13 @@ def changes(model: torch.nn.Module) -> None:
         train(perf, model, 2)
 
 
+def disagreeing(model: torch.nn.Module) -> None:
+    """Rank 1 declares another accumulation than the others."""
+    accumulation = Accumulation(factor=2 if rank == 1 else 4, ordered=False)
+    with recorder("disagreeing", accumulation=accumulation) as perf:
+        train(perf, model, WINDOW)
+
+
 def left_out(model: torch.nn.Module) -> None:
     """Rank 2 leaves its second step out, as after running out of memory."""
     with recorder("left-out") as perf:
@@ -145,6 +152,7 @@ def smaller_world(model: torch.nn.Module) -> None:
 TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     measured,
     changes,
+    disagreeing,
     left_out,
     dropped,
     late,

@@ -81,6 +81,13 @@ def test_a_change_closes_the_window_on_every_rank(together: Path) -> None:
     assert all(window.manifest.gather_ok for window in (first, second, third))
 
 
+def test_ranks_that_record_different_things_are_never_merged(together: Path) -> None:
+    (window,) = windows_of(together, "disagreeing")
+    assert "ranks disagree on accumulation: 2 collapsed" in (window.manifest.gather_error or "")
+    assert window.manifest.faults == ("schema_mismatch",)
+    assert window.manifest.missing_ranks == (1,)
+
+
 def test_a_rank_that_leaves_a_step_out_costs_that_window_s_step_and_no_other(together: Path) -> None:
     first, second = windows_of(together, "left-out")
     assert files_of(together, "left-out") == [
