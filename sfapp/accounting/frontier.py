@@ -8,11 +8,22 @@ in the steps before, it runs on over the window: the carry-over frontier (§10).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from sfapp.accounting.kernels import first_argmax, previous_boundary, row_blocks
+from sfapp.accounting.kernels import (
+    Array,
+    add,
+    first_argmax,
+    max_last,
+    native,
+    previous_boundary,
+    row_blocks,
+)
+
+_LOWEST = torch.iinfo(torch.int64).min
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +46,19 @@ class Boundaries:
         return self.frontier_SN - self.second_SN
 
 
+def _prefix_room(duration_SNR: torch.Tensor) -> Iterator[tuple[slice, Array]]:
+    """Each block of steps with room for its prefixes [n, R], as the block before left it.
+
+    One room for all: a new megabyte each is new pages each, where malloc happens to map it.
+    """
+    _, steps, ranks = duration_SNR.shape
+    room_nR: Array | None = None
+    for rows in row_blocks(steps, ranks):
+        if room_nR is None:  # the first block is the highest
+            room_nR = native(duration_SNR.new_empty((rows.stop, ranks)))
+        yield rows, room_nR[: rows.stop - rows.start]
+
+
 def running_boundaries(duration_SNR: torch.Tensor, start_NR: torch.Tensor | None = None) -> Boundaries:
     """Frontier, leader and runner-up at every boundary in one pass of O(S·N·R), O(block) memory.
 
@@ -47,19 +71,24 @@ def running_boundaries(duration_SNR: torch.Tensor, start_NR: torch.Tensor | None
     frontier_SN = torch.empty(stages, steps, dtype=torch.int64, device=device)
     leader_SN = torch.empty_like(frontier_SN)
     second_SN = torch.empty_like(frontier_SN)
-    for rows in row_blocks(steps, ranks):
-        prefix_nR = torch.zeros_like(duration_SNR[0, rows]) if start_NR is None else start_NR[rows].clone()
+    spent_SNR = native(duration_SNR)
+    start = None if start_NR is None else native(start_NR)
+    top_of, leader_of, second_of = native(frontier_SN), native(leader_SN), native(second_SN)
+    row_N = native(torch.arange(steps, device=device))
+    for rows, prefix_nR in _prefix_room(duration_SNR):
+        add(spent_SNR[0, rows], 0 if start is None else start[rows], prefix_nR)
         for stage in range(stages):
-            prefix_nR += duration_SNR[stage, rows]
-            leader_n1 = first_argmax(prefix_nR).unsqueeze(-1)
-            top_n1 = prefix_nR.gather(-1, leader_n1)
-            frontier_SN[stage, rows] = top_n1.squeeze(-1)
-            leader_SN[stage, rows] = leader_n1.squeeze(-1)
+            if stage:
+                add(prefix_nR, spent_SNR[stage, rows], prefix_nR)
+            leader_n = first_argmax(prefix_nR)
+            held = row_N[: len(leader_n)], leader_n
+            top_n = prefix_nR[held]
+            top_of[stage, rows], leader_of[stage, rows] = top_n, leader_n
             if ranks > 1:
                 # The leaders step aside for one maximum; cheaper than selecting the top two.
-                prefix_nR.scatter_(-1, leader_n1, torch.iinfo(torch.int64).min)
-                second_SN[stage, rows] = prefix_nR.amax(dim=-1)
-                prefix_nR.scatter_(-1, leader_n1, top_n1)
+                prefix_nR[held] = _LOWEST
+                second_of[stage, rows] = max_last(prefix_nR)
+                prefix_nR[held] = top_n
     if ranks == 1:
         second_SN.copy_(frontier_SN)
     return Boundaries(frontier_SN, leader_SN, second_SN)
@@ -70,18 +99,26 @@ def frontier(duration_SNR: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, to
 
     The bare core of the paper's Section 3, for callers that need nothing else.
     """
-    stages, steps, ranks = duration_SNR.shape
-    frontier_SN = torch.empty(stages, steps, dtype=torch.int64, device=duration_SNR.device)
-    leader_SN = torch.empty_like(frontier_SN)
-    for rows in row_blocks(steps, ranks):
-        prefix_nR = duration_SNR[0, rows].clone()
+    stages, steps, _ = duration_SNR.shape
+    leader_SN = torch.empty((stages, steps), dtype=torch.int64, device=duration_SNR.device)
+    spent_SNR, leader_of = native(duration_SNR), native(leader_SN)
+    for rows, room_nR in _prefix_room(duration_SNR):
+        prefix_nR = spent_SNR[0, rows]
         for stage in range(stages):
             if stage:
-                prefix_nR += duration_SNR[stage, rows]
-            leader_n = first_argmax(prefix_nR)
-            leader_SN[stage, rows] = leader_n
-            frontier_SN[stage, rows] = prefix_nR.gather(-1, leader_n.unsqueeze(-1)).squeeze(-1)
+                prefix_nR = add(prefix_nR, spent_SNR[stage, rows], room_nR)
+            leader_of[stage, rows] = first_argmax(prefix_nR)
+    frontier_SN = _leaders_prefix(duration_SNR, leader_SN)
     return frontier_SN, frontier_SN - previous_boundary(frontier_SN), leader_SN
+
+
+def _leaders_prefix(duration_SNR: torch.Tensor, leader_SN: torch.Tensor) -> torch.Tensor:
+    """The leaders' own prefixes, [S, N]: few cells, summed once more rather than picked from every block."""
+    stages, steps = leader_SN.shape
+    # [earlier stage, boundary, step]
+    spent_SSN = duration_SNR[:, torch.arange(steps, device=leader_SN.device), leader_SN]
+    counted_SS = torch.ones(stages, stages, dtype=torch.int64, device=leader_SN.device).triu()
+    return (spent_SSN * counted_SS.unsqueeze(-1)).sum(dim=0)
 
 
 def step_prefix(duration_SNR: torch.Tensor, step_index: int) -> torch.Tensor:

@@ -16,6 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+Array = Any
+"""A numpy array or a tensor: what ``native`` returns. The two spell alike all that is done with them here."""
+
 _BLOCK_CELLS = 1 << 17
 """Cells of int64 worked on at a time: 1 MB, so that a running prefix stays in a core's cache."""
 
@@ -35,13 +38,34 @@ def row_blocks(rows: int, width: int) -> Iterator[slice]:
         yield slice(begin, min(rows, begin + height))
 
 
-def first_argmax(x_NR: torch.Tensor) -> torch.Tensor:
+def native(x: torch.Tensor) -> Array:
+    """The same memory as numpy sees it, on the CPU; elsewhere the tensor.
+
+    In cache-sized blocks numpy on one core is as fast as torch on two: torch wakes its threads for each
+    small operation, which at times costs more than they save.
+    """
+    return x.numpy() if x.device.type == "cpu" else x
+
+
+def add(a_NR: Array, b_NR: Array | int, out_NR: Array) -> Array:
+    """``a + b`` into ``out``, which may be one of them."""
+    total: Array = (np.add if isinstance(out_NR, np.ndarray) else torch.add)(a_NR, b_NR, out=out_NR)
+    return total
+
+
+def max_last(x_NR: Array) -> Array:
+    """The largest value of each row."""
+    top_N: Array = x_NR.max(axis=-1) if isinstance(x_NR, np.ndarray) else x_NR.amax(dim=-1)
+    return top_N
+
+
+def first_argmax(x_NR: Array) -> Array:
     """Index of the largest value of each row; of equal values the lowest index."""
-    if x_NR.device.type == "cpu":
-        return torch.from_numpy(x_NR.numpy().argmax(axis=-1))
-    top_N1 = x_NR.amax(dim=-1, keepdim=True)
+    if isinstance(x_NR, np.ndarray):
+        first_N: Array = x_NR.argmax(axis=-1)
+        return first_N
     index_R = torch.arange(x_NR.shape[-1], device=x_NR.device)
-    return torch.where(x_NR == top_N1, index_R, x_NR.shape[-1]).amin(dim=-1)
+    return torch.where(x_NR == x_NR.amax(dim=-1, keepdim=True), index_R, x_NR.shape[-1]).amin(dim=-1)
 
 
 def _median_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
