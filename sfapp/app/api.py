@@ -8,11 +8,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import Response
 
 from sfapp.app import docs
@@ -21,7 +21,7 @@ from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
 from sfapp.app.state import WindowKey, parse_query, view_parameters
 from sfapp.app.workspace import Judged, Workspace
-from sfapp.errors import GateError, SfappError, WindowNotFoundError
+from sfapp.errors import GateError, SfappError, StoreError, WindowNotFoundError
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import tables
 
@@ -30,7 +30,40 @@ MAX_ROWS = 1000
 
 Text = Annotated[str | None, Query()]
 Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
+End = Annotated[str | None, Query(description="RUN/WINDOW, included, in the order of the timeline")]
 Sort = Annotated[str, Query(description=f"COLUMN:asc or COLUMN:desc, by weight: {', '.join(SORTABLE)}")]
+
+
+def _end(text: str | None) -> tuple[str, int] | None:
+    """One end of a stretch of windows.
+
+    Raises:
+        StoreError: it is no RUN/WINDOW.
+    """
+    if text is None:
+        return None
+    try:
+        key = WindowKey.parse(text)
+    except ValueError as error:
+        raise StoreError(f"first and last {error}, not {text!r}") from None
+    return key.run_id, key.window
+
+
+def _asked(
+    run: Text = None,
+    label: Text = None,
+    stage: Text = None,
+    text: Text = None,
+    min_severity: Severity = None,
+    first: End = None,
+    last: End = None,
+    sort: Sort = "severity:desc",
+) -> WindowQuery:
+    """The windows that a query asks for; what its parameters mean is ``ListState``'s to say."""
+    return WindowQuery(run, label, stage, text, min_severity, _end(first), _end(last), parse_sort(sort))
+
+
+Asked = Annotated[WindowQuery, Depends(_asked)]
 
 _WINDOW_TABLES = {
     "stages": lambda judged: tables.stage_rows(judged.diagnosis),
@@ -70,19 +103,12 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
 
     @application.get("/index.json", summary="Windows, filtered and sorted; runs and counts")
     def index_json(
-        run: Text = None,
-        label: Text = None,
-        stage: Text = None,
-        text: Text = None,
-        min_severity: Severity = None,
-        sort: Sort = "severity:desc",
+        asked: Asked,
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=0, le=MAX_ROWS)] = 100,
         as_text: Annotated[bool, Query(description="add `shown`: values as the page writes them")] = False,
     ) -> Response:
-        page = store.windows(
-            WindowQuery(run, label, stage, text, min_severity, parse_sort(sort), offset, limit)
-        )
+        page = store.windows(replace(asked, offset=offset, limit=limit))
         rows = [{**row, "shown": shown(row)} for row in page.rows] if as_text else page.rows
         return _json(
             {
@@ -98,15 +124,8 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
         )
 
     @application.get("/index.csv", summary="The same windows, all of them, as a table")
-    def index_csv(
-        run: Text = None,
-        label: Text = None,
-        stage: Text = None,
-        text: Text = None,
-        min_severity: Severity = None,
-        sort: Sort = "severity:desc",
-    ) -> Response:
-        every = WindowQuery(run, label, stage, text, min_severity, parse_sort(sort), 0, 2**31)
+    def index_csv(asked: Asked) -> Response:
+        every = replace(asked, limit=2**31)
         return _csv(store.windows(every).rows, "windows")
 
     @application.get("/quarantine.json", summary="Files that were refused, and windows in conflict")

@@ -23,6 +23,7 @@ class ListState:
         run, label, stage: only windows of this run, with this label, pointing at this stage.
         text: only windows with this in their run, labels, stages or hosts.
         min_severity: only windows at least this severe.
+        first, last: only windows from one to another, in the order of the timeline.
     """
 
     run: str | None = None
@@ -30,17 +31,31 @@ class ListState:
     stage: str | None = None
     text: str | None = None
     min_severity: float | None = None
+    first: WindowKey | None = None
+    last: WindowKey | None = None
 
     @property
     def query(self) -> str:
         """The URL query without ``?``: only what was asked."""
         pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
-        return urlencode([(name, value) for name, value in pairs if value is not None], quote_via=quote)
+        return urlencode(
+            [(name, value) for name, value in pairs if value is not None], quote_via=quote, safe="/"
+        )
 
     @property
     def href(self) -> str:
         """The first page with this list."""
         return f"/?{self.query}" if self.query else "/"
+
+    @property
+    def brushed(self) -> str:
+        """The stretch of windows in words, empty where it is all of them."""
+        if self.first is None and self.last is None:
+            return ""
+        ends = [f"{format.clip(key.run_id)}/{key.window}" if key else "…" for key in (self.first, self.last)]
+        if self.first and self.last and self.first.run_id == self.last.run_id:
+            ends[1] = str(self.last.window)
+        return f"windows {ends[0]} to {ends[1]}"
 
     @property
     def calls_for_action(self) -> bool:
@@ -62,6 +77,11 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
                 values[name] = max(0.0, float(value))
             except ValueError:
                 notices.append(f"In the link, min_severity must be a number, not {format.clip(value)!r}.")
+        elif name in ("first", "last"):
+            try:
+                values[name] = WindowKey.parse(value)
+            except ValueError as error:
+                notices.append(f"In the link, {name} {error}, not {format.clip(value)!r}; showing all.")
         elif name == "label" and value not in LABELS:
             notices.append(f"In the link, there is no label {format.clip(value)!r}; showing all.")
         elif value:

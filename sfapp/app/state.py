@@ -6,7 +6,9 @@ What a query gets wrong is answered with a notice and the default, never with an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
@@ -36,6 +38,12 @@ MAX_RANKS = 64
 """Most ranks that can be selected: more lines than this no plot can tell apart."""
 
 
+MAX_ZOOMS = 16
+"""Most axes that stay zoomed; the oldest is let go."""
+
+_ZOOM = re.compile(r"(?P<plot>[a-z_]{1,40})\.(?P<axis>[xy]\d?):(?P<low>[^:]+):(?P<high>[^:]+)")
+
+
 @dataclass(frozen=True, slots=True)
 class WindowKey:
     """One window of one run; as text ``RUN/WINDOW``."""
@@ -60,6 +68,36 @@ class WindowKey:
         return f"/w/{path_segment(self.run_id)}/{self.window}"
 
 
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """The part of one axis of a plot that is looked at; as text ``PLOT.AXIS:LOW:HIGH``.
+
+    Attributes:
+        plot: its name, as in ``words.HINTS``.
+        axis: ``x``, ``y``, ``x2`` and so on.
+        low, high: in the axis' own unit; the larger first on a reversed axis.
+    """
+
+    plot: str
+    axis: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.plot}.{self.axis}:{self.low:.9g}:{self.high:.9g}"
+
+    @classmethod
+    def parse(cls, text: str) -> Zoom:
+        """``PLOT.AXIS:LOW:HIGH``; ValueError where it is anything else."""
+        found = _ZOOM.fullmatch(text)
+        if not found:
+            raise ValueError("must be PLOT.AXIS:LOW:HIGH")
+        low, high = _number(found["low"]), _number(found["high"])
+        if not math.isfinite(low) or not math.isfinite(high) or low == high:
+            raise ValueError("must have two ends")
+        return cls(found["plot"], found["axis"], low, high)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
     """The complete view of a window page.
@@ -72,6 +110,7 @@ class ViewState:
         ranks: global ranks picked out in the plots, ascending.
         stage: broad stage of the heatmap; None = the aim's.
         quantity: what the heatmap shows of it.
+        zoom: parts of plots looked at, one for an axis, in the order in which they were zoomed.
     """
 
     tab: str = OVERVIEW
@@ -84,6 +123,7 @@ class ViewState:
     ranks: tuple[int, ...] = ()
     stage: str | None = None
     quantity: Quantity = "duration"
+    zoom: tuple[Zoom, ...] = ()
 
     @property
     def query(self) -> str:
@@ -114,8 +154,18 @@ class ViewState:
                        group=self.group, reference=self.reference)  # fmt: skip
 
     def for_next_window(self) -> ViewState:
-        """What carries over when moving to another window: everything but the step."""
-        return replace(self, step=None)
+        """What carries over when moving to another window: everything but the step and the zoom."""
+        return replace(self, step=None, zoom=())
+
+    def zoom_of(self, plot: str) -> tuple[Zoom, ...]:
+        """What is looked at of one plot."""
+        return tuple(zoom for zoom in self.zoom if zoom.plot == plot)
+
+    def zoomed(self, plot: str, axes: Mapping[str, tuple[float, float] | None]) -> ViewState:
+        """This view with some axes of a plot zoomed, or whole again where None."""
+        kept = [zoom for zoom in self.zoom if zoom.plot != plot or zoom.axis not in axes]
+        new = [Zoom(plot, axis, *ends) for axis, ends in axes.items() if ends is not None]
+        return replace(self, zoom=tuple([*kept, *new][-MAX_ZOOMS:]))
 
     def fitted(self, window: Window) -> tuple[ViewState, list[str]]:
         """This view with what the window does not have taken back, and a notice for each.
@@ -243,6 +293,10 @@ def _ranks(text: str) -> tuple[int, ...]:
     return ranks
 
 
+def _zoom(text: str) -> tuple[Zoom, ...]:
+    return tuple(Zoom.parse(part) for part in text.split(",")[:MAX_ZOOMS])
+
+
 def _name(text: str) -> str:
     if not text:
         raise ValueError("must name something")
@@ -263,4 +317,5 @@ _FIELDS: dict[str, Callable[[str], Any]] = {
     "ranks": _ranks,
     "stage": _name,
     "quantity": _one_of(QUANTITIES),
+    "zoom": _zoom,
 }

@@ -33,6 +33,7 @@ class WindowQuery:
         stage: windows whose aim or routing set names it.
         text: windows with this in their run, labels, stages or hosts; case does not matter.
         min_severity: at least this severe.
+        first, last: (run, window) between which they lie, both included, in the order of ``timeline``.
         sort: (column, "asc" or "desc") by weight; windows without a value come last either way, and run and
             window decide what is left.
         offset, limit: the page.
@@ -43,6 +44,8 @@ class WindowQuery:
     stage: str | None = None
     text: str | None = None
     min_severity: float | None = None
+    first: tuple[str, int] | None = None
+    last: tuple[str, int] | None = None
     sort: tuple[tuple[str, str], ...] = (("severity", "desc"),)
     offset: int = 0
     limit: int = 100
@@ -252,7 +255,15 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
     }
     asked = {name: getattr(query, name) for name in conditions}
     parameters = {name: value for name, value in asked.items() if value is not None}
-    return " AND ".join(conditions[name] for name in parameters) or "true", parameters
+    clauses = [conditions[name] for name in parameters]
+    for name, key, beyond in (("first", query.first, ">"), ("last", query.last, "<")):
+        if key is not None:
+            clauses.append(
+                f"(run_id {beyond} ${name}_run"
+                f' OR (run_id = ${name}_run AND "window" {beyond}= ${name}_window))'
+            )
+            parameters |= {f"{name}_run": key[0], f"{name}_window": key[1]}
+    return " AND ".join(clauses) or "true", parameters
 
 
 def _order(sort: tuple[tuple[str, str], ...]) -> str:

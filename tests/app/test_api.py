@@ -50,6 +50,12 @@ async def test_the_list_is_filtered_sorted_and_paged(client: httpx.AsyncClient) 
     assert [window["window"] for window in document["windows"]] == [3]
 
 
+async def test_a_stretch_of_the_timeline_is_listed(client: httpx.AsyncClient) -> None:
+    asked = {"first": "job/1", "last": "job/3", "sort": "window:asc"}
+    document = (await client.get("/index.json", params=asked)).json()
+    assert [window["window"] for window in document["windows"]] == [1, 2, 3]
+
+
 async def test_the_table_gets_its_rows_as_text(client: httpx.AsyncClient) -> None:
     document = (await client.get("/index.json", params={"as_text": 1, "text": "node-0", "limit": 1})).json()
     (window,) = document["windows"]
@@ -66,6 +72,7 @@ async def test_the_table_gets_its_rows_as_text(client: httpx.AsyncClient) -> Non
         ("limit=-1", 422),
         ("limit=5000", 422),
         ("offset=x", 422),
+        ("first=job", 400),
     ],
 )
 async def test_a_list_that_makes_no_sense_is_refused(

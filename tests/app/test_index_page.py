@@ -120,3 +120,26 @@ async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
             await user.should_see("No packets yet", retries=20)
             await user.should_see("sfapp.Recorder")
             await user.should_see(str(tmp_path))
+
+
+async def test_a_brushed_stretch_of_the_timeline_is_what_is_listed(user: User) -> None:
+    # Given somebody who brushes from the second window to the fourth
+    await user.open("/")
+    await user.should_see("mean exposed step, split by stage")
+    timeline = plot(user, "Windows")
+    fire(user, timeline, "plotly_selected", [0.7, 3.2])
+    # Then table, links and timeline keep to it
+    await user.should_see("windows job/1 to 3")
+    assert href(user, "csv") == "/index.csv?first=job/1&last=job/3"
+    # When the brush is let go
+    user.find(marker="brushed").click()
+    assert href(user, "csv") == "/index.csv"
+
+
+async def test_a_link_restores_the_brush(user: User) -> None:
+    await user.open("/?first=job/2&last=nonsense")
+    await user.should_see("windows job/2 to …")
+    await user.should_see("last must be RUN/WINDOW")
+    await user.should_see("mean exposed step, split by stage")
+    shapes = plot(user, "Windows").figure["layout"]["shapes"]
+    assert [(shape["x0"], shape["x1"]) for shape in shapes if shape.get("name") == "brushed"] == [(1.5, 4.5)]

@@ -246,3 +246,34 @@ async def test_a_missing_window_says_which_there_are(user: User) -> None:
     response = await user.http_client.get("/w/job/77")
     assert response.status_code == 404
     assert "it has 5, from 0 to 4" in response.text
+
+
+async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User) -> None:
+    # Given somebody who zooms the frontier of the mean step
+    await user.open(f"{SICK}?tab=frontier")
+    await user.should_see("Where the step's time is first exposed")
+    zoomed = plot(user, "Where the step's time is first exposed")
+    fire(user, zoomed, "plotly_relayout", {"xaxis": [1.0, 3.0]})
+    await user.should_see("undo")
+    # Then the next drawing keeps to it, and the address has it
+    assert "zoom=frontier_steps.x:1:3" in href(user, "json")
+    slider(user, "tau_c").value = 0.5
+    # And undone it is whole again
+    user.find(marker="undo").click()
+    user.find(marker="undo").click()
+    assert "zoom" not in href(user, "json")
+    assert plot(user, "Where the step's time is first exposed").figure["layout"]["xaxis"].get("range") != [
+        1.0,
+        3.0,
+    ]
+
+
+async def test_a_link_restores_the_zoom_and_a_double_click_ends_it(user: User) -> None:
+    await user.open(f"{SICK}?tab=frontier&zoom=frontier_steps.x:1:3")
+    await user.should_see("Where the step's time is first exposed")
+    shown = plot(user, "Where the step's time is first exposed")
+    assert shown.figure["layout"]["xaxis"]["range"] == [1.0, 3.0]
+    # When the browser resets the axis to what it came with
+    fire(user, shown, "plotly_relayout", {"xaxis": [1.0, 3.0]})
+    assert "zoom" not in href(user, "json")
+    assert shown.figure["layout"]["xaxis"].get("range") != [1.0, 3.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -204,6 +205,8 @@ class IndexPage:
                 value=state.calls_for_action,
                 on_change=lambda event: self._filter(min_severity=QUIET_SEVERITY if event.value else None),
             ).props("dense").mark("loud")
+            self._brush = with_keys(text("", "button", "badge brushed"), label="show all windows again")
+            self._brush.on("click", lambda: self._filter(first=None, last=None)).mark("brushed")
             box("grow")
             self._run_link = link("run history", "/", "badge").mark("run-history")
             self._json = link(".json", "/index.json", "badge")
@@ -227,6 +230,8 @@ class IndexPage:
 
     def _filter(self, **fields: Any) -> None:
         before = self._state
+        if "run" in fields:  # a stretch of the windows shown before
+            fields |= {"first": None, "last": None}
         self._state = replace(before, **fields)
         if self._state == before:
             return
@@ -235,13 +240,41 @@ class IndexPage:
         self._grid.list(self._state.query)
         if self._state.run != before.run:
             background_tasks.create(self._show_other_run(), context=self._head)
+        elif (self._state.first, self._state.last) != (before.first, before.last):
+            background_tasks.create(self._draw_timeline(self._dark), context=self._head)
 
     async def _show_other_run(self) -> None:
         self._overview = await asyncio.to_thread(Overview.of, self._workspace, self._state.run)
         self._show_head()
         await self._draw_timeline(self._dark)
 
+    def _pick_stretch(self, low: float | None, high: float | None) -> None:
+        """List only the windows that were brushed; all of them where the brush was let go."""
+        rows = self._overview.rows
+        places = [] if low is None or high is None else _places(low, high, len(rows))
+        first, last = (
+            WindowKey(rows[place]["run_id"], rows[place]["window"]) if places else None
+            for place in (places or (0, 0))
+        )
+        self._filter(first=first, last=last)
+
+    def _brushed_places(self) -> tuple[int, int] | None:
+        """Where the listed stretch lies in the timeline."""
+        first, last = self._state.first, self._state.last
+        if first is None and last is None:
+            return None
+        keys = [(row["run_id"], row["window"]) for row in self._overview.rows]
+        inside = [
+            place
+            for place, key in enumerate(keys)
+            if (first is None or key >= (first.run_id, first.window))
+            and (last is None or key <= (last.run_id, last.window))
+        ]
+        return (inside[0], inside[-1]) if inside else None
+
     def _update_links(self) -> None:
+        self._brush.text = f"{self._state.brushed} ✕"
+        self._brush.set_visibility(bool(self._state.brushed))
         query = f"?{self._state.query}" if self._state.query else ""
         self._json.props["href"] = f"/index.json{query}"
         self._csv.props["href"] = f"/index.csv{query}"
@@ -255,11 +288,18 @@ class IndexPage:
         self._dark = dark
         if not self._overview.rows:
             return
-        figure = await asyncio.to_thread(figures.window_timeline, self._overview.rows, dark=dark)
+        figure = await asyncio.to_thread(
+            figures.window_timeline,
+            self._overview.rows,
+            dark=dark,
+            brushes=True,
+            brushed=self._brushed_places(),
+        )
         if self._timeline is None:
             with self._timeline_box:
                 self._timeline = FigureCard(figure)
             self._timeline.on_click(lambda point: open_clicked(point, _open))
+            self._timeline.on_brush(self._pick_stretch)
         else:
             self._timeline.redraw(figure)
 
@@ -286,6 +326,13 @@ class IndexPage:
             ui.notify(f"window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
         elif arrived:
             ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
+
+
+def _places(low: float, high: float, count: int) -> tuple[int, int] | None:
+    """The first and last place whose middle lies in a range of the timeline's axis."""
+    low, high = min(low, high), max(low, high)
+    first, last = max(0, math.ceil(low)), min(count - 1, math.floor(high))
+    return (first, last) if first <= last else None
 
 
 def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:

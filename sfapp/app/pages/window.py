@@ -16,7 +16,7 @@ from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
-from sfapp.app.panels.figure import Reactions
+from sfapp.app.panels.figure import Axes, Reactions
 from sfapp.app.panels.scene import Scene
 from sfapp.app.panels.strip import RunStrip
 from sfapp.app.panels.tab_bar import TabBar
@@ -179,6 +179,7 @@ class WindowPage:
             move_gate=self.move_gate,
             pick_ranks=self.pick_ranks,
             look=self.change,
+            zoom=self.zoom,
         )
 
     def _references(self) -> Mapping[str, str]:
@@ -230,6 +231,10 @@ class WindowPage:
         for message in (*told, *more):
             ui.notify(message, type="warning")
         self._apply(view, "ranks")
+
+    def zoom(self, plot: str, axes: Axes) -> None:
+        """Look at a part of a plot, or at all of it again."""
+        self._apply(self.view.zoomed(plot, axes), f"zoom {plot}")
 
     def walk(self, by: int) -> None:
         """The next or previous step; from the mean, the first or the last."""

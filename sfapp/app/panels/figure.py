@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +22,32 @@ _CLICKED = """(event) => {
   if (point) emit({x: point.x, y: point.y, customdata: point.customdata ?? null});
 }"""
 
-# A dragged threshold reports each moved coordinate as 'shapes[0].y0'; zooming reports axes, which stay here.
+# Zooming reports 'xaxis.range[0]' and the like, or 'xaxis.autorange' once the whole axis is back.
+_ZOOMED = """(event) => {
+  const axes = {};
+  for (const [key, value] of Object.entries(event)) {
+    const [, axis, end] = key.match(/^([xy]axis\\d?)\\.(range\\[0\\]|range\\[1\\]|range|autorange)$/) ?? [];
+    if (!axis) continue;
+    if (end === "autorange") axes[axis] = null;
+    else if (end === "range") axes[axis] = value;
+    else (axes[axis] ??= [null, null])[end === "range[1]" ? 1 : 0] = value;
+  }
+  if (Object.keys(axes).length) emit(axes);
+}"""
+
+# A brush tells the range it covers; let go of by a double click, none.
+_BRUSHED = "(event) => { if (event?.range?.x) emit(event.range.x); }"
+_UNBRUSHED = "() => emit(null)"
+
+# A dragged threshold reports each moved coordinate as 'shapes[0].y0'.
 _RELAID = """(event) => {
   const moved = Object.entries(event).filter(([key]) => key.startsWith("shapes["));
   if (moved.length) emit(Object.fromEntries(moved));
 }"""
+
+
+Axes = Mapping[str, tuple[float, float] | None]
+"""By axis (``x``, ``y2``): the ends of what is looked at, None for the whole of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +73,25 @@ class Plot:
     gates: tuple[str, ...] = ()
 
     def figure(self, scene: Scene) -> Figure:
-        """The figure at the height it has here."""
+        """The figure at the height it has here, and zoomed as the view says."""
         figure = self.draw(scene)
+        layout = figure["layout"]
         if self.height is not None:
-            figure["layout"]["height"] = self.height
+            layout["height"] = self.height
+        axes = self.axes(scene)
+        for name, ends in axes.items():
+            key = f"{name[0]}axis{name[1:]}"
+            axis = layout.get(key, {})
+            layout["meta"].setdefault("whole", {})[key] = axis.get("range")
+            layout[key] = axis | {"range": list(ends), "autorange": False}
+        if axes and "uirevision" in layout:
+            # The browser keeps its own zoom while this stays the same; then it takes the one given here.
+            layout["uirevision"] = f"{layout['uirevision']} {axes}"
         return figure
+
+    def axes(self, scene: Scene) -> dict[str, tuple[float, float]]:
+        """The axes of it that are zoomed."""
+        return {zoom.axis: (zoom.low, zoom.high) for zoom in scene.view.zoom_of(self.hint)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +102,7 @@ class Reactions:
     move_gate: Callable[[str, Any], Any]
     pick_ranks: Callable[[str], Any]
     look: Callable[..., Any]
+    zoom: Callable[[str, Axes], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +130,22 @@ class FigureCard:
 
     Attributes:
         plot: the plot's element.
+        axes: what of it the browser shows, as far as anybody zoomed.
     """
 
-    def __init__(self, figure: Figure, span: int = 12, *, bare: bool = False, hint: str = "") -> None:
+    def __init__(
+        self, figure: Figure, span: int = 12, *, bare: bool = False, hint: str = "", axes: Axes | None = None
+    ) -> None:
         """Build it.
 
         Args:
+            axes: zoomed in ``figure``.
             span: width in twelfths of the page.
             bare: without title and subtitle.
             hint: how to read it, shown on demand.
         """
         self.figure = figure
+        self.axes: Axes = axes or {}
         self._texts: dict[str, TextElement] = {}
         meta = self._meta()
         with box(f"card figure span-{span}", "section"):
@@ -126,9 +169,10 @@ class FigureCard:
             button.props["title"] = button.props["aria-label"] = "how to read this"
             button.on("click", lambda: words_of_it.set_visibility(not words_of_it.visible))
 
-    def redraw(self, figure: Figure) -> None:
+    def redraw(self, figure: Figure, axes: Axes | None = None) -> None:
         """Show another figure in place; zoom survives where ``uirevision`` says so."""
         self.figure = figure
+        self.axes = axes or {}
         meta = self._meta()
         for name, element in self._texts.items():
             element.text = " ".join(meta[name]) if name == "notes" else meta[name]
@@ -152,6 +196,27 @@ class FigureCard:
 
         self.plot.on("plotly_relayout", relaid, js_handler=_RELAID)
 
+    def on_zoom(self, handler: Callable[[Axes], Any]) -> None:
+        """Call back with the axes that were zoomed, or are whole again."""
+
+        def zoomed(event: events.GenericEventArguments) -> Any:
+            axes = self._zoomed(event.args) if isinstance(event.args, dict) else {}
+            # An axis that was reset may show less than the whole: it must be drawn again, so it stays here.
+            self.axes = {**self.axes, **axes}
+            return handler(axes) if axes else None
+
+        self.plot.on("plotly_relayout", zoomed, js_handler=_ZOOMED)
+
+    def on_brush(self, handler: Callable[[float | None, float | None], Any]) -> None:
+        """Call back with the ends of what was brushed along x, with None when the brush is let go."""
+
+        def brushed(event: events.GenericEventArguments) -> Any:
+            ends = _ends(event.args)
+            return handler(*ends) if ends else None
+
+        self.plot.on("plotly_selected", brushed, js_handler=_BRUSHED)
+        self.plot.on("plotly_deselect", lambda: handler(None, None), js_handler=_UNBRUSHED)
+
     def _meta(self) -> Mapping[str, Any]:
         meta: Mapping[str, Any] = self.figure["layout"]["meta"]
         return meta
@@ -168,14 +233,37 @@ class FigureCard:
                 return shape["name"], round(float(value), 2)
         return None
 
+    def _zoomed(self, changes: Mapping[str, Any]) -> dict[str, tuple[float, float] | None]:
+        """What changed, by axis. Back at the ends it came with, zoomed or whole, an axis was reset."""
+        found: dict[str, tuple[float, float] | None] = {}
+        for key, value in changes.items():
+            ends = _ends(value)
+            if _AXIS.fullmatch(key) and (value is None or ends is not None):
+                came = self.figure["layout"].get(key, {}).get("range"), self._meta().get("whole", {}).get(key)
+                found[key.replace("axis", "")] = None if ends in map(_ends, came) else ends
+        return found
+
+
+_AXIS = re.compile(r"[xy]axis\d?")
+
+
+def _ends(value: Any) -> tuple[float, float] | None:
+    """Two different numbers, or None: what comes from the browser may be anything."""
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    if not all(isinstance(end, int | float) and math.isfinite(end) for end in value) or value[0] == value[1]:
+        return None
+    return float(value[0]), float(value[1])
+
 
 def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
-    """A plot of a window page with its clicks and drags wired up."""
-    card = FigureCard(plot.figure(scene), plot.span, hint=words.HINTS[plot.hint])
+    """A plot of a window page with its clicks, drags and zooms wired up."""
+    card = FigureCard(plot.figure(scene), plot.span, hint=words.HINTS[plot.hint], axes=plot.axes(scene))
     if plot.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if plot.gates:
         card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in plot.gates else None)
+    card.on_zoom(lambda axes: reactions.zoom(plot.hint, axes))
     return card
 
 

@@ -243,12 +243,15 @@ class Panel:
         """Draw again what depends on something that changed."""
         for place, item in enumerate(self._items):
             key = item.key(scene)
-            if key == self._keys[place]:
+            built = self._built[place]
+            zoomed = (
+                isinstance(item, Plot) and isinstance(built, FigureCard) and built.axes != item.axes(scene)
+            )
+            if key == self._keys[place] and not zoomed:
                 continue
             self._keys[place] = key
-            built = self._built[place]
             if isinstance(item, Plot) and isinstance(built, FigureCard):
-                built.redraw(item.figure(scene))
+                built.redraw(item.figure(scene), item.axes(scene))
             elif isinstance(item, Block) and isinstance(built, ui.element):
                 built.clear()
                 with built:

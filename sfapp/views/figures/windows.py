@@ -23,7 +23,12 @@ _CHARACTERS = 130
 
 
 def window_timeline(
-    rows: Sequence[Row], *, dark: bool = False, selected: tuple[str, int] | None = None
+    rows: Sequence[Row],
+    *,
+    dark: bool = False,
+    selected: tuple[str, int] | None = None,
+    brushes: bool = False,
+    brushed: tuple[int, int] | None = None,
 ) -> Figure:
     """All windows: frontier shares scaled to the mean step, severity below, culprits named.
 
@@ -31,6 +36,8 @@ def window_timeline(
 
     Args:
         selected: (run_id, window) to frame.
+        brushes: dragging picks a stretch of windows instead of zooming.
+        brushed: places of the first and last window of the stretch that is picked.
     """
     title = "Windows"
     if not rows:
@@ -53,7 +60,8 @@ def window_timeline(
         traces,
         dark=dark,
         title=title,
-        subtitle="mean exposed step, split by stage; below: severity and who is behind it",
+        subtitle="mean exposed step, split by stage; below: severity and who is behind it"
+        + ("; drag across windows to list only those" if brushes else ""),
         alt=(
             f"{format.counted(len(rows), 'window')}; "
             + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")
@@ -69,6 +77,7 @@ def window_timeline(
         yaxis2={"domain": [0.31, 0.38], "visible": False, "range": [0, 1], "fixedrange": True},
         shapes=[
             *_run_lines(rows, colours),
+            *_brush(brushed, colours),
             *[
                 {
                     "type": "rect", "x0": place - 0.5, "x1": place + 0.5,
@@ -83,9 +92,26 @@ def window_timeline(
         legend=legend_above(y=1.02),
         hovermode="closest" if len(rows) <= _BARS_UP_TO else "x",
         clickmode="event",
-        dragmode="zoom",
+        dragmode="select" if brushes else "zoom",
+        selectdirection="h",
+        # The brush is drawn by the answer to it, so the browser's own mark of it goes with every answer.
+        selections=[],
+        selectionrevision=str(brushed),
         uirevision=f"windows/{rows[0]['run_id']}",
     )  # fmt: skip
+
+
+def _brush(brushed: tuple[int, int] | None, colours: palette.Theme) -> list[dict[str, object]]:
+    """The stretch that is picked: framed, under the bars."""
+    if brushed is None:
+        return []
+    return [
+        {
+            "type": "rect", "x0": brushed[0] - 0.5, "x1": brushed[1] + 0.5,
+            "yref": "paper", "y0": 0.29, "y1": 1.02, "layer": "below", "name": "brushed",
+            "fillcolor": colours.grid, "line": {"color": colours.ink, "width": 1},
+        }
+    ]  # fmt: skip
 
 
 def stage_order(rows: Sequence[Row]) -> list[str]:

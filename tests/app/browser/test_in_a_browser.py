@@ -226,3 +226,63 @@ def test_the_page_is_usable_when_narrow(page: Page) -> None:
     page.goto(SICK)
     figures_drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def drag(page: Page, plot: Locator, begin: float, end: float) -> None:
+    """Drag across a plot's own area, from one share of its width to another."""
+    box = plot.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + begin * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + (begin + end) / 2 * box["width"], middle, steps=4)
+    page.mouse.move(box["x"] + end * box["width"], middle, steps=4)
+    page.mouse.up()
+
+
+def test_brushing_the_timeline_lists_those_windows(page: Page) -> None:
+    page.goto("/")
+    timeline = page.locator(".timeline .js-plotly-plot")
+    expect(timeline.locator(".main-svg").first).to_be_visible()
+    drag(page, timeline, 0.2, 0.5)
+    expect(page.get_by_text(re.compile(r"^windows .* to .* ✕$"))).to_be_visible()
+    wait_until(page, lambda: "first=" in page.url and "last=" in page.url)
+    # What is listed is what the address says, and a reload lists it again
+    page.reload()
+    expect(rows(page).first).to_be_visible()
+    listed = page.evaluate(
+        "async (query) => (await (await fetch('/index.json' + query)).json()).total",
+        page.evaluate("location.search"),
+    )
+    assert rows(page).count() == listed < 21
+    page.get_by_role("button", name="show all windows again").click()
+    wait_until(page, lambda: "first=" not in page.url)
+
+
+def test_a_zoom_survives_a_moved_gate_and_a_reload_and_ends_with_a_double_click(page: Page) -> None:
+    title = "Step by step"
+    page.goto(f"{SICK}?tab=frontier")
+    figures_drawn(page)
+    plot = page.locator(".figure", has=page.get_by_role("heading", name=title, exact=True)).locator(
+        ".js-plotly-plot"
+    )
+
+    def ends() -> list[float]:
+        return [round(float(end), 6) for end in plot.evaluate("plot => plot._fullLayout.xaxis.range")]
+
+    whole = ends()
+    plot.scroll_into_view_if_needed()
+    drag(page, plot, 0.3, 0.6)
+    wait_until(page, lambda: "zoom=" in page.url)
+    zoomed = ends()
+    assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+    page.get_by_role("slider", name="candidate threshold").locator("[tabindex='0']").focus()
+    page.keyboard.press("ArrowLeft")
+    wait_until(page, lambda: "tau_c=" in page.url)
+    assert ends() == zoomed
+    page.reload()
+    figures_drawn(page)
+    assert ends() == pytest.approx(zoomed, rel=1e-6)
+    plot.locator(".nsewdrag").first.dblclick()
+    wait_until(page, lambda: "zoom=" not in page.url)
+    wait_until(page, lambda: ends() == pytest.approx(whole))
