@@ -28,7 +28,7 @@ sample: $(VENV)/installed  ## record sample_data/packets again with a real torch
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,jupyter,dev]'
 	touch $@
 
 # The browser tests and the screenshots drive a real Chromium; Debian and Ubuntu package one.

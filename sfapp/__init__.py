@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from sfapp.accounting import diagnose
     from sfapp.model import Diagnosis, Gates, Window
+    from sfapp.notebook import open
     from sfapp.packets import read_window
     from sfapp.record import Recorder
 
@@ -22,10 +23,14 @@ _HOMES = {
     "Recorder": "sfapp.record",
     "Window": "sfapp.model",
     "diagnose": "sfapp.accounting",
+    "open": "sfapp.notebook",
     "read_window": "sfapp.packets",
 }
 
-__all__ = ["Diagnosis", "Gates", "Recorder", "Window", "__version__", "diagnose", "read_window"]
+__all__ = ["Diagnosis", "Gates", "Recorder", "Window", "__version__", "diagnose", "open", "read_window"]
+
+# What a notebook needs beside torch: where one is missing, its extra brings all.
+_OF_NOTEBOOKS = {"anywidget", "duckdb", "ipywidgets", "plotly", "polars", "watchfiles"}
 
 
 def __getattr__(name: str) -> Any:
@@ -35,10 +40,14 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(home), name)
     except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
         from sfapp.errors import MissingExtraError
 
+        if missing.name in _OF_NOTEBOOKS:
+            raise MissingExtraError(
+                f"sfapp.{name} needs {missing.name}: pip install 'sfapp[jupyter]'"
+            ) from missing
+        if missing.name != "torch":
+            raise
         raise MissingExtraError(
             f"sfapp.{name} needs PyTorch, which sfapp never installs by itself: "
             "install your platform's build, or `pip install 'sfapp[app]'`"

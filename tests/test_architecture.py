@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"model", "packets", "accounting"},
     "views": {"model", "accounting"},
     "app": {"model", "accounting", "packets", "store", "views"},
+    "notebook": {"model", "accounting", "store", "views"},
     "cli": {"model", "accounting", "packets", "store", "views", "app", "record"},
 }
 
@@ -30,10 +31,12 @@ HOMES: dict[str, set[str]] = {
     "duckdb": {"store"},
     "watchfiles": {"store"},
     "nicegui": {"app"},
-    "plotly": set(),
+    "plotly": {"notebook"},
+    "ipywidgets": {"notebook"},
+    "IPython": {"notebook"},
     "prometheus_client": {"app"},
     "pyarrow": {"packets", "store", "cli"},
-    "polars": {"store", "app"},
+    "polars": {"store", "app", "notebook"},
     "click": {"cli"},
 }
 

@@ -1,0 +1,127 @@
+"""The panel to explore a window in a notebook: the app's first controls, beside the plots they move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import ipywidgets
+import plotly.graph_objects as go
+
+from sfapp.accounting import judge, measure
+from sfapp.errors import SfappError
+from sfapp.model import Baseline, Diagnosis, Gates
+from sfapp.model.gates import GATE_BY_NAME
+from sfapp.notebook import card
+from sfapp.notebook.window import WindowView, titled
+from sfapp.views import figures, words
+
+GATES = ("tau_c", "gamma_a", "gamma_g")
+MEAN = "mean"
+
+
+class Explorer:
+    """Sliders for τC, γA and γG, choosers for frontier, baseline and step; card and plots follow.
+
+    Attributes:
+        panel: what the notebook shows.
+        controls: the widgets by name, for a notebook that moves them itself.
+        diagnosis: the verdict shown now.
+    """
+
+    def __init__(self, view: WindowView) -> None:
+        self._view = view
+        self._measures = view.measures
+        self.diagnosis = view.diagnosis
+        self.controls = self._make_controls()
+        self._card = ipywidgets.HTML()
+        self._message = ipywidgets.HTML()
+        self.plots: dict[str, go.FigureWidget] = {
+            name: go.FigureWidget(figure["data"], titled(figure)) for name, figure in self._draw().items()
+        }
+        self._reset = ipywidgets.Button(description="reset")
+        self._reset.on_click(lambda _: self.reset())
+        for control in self.controls.values():
+            control.observe(self._moved, "value")
+        rail = ipywidgets.VBox([*self.controls.values(), self._reset, self._message])
+        plots = ipywidgets.VBox(list(self.plots.values()))
+        self.panel = ipywidgets.VBox([self._card, ipywidgets.HBox([rail, plots])])
+        self._say()
+
+    def reset(self) -> None:
+        """Every control back to where the window was opened with."""
+        for name, control in self._make_controls().items():
+            self.controls[name].value = control.value
+
+    def _make_controls(self) -> dict[str, Any]:
+        diagnosis = self._view.diagnosis
+        sliders = {
+            name: ipywidgets.FloatSlider(
+                value=getattr(diagnosis.gates, name),
+                min=GATE_BY_NAME[name].low,
+                max=GATE_BY_NAME[name].high,
+                step=GATE_BY_NAME[name].step,
+                description=GATE_BY_NAME[name].symbol,
+                tooltip=GATE_BY_NAME[name].help,
+            )
+            for name in GATES
+        }
+        steps = [(MEAN, MEAN), *((str(step), step) for step in self._view.window.step_N.tolist())]
+        choosers = {
+            "frontier": ipywidgets.ToggleButtons(
+                options=[("step", "step"), ("carry-over", "carry_over")], value=diagnosis.frontier
+            ),
+            "baseline": ipywidgets.Dropdown(
+                options=[
+                    (name.replace("_", " "), name)
+                    for name in get_args(Baseline)
+                    if name != "reference" or self._view.reference is not None
+                ],
+                value=diagnosis.baseline,
+                description="baseline",
+            ),
+            "step": ipywidgets.SelectionSlider(options=steps, value=MEAN, description="step"),
+        }
+        return {**sliders, **choosers}
+
+    def _moved(self, change: Mapping[str, Any]) -> None:
+        """A control moved: measure again only where the baseline did, else judge."""
+        values = {name: control.value for name, control in self.controls.items()}
+        try:
+            gates: Gates = self._view.diagnosis.gates.with_values(**{name: values[name] for name in GATES})
+            if values["baseline"] != self._measures.baseline:
+                self._measures = measure(self._measures.window, values["baseline"], self._view.reference)
+            self.diagnosis = judge(self._measures, gates, values["frontier"], self._view.reference)
+        except SfappError as error:
+            self._message.value = card.escaped(str(error))
+            return
+        self._message.value = ""
+        for name, figure in self._draw().items():
+            show(self.plots[name], figure)
+        self._say()
+
+    def _draw(self) -> dict[str, figures.Figure]:
+        diagnosis: Diagnosis = self.diagnosis
+        chosen = self.controls["step"].value
+        step = None if chosen == MEAN else chosen
+        return {
+            "frontier": figures.frontier_steps(self._measures, diagnosis, step),
+            "routing": figures.routing_pareto(diagnosis),
+            "ambiguity": figures.ambiguity_plane(diagnosis),
+        }
+
+    def _say(self) -> None:
+        self._card.value = card.markup(words.verdict(self.diagnosis, self._view.window.ranks))
+
+
+def show(widget: go.FigureWidget, figure: figures.Figure) -> None:
+    """Show another figure in a widget, in one message to the browser."""
+    target = go.Figure(figure["data"], titled(figure))
+    with widget.batch_update():
+        if [trace.type for trace in widget.data] == [trace.type for trace in target.data]:
+            for old, new in zip(widget.data, target.data, strict=True):
+                old.update(new.to_plotly_json(), overwrite=True)
+        else:
+            widget.data = ()
+            widget.add_traces(target.data)
+        widget.layout.update(target.layout.to_plotly_json(), overwrite=True)

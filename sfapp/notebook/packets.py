@@ -1,0 +1,146 @@
+"""Packets opened in a notebook: frames of what is there, and windows to look into."""
+
+from __future__ import annotations
+
+import html
+import threading
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+import polars as pl
+
+from sfapp.accounting import judge, measure, reference_of
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model import ALL_RANKS, Baseline, Frontier, Gates, Reference
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.notebook.window import WindowView
+from sfapp.store import IngestReport, Store, WindowQuery
+from sfapp.views import format
+
+_EVERY = 2**31
+
+
+class Packets:
+    """Some packet folders, read. Close it, or use it in a ``with``, to free the store.
+
+    Attributes:
+        store: for queries of your own.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+    def __enter__(self) -> Packets:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def refresh(self, cancel: threading.Event | None = None) -> IngestReport:
+        """Read what came since; what was read stays."""
+        return self.store.ingest(cancel=cancel)
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """One row a run, the one with the newest window first."""
+        names = ("run_id", "windows", "ranks", "nodes", "reference_window", "worst_severity")
+        runs = self.store.runs()
+        return pl.DataFrame({name: [getattr(run, name) for run in runs] for name in names})
+
+    @property
+    def windows(self) -> pl.DataFrame:
+        """One row a window, by run and number: the columns of the store's ``windows`` (docs/store.md)."""
+        in_order = WindowQuery(sort=(("run_id", "asc"), ("window", "asc")), limit=_EVERY)
+        return pl.DataFrame(self.store.windows(in_order).rows, infer_schema_length=None)
+
+    @property
+    def quarantined(self) -> pl.DataFrame:
+        """One row a file that was refused, and why."""
+        files = self.store.quarantine()
+        return pl.DataFrame({"name": [f.name for f in files], "reason": [f.reason for f in files]})
+
+    def window(
+        self,
+        run: str,
+        number: int,
+        gates: Gates | None = None,
+        *,
+        frontier: Frontier = "step",
+        baseline: Baseline = "cohort_median",
+        group: str = ALL_RANKS,
+        reference: tuple[str, int] | None = None,
+    ) -> WindowView:
+        """One window, judged.
+
+        Args:
+            gates: the default gates where None.
+            group: ``all``, ``role:NAME`` or ``node:K``.
+            reference: (run, window) to compare with; the run's healthy window where None.
+
+        Raises:
+            WindowNotFoundError: no such window, or it has no such group.
+            WindowError: the baseline is ``reference`` and there is none.
+        """
+        window = self.store.window(run, number)
+        if group not in window.groups:
+            raise WindowNotFoundError(
+                f"window {number} of {run!r} has no group {group!r}; there are: {', '.join(window.groups)}"
+            )
+        against = self._reference(run, group, reference)
+        if baseline == "reference" and against is None:
+            raise WindowError(
+                "this run has no healthy window to take as a baseline; pass reference=(run, window)"
+            )
+        measures = measure(window.of_group(group), baseline, against)
+        return WindowView(window, measures, judge(measures, gates or Gates(), frontier, against), against)
+
+    def _reference(self, run: str, group: str, picked: tuple[str, int] | None) -> Reference | None:
+        """The window to compare with, cut to the same ranks; None where it has no such group."""
+        if picked is None:
+            stored = self.store.reference(run)
+            if stored is None:
+                return None
+            picked = stored.run_id, stored.window
+        window = self.store.window(*picked)
+        return reference_of(measure(window.of_group(group))) if group in window.groups else None
+
+    def __repr__(self) -> str:
+        return f"sfapp packets: {self._said()}"
+
+    def _repr_html_(self) -> str:
+        return f"<b>sfapp packets</b> · {html.escape(self._said())}"
+
+    def _said(self) -> str:
+        total = self.store.windows(WindowQuery(limit=0)).total
+        loud = self.store.windows(WindowQuery(min_severity=QUIET_SEVERITY, limit=0)).total
+        refused = len(self.store.quarantine())
+        runs = format.counted(len(self.store.runs()), "run")
+        said = f"{format.counted(total, 'window')} of {runs}, {format.count(loud)} calling for action"
+        return f"{said}, {format.counted(refused, 'file')} refused" if refused else said
+
+
+def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = None) -> Packets:
+    """Read the packets under some files and folders.
+
+    The store is kept in memory, so that a running ``sfapp serve`` is not in the way.
+
+    Args:
+        db: keep the store in this file instead, so that the next time only new packets are read.
+
+    Raises:
+        StoreError: a path does not exist, or the store's file cannot be used.
+    """
+    store = Store.open([Path(path) for path in paths], None if db is None else Path(db), memory=db is None)
+    try:
+        store.ingest()
+    except BaseException:
+        store.close()
+        raise
+    return Packets(store)

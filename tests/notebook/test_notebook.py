@@ -1,0 +1,119 @@
+"""Packets in a notebook: frames, verdicts, figures, the panel, and the tutorial as it stands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import plotly.graph_objects as go
+import pytest
+from nbclient import NotebookClient
+
+import sfapp
+from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.notebook import Figures, Packets, card
+from sfapp.notebook.explore import Explorer
+from sfapp.views import words
+
+ROOT = Path(__file__).parent.parent.parent
+SAMPLE = ROOT / "sample_data" / "packets"
+RUN, SICK = "gpt-small-ddp", 10
+
+
+@pytest.fixture(scope="module")
+def packets() -> Iterator[Packets]:
+    with sfapp.open(SAMPLE) as found:
+        yield found
+
+
+def test_opening_a_folder_says_what_is_in_it(packets: Packets) -> None:
+    assert repr(packets) == "sfapp packets: 21 windows of 3 runs, 12 calling for action, 1 file refused"
+    assert packets.windows.shape[0] == 21
+    assert packets.runs["run_id"].to_list()[0] == "moe-two-roles"
+    assert "Parquet" in packets.quarantined["reason"][0]
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no such file or folder"):
+        sfapp.open(tmp_path / "nowhere")
+
+
+def test_a_window_has_the_verdict_that_the_store_has(packets: Packets) -> None:
+    # What the store keeps of a healthy window leaves out the medians that only a baseline needs
+    judged, stored = packets.window(RUN, SICK).diagnosis, packets.store.diagnosis(RUN, SICK)
+    assert replace(judged, reference=None) == replace(stored, reference=None)
+
+
+def test_a_window_says_its_verdict_as_text(packets: Packets) -> None:
+    assert repr(packets.window(RUN, SICK)).startswith(
+        "gpt-small-ddp/10: callbacks on rank 3 (node-0, local 3), every step\n  Routing set:"
+    )
+
+
+def test_a_group_and_a_reference_can_be_asked_for(packets: Packets) -> None:
+    node = packets.window(RUN, SICK, group="node:1", baseline="reference", reference=(RUN, 5))
+    assert node.diagnosis.ranks == 4
+    assert node.reference is not None
+    assert (node.reference.window, node.reference.group) == (5, "node:1")
+
+
+def test_what_is_not_there_is_named(packets: Packets) -> None:
+    with pytest.raises(WindowNotFoundError, match="has no window 99"):
+        packets.window(RUN, 99)
+    with pytest.raises(WindowNotFoundError, match="there are: all"):
+        packets.window(RUN, SICK, group="role:nobody")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, _ in inspect.getmembers(Figures, inspect.isfunction) if name[0] != "_"]
+)
+def test_every_figure_is_a_plotly_figure_with_its_title(packets: Packets, name: str) -> None:
+    figure = getattr(packets.window(RUN, SICK).figures, name)()
+    assert isinstance(figure, go.Figure)
+    assert figure.layout.title.text
+    assert figure.data
+
+
+def test_moving_a_slider_judges_again_and_redraws(packets: Packets) -> None:
+    # Given the panel of a window that is co-critical
+    explorer = Explorer(packets.window(RUN, SICK))
+    assert "co_critical" in explorer.diagnosis.label_names
+    drawn = explorer.plots["ambiguity"].to_plotly_json()
+    # When dominance is asked of more than any stage has
+    explorer.controls["gamma_a"].value = 0.99
+    # Then no stage is named, and the plot has moved its line
+    assert "co_critical" not in explorer.diagnosis.label_names
+    assert explorer.plots["ambiguity"].to_plotly_json() != drawn
+    # And reset takes it back
+    explorer.reset()
+    assert "co_critical" in explorer.diagnosis.label_names
+    assert explorer.plots["ambiguity"].to_plotly_json() == drawn
+
+
+def test_the_other_controls_of_the_panel_are_followed(packets: Packets) -> None:
+    explorer = Explorer(packets.window(RUN, SICK))
+    explorer.controls["frontier"].value = "carry_over"
+    explorer.controls["baseline"].value = "rank_median"
+    assert (explorer.diagnosis.frontier, explorer.diagnosis.baseline) == ("carry_over", "rank_median")
+    explorer.controls["step"].value = int(explorer.controls["step"].options[3][1])
+    assert "step" in explorer.plots["frontier"].layout.title.subtitle.text
+
+
+def test_text_from_files_stays_text_in_the_card(packets: Packets) -> None:
+    said = words.verdict(packets.window(RUN, SICK).diagnosis)
+    hostile = replace(said, headline="<script>alert(1)</script> $x$")
+    assert "<script>" not in card.markup(hostile)
+    assert "$" not in card.markup(hostile)
+
+
+def test_the_tutorial_runs_as_it_stands() -> None:
+    notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(ROOT / "docs")}}).execute()
+    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    text = str(shown)
+    assert "callbacks on rank 3" in text
+    assert "application/vnd.plotly.v1+json" in text
+    assert "application/vnd.jupyter.widget-view+json" in text
