@@ -13,7 +13,7 @@ from sfapp.views import figures
 REACH = 100
 """Windows shown on either side of the open one."""
 
-HEIGHT = 170
+HEIGHT = 186
 """In pixels: lower than the overview on the first page."""
 
 Rows = Sequence[Mapping[str, Any]]
@@ -47,8 +47,8 @@ class RunStrip:
         place = numbers.index(self._key.window) if self._key.window in numbers else 0
         near = rows[max(0, place - REACH) : place + REACH + 1]
         selected = (self._key.run_id, self._key.window)
-        figure = figures.window_timeline(near, dark=dark, selected=selected)
-        figure["layout"] |= {"height": HEIGHT, "margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
+        figure = figures.window_timeline(near, dark=dark, selected=selected, height=HEIGHT)
+        figure["layout"] |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
         return figure
 
 

@@ -65,8 +65,9 @@ def _names(scene: Scene) -> list[dict[str, Any]]:
             text = format.counted(len(others), "other rank") if scene.shown else f"all {len(others)} ranks"
             labels.append(
                 note(
-                    text, end, level / scene.unit.ns, scene.dark,
-                    xanchor="left", xshift=7, font={"size": 11, "color": colours.muted},
+                    # Two lines: there is little room beside a narrow plot.
+                    "<br>".join(text.rsplit(" ", 1)), end, level / scene.unit.ns, scene.dark,
+                    xanchor="left", xshift=7, align="left", font={"size": 11, "color": colours.muted},
                 )
             )  # fmt: skip
     return labels

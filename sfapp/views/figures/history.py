@@ -49,6 +49,8 @@ def run_history(
                 "line": {"color": colours.ink, "width": 2}, "name": "selected",
             }
         )  # fmt: skip
+    aimed = [row["aim_rank"] for row in rows if row["aim_rank"] is not None]
+    few = bool(aimed) and max(aimed) - min(aimed) < 5  # else whole numbers repeat on the axis
     slowest = max(rows, key=lambda row: row["step_time_ns"] or 0)
     return figure(
         [_step_times(rows, unit, dark), *_share_areas(rows, dark), _aims(rows, dark)],
@@ -65,7 +67,9 @@ def run_history(
         xaxis=axis(dark, showgrid=False, anchor="y3", tickformat="d", title="window", nticks=16),
         yaxis=axis(dark, domain=[0.68, 1], ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),
         yaxis2=axis(dark, domain=[0.3, 0.62], tickformat=".0%", range=[0, 1], nticks=5),
-        yaxis3=axis(dark, domain=[0, 0.22], tickprefix="r", tickformat="d", nticks=5),
+        yaxis3=axis(
+            dark, domain=[0, 0.22], tickprefix="r", tickformat="d", **({"dtick": 1} if few else {"nticks": 5})
+        ),
         shapes=shapes,
         annotations=annotations,
         showlegend=True,

@@ -18,6 +18,7 @@ _BARS_UP_TO = 400
 _CROWDED = 150
 """Above this many windows, only culprits of long stretches are named; the pointer names all."""
 _NOTE_ROWS = 3
+_NOTE_PIXELS = 13
 _CHARACTERS = 130
 """About how many characters of a note fit across the plot."""
 
@@ -27,6 +28,7 @@ def window_timeline(
     *,
     dark: bool = False,
     selected: tuple[str, int] | None = None,
+    height: int = 276,
     brushes: bool = False,
     brushed: tuple[int, int] | None = None,
 ) -> Figure:
@@ -36,6 +38,7 @@ def window_timeline(
 
     Args:
         selected: (run_id, window) to frame.
+        height: in pixels.
         brushes: dragging picks a stretch of windows instead of zooming.
         brushed: places of the first and last window of the stretch that is picked.
     """
@@ -66,7 +69,7 @@ def window_timeline(
             f"{format.counted(len(rows), 'window')}; "
             + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")
         ),
-        height=276,
+        height=height,
         barmode="stack",
         bargap=0.06 if len(rows) <= 120 else 0,
         margin={"l": 8, "r": 12, "t": 30, "b": 8},
@@ -87,7 +90,7 @@ def window_timeline(
                 for place in chosen
             ],
         ],
-        annotations=_span_notes(rows, spans, dark),
+        annotations=_span_notes(rows, spans, dark, height),
         showlegend=True,
         legend=legend_above(y=1.02),
         hovermode="closest" if len(rows) <= _BARS_UP_TO else "x",
@@ -296,10 +299,13 @@ def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, ob
     ][:200]  # fmt: skip
 
 
-def _span_notes(rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool) -> list[dict[str, object]]:
+def _span_notes(
+    rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool, height: int
+) -> list[dict[str, object]]:
     """Culprits under their windows, in up to three lines; the worst first where there is no room for all."""
     colours = palette.theme(dark)
     width = _CHARACTERS / max(1, len(rows))
+    pitch = max(0.075, _NOTE_PIXELS / (height - 38))  # less the margins
     free: list[list[tuple[float, float]]] = [[] for _ in range(_NOTE_ROWS)]
     notes = []
     worst = sorted(
@@ -324,7 +330,7 @@ def _span_notes(rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool) -
         free[line].append((low, high))
         notes.append(
             note(
-                f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - 0.075 * line, dark,
+                f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - pitch * line, dark,
                 yref="paper", yanchor="top",
                 font={"size": 11, "color": palette.severity_colour(rows[first]["severity"], colours)},
             )
