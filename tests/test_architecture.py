@@ -15,15 +15,17 @@ PACKAGE = ROOT / "sfapp"
 # docs/architecture.md's table: room -> rooms it may import. `errors` is open to all.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "assets": set(),
     "model": set(),
     "accounting": {"model"},
     "packets": {"model"},
     "record": {"model", "packets"},
     "store": {"model", "packets", "accounting"},
     "views": {"model", "accounting"},
-    "app": {"model", "accounting", "packets", "store", "views"},
+    "app": {"model", "accounting", "packets", "store", "views", "assets"},
+    "report": {"model", "accounting", "views", "assets"},
     "notebook": {"model", "accounting", "store", "views"},
-    "cli": {"model", "accounting", "packets", "store", "views", "app", "record"},
+    "cli": {"model", "accounting", "packets", "store", "views", "app", "record", "report"},
 }
 
 # Third-party libraries that belong to one room only.
@@ -38,6 +40,7 @@ HOMES: dict[str, set[str]] = {
     "pyarrow": {"packets", "store", "cli"},
     "polars": {"store", "app", "notebook"},
     "click": {"cli"},
+    "jinja2": {"report"},
 }
 
 PURE = ("model", "accounting", "views")

@@ -32,8 +32,9 @@ from sfapp.app.security import (
     allowed_hosts,
     is_loopback,
 )
-from sfapp.app.theme import asset_url, assets
+from sfapp.app.theme import asset_url
 from sfapp.app.workspace import Workspace
+from sfapp.assets import assets
 from sfapp.errors import ServeError
 from sfapp.store import Store
 

@@ -8,21 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from fastapi import Request
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-import sfapp
 from sfapp.app.workspace import Status, Workspace
+from sfapp.assets import PLOTLY, assets
 from sfapp.views import format, palette
 
 DARK_COOKIE = "sfapp-dark"
 SEEN_COOKIE = "sfapp-seen"
-
-PLOTLY = "vendor/plotly-cartesian-3.7.0.min.js"
-"""The plotting library, as ``assets/plotly.js`` imports it."""
 
 KEYS = (
     ("/", "search windows"),
@@ -44,14 +40,6 @@ class Crumb:
     text: str
     href: str | None = None
     detail: str = ""
-
-
-@cache
-def assets() -> Path:
-    """Where the logo, the styles and the scripts lie: in the wheel, or beside the package in a checkout."""
-    package = Path(sfapp.__file__).parent
-    packed = package / "_assets"
-    return packed if packed.is_dir() else package.parent / "assets"
 
 
 @cache

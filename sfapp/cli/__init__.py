@@ -17,6 +17,7 @@ from sfapp.errors import SfappError
 COMMANDS = {
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
     "analyze": "Print the verdict on every window, as a table, JSON, CSV or Parquet.",
+    "report": "Write verdicts and plots of some windows into one HTML file to hand over.",
     "validate": "Check packet files and print every fault.",
 }
 
@@ -45,7 +46,9 @@ def cli() -> None:
 
 
 # Third-party modules behind each extra, to say which one to install when an import fails.
-_EXTRA_OF = dict.fromkeys(("duckdb", "nicegui", "plotly", "polars", "prometheus_client", "watchfiles"), "app")
+_EXTRA_OF = dict.fromkeys(
+    ("duckdb", "jinja2", "nicegui", "plotly", "polars", "prometheus_client", "watchfiles"), "app"
+)
 
 
 def main() -> None:

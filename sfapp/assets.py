@@ -1,0 +1,17 @@
+"""Where the logo, the styles, the scripts and the plot library lie."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+PLOTLY = "vendor/plotly-cartesian-3.7.0.min.js"
+"""The plot library, as ``assets/plotly.js`` imports it."""
+
+
+@cache
+def assets() -> Path:
+    """The folder of assets: in the wheel, or beside the package in a checkout."""
+    package = Path(__file__).parent
+    packed = package / "_assets"
+    return packed if packed.is_dir() else package.parent / "assets"

@@ -1,0 +1,168 @@
+"""The report: one file that opens anywhere, says what the app says, and can be made again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import CALLBACKS, MS, ddp_job, window_of
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import Browser, sync_playwright
+
+from sfapp.packets import packet_path, write_packet
+from sfapp.report.page import changes
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "sample_data" / "packets"
+HOSTILE = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
+
+
+def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The real command."""
+    program = [sys.executable, "-c", "from sfapp.cli import main; main()"]
+    return subprocess.run(
+        [*program, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+def opened(browser: Browser, path: Path, scheme: Any = "light") -> tuple[dict[str, Any], list[str]]:
+    """What the page says of itself once drawn, and what it complained about or asked for."""
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    heard: list[str] = []
+    page.on("console", lambda message: heard.append(message.text))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.on("request", lambda request: heard.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    seen = page.evaluate(
+        """() => ({
+          drawn: Number(document.documentElement.dataset.drawn),
+          plots: document.querySelectorAll(".plot .main-svg").length,
+          ink: document.querySelector(".js-plotly-plot").layout.font.color,
+          text: document.body.innerText,
+          pwned: window.pwned ?? null,
+        })"""
+    )
+    context.close()
+    assert heard.pop(0) == path.as_uri()
+    return seen, heard
+
+
+def test_a_report_opens_from_a_file_and_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
+    asked = ["--window", "gpt-small-ddp/10", "--window", "gpt-small-ddp/4", "--title", "Slow callback"]
+    made = run("report", SAMPLE, *asked, "-o", "incident.html", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    seen, heard = opened(browser, tmp_path / "incident.html")
+    assert heard == []
+    assert seen["drawn"] == 12
+    assert seen["plots"] >= 12
+    for said in ("Slow callback", "callbacks on rank 3", "data", "not known", "sha256", "sfapp report"):
+        assert said in seen["text"]
+
+
+def test_a_report_follows_light_and_dark(browser: Browser, tmp_path: Path) -> None:
+    run("report", SAMPLE, "--window", "gpt-small-ddp/10", "-o", "r.html", cwd=tmp_path)
+    light, _ = opened(browser, tmp_path / "r.html", "light")
+    dark, heard = opened(browser, tmp_path / "r.html", "dark")
+    assert heard == []
+    assert light["ink"] != dark["ink"]
+
+
+def test_the_printed_command_makes_the_same_report_again(tmp_path: Path) -> None:
+    moved = ["--gamma-a", "0.6", "--frontier", "carry_over", "--title", "It's slow", "--group", "node:0"]
+    run("report", SAMPLE, *moved, "-o", "first.html", cwd=tmp_path)
+    first = (tmp_path / "first.html").read_text(encoding="utf-8")
+    (printed,) = re.findall(r"<p><code>(.*?)</code></p>", first)
+    for entity, character in (("&#39;", "'"), ("&#34;", '"'), ("&amp;", "&")):
+        printed = printed.replace(entity, character)
+    again = shlex.split(printed)
+    assert again[:2] == ["sfapp", "report"]
+    (tmp_path / "first.html").unlink()
+    assert run(*again[1:], cwd=tmp_path).returncode == 0
+    assert (tmp_path / "first.html").read_text(encoding="utf-8") == first
+    assert "γA 0.6 (default 0.4)" in first
+
+
+def test_five_windows_of_64_ranks_stay_below_a_megabyte(browser: Browser, tmp_path: Path) -> None:
+    for number in range(5):
+        window = window_of(
+            ddp_job(seed=number, ranks=64, steps=100, extra={(CALLBACKS, 3): 60 * MS}),
+            first_step=100 * number,
+            run_id="wide",
+            window=number,
+        )
+        path = packet_path(tmp_path, "wide", number)
+        path.parent.mkdir(exist_ok=True)
+        write_packet(window, path)
+    assert run("report", tmp_path, "-o", "wide.html", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "wide.html").stat().st_size <= 1_000_000
+    seen, heard = opened(browser, tmp_path / "wide.html")
+    assert (seen["drawn"], heard) == (30, [])
+
+
+def test_names_that_mean_harm_stay_text(browser: Browser, tmp_path: Path) -> None:
+    run_id = f"run/{HOSTILE}"
+    path = packet_path(tmp_path, run_id, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_packet(window_of(ddp_job(seed=0), run_id=run_id), path)
+    assert run("report", tmp_path, "--title", HOSTILE, "-o", "r.html", cwd=tmp_path).returncode == 0
+    seen, heard = opened(browser, tmp_path / "r.html")
+    assert seen["pwned"] is None
+    assert heard == []
+    assert HOSTILE in seen["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--window", "gpt-small-ddp/99", "-o", "r.html"], "there is no window gpt-small-ddp/99"),
+        (["--window", "nonsense", "-o", "r.html"], "is not RUN/WINDOW"),
+        (["-o", "r.docx"], "r.docx should end in .html"),
+    ],
+)
+def test_what_cannot_be_reported_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+    made = run("report", SAMPLE, *arguments, cwd=tmp_path)
+    assert made.returncode == 2
+    assert said in made.stderr
+    assert not list(tmp_path.iterdir())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from("xyz"), JSON), st.dictionaries(st.sampled_from("xyz"), JSON))
+def test_the_changes_between_two_themes_turn_one_into_the_other(light: Any, dark: Any) -> None:
+    made = {"figure": deepcopy(light)}
+    for path, *value in changes({"figure": light}, {"figure": dark}):
+        *way, last = path
+        holder: Any = made
+        for key in way:
+            holder = holder[key]
+        if value:
+            holder[last] = value[0]
+        else:
+            del holder[last]
+    assert made == {"figure": dark}
