@@ -18,6 +18,15 @@ from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.runs import diagnose_runs, measured
 from sfapp.accounting.sensitivity import GateChange, nearest_changes
+from sfapp.accounting.verdict_map import (
+    Region,
+    RoutingInterval,
+    StageVerdict,
+    VerdictMap,
+    routing_intervals,
+    stage_verdict,
+    verdict_map,
+)
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
 __all__ = [
@@ -25,6 +34,10 @@ __all__ = [
     "GateChange",
     "Handover",
     "Measures",
+    "Region",
+    "RoutingInterval",
+    "StageVerdict",
+    "VerdictMap",
     "check_totals",
     "delta_ns",
     "diagnose",
@@ -38,8 +51,11 @@ __all__ = [
     "nearest_changes",
     "reference_of",
     "rivals",
+    "routing_intervals",
+    "stage_verdict",
     "step_prefix",
     "tie_set",
+    "verdict_map",
     "with_reference",
 ]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfapp.accounting.judge import judge
+from sfapp.accounting.leaders import eligible_steps, stage_leaders, switch_rate
 from sfapp.accounting.measures import Measures
 from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME
@@ -54,7 +55,7 @@ def _changes(measures: Measures, diagnosis: Diagnosis, gate: str) -> Iterable[Ga
     candidates = sorted(
         {
             round(min(doc.high, max(doc.low, point)), 10)
-            for critical in _critical_values(diagnosis, gate)
+            for critical in _critical_values(measures, diagnosis, gate)
             for point in _around(critical, doc.step)
         }
     )
@@ -90,8 +91,10 @@ def _around(critical: float, step: float) -> tuple[float, float]:
     return below, below + step
 
 
-def _critical_values(diagnosis: Diagnosis, gate: str) -> list[float]:
+def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
     """Values of the evidence that this gate is compared with."""
+    if gate in ("gamma_elig", "eta_q"):
+        return _where_rotation_turns(measures, diagnosis, gate)
     shares = list(diagnosis.top_stages().values())
     gains = list((diagnosis.static_gain or {}).values())
     if gate == "tau_c":
@@ -119,11 +122,49 @@ def _critical_values(diagnosis: Diagnosis, gate: str) -> list[float]:
     if gate == "floor_ns":
         return [float(diagnosis.exposed_makespan_ns)]
     device = diagnosis.device
+    if device is not None and gate == "min_event_samples":
+        return [float(device.ready)]
+    if device is not None and gate == "min_event_ready" and device.sampled:
+        return [device.ready / device.sampled]
     if device is not None and gate == "gamma_dev":
         return [value for value in (device.device_share, *shares) if value is not None]
     if device is not None and gate == "gamma_host" and device.host_ratio is not None:
         return [device.host_ratio]
     return []
+
+
+def _where_rotation_turns(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
+    """The nearest values at which the top stage's leader starts or stops to count as rotating.
+
+    All that these two gates decide of the labels is which steps the leader is counted over (§3, §7.6).
+    """
+    carry = measures.carry(_recorded(measures, diagnosis.sync_boundary))
+    source = carry if carry is not None and diagnosis.frontier == "carry_over" else measures
+    if diagnosis.top_stage is None:
+        return []
+    members = measures.members(measures.broad.index(diagnosis.top_stage))
+    leaders = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, members)
+
+    def rotates(value: float) -> bool:
+        gates = diagnosis.gates.with_values(**{gate: value})
+        eligible_N = eligible_steps(
+            leaders, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks
+        )
+        return switch_rate(leaders.leader_N, eligible_N) > gates.gamma_switch
+
+    doc = GATE_BY_NAME[gate]
+    current = float(getattr(diagnosis.gates, gate))
+    now = rotates(current)
+    grid = [
+        round(doc.low + place * doc.step, 10) for place in range(round((doc.high - doc.low) / doc.step) + 1)
+    ]
+    below = next((value for value in reversed(grid) if value < current and rotates(value) != now), None)
+    above = next((value for value in grid if value > current and rotates(value) != now), None)
+    return [value for value in (below, above) if value is not None]
+
+
+def _recorded(measures: Measures, stage: str | None) -> int | None:
+    return None if stage is None else measures.window.stages.index(stage)
 
 
 def _gaps(values: list[float]) -> list[float]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from sfapp.accounting import Measures
-from sfapp.model import LABELS, REASONS, Diagnosis, Manifest
+from sfapp.accounting import Measures, nearest_changes
+from sfapp.model import GATE_DOCS, LABELS, REASONS, Diagnosis, Manifest
+from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.views import format
 from sfapp.views.figures.chosen import Floats, chosen, position_after, stage_members
 from sfapp.views.figures.node import lead_shares, stragglers
-from sfapp.views.words import evidence_lines
+from sfapp.views.words import changes, evidence_lines
 
 Row = dict[str, Any]
 
@@ -35,6 +37,14 @@ class Column:
 def _numeric(field: str, title: str, help: str = "") -> Column:
     return Column(field, title, help, f"{field}_text")
 
+
+GATE_COLUMNS: tuple[Column, ...] = (
+    Column("symbol", "gate"),
+    Column("title", "what it is"),
+    _numeric("value", "now"),
+    _numeric("distance", "distance", "from its value to the nearest one with another verdict"),
+    Column("becomes", "what changes there"),
+)
 
 RANK_COLUMNS: tuple[Column, ...] = (
     Column("rank", "rank"),
@@ -286,3 +296,36 @@ def _duration(field: str, ns: float | None) -> Row:
 def _share(field: str, values: dict[str, float] | None, stage: str) -> Row:
     value = None if values is None else values.get(stage)
     return {field: value, f"{field}_text": format.percent(value, 1)}
+
+
+def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
+    """Every numeric gate and how far it is from the next change of verdict; the nearest one first.
+
+    The distance is None where no value of the gate changes the verdict.
+    """
+    found = nearest_changes(measures, diagnosis, tuple(doc.name for doc in GATE_DOCS))
+    lines = changes(found, diagnosis)
+    rows = []
+    for doc in GATE_DOCS:
+        value = getattr(diagnosis.gates, doc.name)
+        distance = min((abs(change.value - value) for change in found[doc.name]), default=None)
+        rows.append(
+            {
+                "gate": doc.name,
+                "symbol": doc.symbol,
+                "title": doc.title,
+                "value": value,
+                "value_text": f"{value:g}",
+                "distance": distance,
+                "distance_text": "none" if distance is None else f"{distance:.3g}",
+                "becomes": lines[doc.name],
+            }
+        )
+    return sorted(rows, key=lambda row: _reach(row["distance"], row["value"], GATE_BY_NAME[row["gate"]]))
+
+
+def _reach(distance: float | None, value: float, doc: GateDoc) -> float:
+    """A distance as a part of the gate's range; counts and times have no such end, so of their value."""
+    if distance is None:
+        return math.inf
+    return distance / max(value, 1) if doc.whole else distance / (doc.high - doc.low)

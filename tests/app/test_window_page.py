@@ -277,3 +277,18 @@ async def test_a_link_restores_the_zoom_and_a_double_click_ends_it(user: User) -
     fire(user, shown, "plotly_relayout", {"xaxis": [1.0, 3.0]})
     assert "zoom" not in href(user, "json")
     assert shown.figure["layout"]["xaxis"].get("range") != [1.0, 3.0]
+
+
+async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None:
+    await user.open(f"{SICK}?tab=ambiguity")
+    await user.should_see("how far each is from the next change of verdict")
+    # Given the verdict at dominance 0.4, when its line is dragged past the share of the top stage
+    card = plot(user, "Verdict map")
+    before = card.figure["layout"]["meta"]["alt"]
+    assert before.startswith("Now: co_critical")
+    fire(user, card, "plotly_relayout", {"shapes[0].x0": 0.99, "shapes[0].x1": 0.99})
+    # Then the gate has moved, and with it what the map says of now; τC is dragged on its own plot
+    assert slider(user, "gamma_a").value == 0.99
+    assert plot(user, "Verdict map").figure["layout"]["meta"]["alt"].startswith("Now: no stage label")
+    fire(user, plot(user, "Routing set over τC"), "plotly_relayout", {"shapes[0].x0": 0.2})
+    assert slider(user, "tau_c").value == 0.2

@@ -111,3 +111,13 @@ def test_the_glossary_holds_every_gate_label_reason_and_culprit() -> None:
     assert names >= {doc.name for doc in GATE_DOCS} | set(LABELS) | set(REASONS) | set(CULPRITS)
     assert "model_fit" in names
     assert all(row["meaning"] for row in rows)
+
+
+def test_every_numeric_gate_says_how_far_its_next_change_is() -> None:
+    rows = tables.gate_rows(*jobs.look(jobs.slow_callback()))
+    assert {row["gate"] for row in rows} == {doc.name for doc in GATE_DOCS}
+    assert all(row["becomes"] for row in rows)
+    # the gates that can change nothing come last
+    known = [row["distance"] is not None for row in rows]
+    assert known == sorted(known, reverse=True)
+    assert any(known)

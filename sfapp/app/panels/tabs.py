@@ -86,6 +86,26 @@ def _ambiguity(span: int, height: int | None = None) -> Plot:
     )
 
 
+def _verdict_map() -> Plot:
+    return Plot(
+        lambda s: figures.verdict_regions(s.measures, s.diagnosis, dark=s.dark),
+        key=lambda s: (*s.matrix_key, *s.verdict_key),
+        span=7,
+        hint="verdict_regions",
+        gates=("gamma_a", "gamma_g"),
+    )
+
+
+def _routing_over_tau() -> Plot:
+    return Plot(
+        lambda s: figures.routing_over_tau(s.diagnosis, dark=s.dark),
+        key=lambda s: (*s.matrix_key, *s.verdict_key),
+        span=5,
+        hint="routing_over_tau",
+        gates=("tau_c",),
+    )
+
+
 def _heatmap(span: int, height: int | None = None) -> Plot:
     return Plot(
         lambda s: figures.rank_step_heatmap(
@@ -180,6 +200,14 @@ def _labels() -> Block:
     return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
 
 
+def _gate_table() -> Block:
+    def build(scene: Scene, _: Reactions) -> None:
+        with titled("Gates", "how far each is from the next change of verdict, the others as they are"):
+            data_table(tables.GATE_COLUMNS, tables.gate_rows(scene.measures, scene.diagnosis), "gate")
+
+    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
+
+
 def _why() -> Block:
     def build(scene: Scene, _: Reactions) -> None:
         with titled("Why", "the comparisons that decided"), box("lines", "ul"):
@@ -218,7 +246,14 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         ),
         "frontier": (ranks, _frontier_steps(6, 440), _crossings(6, 440), _steps(), _stage_table()),
         "ranks": (choosers, _heatmap(12), _handovers(), _rank_table()),
-        "ambiguity": (_ambiguity(7, 420), _pareto(5, 420), _stage_table()),
+        "ambiguity": (
+            _ambiguity(7, 420),
+            _pareto(5, 420),
+            _verdict_map(),
+            _routing_over_tau(),
+            _gate_table(),
+            _stage_table(),
+        ),
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
         "rules": (_rules(), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),

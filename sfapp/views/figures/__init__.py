@@ -14,6 +14,7 @@ from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, str
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.rules import RULE_NAMES, rules
 from sfapp.views.figures.steps import step_timeline
+from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 from sfapp.views.figures.windows import window_timeline
 
 __all__ = [
@@ -31,11 +32,13 @@ __all__ = [
     "plain",
     "prefix_crossings",
     "rank_step_heatmap",
+    "routing_over_tau",
     "routing_pareto",
     "rules",
     "run_history",
     "step_timeline",
     "stragglers",
     "straggling_nodes",
+    "verdict_regions",
     "window_timeline",
 ]

@@ -29,6 +29,14 @@ HINTS: Mapping[str, str] = {
         "The bar reaches to what is gained if the waits it causes vanish too; a long bar means the answer "
         "depends on waiting."
     ),
+    "verdict_regions": (
+        "Each field is one verdict. Within it, moving γA or γG changes nothing; across its edge, the label "
+        "changes. The further the dot is from an edge, the less the verdict depends on these two gates."
+    ),
+    "routing_over_tau": (
+        "A bar begins where the stages before it no longer add up to τC. A long way from the line to the "
+        "next edge means that the choice of τC hardly matters."
+    ),
     "rank_step_heatmap": (
         "One cell a rank and step. A dark row is one slow rank, a dark column a slow step for all, regular "
         "stripes something periodic, scattered dark cells ranks taking turns."

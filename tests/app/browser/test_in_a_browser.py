@@ -107,6 +107,21 @@ def test_a_threshold_is_dragged_in_the_plot_itself(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"tau_c=0\.\d+"))
 
 
+def test_dominance_is_dragged_on_the_verdict_map(page: Page) -> None:
+    page.goto(f"{SICK}?tab=ambiguity")
+    figures_drawn(page)
+    card = page.locator(".figure", has=page.get_by_role("heading", name="Verdict map", exact=True))
+    card.scroll_into_view_if_needed()
+    box = card.locator(".shapelayer path[data-index]").first.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 3
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y, steps=6)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"gamma_a=0\.\d+"))
+
+
 def test_the_address_restores_the_view(page: Page) -> None:
     page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.85&frontier=carry_over&step=405")
     figures_drawn(page)

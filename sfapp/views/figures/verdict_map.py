@@ -1,0 +1,194 @@
+"""Which verdict holds where: over (γA, γG), and over τC (accounting.md §5, §7)."""
+
+from __future__ import annotations
+
+from sfapp.accounting import Measures, Region, StageVerdict, routing_intervals, verdict_map
+from sfapp.model import Diagnosis
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
+from sfapp.views.figures.routing import below_floor, threshold
+
+TITLE = "Verdict map"
+STEPS_TITLE = "Routing set over τC"
+_THIN = 0.12
+"""A region less high than this has no room for two lines; the colour and the hover tell it."""
+
+
+def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
+    """The label, and what it names, for every γA and γG; both are draggable lines, as in the plane."""
+    found = verdict_map(measures, diagnosis)
+    if found is None:
+        return absent(below_floor(diagnosis), dark=dark, title=TITLE)
+    gates = diagnosis.gates
+    here = found.at(gates.gamma_a, gates.gamma_g)
+    regions = found.regions
+    said = [f"{_where(region)}: {_words(region.verdict, diagnosis)}" for region in regions]
+    return figure(
+        [*(_filled(region, diagnosis, dark) for region in regions), _here(diagnosis, here, dark)],
+        dark=dark,
+        title=TITLE,
+        subtitle="the verdict for every γA and γG; drag either line, the dot is where the gates stand",
+        alt=f"Now: {_words(here, diagnosis)}. {'; '.join(said)}.",
+        height=420,
+        margin={"l": 8, "r": 16, "t": 12, "b": 8},
+        xaxis=axis(
+            dark, range=[0, 1], tickformat=".0%", title="γA, the share to exceed", fixedrange=True,
+            showgrid=False,
+        ),
+        yaxis=axis(
+            dark, range=[0, 1], tickformat=".0%", title="γG, the gain to reach", fixedrange=True,
+            showgrid=False,
+        ),
+        shapes=[
+            threshold("gamma_a", "x", gates.gamma_a, "γA", dark, span=(0, 1)),
+            threshold("gamma_g", "y", gates.gamma_g, "γG", dark, span=(0, 1)),
+        ],
+        annotations=[_label(region, diagnosis, dark) for region in regions if _height(region) >= _THIN],
+        hovermode="closest",
+        draggable=True,
+        uirevision=revision(diagnosis, diagnosis.frontier),
+    )  # fmt: skip
+
+
+def _height(region: Region) -> float:
+    return region.gamma_g[1] - region.gamma_g[0]
+
+
+def _lines(verdict: StageVerdict, diagnosis: Diagnosis) -> list[str]:
+    """The labels, what they rest on, the stages they name; plain text."""
+    lines = [" + ".join(label.label for label in verdict.labels) or "no stage label"]
+    reasons = [reason for label in verdict.labels for reason in label.reasons]
+    if reasons:
+        lines.append(" + ".join(reasons))
+    if verdict.withheld:
+        lines.append(f"withheld: {' + '.join(label.label for label in verdict.withheld)}")
+    short = format.short_stages(diagnosis.stages)
+    if verdict.stages:
+        lines.append(format.listed([short[stage] for stage in verdict.stages], 3))
+    return lines
+
+
+def _words(verdict: StageVerdict, diagnosis: Diagnosis) -> str:
+    return ", ".join(_lines(verdict, diagnosis))
+
+
+def _where(region: Region) -> str:
+    across, up = (
+        f"{format.percent(low, 1)} to {format.percent(high, 1)}"
+        for low, high in (region.gamma_a, region.gamma_g)
+    )
+    return f"γA {across}, γG {up}"
+
+
+def _filled(region: Region, diagnosis: Diagnosis, dark: bool) -> Trace:
+    """One region, saying its verdict under the pointer."""
+    colours = palette.theme(dark)
+    names = {label.label for label in region.verdict.labels}
+    colour = colours.good if "direct_exposure" in names else colours.warn if names else colours.muted
+    (left, right), (bottom, top) = region.gamma_a, region.gamma_g
+    words = "<br>".join(plain(line, 60) for line in (*_lines(region.verdict, diagnosis), _where(region)))
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [left, right, right, left, left],
+        "y": [bottom, bottom, top, top, bottom],
+        "fill": "toself",
+        "fillcolor": palette.alpha(colour, 0.22 if dark else 0.16),
+        "line": {"color": colours.axis, "width": 1},
+        "hoveron": "fills",
+        "hoverinfo": "text",
+        "text": words,
+    }
+
+
+def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object]:
+    (left, right), (bottom, top) = region.gamma_a, region.gamma_g
+    first, *rest = (plain(line, 36) for line in _lines(region.verdict, diagnosis))
+    text = "<br>".join((f"<b>{first}</b>", *rest))
+    middle = (left + right) / 2, (bottom + top) / 2
+    # A column too narrow for a line of words has them upright.
+    return note(
+        text, *middle, dark, textangle=0 if right - left >= 0.25 else -90, font={"size": 11},
+        bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=4,
+    )  # fmt: skip
+
+
+def _here(diagnosis: Diagnosis, verdict: StageVerdict, dark: bool) -> Trace:
+    colours = palette.theme(dark)
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [diagnosis.gates.gamma_a],
+        "y": [diagnosis.gates.gamma_g],
+        "text": ["you are here"],
+        "textposition": "top right" if diagnosis.gates.gamma_a < 0.7 else "top left",
+        "marker": {"size": 12, "color": colours.accent, "line": {"color": colours.surface, "width": 2}},
+        "hovertext": [plain(_words(verdict, diagnosis), 120)],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "cliponaxis": False,
+    }
+
+
+def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
+    """A row a stage, filled over the τC for which it is in the routing set; τC is a draggable line."""
+    intervals = routing_intervals(diagnosis)
+    if not intervals:
+        return absent(below_floor(diagnosis), dark=dark, title=STEPS_TITLE)
+    joins: dict[str, float] = {}
+    for interval in intervals:
+        for stage in interval.stages:
+            joins.setdefault(stage, interval.low)
+    colours = palette.theme(dark)
+    by_stage = palette.stage_colours(diagnosis.stages, dark)
+    short = format.short_stages(diagnosis.stages)
+    order = [*joins, *(stage for stage in diagnosis.stages if stage not in joins)]
+    said = [
+        "always" if not joins.get(stage, 1.0) else f"above {format.percent(joins[stage], 1)}"
+        if stage in joins else "never"
+        for stage in order
+    ]  # fmt: skip
+    bars: Trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [plain(short[stage], 28) for stage in order],
+        "base": [joins.get(stage, 1.0) for stage in order],
+        "x": [1.0 - joins.get(stage, 1.0) for stage in order],
+        "marker": {"color": [by_stage[stage] for stage in order]},
+        "customdata": order,
+        "hovertext": [
+            f"{plain(short[stage])}: in the set {text}" for stage, text in zip(order, said, strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+    words = [
+        note(text, max(0.0, joins.get(stage, 1.0)), plain(short[stage], 28), dark,
+             xanchor="right" if joins.get(stage, 1.0) >= 0.2 else "left",
+             xshift=-6 if joins.get(stage, 1.0) >= 0.2 else 6,
+             font={"size": 11, "color": colours.muted if joins.get(stage, 1.0) >= 0.2
+                   else palette.readable_on(by_stage[stage])})
+        for stage, text in zip(order, said, strict=True)
+    ]  # fmt: skip
+    told = [f"{short[stage]} {text}" for stage, text in zip(order, said, strict=True)]
+    return figure(
+        [bars],
+        dark=dark,
+        title=STEPS_TITLE,
+        subtitle="filled where the stage is in the set; drag τC across an edge and a stage joins or leaves",
+        alt=(
+            f"In the routing set, by τC: {format.listed(told, 8)}. "
+            f"τC is {format.share(diagnosis.gates.tau_c)}."
+        ),
+        height=420,
+        bargap=0.35,
+        margin={"l": 8, "r": 16, "t": 16, "b": 8},
+        xaxis=axis(dark, range=[0, 1.02], tickformat=".0%", title="τC", fixedrange=True),
+        yaxis=axis(
+            dark, autorange="reversed", showgrid=False, fixedrange=True,
+            tickfont={"color": colours.ink, "size": 12},
+        ),
+        shapes=[threshold("tau_c", "x", diagnosis.gates.tau_c, "τC", dark, span=(0, 1))],
+        annotations=words,
+        hovermode="closest",
+        draggable=True,
+        uirevision=revision(diagnosis, diagnosis.frontier),
+    )  # fmt: skip
