@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Gates
 from sfapp.packets import read_windows
-from sfapp.report import Packet, document, to_html
+from sfapp.report import Packet, Pseudonyms, document, to_html
 
 MOST = 5
 """Windows in a report that names none."""
@@ -38,6 +39,9 @@ MOST = 5
     metavar="RUN/WINDOW",
     help=f"A window to report; may be repeated. The {MOST} most severe ones where none is named.",
 )
+@click.option(
+    "--redact", is_flag=True, help="Replace run ids and host names by stable pseudonyms everywhere."
+)
 @click.option("--title", default="sfapp report", show_default=True, help="What the report is called.")
 @gate_options
 @view_options
@@ -46,6 +50,7 @@ def report(
     output: Path,
     chosen: Sequence[str],
     title: str,
+    redact: bool,
     preset: str,
     frontier: Any,
     baseline: Any,
@@ -61,26 +66,32 @@ def report(
     """
     if output.suffix != ".html":
         raise SfappError(f"{output.name} should end in .html")
-    loaded = {
-        (found.window.run_id, found.window.number): found
-        for found in without_overflow(read_windows(paths)).windows
-    }
+    loaded = list(without_overflow(read_windows(paths)).windows)
+    keys, against = [window_key(key) for key in chosen], window_key(reference)
+    if redact:
+        names = Pseudonyms.of([found.window for found in loaded])
+        loaded = [replace(found, window=names.window(found.window)) for found in loaded]
+        keys = [_renamed(key, names) for key in keys]
+        against, title = _renamed(against, names), names.text(title)
+        # A path may hold a name too; whoever runs the command knows where the packets are.
+        paths = [Path("packets")]
+    by_key = {(found.window.run_id, found.window.number): found for found in loaded}
     judged = gates_from(preset, gates)
     diagnoses = diagnose_runs(
-        (found.window for found in loaded.values()),
+        (found.window for found in loaded),
         judged,
         baseline,
         frontier=frontier,
         group=group,
-        reference=window_key(reference),
+        reference=against,
     )
-    told = pick(diagnoses, [window_key(key) for key in chosen])
+    told = pick(diagnoses, keys)
     windows = []
     for diagnosis in told:
-        found = loaded[diagnosis.run_id, diagnosis.window]
+        found = by_key[diagnosis.run_id, diagnosis.window]
         packets = [Packet(packet.path.name, packet.sha256) for packet in found.packets]
         windows.append((found.window, diagnosis, packets))
-    again = command(paths, output, told, title, judged, frontier, baseline, reference, group)
+    again = command(paths, output, told, title, judged, frontier, baseline, against, group, redact)
     output.write_text(to_html(document(title, again, __version__, windows)), encoding="utf-8")
     click.echo(f"{len(windows)} windows, {output.stat().st_size / 1e3:.0f} kB: {output}", err=True)
 
@@ -107,8 +118,9 @@ def command(
     gates: Gates,
     frontier: str,
     baseline: str,
-    reference: str | None,
+    reference: tuple[str, int] | None,
     group: str,
+    redact: bool,
 ) -> str:
     """What to type to get the same report from the same packets; defaults are left out."""
     words = ["sfapp", "report", *map(str, paths)]
@@ -120,10 +132,15 @@ def command(
         "frontier": (frontier, "step"),
         "baseline": (baseline, "cohort_median"),
         "group": (group, "all"),
-        "reference": (reference, None),
+        "reference": (None if reference is None else f"{reference[0]}/{reference[1]}", None),
         "title": (title, "sfapp report"),
     }
     for name, (value, default) in asked.items():
         if value != default:
             words += [f"--{name}", str(value)]
-    return shlex.join([*words, "-o", output.name])
+    return shlex.join([*words, *(["--redact"] if redact else []), "-o", output.name])
+
+
+def _renamed(key: tuple[str, int] | None, names: Pseudonyms) -> tuple[str, int] | None:
+    """A window named by its real run or by its pseudonym, under the pseudonym."""
+    return None if key is None else (names.runs.get(key[0], key[0]), key[1])

@@ -6,5 +6,6 @@ to_html(report)   -> str       one page: interactive, from ``file://``, no reque
 
 from sfapp.report.document import Packet, Report, Section, document
 from sfapp.report.page import to_html
+from sfapp.report.redact import Pseudonyms
 
-__all__ = ["Packet", "Report", "Section", "document", "to_html"]
+__all__ = ["Packet", "Pseudonyms", "Report", "Section", "document", "to_html"]

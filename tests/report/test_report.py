@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import re
 import shlex
 import subprocess
@@ -117,6 +119,28 @@ def test_five_windows_of_64_ranks_stay_below_a_megabyte(browser: Browser, tmp_pa
     assert (tmp_path / "wide.html").stat().st_size <= 1_000_000
     seen, heard = opened(browser, tmp_path / "wide.html")
     assert (seen["drawn"], heard) == (30, [])
+
+
+def test_a_redacted_report_holds_no_name_of_run_or_host(browser: Browser, tmp_path: Path) -> None:
+    asked = ["--window", "gpt-small-ddp/10", "--redact", "--title", "gpt-small-ddp on node-0 is slow"]
+    assert run("report", SAMPLE, *asked, "-o", "r.html", cwd=tmp_path).returncode == 0
+    seen, _ = opened(browser, tmp_path / "r.html")
+    plots = unpacked((tmp_path / "r.html").read_text(encoding="utf-8"), "plots")
+    for name in ("gpt-small", "node-0", "node-1", "moe-two-roles"):
+        assert name not in seen["text"]
+        assert name not in plots
+    assert "run-1 on host-1 is slow" in seen["text"]
+    # And the command, given where the packets are, makes it again
+    (printed,) = re.findall(r"sfapp report packets .*", seen["text"])
+    again = [str(SAMPLE) if word == "packets" else word for word in shlex.split(printed)[1:]]
+    first = (tmp_path / "r.html").read_bytes()
+    assert run(*again, cwd=tmp_path).returncode == 0
+    assert (tmp_path / "r.html").read_bytes() == first
+
+
+def unpacked(page: str, name: str) -> str:
+    (packed,) = re.findall(rf'id="{name}">(.*?)</script>', page)
+    return gzip.decompress(base64.b64decode(packed)).decode()
 
 
 def test_names_that_mean_harm_stay_text(browser: Browser, tmp_path: Path) -> None:
