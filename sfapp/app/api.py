@@ -24,6 +24,7 @@ from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, SfappError, StoreError, WindowNotFoundError
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import tables
+from sfapp.views.glossary import glossary
 
 MAX_ROWS = 1000
 """Most windows in one JSON answer; ``offset`` asks for the next."""
@@ -79,6 +80,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_index(application, workspace)
     _add_window(application, workspace)
     _add_runs(application, workspace)
+    _add_glossary(application)
     docs.add(application)
 
 
@@ -177,6 +179,12 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
         name = run_of(request, ".csv")
         workspace.run(name)
         return _csv(workspace.timeline(name), "run")
+
+
+def _add_glossary(application: FastAPI) -> None:
+    @application.get("/glossary.json", summary="Every label, gate, reason and kind of culprit")
+    def glossary_json() -> Response:
+        return _json(glossary())
 
 
 def _judge(workspace: Workspace, request: Request, key: WindowKey) -> Judged:

@@ -254,4 +254,5 @@ def _help_dialog() -> ui.dialog:
                     for key in keys.split("  "):
                         text(key, "kbd")
                 text(what, "dd")
+        link("glossary: what every label, gate and reason means", "/glossary")
     return dialog
