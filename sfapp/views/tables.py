@@ -315,9 +315,13 @@ def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
                 "symbol": doc.symbol,
                 "title": doc.title,
                 "value": value,
-                "value_text": f"{value:g}",
+                "value_text": f"{value:,}" if doc.whole else f"{value:g}",
                 "distance": distance,
-                "distance_text": "none" if distance is None else f"{distance:.3g}",
+                "distance_text": "none"
+                if distance is None
+                else f"{distance:,.0f}"
+                if doc.whole
+                else f"{distance:.3g}",
                 "becomes": lines[doc.name],
             }
         )

@@ -164,6 +164,7 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         note(text, max(0.0, joins.get(stage, 1.0)), plain(short[stage], 28), dark,
              xanchor="right" if joins.get(stage, 1.0) >= 0.2 else "left",
              xshift=-6 if joins.get(stage, 1.0) >= 0.2 else 6,
+             bgcolor=colours.surface if joins.get(stage, 1.0) >= 0.2 else None,  # the line may run behind
              font={"size": 11, "color": colours.muted if joins.get(stage, 1.0) >= 0.2
                    else palette.readable_on(by_stage[stage])})
         for stage, text in zip(order, said, strict=True)
