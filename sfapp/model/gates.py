@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from sfapp.errors import GateError
@@ -178,8 +178,8 @@ class Gates:
 
     def changed(self) -> dict[str, Any]:
         """The gates that differ from the defaults, by name."""
-        defaults = asdict(Gates())
-        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(PRESETS["sfapp"], name)}
 
 
 PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared")}

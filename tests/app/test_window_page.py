@@ -182,7 +182,7 @@ async def test_tabs_are_built_when_first_opened(user: User) -> None:
     await user.open(SICK)
     await user.should_see("Where the step's time is first exposed")
     await user.should_not_see("Hand-overs of the lead")
-    user.find("Ranks").click()
+    user.find(kind=ui.tab, content="Ranks").click()
     await user.should_see("Hand-overs of the lead")
     await user.should_not_see("Where the step's time is first exposed")
 
