@@ -6,6 +6,8 @@ from urllib.parse import quote, unquote
 
 from starlette.requests import HTTPConnection
 
+from sfapp.model.view import WindowKey
+
 
 def path_segment(run_id: str) -> str:
     """A run id as one segment of a path; any character, ``/`` and ``%`` included.
@@ -30,6 +32,11 @@ def _is_pathological(run_id: str) -> bool:
 def run_page(run_id: str) -> str:
     """The page of a run's history."""
     return f"/runs/{path_segment(run_id)}"
+
+
+def window_page(key: WindowKey) -> str:
+    """The page of one window."""
+    return f"/w/{path_segment(key.run_id)}/{key.window}"
 
 
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:

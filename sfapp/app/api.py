@@ -19,9 +19,9 @@ from sfapp.app import docs
 from sfapp.app.address import run_of
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
-from sfapp.app.state import WindowKey, parse_query, view_parameters
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, SfappError, StoreError, WindowNotFoundError
+from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import tables
 from sfapp.views.glossary import glossary

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-from sfapp.app.state import WindowKey
+from sfapp.app.address import window_page
 from sfapp.errors import StoreError
 from sfapp.model import CULPRITS, LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.view import WindowKey
 from sfapp.store import SORTABLE
 from sfapp.views import format, palette
 
@@ -108,7 +109,7 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """How the table of windows writes one row of ``Store.windows``: text, and the bar of shares."""
     short = format.short_stages(row["stages"])
     return {
-        "href": WindowKey(row["run_id"], row["window"]).path,
+        "href": window_page(WindowKey(row["run_id"], row["window"])),
         "name": f"window {row['window']}",
         "level": _level(row["severity"]),
         "severity": format.percent(row["severity"]),

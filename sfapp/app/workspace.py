@@ -20,9 +20,9 @@ from typing import Any, Generic, Literal, TypeVar
 from nicegui import Event
 
 from sfapp.accounting import Measures, judge, measure, reference_of
-from sfapp.app.state import ViewState, WindowKey
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store
 
 CACHE_BYTES = 1 << 30

@@ -12,10 +12,10 @@ from recorded_job import RUN, job_window, put
 from simulation import simulated
 
 import sfapp
-from sfapp.app.state import ViewState, WindowKey
 from sfapp.app.workspace import Cache, Workspace
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Gates, RankIdentity, RankTable
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.store import Store
 
 SICK = WindowKey(RUN, 2)

@@ -8,16 +8,16 @@ from typing import Any
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.address import run_of, run_page
+from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.overview import ListState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.figure import FigureCard
 from sfapp.app.panels.strip import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
-from sfapp.app.state import WindowKey
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.model.view import WindowKey
 from sfapp.store import RunSummary
 from sfapp.views import figures, format
 
@@ -145,4 +145,4 @@ class HistoryPage:
 
 
 def _open(key: WindowKey) -> None:
-    ui.navigate.to(key.path)
+    ui.navigate.to(window_page(key))

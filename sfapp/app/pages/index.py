@@ -11,13 +11,12 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.address import run_page
+from sfapp.app.address import run_page, window_page
 from sfapp.app.overview import ListState, loud, parse_list
 from sfapp.app.panels.figure import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
 from sfapp.app.panels.strip import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
-from sfapp.app.state import WindowKey
 from sfapp.app.theme import (
     Crumb,
     box,
@@ -33,6 +32,7 @@ from sfapp.app.theme import (
 from sfapp.app.workspace import Workspace
 from sfapp.model import LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.view import WindowKey
 from sfapp.store import RunSummary
 from sfapp.views import figures, format
 
@@ -167,7 +167,7 @@ class IndexPage:
                     stage = format.short_stage(worst["aim_stage"])
                     said = f"{stage}{rank}, window {worst['window']} of {run_id}"
                     text("· the worst:", "span")
-                    link(said, WindowKey(worst["run_id"], worst["window"]).path)
+                    link(said, window_page(WindowKey(worst["run_id"], worst["window"])))
 
     def _nothing(self) -> None:
         if self._state.run is not None:
@@ -341,4 +341,4 @@ def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:
 
 
 def _open(key: WindowKey) -> None:
-    ui.navigate.to(key.path)
+    ui.navigate.to(window_page(key))

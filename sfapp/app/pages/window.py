@@ -13,7 +13,7 @@ from nicegui import background_tasks, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
-from sfapp.app.address import run_of, run_page
+from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
 from sfapp.app.panels.figure import Axes, Reactions
@@ -22,10 +22,10 @@ from sfapp.app.panels.strip import RunStrip
 from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict import VerdictCard
-from sfapp.app.state import ViewState, WindowKey, parse_query
 from sfapp.app.theme import Crumb, box, first_time, frame, is_dark, link, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
+from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
 
 FIRST_TIME = (
@@ -204,7 +204,7 @@ class WindowPage:
         for element, number in zip(self._neighbour_links, self._beside, strict=True):
             element.set_visibility(number is not None)
             if number is not None:
-                path = WindowKey(self.key.run_id, number).path
+                path = window_page(WindowKey(self.key.run_id, number))
                 element.props["href"] = self.view.for_next_window().href(path)
 
     # --- what the operator does -----------------------------------------------------------------------
@@ -263,7 +263,7 @@ class WindowPage:
         ui.run_javascript("sfapp.copyLink()")
 
     def _open(self, key: WindowKey) -> None:
-        ui.navigate.to(self.view.for_next_window().href(key.path))
+        ui.navigate.to(self.view.for_next_window().href(window_page(key)))
 
     # --- following the view ---------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class WindowPage:
         self._show_verdict()
         self._show_panel()
         self._show_hints_soon()
-        show_address(self.view.href(self.key.path))
+        show_address(self.view.href(window_page(self.key)))
 
     def _show_verdict(self) -> None:
         scene = self._scene

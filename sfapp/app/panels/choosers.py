@@ -6,8 +6,8 @@ from nicegui import ui
 
 from sfapp.app.panels.figure import Reactions
 from sfapp.app.panels.scene import Scene
-from sfapp.app.state import QUANTITIES
 from sfapp.app.theme import box, text
+from sfapp.model.view import QUANTITIES
 from sfapp.views import format
 from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
 

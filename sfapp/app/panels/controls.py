@@ -8,11 +8,12 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.app.state import ViewState, WindowKey
+from sfapp.app.address import window_page
 from sfapp.app.theme import box, link, text, with_keys
 from sfapp.app.workspace import Judged
 from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
 from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.views.glossary import gate_rows
 
 FIRST_GATES = ("tau_c", "gamma_a", "gamma_g")
@@ -146,7 +147,7 @@ class Controls:
         self._group.value = view.group
         self._reference.value = _reference_choice(view)
         self._recorder.text = recorder
-        self._json.props["href"] = view.href(f"{judged.source.key.path}.json")
+        self._json.props["href"] = view.href(f"{window_page(judged.source.key)}.json")
 
     @property
     def shown_gates(self) -> tuple[str, ...]:
@@ -233,7 +234,9 @@ class Controls:
                 undo.on("click", self._asks.undo).mark("undo")
                 text("reset", "button", "plain").on("click", self._asks.reset).mark("reset")
                 text("copy link", "button", "plain").on("click", self._asks.copy)
-                self._json = link(".json", self._view.href(f"{self._judged.source.key.path}.json"), "plain")
+                self._json = link(
+                    ".json", self._view.href(f"{window_page(self._judged.source.key)}.json"), "plain"
+                )
                 self._json.mark("json")
 
 

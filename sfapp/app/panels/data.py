@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sfapp.app.address import window_page
 from sfapp.app.panels.figure import Reactions
 from sfapp.app.panels.scene import Scene
 from sfapp.app.panels.tables import data_table, titled
@@ -19,7 +20,7 @@ MANIFEST_COLUMNS = (Column("key", "manifest"), Column("value", ""))
 
 def data_block(scene: Scene, _: Reactions) -> None:
     """Downloads, packet files and manifest."""
-    path = scene.judged.source.key.path
+    path = window_page(scene.judged.source.key)
     with box("stack"):
         said = "the verdict under the view's gates, and the tables of this window"
         with titled("As files", said), box("links"):

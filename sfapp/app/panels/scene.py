@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from sfapp.accounting import Measures
-from sfapp.app.state import ViewState
 from sfapp.app.workspace import Judged
 from sfapp.model import Diagnosis, Window
+from sfapp.model.view import ViewState
 
 Key = tuple[Hashable, ...]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sfapp.app.panels.figure import FigureCard
-from sfapp.app.state import WindowKey
 from sfapp.app.theme import box
+from sfapp.model.view import WindowKey
 from sfapp.views import figures
 
 REACH = 100

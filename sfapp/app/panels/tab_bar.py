@@ -7,9 +7,9 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.app.state import TABS, ViewState
 from sfapp.app.theme import box, text, with_keys
 from sfapp.model import Window
+from sfapp.model.view import TABS, ViewState
 from sfapp.views import format
 
 NODE_TABS = 16

@@ -12,8 +12,8 @@ from sfapp.app.panels.data import data_block
 from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.panels.tables import data_table, evidence_table, label_table, titled
-from sfapp.app.state import OVERVIEW
 from sfapp.app.theme import box, text
+from sfapp.model.view import OVERVIEW
 from sfapp.views import figures, tables, words
 
 RANKS_LISTED = 200

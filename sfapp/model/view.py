@@ -13,19 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
-from sfapp.app.address import path_segment
 from sfapp.errors import GateError
-from sfapp.model import (
-    ALL_RANKS,
-    BASELINES,
-    FRONTIERS,
-    GATE_DOCS,
-    MODEL_FITS,
-    Baseline,
-    Frontier,
-    Gates,
-    Window,
-)
+from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates
+from sfapp.model.window import ALL_RANKS, Window
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -61,11 +51,6 @@ class WindowKey:
         if not slash or not run_id or not _is_whole(window):
             raise ValueError("must be RUN/WINDOW")
         return cls(run_id, int(window))
-
-    @property
-    def path(self) -> str:
-        """The window's page."""
-        return f"/w/{path_segment(self.run_id)}/{self.window}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.app.address import path_segment, run_from_segment
-from sfapp.app.state import QUANTITIES, TABS, ViewState, WindowKey, parse_query
 from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Gates
+from sfapp.model.view import QUANTITIES, TABS, ViewState, WindowKey, parse_query
 
 # What a URL can carry: any text but lone surrogates.
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -92,25 +89,6 @@ def test_good_values_beside_a_bad_one_still_count() -> None:
     assert view.gates == Gates(tau_c=0.6)
     assert view.frontier == "carry_over"
     assert len(notices) == 1
-
-
-@given(texts)
-def test_any_run_id_survives_its_path(run_id: str) -> None:
-    segment = path_segment(run_id)
-    assert run_from_segment(segment) == run_id
-    assert "/" not in segment
-
-
-@given(texts.filter(lambda text: text not in (".", "..") and "~" not in text))
-def test_a_plainly_quoted_run_id_is_understood(run_id: str) -> None:
-    assert run_from_segment(quote(run_id, safe="")) == run_id
-
-
-@pytest.mark.parametrize("run_id", [".", "..", "a.json", "~..", "~~a.json", "~", "a/b.csv"])
-def test_run_ids_that_a_path_would_misread_are_marked(run_id: str) -> None:
-    segment = path_segment(run_id)
-    assert segment not in (".", "..", "%2E", "%2E%2E")
-    assert run_from_segment(segment) == run_id
 
 
 def test_the_judging_part_ignores_what_is_only_looked_at() -> None:
