@@ -8,6 +8,8 @@ SfappError
 ├── StoreError             the store cannot do what was asked
 │   ├── StoreBusyError     another process holds the store
 │   └── WindowNotFoundError  no such run, window or group in the store
+├── IncidentError          notes and incidents cannot be read, written or imported
+│   └── IncidentNotFoundError  no such note, incident or edit
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
 ├── ServeError             the app cannot be served as asked: path, address or token
 └── MissingExtraError      a command needs an optional part of sfapp that is not installed
@@ -82,6 +84,14 @@ class StoreBusyError(StoreError):
 
 class WindowNotFoundError(StoreError):
     """No such run, window or group in the store."""
+
+
+class IncidentError(SfappError):
+    """Notes and incidents cannot be read, written or imported."""
+
+
+class IncidentNotFoundError(IncidentError):
+    """No such note, incident or edit."""
 
 
 class RecorderError(SfappError):

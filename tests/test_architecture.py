@@ -21,11 +21,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packets": {"model"},
     "record": {"model", "packets"},
     "store": {"model", "packets", "accounting"},
+    "incidents": {"model"},
     "views": {"model", "accounting"},
-    "app": {"model", "accounting", "packets", "store", "views", "assets"},
-    "report": {"model", "accounting", "views", "assets"},
-    "notebook": {"model", "accounting", "store", "views"},
-    "cli": {"model", "accounting", "packets", "store", "views", "app", "record", "report"},
+    "app": {"model", "accounting", "packets", "store", "incidents", "views", "report", "assets"},
+    "report": {"model", "accounting", "incidents", "views", "assets"},
+    "notebook": {"model", "accounting", "store", "incidents", "views", "assets"},
+    "cli": {"model", "accounting", "packets", "store", "incidents", "views", "app", "record", "report"},
 }
 
 # Third-party libraries that belong to one room only.

@@ -1,0 +1,24 @@
+"""Notes and incidents: an append-only log of edits beside the packets, and what they amount to."""
+
+from sfapp.incidents.author import NOBODY, Author
+from sfapp.incidents.book import Book, Revision, book_of
+from sfapp.incidents.events import MAX_NAME, MAX_TEXT, MAX_TITLE, Event
+from sfapp.incidents.exchange import document_of, events_of, parse, renamed
+from sfapp.incidents.log import IncidentLog
+
+__all__ = [
+    "MAX_NAME",
+    "MAX_TEXT",
+    "MAX_TITLE",
+    "NOBODY",
+    "Author",
+    "Book",
+    "Event",
+    "IncidentLog",
+    "Revision",
+    "book_of",
+    "document_of",
+    "events_of",
+    "parse",
+    "renamed",
+]

@@ -1,0 +1,173 @@
+"""Writing notes and incidents down under a name."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import UNSET
+
+from sfapp.incidents.events import (
+    MAX_NAME,
+    Event,
+    IncidentEdit,
+    IncidentFields,
+    ItemEdit,
+    ItemFields,
+    NoteEdit,
+    NoteFields,
+    PinFields,
+    Undo,
+)
+from sfapp.incidents.log import IncidentLog
+from sfapp.model.incidents import Incident, Item, ItemKind, Note, Pin, Severity, Status
+from sfapp.model.view import WindowKey
+
+NOBODY = "anonymous"
+"""Whoever chose no name."""
+
+
+def utc_now() -> datetime:
+    """The time of an edit."""
+    return datetime.now(UTC)
+
+
+class Author:
+    """Somebody who writes. Every edit is on disk when the call returns its id, which ``undo`` takes.
+
+    Edits are made from a note, incident or item *as it was shown*: what others wrote meanwhile is kept.
+    All methods raise IncidentError where a text is too long or the log cannot be written.
+    """
+
+    def __init__(self, log: IncidentLog, name: str, clock: Callable[[], datetime] = utc_now) -> None:
+        self._log = log
+        self.name = _clean(name).strip()[:MAX_NAME] or NOBODY
+        self._clock = clock
+
+    def write_note(self, text: str, pin: Pin | None = None) -> str:
+        """A new note; the id of the edit is the note's."""
+        return self._note(None, NoteFields(text=_clean(text), pin=_pin_fields(pin)))
+
+    def edit_note(self, note: Note, text: str) -> str:
+        """Other words for a note; where it is pinned stays."""
+        return self._note(note, NoteFields(text=_clean(text)))
+
+    def remove_note(self, note: Note) -> str:
+        """Take a note away, from incidents too."""
+        return self._note(note, NoteFields(removed=True))
+
+    def open_incident(
+        self, title: str, severity: Severity = "medium", status: Status = "open", summary: str = ""
+    ) -> str:
+        """A new incident; the id of the edit is the incident's."""
+        fields = IncidentFields(
+            title=_clean(title), severity=severity, status=status, summary=_clean(summary)
+        )
+        return self._incident(None, fields)
+
+    def edit_incident(
+        self,
+        incident: Incident,
+        *,
+        title: str | None = None,
+        severity: Severity | None = None,
+        status: Status | None = None,
+        summary: str | None = None,
+    ) -> str:
+        """Another head; what is None stays as it is."""
+        fields = IncidentFields(
+            title=UNSET if title is None else _clean(title),
+            severity=UNSET if severity is None else severity,
+            status=UNSET if status is None else status,
+            summary=UNSET if summary is None else _clean(summary),
+        )
+        return self._incident(incident, fields)
+
+    def remove_incident(self, incident: Incident) -> str:
+        """Take an incident away; its notes stay where they are pinned."""
+        return self._incident(incident, IncidentFields(removed=True))
+
+    def add_window(self, incident: Incident, window: WindowKey, view: str = "") -> str:
+        """Collect a window, its verdict and plots, as looked at (the query of its page)."""
+        return self._collect(incident, "window", window=str(window), view=view)
+
+    def add_plot(self, incident: Incident, window: WindowKey, plot: str, view: str = "") -> str:
+        """Collect one plot as looked at."""
+        return self._collect(incident, "plot", window=str(window), plot=plot, view=view)
+
+    def add_comparison(self, incident: Incident, view: str) -> str:
+        """Collect a comparison by the query of its page."""
+        return self._collect(incident, "comparison", view=view)
+
+    def add_note(self, incident: Incident, note_id: str) -> str:
+        """Collect a note that was written before."""
+        return self._collect(incident, "note", note=note_id)
+
+    def move_item(self, incident: Incident, item: Item, index: int) -> str:
+        """Tell an item at another place among the incident's items, 0 for first."""
+        others = [other.place for other in incident.items if other.id != item.id]
+        index = min(max(index, 0), len(others))
+        before = others[index - 1] if index else others[0] - 2 if others else 0.0
+        after = others[index] if index < len(others) else before + 2
+        return self._item(item, ItemFields(place=(before + after) / 2))
+
+    def remove_item(self, item: Item) -> str:
+        """Take an item out of its incident; a note stays where it is pinned."""
+        return self._item(item, ItemFields(removed=True))
+
+    def undo(self, event_id: str) -> str:
+        """Take one edit back, or do it again where it was an undo; the id of the undo can be undone too."""
+        return self._write(Undo(id=_new_id(), at=self._clock(), by=self.name, target=event_id))
+
+    def _collect(self, incident: Incident, kind: ItemKind, **fields: Any) -> str:
+        place = max((item.place for item in incident.items), default=0.0) + 1
+        return self._item(None, ItemFields(incident=incident.id, item=kind, place=place, **fields))
+
+    def _note(self, note: Note | None, fields: NoteFields) -> str:
+        return self._write(NoteEdit(**self._head(note), fields=fields))
+
+    def _incident(self, incident: Incident | None, fields: IncidentFields) -> str:
+        return self._write(IncidentEdit(**self._head(incident), fields=fields))
+
+    def _item(self, item: Item | None, fields: ItemFields) -> str:
+        return self._write(ItemEdit(**self._head(item), fields=fields))
+
+    def _head(self, edited: Note | Incident | Item | None) -> dict[str, Any]:
+        """A first edit names itself; a later one what it edits and the revision it was made from."""
+        new = _new_id()
+        target, base = (new, None) if edited is None else (edited.id, edited.revision)
+        return {"id": new, "at": self._clock(), "by": self.name, "target": target, "base": base}
+
+    def _write(self, *events: Event) -> str:
+        self._log.append(events)
+        return events[-1].id
+
+
+def import_events(log: IncidentLog, events: Sequence[Event]) -> int:
+    """Add what somebody else wrote down; how many edits were new. Importing twice changes nothing."""
+    before = len(log.book().events)
+    return len(log.append(events).events) - before
+
+
+def _pin_fields(pin: Pin | None) -> PinFields | None:
+    if pin is None:
+        return None
+    return PinFields(
+        window=str(pin.window),
+        step=pin.step,
+        stage=pin.stage,
+        rank=pin.rank,
+        plot=pin.plot,
+        region=tuple(map(str, pin.region)),
+    )
+
+
+def _clean(text: str) -> str:
+    """Text that can be written as UTF-8: a lone half of a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex

@@ -1,0 +1,157 @@
+"""Edits as they are written down: one JSON object a line, never changed afterwards (docs/incidents.md).
+
+An edit says which fields of which note, incident or item it sets, and which edit of the same thing its author
+had seen last (``base``). Undoing is an edit too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from sfapp.errors import IncidentError
+from sfapp.model.incidents import ItemKind, Severity, Status
+
+FORMAT = 1
+"""Version of an event; a newer one is kept and reported, not guessed at."""
+
+MAX_TEXT = 20_000
+MAX_TITLE = 200
+MAX_NAME = 80
+
+Id = Annotated[str, Meta(pattern=r"^[0-9a-z]{8,64}\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+Title = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE)]
+Summary = Annotated[str, Meta(max_length=MAX_TEXT)]
+View = Annotated[str, Meta(max_length=4_000)]
+Key = Annotated[str, Meta(pattern=r"(?s)^.+/[0-9]{1,18}\Z", max_length=1_200)]
+Word = Annotated[str, Meta(min_length=1, max_length=200)]
+Place = Annotated[float, Meta(gt=-1e15, lt=1e15)]
+
+
+class PinFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``Pin`` as it is written: the window as ``RUN/WINDOW``, a region as ``PLOT.AXIS:LOW:HIGH``."""
+
+    window: Key
+    step: int | None = None
+    stage: Word | None = None
+    rank: int | None = None
+    plot: Word | None = None
+    region: Annotated[tuple[Word, ...], Meta(max_length=8)] = ()
+
+
+class NoteFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    text: Text | UnsetType = UNSET
+    pin: PinFields | UnsetType | None = UNSET
+    removed: bool | UnsetType = UNSET
+
+
+class IncidentFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    title: Title | UnsetType = UNSET
+    severity: Severity | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+    summary: Summary | UnsetType = UNSET
+    removed: bool | UnsetType = UNSET
+
+
+class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    incident: Id | UnsetType = UNSET
+    item: ItemKind | UnsetType = UNSET
+    window: Key | UnsetType = UNSET
+    view: View | UnsetType = UNSET
+    plot: Word | UnsetType = UNSET
+    note: Id | UnsetType = UNSET
+    place: Place | UnsetType = UNSET
+    removed: bool | UnsetType = UNSET
+
+
+class _Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every line has.
+
+    Attributes:
+        id: unique for good; the first edit of a thing gives it its id.
+        at: when, UTC.
+        by: the name its author chose.
+        v: the format.
+    """
+
+    v: int = FORMAT
+    id: Id
+    at: datetime
+    by: Name
+
+
+class NoteEdit(_Event, frozen=True, kw_only=True, tag="note"):
+    target: Id
+    base: Id | None = None
+    fields: NoteFields
+
+
+class IncidentEdit(_Event, frozen=True, kw_only=True, tag="incident"):
+    target: Id
+    base: Id | None = None
+    fields: IncidentFields
+
+
+class ItemEdit(_Event, frozen=True, kw_only=True, tag="item"):
+    target: Id
+    base: Id | None = None
+    fields: ItemFields
+
+
+class Undo(_Event, frozen=True, kw_only=True, tag="undo"):
+    """Take one edit back, whatever came after it; undoing an undo does the edit again."""
+
+    target: Id
+
+
+Edit = NoteEdit | IncidentEdit | ItemEdit
+Event = NoteEdit | IncidentEdit | ItemEdit | Undo
+
+
+class _Version(Struct):
+    v: int
+
+
+_VERSION = msgspec.json.Decoder(_Version)
+_EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    """One line, with its newline."""
+    return msgspec.json.encode(event) + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """One line without its newline.
+
+    Raises:
+        IncidentError: it is no event of this format; the message says why.
+    """
+    try:
+        version = _VERSION.decode(line).v
+        if version != FORMAT:
+            raise IncidentError(f"written in format {version}; this sfapp reads format {FORMAT}")
+        return _EVENT.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise IncidentError(f"not an edit of format {FORMAT}: {error}") from None
+
+
+def checked(events: Sequence[Event]) -> list[Event]:
+    """The same events, as they will be read again.
+
+    Raises:
+        IncidentError: a field is too long or has an impossible value; the message names it.
+    """
+    return [decode(encode(event)) for event in events]
+
+
+def fields_of(event: Edit) -> dict[str, Any]:
+    """The fields that an edit sets."""
+    found = {name: getattr(event.fields, name) for name in event.fields.__struct_fields__}
+    return {name: value for name, value in found.items() if value is not UNSET}

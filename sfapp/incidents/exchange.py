@@ -1,0 +1,140 @@
+"""Incidents as a file to hand over: readable as it stands, and with every edit, so that nothing is lost.
+
+The edits are what is read again; ``incidents`` and ``notes`` say the same for people and other tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+
+from sfapp.errors import IncidentError
+from sfapp.incidents.book import Book, book_of
+from sfapp.incidents.events import Event, IncidentEdit, ItemEdit, NoteEdit, Undo, checked, fields_of
+
+FORMAT = "sfapp-incidents"
+VERSION = 1
+
+MAX_BYTES = 64 << 20
+"""Largest file that is imported."""
+
+
+_KEYS = ("reference", "a", "b", "c")
+"""What in the query of a page names a window, or a whole run."""
+
+
+class _Document(msgspec.Struct):
+    format: str
+    version: int
+    events: list[Event]
+
+
+Rename = Callable[[str], str]
+
+
+def document_of(book: Book, incident_id: str | None = None) -> dict[str, Any]:
+    """Everything, or one incident with its items and the notes it collects, as plain data for JSON.
+
+    Raises:
+        IncidentNotFoundError: there is no such incident.
+    """
+    events = book.events if incident_id is None else events_of(book, book.incident(incident_id).id)
+    shown = book_of(events)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "incidents": msgspec.to_builtins(shown.incidents),
+        "notes": msgspec.to_builtins(shown.notes),
+        "events": msgspec.to_builtins(events),
+    }
+
+
+def events_of(book: Book, incident_id: str) -> tuple[Event, ...]:
+    """Every edit that one incident comes from, undone ones included, in order."""
+    items = {
+        event.target
+        for event in book.events
+        if isinstance(event, ItemEdit) and event.fields.incident == incident_id
+    }
+    notes = {
+        event.fields.note
+        for event in book.events
+        if isinstance(event, ItemEdit) and event.target in items and isinstance(event.fields.note, str)
+    }
+    wanted = {incident_id} | items | notes
+    found: list[Event] = []
+    ids: set[str] = set()
+    for event in book.events:
+        if event.target in (ids if isinstance(event, Undo) else wanted):
+            found.append(event)
+            ids.add(event.id)
+    return tuple(found)
+
+
+def parse(content: bytes) -> list[Event]:
+    """The edits in an exported file, for ``IncidentLog.append``.
+
+    Raises:
+        IncidentError: it is no such file, is of a newer version, or holds what no log may; the message says
+            what and where.
+    """
+    if len(content) > MAX_BYTES:
+        raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is no incident")
+    try:
+        found = msgspec.json.decode(content, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise IncidentError(f"the file is no incident exported by sfapp: {error}") from None
+    if found.format != FORMAT:
+        raise IncidentError(f"the file is no incident exported by sfapp: its format is {found.format!r}")
+    if found.version != VERSION:
+        raise IncidentError(f"the file is of version {found.version}; this sfapp reads version {VERSION}")
+    return checked(found.events)
+
+
+def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -> list[Event]:
+    """The same edits about other runs: what is left of an incident once its names are taken out.
+
+    Args:
+        run: the new name of a run.
+        text: somebody's words without names.
+        id_of: a new id for every old one, so that the copy is never mistaken for the original.
+    """
+
+    def key(window: str) -> str:
+        run_id, _, number = window.rpartition("/")
+        return f"{run(run_id)}/{number}"
+
+    def named(old: str) -> str:
+        _, slash, number = old.rpartition("/")
+        return key(old) if slash and number.isdigit() else run(old)
+
+    def query(view: str) -> str:
+        pairs = [
+            (name, named(old) if name in _KEYS else text(old))
+            for name, old in parse_qsl(view, keep_blank_values=True)
+        ]
+        return urlencode(pairs, quote_via=quote, safe=":,/")
+
+    def value(name: str, old: Any) -> Any:
+        if name == "pin":
+            return None if old is None else msgspec.structs.replace(old, window=key(old.window))
+        if name == "window":
+            return key(old)
+        if name in ("incident", "note"):
+            return id_of(old)
+        if name == "view":
+            return query(old)
+        return text(old) if name in ("text", "title", "summary") else old
+
+    found: list[Event] = []
+    for event in events:
+        head: dict[str, Any] = {"id": id_of(event.id), "target": id_of(event.target), "by": text(event.by)}
+        if isinstance(event, NoteEdit | IncidentEdit | ItemEdit):
+            new = {name: value(name, old) for name, old in fields_of(event).items()}
+            head["base"] = None if event.base is None else id_of(event.base)
+            head["fields"] = msgspec.structs.replace(event.fields, **new)
+        found.append(msgspec.structs.replace(event, **head))
+    return found

@@ -1,0 +1,167 @@
+"""The file of all edits, beside the packets: append-only JSON lines, shared by whoever may write there.
+
+Several processes may hold it open; an exclusive lock keeps their lines apart, and everybody reads on from
+where they were. A line that cannot be read is kept, reported and passed over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sfapp.errors import IncidentError
+from sfapp.incidents.book import Book, book_of
+from sfapp.incidents.events import Event, checked, decode, encode
+
+NAME = "incidents.jsonl"
+
+MAX_BYTES = 256 << 20
+"""Largest log that is read: a million edits."""
+
+
+class IncidentLog:
+    """The edits beside some packets. Safe to use from several threads.
+
+    Attributes:
+        path: the file; it need not exist before the first edit.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._known: Book | None = None
+        self._forget()
+
+    @classmethod
+    def beside(cls, root: Path) -> IncidentLog:
+        """The log of a packet folder; for a single file, of the folder it is in."""
+        return cls((root if root.is_dir() else root.parent) / ".sfapp" / NAME)
+
+    def book(self) -> Book:
+        """Notes and incidents as they stand now, other processes' edits included.
+
+        Raises:
+            IncidentError: the file cannot be read.
+        """
+        with self._lock:
+            try:
+                self._read_on()
+            except OSError as error:
+                raise IncidentError(f"{self.path} cannot be read: {error.strerror}") from error
+            return self._book()
+
+    def append(self, events: Sequence[Event]) -> Book:
+        """Write edits down, for good once this returns, and say what they amount to. All or none.
+
+        An event that is there already is not written again.
+
+        Raises:
+            IncidentError: a field is out of bounds, or the file cannot be written.
+        """
+        lines = [(event, encode(event)) for event in checked(events)]
+        with self._lock:
+            try:
+                self.path.parent.mkdir(exist_ok=True)
+                with self._locked() as file:
+                    self._read_on()
+                    new = dict.fromkeys(line for event, line in lines if event.id not in self._ids)
+                    _write(file, b"".join(new))
+                    self._read_on()
+            except OSError as error:
+                raise IncidentError(
+                    f"{self.path} cannot be written: {error.strerror}; notes need a folder that "
+                    "may be written, on a file system that has locks"
+                ) from error
+            return self._book()
+
+    def _book(self) -> Book:
+        if self._known is None:
+            torn = [f"line {self._line}: cut off, without its end"] if self._torn else []
+            self._known = book_of(self._events, [*self._notices, *torn])
+        return self._known
+
+    def _forget(self) -> None:
+        self._events: list[Event] = []
+        self._ids: set[str] = set()
+        self._notices: list[str] = []
+        self._offset = 0
+        self._line = 1
+        self._inode = -1
+        self._torn = False
+        self._known = None
+
+    def _read_on(self) -> None:
+        """Take in what was appended since; all of it again where the file is another or was cut."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._forget()
+                    self._inode = status.st_ino
+                if status.st_size > MAX_BYTES:
+                    raise IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is no log of notes")
+                if status.st_size > self._offset:
+                    file.seek(self._offset)
+                    self._take_in(file.read())
+        except FileNotFoundError:
+            self._forget()
+
+    def _take_in(self, content: bytes) -> None:
+        *lines, rest = content.split(b"\n")
+        for line in lines:
+            self._note_line(line)
+            self._offset += len(line) + 1
+        self._torn = bool(rest)
+        self._known = None
+
+    def _note_line(self, line: bytes) -> None:
+        try:
+            event = decode(line) if line else None
+        except IncidentError as error:
+            self._notices.append(f"line {self._line}: {error}; kept and passed over")
+        else:
+            if event is not None and event.id not in self._ids:
+                self._events.append(event)
+                self._ids.add(event.id)
+        self._line += 1
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        new = not self.path.exists()
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if new:
+                _sync_folder(self.path.parent)
+            yield file
+        finally:
+            os.close(file)  # and with it the lock
+
+
+def _write(file: int, content: bytes) -> None:
+    """Append after whatever a writer that died left behind, on a line of its own."""
+    if not content:
+        return
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        content = b"\n" + content
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(file, left) :]
+        os.fsync(file)
+    except OSError:
+        os.ftruncate(file, size)  # all or none: a full disk leaves no half line
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

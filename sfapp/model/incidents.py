@@ -1,0 +1,132 @@
+"""What people add to the evidence: notes pinned to it, and incidents that collect it (docs/incidents.md).
+
+Plain and frozen, as everything here. How they are kept and how edits become these is `sfapp.incidents`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from sfapp.model.view import WindowKey, Zoom
+
+Severity = Literal["low", "medium", "high", "critical"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+Status = Literal["open", "investigating", "mitigated", "resolved"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+ItemKind = Literal["window", "plot", "comparison", "note"]
+ITEM_KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who did something, under the name they chose, and when (UTC)."""
+
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What a note is about: a window, and as much of it as is named.
+
+    Attributes:
+        step: logical step number.
+        stage: broad stage.
+        rank: global rank.
+        plot: a plot's name, as in ``words.HINTS``.
+        region: the part of that plot, one entry an axis.
+    """
+
+    window: WindowKey
+    step: int | None = None
+    stage: str | None = None
+    rank: int | None = None
+    plot: str | None = None
+    region: tuple[Zoom, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """What somebody wrote that a later edit, made without having seen it, replaced.
+
+    Attributes:
+        event: the edit that wrote it.
+    """
+
+    field: str
+    value: str
+    stamp: Stamp
+    event: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Somebody's words, pinned to the evidence or (``pin`` None) free.
+
+    Attributes:
+        written: who wrote it first; ``changed``: who edited it last, None where nobody did.
+        revision: the newest edit; an edit made from an older one is told apart by it.
+        overwritten: what was written at the same time and lost out; empty once somebody edited with all seen.
+    """
+
+    id: str
+    text: str
+    pin: Pin | None
+    written: Stamp
+    changed: Stamp | None
+    revision: str
+    overwritten: tuple[Overwritten, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One piece of evidence in an incident.
+
+    Attributes:
+        kind: a ``window`` with its verdict and plots, one ``plot``, a ``comparison``, a ``note``.
+        window: of a window and a plot.
+        view: how it was looked at, as the query of its page's address; of a comparison, which windows too.
+        plot: the plot's name.
+        note: the note.
+        place: items are told in ascending order of it.
+    """
+
+    id: str
+    kind: ItemKind
+    place: float
+    window: WindowKey | None
+    view: str
+    plot: str | None
+    note: Note | None
+    written: Stamp
+    revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """A finding to hand over: what happened, how bad it is, and the evidence in order.
+
+    Attributes:
+        changed: the last edit of its head or of its list, None where there was none.
+        revision: the newest edit of its head.
+    """
+
+    id: str
+    title: str
+    severity: Severity
+    status: Status
+    summary: str
+    items: tuple[Item, ...]
+    written: Stamp
+    changed: Stamp | None
+    revision: str
+    overwritten: tuple[Overwritten, ...] = ()
+
+    @property
+    def short_id(self) -> str:
+        """Enough of the id to type."""
+        return self.id[:8]
