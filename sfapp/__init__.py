@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from sfapp.accounting import diagnose
     from sfapp.model import Diagnosis, Gates, Window
-    from sfapp.notebook import open
+    from sfapp.notebook import examples, open
     from sfapp.packets import read_window
     from sfapp.record import Recorder
 
@@ -23,11 +23,22 @@ _HOMES = {
     "Recorder": "sfapp.record",
     "Window": "sfapp.model",
     "diagnose": "sfapp.accounting",
+    "examples": "sfapp.notebook",
     "open": "sfapp.notebook",
     "read_window": "sfapp.packets",
 }
 
-__all__ = ["Diagnosis", "Gates", "Recorder", "Window", "__version__", "diagnose", "open", "read_window"]
+__all__ = [
+    "Diagnosis",
+    "Gates",
+    "Recorder",
+    "Window",
+    "__version__",
+    "diagnose",
+    "examples",
+    "open",
+    "read_window",
+]
 
 # What a notebook needs beside torch: where one is missing, its extra brings all.
 _OF_NOTEBOOKS = {"anywidget", "duckdb", "ipywidgets", "plotly", "polars", "watchfiles"}

@@ -8,6 +8,9 @@ from pathlib import Path
 PLOTLY = "vendor/plotly-cartesian-3.7.0.min.js"
 """The plot library, as ``assets/plotly.js`` imports it."""
 
+EXAMPLES = "examples"
+"""The folder of the built-in examples' packets."""
+
 
 @cache
 def assets() -> Path:

@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote
 
 from starlette.requests import HTTPConnection
 
+from sfapp.model.examples import Example
 from sfapp.model.view import WindowKey
 
 
@@ -37,6 +38,11 @@ def run_page(run_id: str) -> str:
 def window_page(key: WindowKey) -> str:
     """The page of one window."""
     return f"/w/{path_segment(key.run_id)}/{key.window}"
+
+
+def example_page(example: Example) -> str:
+    """The page of a built-in example: that of its window."""
+    return window_page(WindowKey(example.run_id, 0))
 
 
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:

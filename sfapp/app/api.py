@@ -110,7 +110,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
         limit: Annotated[int, Query(ge=0, le=MAX_ROWS)] = 100,
         as_text: Annotated[bool, Query(description="add `shown`: values as the page writes them")] = False,
     ) -> Response:
-        page = store.windows(replace(asked, offset=offset, limit=limit))
+        page = workspace.windows(replace(asked, offset=offset, limit=limit))
         rows = [{**row, "shown": shown(row)} for row in page.rows] if as_text else page.rows
         return _json(
             {
@@ -128,7 +128,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
     @application.get("/index.csv", summary="The same windows, all of them, as a table")
     def index_csv(asked: Asked) -> Response:
         every = replace(asked, limit=2**31)
-        return _csv(store.windows(every).rows, "windows")
+        return _csv(workspace.windows(every).rows, "windows")
 
     @application.get("/quarantine.json", summary="Files that were refused, and windows in conflict")
     def quarantine_json() -> Response:
@@ -171,7 +171,7 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
         summary = workspace.run(name)
-        reference = workspace.store.reference(name)
+        reference = workspace.reference(name)
         return _json({"run": asdict(summary), "windows": workspace.timeline(name), "reference": reference})
 
     @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")

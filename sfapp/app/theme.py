@@ -13,9 +13,12 @@ from fastapi import Request
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from sfapp.app.address import example_page
 from sfapp.app.workspace import Status, Workspace
 from sfapp.assets import PLOTLY, assets
+from sfapp.model.examples import EXAMPLES, Example
 from sfapp.views import format, palette
+from sfapp.views.lessons import LESSONS
 
 DARK_COOKIE = "sfapp-dark"
 SEEN_COOKIE = "sfapp-seen"
@@ -110,6 +113,15 @@ def first_time(request: Request, hint: str) -> None:
         button = with_keys(text("got it", "button", "plain"), label="dismiss this hint").mark("got-it")
         button.on("click", element.delete)
         button.on("click", js_handler="() => sfapp.rememberSeen()")
+
+
+def example_links(but: Example | None = None) -> None:
+    """A link to every built-in example, one perhaps left out."""
+    with box("links", "ul"):
+        for run_id, example in EXAMPLES.items():
+            if example != but:
+                with box("", "li"):
+                    link(LESSONS[run_id].title, example_page(example)).mark(run_id)
 
 
 def empty(title: str, what_next: str, command: str = "") -> None:
@@ -255,4 +267,7 @@ def _help_dialog() -> ui.dialog:
                         text(key, "kbd")
                 text(what, "dd")
         link("glossary: what every label, gate and reason means", "/glossary")
+        text("Examples", "h2")
+        text("Small enough for a pencil, with the paper's own numbers beside.", "p", "muted")
+        example_links()
     return dialog

@@ -20,10 +20,12 @@ from typing import Any, Generic, Literal, TypeVar
 from nicegui import Event
 
 from sfapp.accounting import Measures, judge, measure, reference_of
+from sfapp.app.examples import ExampleStore
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
+from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store
+from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store, WindowPage, WindowQuery
 
 CACHE_BYTES = 1 << 30
 """Memory kept for windows and their measures, so that controls answer at once."""
@@ -108,7 +110,7 @@ class Workspace:
     """One store, its cached measures, and what happens to it while pages are open.
 
     Attributes:
-        store: for queries that need no accounting.
+        store: of the operator's packets, for queries across runs; ``store_of`` knows the examples too.
         paths: where packets are looked for.
         changed: fired in the event loop after the store changed, with the report.
     """
@@ -122,6 +124,7 @@ class Workspace:
         self._status = Status("reading", newest=store.newest_packet_at())
         self._windows: Cache[Window] = Cache(CACHE_BYTES // 2, _window_bytes)
         self._measures: Cache[Measures] = Cache(CACHE_BYTES // 2, lambda found: _window_bytes(found.window))
+        self._examples = ExampleStore()
         self._cancel = threading.Event()
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, "sfapp-store")
@@ -147,6 +150,7 @@ class Workspace:
         """Wait for the store's thread."""
         self.stop()
         self._thread.shutdown(wait=True)
+        self._examples.close()
 
     def status(self) -> Status:
         """What the store's thread is doing now."""
@@ -183,13 +187,23 @@ class Workspace:
 
     # --- runs and windows ------------------------------------------------------------------------------
 
+    def store_of(self, run_id: str) -> Store:
+        """The store that has a run: the operator's own, or that of the examples where only it does."""
+        if run_id not in EXAMPLES or self.store.windows(WindowQuery(run=run_id, limit=0)).total:
+            return self.store
+        return self._examples.opened()
+
+    def example(self, run_id: str) -> Example | None:
+        """The built-in example that is shown under a run's name."""
+        return EXAMPLES.get(run_id) if self.store_of(run_id) is not self.store else None
+
     def run(self, run_id: str) -> RunSummary:
         """One run at a glance.
 
         Raises:
             WindowNotFoundError: no such run in the store.
         """
-        for summary in self.store.runs():
+        for summary in self.store_of(run_id).runs():
             if summary.run_id == run_id:
                 return summary
         raise WindowNotFoundError(f"no run {run_id!r} in the store")
@@ -200,19 +214,36 @@ class Workspace:
         Raises:
             StoreError: there is no such window, or the choice cannot be kept.
         """
-        self.store.set_reference(run_id, window)
+        self.store_of(run_id).set_reference(run_id, window)
         self._announce(IngestReport())
 
     def timeline(self, run_id: str | None) -> list[dict[str, Any]]:
         """The windows of a run, or of all, in order, as ``figures.window_timeline`` draws them."""
-        return [{**row, "culprit": row["culprit_kind"]} for row in self.store.timeline(run_id)]
+        store = self.store if run_id is None else self.store_of(run_id)
+        return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id)]
+
+    def windows(self, query: WindowQuery) -> WindowPage:
+        """One page of windows; an example only where its run is asked for.
+
+        Raises:
+            StoreError: a sort column or direction that does not exist, or a negative page.
+        """
+        return (self.store if query.run is None else self.store_of(query.run)).windows(query)
+
+    def neighbours(self, key: WindowKey) -> tuple[int | None, int | None]:
+        """The numbers of the windows before and after one of the same run."""
+        return self.store_of(key.run_id).neighbours(key.run_id, key.window)
+
+    def reference(self, run_id: str) -> Reference | None:
+        """What the windows of a run are compared with; None where none of them is healthy."""
+        return self.store_of(run_id).reference(run_id)
 
     # --- one window -----------------------------------------------------------------------------------
 
     def has(self, key: WindowKey) -> bool:
         """Whether the store has this window."""
         try:
-            return bool(self.store.sources(key.run_id, key.window))
+            return bool(self.store_of(key.run_id).sources(key.run_id, key.window))
         except WindowNotFoundError:
             return False
 
@@ -222,13 +253,14 @@ class Workspace:
         Raises:
             WindowNotFoundError: no such window in the store.
         """
-        found = self.store.sources(key.run_id, key.window)
+        found = self.store_of(key.run_id).sources(key.run_id, key.window)
         return Source(key, tuple(packet.sha256 for packet in found), tuple(found))
 
     def window(self, source: Source) -> Window:
         """The window with all its ranks."""
+        run_id, number = source.key.run_id, source.key.window
         return self._windows.get(source) or self._windows.put(
-            source, self.store.window(source.key.run_id, source.key.window)
+            source, self.store_of(run_id).window(run_id, number)
         )
 
     def judge(self, source: Source, view: ViewState) -> Judged:
@@ -267,7 +299,7 @@ class Workspace:
 
     def _reference(self, key: WindowKey, view: ViewState) -> Reference | None:
         """The healthy window as this view needs it: the picked one, or the run's; cut to the same group."""
-        stored = self.store.reference(key.run_id)
+        stored = self.reference(key.run_id)
         if view.reference is None and stored is None:
             return None
         plain = view.reference is None and view.group == ALL_RANKS and view.baseline != "reference"

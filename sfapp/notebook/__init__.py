@@ -5,11 +5,14 @@ packets.windows                         # a Polars frame
 window = packets.window("my-run", 12)   # verdict card and frontier plot
 window.figures.crossings(step=40)       # a Plotly figure
 window.explore()                        # move the thresholds, see the verdict move
+
+sfapp.examples().window("paper-displaced-wait", 0)   # the paper's first figure, to follow with a pencil
 """
 
-from sfapp.notebook.packets import Packets, open_packets
+from sfapp.notebook.packets import Packets, open_examples, open_packets
 from sfapp.notebook.window import Figures, WindowView
 
 open = open_packets
+examples = open_examples
 
-__all__ = ["Figures", "Packets", "WindowView", "open"]
+__all__ = ["Figures", "Packets", "WindowView", "examples", "open"]

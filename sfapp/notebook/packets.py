@@ -11,6 +11,7 @@ from types import TracebackType
 import polars as pl
 
 from sfapp.accounting import judge, measure, reference_of
+from sfapp.assets import EXAMPLES, assets
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, Baseline, Frontier, Gates, Reference
 from sfapp.model.diagnosis import QUIET_SEVERITY
@@ -144,3 +145,8 @@ def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = N
         store.close()
         raise
     return Packets(store)
+
+
+def open_examples() -> Packets:
+    """The paper's small matrices, one run each (``sfapp.model.examples``)."""
+    return open_packets(assets() / EXAMPLES)

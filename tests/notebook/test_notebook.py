@@ -41,6 +41,13 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         sfapp.open(tmp_path / "nowhere")
 
 
+def test_the_paper_s_examples_come_with_the_package() -> None:
+    with sfapp.examples() as found:
+        window = found.window("paper-displaced-wait", 0)
+    assert window.diagnosis.exposed_makespan_ns == 8_200_000_000
+    assert repr(window).startswith("paper-displaced-wait/0: data on rank 0")
+
+
 def test_a_window_has_the_verdict_that_the_store_has(packets: Packets) -> None:
     # What the store keeps of a healthy window leaves out the medians that only a baseline needs
     judged, stored = packets.window(RUN, SICK).diagnosis, packets.store.diagnosis(RUN, SICK)

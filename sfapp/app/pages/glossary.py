@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.theme import Crumb, box, frame, link, text
+from sfapp.app.theme import Crumb, box, example_links, frame, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.views.glossary import Row, glossary
 
@@ -23,6 +23,10 @@ def build(workspace: Workspace) -> None:
                 text("What every word of a verdict means.", "p", "muted")
                 box("grow")
                 link(".json", "/glossary.json", "badge")
+            with box("card", "section"):
+                text("Examples", "h2")
+                text("Small enough for a pencil, with the paper's own numbers beside.", "p", "subtitle")
+                example_links()
             for kind, title in SECTIONS.items():
                 with box("card", "section"):
                     text(title, "h2")

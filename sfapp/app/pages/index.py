@@ -21,6 +21,7 @@ from sfapp.app.theme import (
     Crumb,
     box,
     empty,
+    example_links,
     frame,
     is_dark,
     link,
@@ -181,6 +182,9 @@ class IndexPage:
             "To record a job, wrap its training step:",
             RECORD,
         )
+        text("Or begin with an example:", "p", "empty-links")
+        with box("empty-links"):
+            example_links()
 
     def _toolbar(self) -> None:
         state, overview = self._state, self._overview

@@ -17,6 +17,7 @@ from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
 from sfapp.app.panels.figure import Axes, Reactions
+from sfapp.app.panels.lesson import lesson_card
 from sfapp.app.panels.scene import Scene
 from sfapp.app.panels.strip import RunStrip
 from sfapp.app.panels.tab_bar import TabBar
@@ -57,7 +58,7 @@ def build(workspace: Workspace) -> None:
             missing(workspace, request, str(error))
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
-        beside = await asyncio.to_thread(workspace.store.neighbours, key.run_id, key.window)
+        beside = await asyncio.to_thread(workspace.neighbours, key)
         page = WindowPage(workspace, generation, judged, view, rows, beside, is_dark(request))
         page.build(request, [*told, *more])
         await ui.context.client.connected()
@@ -131,7 +132,7 @@ class WindowPage:
             Crumb(f"run {format.clip(self.key.run_id)}", run_page(self.key.run_id)),
             Crumb(
                 f"window {self.key.window}",
-                detail=f"{steps} {window.step_N[0]}–{window.step_N[-1]} · {ranks} on {nodes}",
+                detail=f"{steps} {format.ranges(window.step_N.tolist())} · {ranks} on {nodes}",
             ),
         )
         with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
@@ -149,6 +150,9 @@ class WindowPage:
             with box("content stack"):
                 notices(told)
                 first_time(request, FIRST_TIME)
+                example = self._workspace.example(self.key.run_id)
+                if example is not None:
+                    lesson_card(example, self._scene.judged)
                 self._verdict = VerdictCard()
                 self._strip = RunStrip(self.key, self._open)
                 self._tabs = TabBar(window, self.change, self.walk)
@@ -361,9 +365,7 @@ class WindowPage:
         self._generation = generation
         known = {row["window"] for row in self._rows}
         self._rows = await asyncio.to_thread(self._workspace.timeline, self.key.run_id)
-        self._beside = await asyncio.to_thread(
-            self._workspace.store.neighbours, self.key.run_id, self.key.window
-        )
+        self._beside = await asyncio.to_thread(self._workspace.neighbours, self.key)
         self._show_neighbours()
         arrived = [row["window"] for row in self._rows if row["window"] not in known]
         if arrived:

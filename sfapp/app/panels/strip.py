@@ -29,11 +29,13 @@ class RunStrip:
         self._card: FigureCard | None = None
 
     def show(self, rows: Rows, dark: bool) -> None:
-        """Draw the windows round the open one.
+        """Draw the windows round the open one; nothing where it is the run's only one.
 
         Args:
             rows: the run's windows, ascending.
         """
+        if self._card is None and len(rows) < 2:
+            return
         figure = self._figure(rows, dark)
         if self._card is not None:
             self._card.redraw(figure)

@@ -1,0 +1,102 @@
+"""The paper's own small matrices as windows, with the numbers it prints beside them (accounting.md §8).
+
+One step each, so that everything can be followed with a pencil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from sfapp.model.manifest import Manifest
+from sfapp.model.stages import BACKWARD, DATA, FORWARD, stage_hash
+from sfapp.model.window import RankIdentity, RankTable, Window
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One matrix of the paper (arXiv 2606.06751).
+
+    Attributes:
+        run_id: the run of which it is window 0.
+        source: where the paper has it.
+        stages: in order.
+        seconds: per rank, the duration of each stage.
+        advance_s: what the paper's frontier charges to each stage; they add up to ``exposed_s``.
+        maximum_s: per-stage maxima, where the paper prints them; they add up to ``maxima_s``.
+        co_critical: the ambiguity set, where the paper names it.
+        leaders: the rank that is last at each boundary, where the paper names it.
+    """
+
+    run_id: str
+    source: str
+    stages: tuple[str, ...]
+    seconds: tuple[tuple[float, ...], ...]
+    advance_s: tuple[float, ...]
+    exposed_s: float
+    maximum_s: tuple[float, ...] = ()
+    maxima_s: float | None = None
+    co_critical: tuple[str, ...] = ()
+    leaders: tuple[int, ...] = ()
+
+    def window(self) -> Window:
+        """The matrix as a window of one step on one node."""
+        duration_RS = torch.tensor(self.seconds, dtype=torch.float64)
+        duration_SNR = (duration_RS.T * NS).round().to(torch.int64).unsqueeze(1).contiguous()
+        ranks = len(self.seconds)
+        return Window(
+            manifest=Manifest(
+                run_id=self.run_id,
+                window=0,
+                stages=self.stages,
+                stage_hash=stage_hash(self.stages),
+                world_size=ranks,
+            ),
+            duration_SNR=duration_SNR,
+            wall_NR=duration_SNR.sum(dim=0),
+            step_N=torch.zeros(1, dtype=torch.int64),
+            ranks=RankTable.of([RankIdentity(rank, rank, 0, "node-0") for rank in range(ranks)]),
+        )
+
+
+DISPLACED = Example(
+    run_id="paper-displaced-wait",
+    source="Figure 1",
+    stages=(DATA, FORWARD, BACKWARD),
+    seconds=((6.0, 1.0, 1.2), (1.0, 1.0, 6.2), (1.1, 1.0, 6.0)),
+    advance_s=(6.0, 1.0, 1.2),
+    exposed_s=8.2,
+    maximum_s=(6.0, 1.0, 6.2),
+    maxima_s=13.2,
+)
+"""One rank is late with its data; the others wait for it inside backward."""
+
+TWO_RANKS = Example(
+    run_id="paper-two-ranks",
+    source="Section 4",
+    stages=(DATA, BACKWARD),
+    seconds=((10.0, 0.0), (0.0, 10.0)),
+    advance_s=(10.0, 0.0),
+    exposed_s=10.0,
+    co_critical=(DATA, BACKWARD),
+)
+"""Durations that a waiting rank and a busy one explain equally well."""
+
+CROSSINGS = Example(
+    run_id="paper-crossings",
+    source="Figure 2",
+    stages=(DATA, FORWARD, BACKWARD),
+    seconds=((4.0, 1.0, 1.0), (3.0, 3.0, 1.0), (2.0, 2.0, 4.5)),
+    advance_s=(4.0, 2.0, 2.5),
+    exposed_s=8.5,
+    leaders=(0, 1, 2),
+)
+"""Another rank is last at every boundary. The paper prints who leads and how far; what the other ranks did
+is chosen to fit."""
+
+EXAMPLES: Mapping[str, Example] = {example.run_id: example for example in (DISPLACED, TWO_RANKS, CROSSINGS)}
+"""Every example by its run."""
