@@ -14,7 +14,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.theme import box, text
 from sfapp.views import words
-from sfapp.views.figures import Figure
+from sfapp.views.figures import Figure, window_plot, zoomed_axes
 
 # What a click tells the server: where it was, not the data of the whole trace.
 _CLICKED = """(event) => {
@@ -52,46 +52,33 @@ Axes = Mapping[str, tuple[float, float] | None]
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """How a plot is drawn, what it depends on, and what clicking or dragging in it does.
+    """A plot of a window on its page: what it depends on, and what clicking or dragging in it does.
 
     Attributes:
-        draw: from a scene to a figure.
+        name: one of ``figures.WINDOW_PLOTS``, and of its reading aid in ``words.HINTS``.
         key: what of a scene it depends on; it is drawn again when this changed.
         span: width in twelfths of the page.
-        hint: name of its reading aid in ``words.HINTS``.
         height: in pixels, to line up with its neighbours; the figure's own where None.
         picks_step: a click chooses the step under it.
         gates: names of shapes that are gates and can be dragged.
     """
 
-    draw: Callable[[Scene], Figure]
+    name: str
     key: Callable[[Scene], Key]
     span: int
-    hint: str
     height: int | None = None
     picks_step: bool = False
     gates: tuple[str, ...] = ()
 
     def figure(self, scene: Scene) -> Figure:
         """The figure at the height it has here, and zoomed as the view says."""
-        figure = self.draw(scene)
-        layout = figure["layout"]
-        if self.height is not None:
-            layout["height"] = self.height
-        axes = self.axes(scene)
-        for name, ends in axes.items():
-            key = f"{name[0]}axis{name[1:]}"
-            axis = layout.get(key, {})
-            layout["meta"].setdefault("whole", {})[key] = axis.get("range")
-            layout[key] = axis | {"range": list(ends), "autorange": False}
-        if axes and "uirevision" in layout:
-            # The browser keeps its own zoom while this stays the same; then it takes the one given here.
-            layout["uirevision"] = f"{layout['uirevision']} {axes}"
-        return figure
+        return window_plot(
+            self.name, scene.measures, scene.diagnosis, scene.view, dark=scene.dark, height=self.height
+        )
 
     def axes(self, scene: Scene) -> dict[str, tuple[float, float]]:
         """The axes of it that are zoomed."""
-        return {zoom.axis: (zoom.low, zoom.high) for zoom in scene.view.zoom_of(self.hint)}
+        return zoomed_axes(self.name, scene.view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +245,12 @@ def _ends(value: Any) -> tuple[float, float] | None:
 
 def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
     """A plot of a window page with its clicks, drags and zooms wired up."""
-    card = FigureCard(plot.figure(scene), plot.span, hint=words.HINTS[plot.hint], axes=plot.axes(scene))
+    card = FigureCard(plot.figure(scene), plot.span, hint=words.HINTS[plot.name], axes=plot.axes(scene))
     if plot.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if plot.gates:
         card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in plot.gates else None)
-    card.on_zoom(lambda axes: reactions.zoom(plot.hint, axes))
+    card.on_zoom(lambda axes: reactions.zoom(plot.name, axes))
     return card
 
 

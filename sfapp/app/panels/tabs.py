@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nicegui import ui
@@ -14,7 +14,7 @@ from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.panels.tables import data_table, evidence_table, label_table, titled
 from sfapp.app.theme import box, text
 from sfapp.model.view import OVERVIEW
-from sfapp.views import figures, tables, words
+from sfapp.views import tables, words
 
 RANKS_LISTED = 200
 """Ranks listed in the table of a window; the CSV has them all."""
@@ -32,125 +32,45 @@ class Block:
 Item = Plot | Block
 
 
-def _frontier_steps(span: int, height: int | None = None) -> Plot:
+def _plot(name: str, span: int, height: int | None = None) -> Plot:
+    """A plot by its name, with what it depends on and how it answers."""
+    reads = _READS[name]
     return Plot(
-        lambda s: figures.frontier_steps(s.measures, s.diagnosis, s.view.step, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.frontier_key, s.view.step),
+        name,
+        key=lambda scene: (*scene.matrix_key, *reads(scene)),
         span=span,
         height=height,
-        hint="frontier_steps",
+        picks_step=name in ("step_timeline", "rank_step_heatmap"),
+        gates=_DRAGGED.get(name, ()),
     )
 
 
-def _crossings(span: int, height: int | None = None) -> Plot:
-    return Plot(
-        lambda s: figures.prefix_crossings(
-            s.measures, s.diagnosis, s.view.step, selected=s.view.ranks, dark=s.dark
-        ),
-        key=lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key, s.view.step, s.view.ranks),
-        span=span,
-        height=height,
-        hint="prefix_crossings",
-    )
+_READS: Mapping[str, Callable[[Scene], Key]] = {
+    "frontier_steps": lambda s: (*s.frontier_key, s.view.step),
+    "prefix_crossings": lambda s: (*s.frontier_key, *s.aim_key, s.view.step, s.view.ranks),
+    "step_timeline": lambda s: (*s.frontier_key, *s.aim_key, s.view.step),
+    "routing_pareto": lambda s: s.verdict_key,
+    "ambiguity_plane": lambda s: s.verdict_key,
+    "verdict_regions": lambda s: s.verdict_key,
+    "routing_over_tau": lambda s: s.verdict_key,
+    "rank_step_heatmap": lambda s: (
+        *s.frontier_key, *s.aim_key, s.view.stage, s.view.quantity, s.view.step,
+    ),
+    "handover_matrix": lambda s: (),
+    "rules": lambda s: s.verdict_key,
+    "node_ranks": lambda s: (*s.frontier_key, *s.aim_key),
+    "node_sparklines": lambda s: (*s.frontier_key, *s.aim_key),
+    "node_skew": lambda s: (*s.frontier_key, *s.aim_key),
+}  # fmt: skip
+"""What of a scene each plot depends on, beside the matrix."""
 
-
-def _steps() -> Plot:
-    return Plot(
-        lambda s: figures.step_timeline(s.measures, s.diagnosis, s.view.step, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key, s.view.step),
-        span=12,
-        hint="step_timeline",
-        picks_step=True,
-    )
-
-
-def _pareto(span: int, height: int | None = None) -> Plot:
-    return Plot(
-        lambda s: figures.routing_pareto(s.diagnosis, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.verdict_key),
-        span=span,
-        height=height,
-        hint="routing_pareto",
-        gates=("tau_c",),
-    )
-
-
-def _ambiguity(span: int, height: int | None = None) -> Plot:
-    return Plot(
-        lambda s: figures.ambiguity_plane(s.diagnosis, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.verdict_key),
-        span=span,
-        height=height,
-        hint="ambiguity_plane",
-        gates=("gamma_a", "gamma_g"),
-    )
-
-
-def _verdict_map() -> Plot:
-    return Plot(
-        lambda s: figures.verdict_regions(s.measures, s.diagnosis, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.verdict_key),
-        span=7,
-        hint="verdict_regions",
-        gates=("gamma_a", "gamma_g"),
-    )
-
-
-def _routing_over_tau() -> Plot:
-    return Plot(
-        lambda s: figures.routing_over_tau(s.diagnosis, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.verdict_key),
-        span=5,
-        hint="routing_over_tau",
-        gates=("tau_c",),
-    )
-
-
-def _heatmap(span: int, height: int | None = None) -> Plot:
-    return Plot(
-        lambda s: figures.rank_step_heatmap(
-            s.measures, s.diagnosis, s.view.stage, s.view.quantity, step=s.view.step, dark=s.dark
-        ),
-        key=lambda s: (
-            *s.matrix_key, *s.frontier_key, *s.aim_key, s.view.stage, s.view.quantity, s.view.step,
-        ),
-        span=span,
-        height=height,
-        hint="rank_step_heatmap",
-        picks_step=True,
-    )  # fmt: skip
-
-
-def _handovers() -> Plot:
-    return Plot(
-        lambda s: figures.handover_matrix(s.measures, s.diagnosis, dark=s.dark),
-        key=lambda s: s.matrix_key,
-        span=12,
-        hint="handover_matrix",
-    )
-
-
-def _rules() -> Plot:
-    return Plot(
-        lambda s: figures.rules(s.diagnosis, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.verdict_key),
-        span=12,
-        hint="rules",
-    )
-
-
-def _of_node(node: int, name: str, span: int) -> Plot:
-    draw = {
-        "node_ranks": figures.node_ranks,
-        "node_sparklines": figures.node_sparklines,
-        "node_skew": figures.node_skew,
-    }[name]
-    return Plot(
-        lambda s: draw(s.measures, s.diagnosis, node, dark=s.dark),
-        key=lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key),
-        span=span,
-        hint=name,
-    )
+_DRAGGED: Mapping[str, tuple[str, ...]] = {
+    "routing_pareto": ("tau_c",),
+    "routing_over_tau": ("tau_c",),
+    "ambiguity_plane": ("gamma_a", "gamma_g"),
+    "verdict_regions": ("gamma_a", "gamma_g"),
+}
+"""The thresholds drawn in a plot, which can be dragged there."""
 
 
 def _stage_table() -> Block:
@@ -229,33 +149,39 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         chooser = Block(node_chooser, lambda s: (*s.matrix_key, *s.aim_key))
         return (
             *((chooser,) if many_nodes else ()),
-            _of_node(node, "node_ranks", 12),
-            _of_node(node, "node_sparklines", 7),
-            _of_node(node, "node_skew", 5),
+            _plot("node_ranks", 12),
+            _plot("node_sparklines", 7),
+            _plot("node_skew", 5),
             _rank_table(node),
         )
     choosers = Block(heatmap_choosers, lambda s: (*s.matrix_key, s.view.stage, s.view.quantity, *s.aim_key))
     ranks = Block(rank_chooser, lambda s: (*s.matrix_key, s.view.ranks))
     tabs: dict[str, Sequence[Item]] = {
         OVERVIEW: (
-            _frontier_steps(7, 400),
-            _crossings(5, 400),
-            _pareto(4, 340),
-            _ambiguity(4, 340),
-            _heatmap(4, 340),
+            _plot("frontier_steps", 7, 400),
+            _plot("prefix_crossings", 5, 400),
+            _plot("routing_pareto", 4, 340),
+            _plot("ambiguity_plane", 4, 340),
+            _plot("rank_step_heatmap", 4, 340),
         ),
-        "frontier": (ranks, _frontier_steps(6, 440), _crossings(6, 440), _steps(), _stage_table()),
-        "ranks": (choosers, _heatmap(12), _handovers(), _rank_table()),
+        "frontier": (
+            ranks,
+            _plot("frontier_steps", 6, 440),
+            _plot("prefix_crossings", 6, 440),
+            _plot("step_timeline", 12),
+            _stage_table(),
+        ),
+        "ranks": (choosers, _plot("rank_step_heatmap", 12), _plot("handover_matrix", 12), _rank_table()),
         "ambiguity": (
-            _ambiguity(7, 420),
-            _pareto(5, 420),
-            _verdict_map(),
-            _routing_over_tau(),
+            _plot("ambiguity_plane", 7, 420),
+            _plot("routing_pareto", 5, 420),
+            _plot("verdict_regions", 7),
+            _plot("routing_over_tau", 5),
             _gate_table(),
             _stage_table(),
         ),
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
-        "rules": (_rules(), _stage_table()),
+        "rules": (_plot("rules", 12), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),
     }
     return tabs[tab]

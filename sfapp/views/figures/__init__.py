@@ -5,6 +5,7 @@
 
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.base import Figure, plain
+from sfapp.views.figures.catalogue import WINDOW_PLOTS, window_plot, zoomed_axes
 from sfapp.views.figures.crossings import prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
@@ -21,6 +22,7 @@ __all__ = [
     "QUANTITIES",
     "QUANTITY_WORDS",
     "RULE_NAMES",
+    "WINDOW_PLOTS",
     "Figure",
     "Quantity",
     "ambiguity_plane",
@@ -40,5 +42,7 @@ __all__ = [
     "stragglers",
     "straggling_nodes",
     "verdict_regions",
+    "window_plot",
     "window_timeline",
+    "zoomed_axes",
 ]
