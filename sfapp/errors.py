@@ -2,6 +2,7 @@
 
 SfappError
 ├── WindowError            a window cannot be built from these arrays
+├── ComparisonError        these windows cannot be compared; the message says what differs
 ├── GateError              a gate has an unknown name or a value outside its range
 ├── PacketError            a packet file is refused; carries path, row and column
 │   └── PacketVersionError the file is of a newer format than this reader
@@ -10,6 +11,7 @@ SfappError
 │   └── WindowNotFoundError  no such run, window or group in the store
 ├── IncidentError          notes and incidents cannot be read, written or imported
 │   └── IncidentNotFoundError  no such note, incident or edit
+├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
 ├── ServeError             the app cannot be served as asked: path, address or token
 └── MissingExtraError      a command needs an optional part of sfapp that is not installed
@@ -26,6 +28,10 @@ class SfappError(Exception):
 
 class WindowError(SfappError):
     """A window cannot be built: shapes, types or names do not fit together."""
+
+
+class ComparisonError(SfappError):
+    """These windows or runs cannot be compared; the message says what differs and what to compare instead."""
 
 
 class GateError(SfappError):
@@ -92,6 +98,10 @@ class IncidentError(SfappError):
 
 class IncidentNotFoundError(IncidentError):
     """No such note, incident or edit."""
+
+
+class ReportError(SfappError):
+    """A report cannot be written as asked, or holds what its format cannot show."""
 
 
 class RecorderError(SfappError):

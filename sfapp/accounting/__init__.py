@@ -10,6 +10,17 @@ from __future__ import annotations
 import torch
 
 from sfapp.accounting.aim import delta_ns, with_reference
+from sfapp.accounting.compare import (
+    CAVEATS,
+    LETTERS,
+    Account,
+    Change,
+    Comparison,
+    Side,
+    Spread,
+    StageLeader,
+    compare,
+)
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
@@ -30,15 +41,24 @@ from sfapp.accounting.verdict_map import (
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
 __all__ = [
+    "CAVEATS",
+    "LETTERS",
+    "Account",
     "CarryOver",
+    "Change",
+    "Comparison",
     "GateChange",
     "Handover",
     "Measures",
     "Region",
     "RoutingInterval",
+    "Side",
+    "Spread",
+    "StageLeader",
     "StageVerdict",
     "VerdictMap",
     "check_totals",
+    "compare",
     "delta_ns",
     "diagnose",
     "diagnose_runs",

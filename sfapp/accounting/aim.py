@@ -5,11 +5,16 @@ Works on a diagnosis alone, so that a stored one can be compared with another re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
+from typing import TypeVar
 
 from sfapp.model import Aim, Culprit, Diagnosis, EvidenceLine, Reference
 from sfapp.model.diagnosis import QUIET_SEVERITY, AimBasis
 from sfapp.model.stages import FORWARD, broad_stage
+
+Number = TypeVar("Number", Fraction, float)
 
 GROWTH = 0.05
 """A mean step this much above the reference makes the delta the basis of the aim."""
@@ -53,7 +58,18 @@ def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
     ours, theirs = diagnosis.carry_over_advances_ns, reference.carry_advance_ns
     if ours is None or theirs is None:
         ours, theirs = diagnosis.advances_ns, reference.advance_ns
-    return {stage: ours[stage] / diagnosis.steps - theirs[stage] for stage in diagnosis.stages}
+    return per_step_delta(ours, diagnosis.steps, theirs)
+
+
+def per_step_delta(
+    ours_ns: Mapping[str, int], steps: int, theirs_ns: Mapping[str, Number]
+) -> dict[str, Number]:
+    """Per stage, Σ_t a / N less what another window took a step, ns: exact where that is exact (§4, §14).
+
+    Args:
+        ours_ns: advances added up over ``steps``. theirs_ns: the other's, a step.
+    """
+    return {stage: Fraction(total, steps) - theirs_ns[stage] for stage, total in ours_ns.items()}
 
 
 def _largest(values: dict[str, float]) -> str:
