@@ -1,0 +1,226 @@
+"""Axes of a drawing: what they span, where they lie, where their ticks are. Follows Plotly's own rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfapp.report.svg import text
+from sfapp.report.svg.text import Style
+from sfapp.report.svg.values import each, formatted, unsupported
+
+PAD = 0.05
+"""Room beyond the outermost mark, as a part of the axis."""
+
+_STEPS = (2, 5, 10)
+_TYPES = (None, "-", "linear", "category")
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One tick: where on the axis, and what it says."""
+
+    value: float
+    text: str
+
+
+@dataclass(slots=True)
+class Extent:
+    """What the traces of an axis reach; ``padded`` ends get room beyond them."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    pad_low: bool = False
+    pad_high: bool = False
+
+    def add(self, numbers: Sequence[float | None], padded: bool) -> None:
+        """Take numbers in."""
+        known = [number for number in numbers if number is not None]
+        if not known:
+            return
+        low, high = min(known), max(known)
+        if low < self.low:
+            self.low, self.pad_low = low, padded
+        if high > self.high:
+            self.high, self.pad_high = high, padded
+
+    def range(self, to_zero: bool) -> tuple[float, float]:
+        """The range of an axis that shows all of it."""
+        if self.low > self.high:
+            return -1.0, 6.0
+        low, high = self.low, self.high
+        if to_zero:
+            low, high = min(low, 0.0), max(high, 0.0)
+        if low == high:
+            return low - 1, high + 1
+        span = high - low
+        pads_low = self.pad_low and not (to_zero and low == 0)
+        return low - (PAD * span if pads_low else 0), high + (PAD * span if self.pad_high else 0)
+
+
+@dataclass(slots=True)
+class Axis:
+    """One axis.
+
+    Attributes:
+        name: as traces call it: ``x``, ``y2``.
+        spec: its part of the layout.
+        categories: the names along it, in order; None on an axis of numbers.
+        low, high: the range, the larger first where it is reversed.
+        start, end: pixels of ``low`` and ``high``.
+    """
+
+    name: str
+    spec: Mapping[str, Any]
+    categories: list[str] | None = None
+    extent: Extent = field(default_factory=Extent)
+    low: float = 0.0
+    high: float = 1.0
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def across(self) -> bool:
+        """Whether it runs from left to right."""
+        return self.name[0] == "x"
+
+    @property
+    def visible(self) -> bool:
+        return bool(self.spec.get("visible", True))
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """The part of the drawing it lies in, as fractions."""
+        low, high = self.spec.get("domain", (0, 1))
+        return float(low), float(high)
+
+    @property
+    def style(self) -> Style:
+        """Of its tick labels."""
+        return Style.of(self.spec.get("tickfont"))
+
+    @property
+    def turn(self) -> float:
+        """Degrees that tick labels are turned by."""
+        return float(self.spec.get("tickangle", 0))
+
+    def place(self, value: Any) -> float | None:
+        """A value as a number along the axis: a name by its place among the categories."""
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return (
+                float(self.categories.index(value)) if self.categories and value in self.categories else None
+            )
+        return float(value)
+
+    def places(self, values: Sequence[Any]) -> list[float | None]:
+        """Values as numbers along the axis."""
+        if self.categories is None:
+            return [self.place(value) for value in values]
+        known = {name: float(place) for place, name in enumerate(self.categories)}
+        return [known.get(value) if isinstance(value, str) else self.place(value) for value in values]
+
+    def at(self, number: float) -> float:
+        """The pixel of a number along the axis."""
+        return self.start + (number - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def spans(self, number: float) -> bool:
+        """Whether a number is in range."""
+        low, high = sorted((self.low, self.high))
+        slack = 1e-9 * (high - low)
+        return low - slack <= number <= high + slack
+
+    def settle(self) -> None:
+        """Fix the range: the one that was asked for, or the one that shows everything."""
+        if self.spec.get("type") not in _TYPES:
+            raise unsupported("axis type", self.spec["type"])
+        asked = self.spec.get("range")
+        reversed_ = self.spec.get("autorange") == "reversed"
+        if asked is not None and self.spec.get("autorange") is not True and not reversed_:
+            self.low, self.high = float(asked[0]), float(asked[1])
+            return
+        self.low, self.high = self.extent.range(self.spec.get("rangemode") == "tozero")
+        if reversed_:
+            self.low, self.high = self.high, self.low
+
+    def ticks(self) -> list[Tick]:
+        """Its ticks that are in range."""
+        if not self.visible:
+            return []
+        tickvals = self.spec.get("tickvals")
+        if tickvals is not None:
+            texts = self.spec.get("ticktext")
+            found = [
+                Tick(place, self._worded(str(each(texts, index, ""))) if texts else self._said(place, None))
+                for index, place in enumerate(self.places(tickvals))
+                if place is not None
+            ]
+        elif self.categories is not None:
+            found = self._category_ticks(self.categories)
+        else:
+            found = self._number_ticks()
+        return [tick for tick in found if self.spans(tick.value)]
+
+    def _category_ticks(self, names: list[str]) -> list[Tick]:
+        length = abs(self.end - self.start)
+        need = 1.5 * self.style.size
+        if self.across and not self.turn:
+            need = 8 + max((text.width(name, self.style.size) for name in names), default=0)
+        every = (
+            max(1, math.ceil(len(names) * need / max(length, 1.0))) if len(names) * need > 1.4 * length else 1
+        )
+        return [Tick(float(place), self._worded(names[place])) for place in range(0, len(names), every)]
+
+    def _number_ticks(self) -> list[Tick]:
+        low, high = sorted((self.low, self.high))
+        step = float(self.spec.get("dtick") or self._step(high - low))
+        first = math.ceil(low / step - 1e-9)
+        last = math.floor(high / step + 1e-9)
+        marks = [Tick(place * step, self._said(place * step, step)) for place in range(first, last + 1)]
+        return [tick for tick in marks if tick.text]
+
+    def _step(self, span: float) -> float:
+        """The round number nearest above what would give the number of ticks that was asked for."""
+        length = abs(self.end - self.start)
+        count = self.spec.get("nticks") or min(9, max(4, length / (80 if self.across else 40))) + 1
+        rough = span / count
+        base = 10.0 ** math.floor(math.log10(rough))
+        return base * next(step for step in _STEPS if rough / base <= step)
+
+    def _said(self, value: float, step: float | None) -> str:
+        said = formatted(value, self.spec.get("tickformat", ""), step)
+        return self._worded(said) if said else ""
+
+    def _worded(self, said: str) -> str:
+        return f"{self.spec.get('tickprefix', '')}{said}{self.spec.get('ticksuffix', '')}"
+
+    def label_room(self, ticks: Sequence[Tick]) -> float:
+        """Pixels that tick labels and the title take beside the plot."""
+        if not self.visible:
+            return 0.0
+        room = 0.0
+        if self.spec.get("showticklabels", True) and ticks:
+            size = self.style.size
+            room = max((self._reach(tick.text, size) for tick in ticks), default=0.0) + 5
+        title = self.spec.get("title")
+        if title:
+            room += title.get("standoff", 8) + text.LINE * Style.of(title.get("font")).size
+        return room
+
+    def _reach(self, said: str, size: float) -> float:
+        """How far one label reaches away from the axis."""
+        long, high = text.width(said, size), text.height(said, size)
+        if not self.across:
+            return long
+        angle = math.radians(abs(self.turn))
+        return long * math.sin(angle) + high * math.cos(angle)
+
+
+def axes_of(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
+    """All axes of a figure by name."""
+    names = ["x", "y", *(trace.get(letter + "axis", letter) for trace in traces for letter in "xy")]
+    names += [key.replace("axis", "") for key in layout if key.startswith(("xaxis", "yaxis"))]
+    return {name: Axis(name, layout.get(f"{name[0]}axis{name[1:]}", {})) for name in sorted(set(names))}

@@ -1,0 +1,172 @@
+"""Text of a drawing: what Plotly's few tags mean, how wide it gets, and how it is written down safely."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sfapp.views.figures.base import FONT
+
+Anchor = Literal["start", "middle", "end"]
+
+LINE = 1.3
+"""Height of a line, in font sizes."""
+
+BASELINE = 0.36
+"""From the middle of a line down to its baseline, in font sizes."""
+
+# Advance widths of Inter, space to tilde, in thousandths of the font size. It is the widest of the fonts that
+# a drawing may be shown in: what fits here fits everywhere.
+_WIDTHS = (
+    "281 288 466 633 642 982 644 300 365 365 501 662 288 460 288 360 631 407 610 618 646 593 620 566 619 620 "
+    "288 302 662 662 662 511 966 690 654 730 722 601 590 746 743 269 571 672 565 903 753 765 639 765 644 642 "
+    "646 744 690 985 682 679 629 365 360 365 471 456 323 562 612 571 612 583 370 613 591 242 242 549 242 876 "
+    "591 600 612 612 376 528 327 591 562 818 546 562 552 426 333 426 662"
+)
+_REGULAR = tuple(map(int, _WIDTHS.split()))
+_WIDER_BOLD = 1.06
+_SYMBOL = 0.62
+_WIDE = 1.0
+_FIRST_WIDE = 0x1100
+"""From here on letters are about as wide as they are high (and arrows and shapes are not far from it)."""
+
+_TAG = re.compile(r"<(/?)(b|i|sub|br)\s*/?>")
+# What XML 1.0 cannot hold, escaped or not.
+_UNPRINTABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Some letters of one style."""
+
+    text: str
+    bold: bool = False
+    lowered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a text is drawn; size in pixels, colours as CSS."""
+
+    size: float
+    colour: str
+
+    @classmethod
+    def of(cls, font: Mapping[str, Any] | None, size: float = 12, colour: str = "#17202E") -> Style:
+        """A Plotly font, completed by these defaults."""
+        font = font or {}
+        return cls(float(font.get("size", size)), str(font.get("color", colour)))
+
+
+def lines_of(text: str) -> list[list[Run]]:
+    """Text with Plotly's tags and entities as lines of runs."""
+    lines: list[list[Run]] = [[]]
+    bold = lowered = False
+    at = 0
+    for tag in _TAG.finditer(text):
+        _put(lines, text[at : tag.start()], bold, lowered)
+        at = tag.end()
+        opens, name = not tag[1], tag[2]
+        if name == "br":
+            lines.append([])
+        elif name == "b":
+            bold = opens
+        elif name == "sub":
+            lowered = opens
+    _put(lines, text[at:], bold, lowered)
+    return lines
+
+
+def _put(lines: list[list[Run]], text: str, bold: bool, lowered: bool) -> None:
+    if text:
+        lines[-1].append(Run(html.unescape(text), bold, lowered))
+
+
+def width(text: str, size: float) -> float:
+    """Pixels that the longest line takes."""
+    return max(_line_width(line) for line in lines_of(text)) * size
+
+
+def height(text: str, size: float) -> float:
+    """Pixels that all lines take."""
+    return len(lines_of(text)) * LINE * size
+
+
+def _line_width(line: list[Run]) -> float:
+    total = 0.0
+    for run in line:
+        scale = (_WIDER_BOLD if run.bold else 1.0) * (0.7 if run.lowered else 1.0)
+        total += scale * sum(map(_letter_width, run.text))
+    return total
+
+
+def _letter_width(letter: str) -> float:
+    code = ord(letter)
+    if 32 <= code < 127:
+        return _REGULAR[code - 32] / 1000
+    return _WIDE if code >= _FIRST_WIDE and not 0x2000 <= code < 0x2070 else _SYMBOL
+
+
+def escaped(text: str) -> str:
+    """Text as XML shows it: nothing in it is markup, and nothing in it breaks the document."""
+    return html.escape(_UNPRINTABLE.sub("\ufffd", text), quote=True)
+
+
+def draw(
+    text: str, x: float, middle: float, style: Style, anchor: Anchor = "start", turn: float = 0.0
+) -> str:
+    """Lines of text around a middle height; turned around (x, middle) by degrees."""
+    lines = lines_of(text)
+    pitch = LINE * style.size
+    first = middle + BASELINE * style.size - pitch * (len(lines) - 1) / 2
+    shared = f'font-size="{number(style.size)}" {paint("fill", style.colour)}'
+    if anchor != "start":
+        shared += f' text-anchor="{anchor}"'
+    if turn:
+        shared += f' transform="rotate({number(turn)} {number(x)} {number(middle)})"'
+    return "".join(
+        f'<text x="{number(x)}" y="{number(first + place * pitch)}" {shared}>{_runs(line, style.size)}</text>'
+        for place, line in enumerate(lines)
+        if line
+    )
+
+
+def _runs(line: list[Run], size: float) -> str:
+    if len(line) == 1 and not line[0].bold and not line[0].lowered:
+        return escaped(line[0].text)
+    parts = []
+    for place, run in enumerate(line):
+        look = ' font-weight="700"' if run.bold else ""
+        if run.lowered:
+            look += f' font-size="{number(0.7 * size)}" dy="{number(0.25 * size)}"'
+        elif place and line[place - 1].lowered:
+            look += f' dy="{number(-0.25 * size)}"'
+        parts.append(f"<tspan{look}>{escaped(run.text)}</tspan>")
+    return "".join(parts)
+
+
+def number(value: float) -> str:
+    """A coordinate: a hundredth of a pixel is finer than any eye."""
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def paint(what: str, colour: str) -> str:
+    """``fill="#0072b2"``, with its opacity apart: not every reader of SVG knows ``rgba()``."""
+    shade, opacity = split(colour)
+    return f'{what}="{shade}"' + ("" if opacity == 1 else f' {what}-opacity="{opacity:g}"')
+
+
+def split(colour: str) -> tuple[str, float]:
+    """A colour as hex and opacity, from hex or ``rgba(…)``."""
+    found = re.fullmatch(r"rgba?\(([^)]*)\)", colour)
+    if not found:
+        return escaped(colour), 1.0
+    red, green, blue, *rest = (float(part) for part in found[1].split(","))
+    return f"#{round(red):02X}{round(green):02X}{round(blue):02X}", rest[0] if rest else 1.0
+
+
+FAMILY = escaped(FONT)

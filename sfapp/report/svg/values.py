@@ -1,0 +1,88 @@
+"""Values of a Plotly figure: typed arrays, one value for all or one for each, numbers in their formats."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import ReportError
+
+Floats = npt.NDArray[np.float64]
+
+_TYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "i2": "<i2", "i1": "<i1", "u1": "<u1", "u2": "<u2"}
+_TEMPLATE = re.compile(r"%\{(\w+)(?::([^}]*))?\}")
+_DRAG_MARKS = re.compile(r"\s*[⇕⇔]\s*$")
+
+
+def values(data: Any) -> list[Any]:
+    """A column as a list: numbers, texts, None where there is a gap."""
+    if isinstance(data, Mapping) and "bdata" in data:
+        return [None if math.isnan(value) else value for value in _typed(data).ravel().tolist()]
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in (data or [])]
+
+
+def matrix(data: Any) -> Floats:
+    """A table of numbers, NaN where there is a gap; ``[rows, columns]``."""
+    if isinstance(data, Mapping):
+        return _typed(data).astype(np.float64)
+    return np.array([[math.nan if cell is None else cell for cell in row] for row in data], dtype=np.float64)
+
+
+def _typed(data: Mapping[str, Any]) -> npt.NDArray[Any]:
+    kind = data["dtype"]
+    if kind not in _TYPES:
+        raise unsupported("typed array", kind)
+    array = np.frombuffer(base64.b64decode(data["bdata"]), dtype=_TYPES[kind])
+    shape = data.get("shape")
+    return array.reshape([int(size) for size in shape.split(",")]) if shape else array
+
+
+def each(value: Any, place: int, default: Any = None) -> Any:
+    """What holds for one point: its own value of a list, or the one that holds for all."""
+    if isinstance(value, Mapping) and "bdata" in value:
+        value = values(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value[place] if place < len(value) else default
+    return default if value is None else value
+
+
+def formatted(value: float, pattern: str, step: float | None = None) -> str:
+    """A number in one of the d3 formats that our figures use; without one, as exact as ``step`` asks."""
+    if pattern == "":
+        digits = 0 if step is None or step <= 0 else max(0, -math.floor(math.log10(step) + 1e-9))
+        if step is not None and digits and abs(step * 10**digits - round(step * 10**digits)) > 1e-6:
+            digits += 1
+        text = f"{value:.{digits}f}"
+    elif pattern == "d":
+        if abs(value - round(value)) > 1e-9:
+            return ""
+        text = f"{round(value)}"
+    elif found := re.fullmatch(r"\.(\d+)%", pattern):
+        text = f"{100 * value:.{found[1]}f}%"
+    elif found := re.fullmatch(r"\.(\d+)f", pattern):
+        text = f"{value:.{found[1]}f}"
+    else:
+        raise unsupported("number format", pattern)
+    negative_zero = text.startswith("-") and not re.search("[1-9]", text)
+    return text[1:] if negative_zero else text.replace("-", "−")
+
+
+def filled(template: str, found: Mapping[str, Any]) -> str:
+    """``%{x0:.2f}`` and the like replaced; the mark that invites to drag means nothing on paper."""
+
+    def value(match: re.Match[str]) -> str:
+        inner = found.get(match[1], "")
+        return formatted(float(inner), match[2]) if match[2] else str(inner)
+
+    return _DRAG_MARKS.sub("", _TEMPLATE.sub(value, template))
+
+
+def unsupported(what: str, name: object) -> ReportError:
+    """The error for something that our drawings cannot show."""
+    return ReportError(f"cannot draw this figure without a browser: its {what} {name!r} is not supported")
