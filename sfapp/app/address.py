@@ -45,6 +45,11 @@ def example_page(example: Example) -> str:
     return window_page(WindowKey(example.run_id, 0))
 
 
+def term_page(kind: str, name: str) -> str:
+    """Where the glossary says what a word of a verdict means."""
+    return f"/glossary#{kind}-{name}"
+
+
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
     """The run id in the path of ``/<page>/<run>…``, taken before the server decoded it.
 

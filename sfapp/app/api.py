@@ -182,7 +182,7 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _add_glossary(application: FastAPI) -> None:
-    @application.get("/glossary.json", summary="Every label, gate, reason and kind of culprit")
+    @application.get("/glossary.json", summary="Every label, gate, reason, kind of culprit and of evidence")
     def glossary_json() -> Response:
         return _json(glossary())
 

@@ -13,7 +13,7 @@ from fastapi import Request
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.address import example_page
+from sfapp.app.address import example_page, term_page
 from sfapp.app.workspace import Status, Workspace
 from sfapp.assets import PLOTLY, assets
 from sfapp.model.examples import EXAMPLES, Example
@@ -74,6 +74,14 @@ def link(content: str, href: str, classes: str = "", shortcut: str = "", label: 
     element = text(content, "a", classes)
     element.props["href"] = href
     return with_keys(element, shortcut, label)  # type: ignore[return-value]
+
+
+def term(content: str, kind: str, name: str, classes: str = "") -> TextElement:
+    """A word of a verdict, leading to the glossary in a tab of its own: the view stays as it is."""
+    element = link(content, term_page(kind, name), f"term-link {classes}".strip())
+    element.props["target"] = "_blank"
+    element.props["rel"] = "noopener"
+    return element
 
 
 def with_keys(element: ui.element, shortcut: str = "", label: str = "") -> ui.element:

@@ -1,4 +1,4 @@
-"""Every gate, label, reason and culprit kind with its meaning, from the code's own tables."""
+"""Every gate, label, reason, kind of culprit and of evidence with its meaning, from the code's own tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, MODEL_FITS, REASONS, Gates
 from sfapp.model.gates import MODEL_FIT_HELP
+from sfapp.views.words.evidence import EVIDENCE_MEANING
 
 Row = dict[str, str]
 
@@ -17,6 +18,7 @@ def glossary() -> list[Row]:
         *_rows("label", LABELS),
         *_rows("reason", REASONS),
         *_rows("culprit", CULPRITS),
+        *_rows("evidence", EVIDENCE_MEANING),
     ]
 
 

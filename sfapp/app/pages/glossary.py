@@ -1,4 +1,4 @@
-"""``/glossary``: every label, gate, reason and kind of culprit, from the code's own tables."""
+"""``/glossary``: every label, gate, reason, kind of culprit and of evidence, from the code's own tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from sfapp.app.theme import Crumb, box, example_links, frame, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.views.glossary import Row, glossary
 
-SECTIONS = {"label": "Labels", "gate": "Gates", "reason": "Reasons", "culprit": "Culprits"}
+SECTIONS = {
+    "label": "Labels",
+    "gate": "Gates",
+    "reason": "Reasons",
+    "culprit": "Culprits",
+    "evidence": "Evidence",
+}
 
 
 def build(workspace: Workspace) -> None:

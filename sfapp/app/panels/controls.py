@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import events, ui
 
 from sfapp.app.address import window_page
-from sfapp.app.theme import box, link, text, with_keys
+from sfapp.app.theme import box, link, term, text, with_keys
 from sfapp.app.workspace import Judged
 from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
 from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
@@ -58,7 +58,7 @@ class GateControl:
         with box("gate wide" if doc.whole else "gate") as gate:
             gate.props["title"] = doc.help
             with box("gate-head"):
-                text(doc.symbol, "span", "gate-name")
+                with_keys(term(doc.symbol, "gate", doc.name, "gate-name"), label=f"what {doc.title} means")
                 text(doc.title, "span", "gate-title")
                 self._number = (
                     ui.number(value=value, format=_digits(doc), on_change=self._changed)
@@ -167,7 +167,7 @@ class Controls:
             self._gate_controls(tuple(doc.name for doc in GATE_DOCS if doc.name not in FIRST_GATES))
             with box("gate"):
                 with box("gate-head"):
-                    text("W", "span", "gate-name")
+                    with_keys(term("W", "gate", "model_fit", "gate-name"), label="what wait model means")
                     text("wait model", "span", "gate-title")
                 ui.select(
                     list(MODEL_FITS),

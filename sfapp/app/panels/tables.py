@@ -8,6 +8,8 @@ from typing import Any
 
 from nicegui import ui
 
+from sfapp.accounting import Measures
+from sfapp.app.address import term_page
 from sfapp.app.theme import box, text
 from sfapp.model import Diagnosis
 from sfapp.views import tables
@@ -15,6 +17,11 @@ from sfapp.views.tables import Column
 
 # Quasar has no tooltip for column titles of its own.
 _HEADER_CELL = '<q-th :props="props"><span :title="props.col.help">{{ props.col.label }}</span></q-th>'
+
+# An address of our own; the text is escaped by Vue.
+_TERM_CELL = """<q-td :props="props">
+  <a class="term-link" :href="props.row.term" target="_blank" rel="noopener">{{ props.value }}</a>
+</q-td>"""
 
 
 @contextmanager
@@ -27,16 +34,30 @@ def titled(title: str, subtitle: str = "") -> Iterator[None]:
         yield
 
 
-def data_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> ui.table:
-    """Rows sorted by value and shown as text."""
+def data_table(
+    columns: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    glossary: tuple[str, str] | None = None,
+) -> ui.table:
+    """Rows sorted by value and shown as text.
+
+    Args:
+        glossary: the kind under which it has every ``key``, and the column that leads there.
+    """
+    shown = [_needed(row, columns, key) for row in rows]
+    if glossary is not None:
+        shown = [{**row, "term": term_page(glossary[0], row[key])} for row in shown]
     table = ui.table(
         columns=[_column(column, rows) for column in columns],
-        rows=[_needed(row, columns, key) for row in rows],
+        rows=shown,
         row_key=key,
         pagination=0,
     ).classes("table-data")
     table.props("flat dense hide-bottom binary-state-sort separator=horizontal")
     table.add_slot("header-cell", _HEADER_CELL)
+    if glossary is not None:
+        table.add_slot(f"body-cell-{glossary[1]}", _TERM_CELL)
     return table
 
 
@@ -63,7 +84,7 @@ def _needed(row: Mapping[str, Any], columns: Sequence[Column], key: str) -> dict
 
 def evidence_table(diagnosis: Diagnosis) -> None:
     """Every piece of evidence with its mark."""
-    data_table(tables.EVIDENCE_COLUMNS, tables.evidence_rows(diagnosis), "name")
+    data_table(tables.EVIDENCE_COLUMNS, tables.evidence_rows(diagnosis), "name", ("evidence", "title"))
 
 
 LABEL_COLUMNS = (
@@ -76,4 +97,9 @@ LABEL_COLUMNS = (
 
 def label_table(diagnosis: Diagnosis) -> None:
     """Labels that hold and labels that were withheld."""
-    data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label")
+    data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label", ("label", "label"))
+
+
+def gate_table(measures: Measures, diagnosis: Diagnosis) -> None:
+    """Every gate with the distance to its nearest change of verdict."""
+    data_table(tables.GATE_COLUMNS, tables.gate_rows(measures, diagnosis), "gate", ("gate", "symbol"))

@@ -11,7 +11,7 @@ from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_choos
 from sfapp.app.panels.data import data_block
 from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
 from sfapp.app.panels.scene import Key, Scene
-from sfapp.app.panels.tables import data_table, evidence_table, label_table, titled
+from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
 from sfapp.app.theme import box, text
 from sfapp.model.view import OVERVIEW
 from sfapp.views import tables, words
@@ -123,7 +123,7 @@ def _labels() -> Block:
 def _gate_table() -> Block:
     def build(scene: Scene, _: Reactions) -> None:
         with titled("Gates", "how far each is from the next change of verdict, the others as they are"):
-            data_table(tables.GATE_COLUMNS, tables.gate_rows(scene.measures, scene.diagnosis), "gate")
+            gate_table(scene.measures, scene.diagnosis)
 
     return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
 

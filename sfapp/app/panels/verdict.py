@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nicegui import ui
 
-from sfapp.app.theme import box, text
+from sfapp.app.theme import box, term, text
 from sfapp.model.gates import GATE_BY_NAME
-from sfapp.views.words import EvidenceWords, Verdict
+from sfapp.views.words import Chip, EvidenceWords, Verdict
 
 _MARKS = {True: "agrees", False: "disagrees", None: "absent"}
 
@@ -85,7 +85,19 @@ def _said(verdict: Verdict) -> None:
             text(verdict.action, "p", "action")
     with box("chips", "ul"):
         for chip in verdict.chips:
-            text(chip.text, "li", f"chip chip-{chip.tone}").props["title"] = chip.meaning
+            _chip(chip)
+
+
+def _chip(chip: Chip) -> None:
+    with box(f"chip chip-{chip.tone}", "li") as element:
+        element.props["title"] = chip.meaning
+        for place, part in enumerate(chip.terms):
+            if place:
+                text("·", "span")
+            if part.kind:
+                term(part.text, part.kind, part.name).mark("chip")
+            else:
+                text(part.text, "span")
 
 
 def _facts(verdict: Verdict) -> None:

@@ -14,6 +14,7 @@ from sfapp.views.words.evidence import (
     dissent,
     evidence_lines,
 )
+from sfapp.views.words.split import where_it_lies
 from sfapp.views.words.unknown import unknown, waits_inside
 from sfapp.views.words.why import against_recorder, why
 
@@ -23,12 +24,29 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
-    """A label or culprit kind as a small tag: ``text``, and its ``meaning`` for the tooltip."""
+class Term:
+    """A word of a verdict: ``text``, and the ``kind`` and ``name`` under which the glossary has it.
+
+    ``kind`` is empty where it has not: a packet may carry faults that this version does not know.
+    """
 
     text: str
+    kind: Literal["label", "reason", "culprit", ""]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A label with its reasons, or a culprit kind, as a small tag; its ``meaning`` is for the tooltip."""
+
+    terms: tuple[Term, ...]
     meaning: str
     tone: Literal["fact", "strong", "doubt", "limit", "culprit"]
+
+    @property
+    def text(self) -> str:
+        """All of it: ``co_critical · low_static_gain``."""
+        return " · ".join(term.text for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +220,8 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
             "that a typical rank did not need."
         )
     total = diagnosis.step_time.mean_ns - reference.step_time_ns
-    part = deltas[aim.stage] / total if total else 0.0
     against = f"{format.change(total)} per step against healthy window {reference.window}"
-    if 0.95 <= part <= 1.05:
-        return f"{against}, all of it in {name}."
-    if part > 1.05:
-        return f"{against}: {name} {format.change(deltas[aim.stage])}, other stages a little faster."
-    others = sorted((s for s in deltas if s != aim.stage), key=lambda s: -deltas[s])
-    grown = [aim.stage, *(stage for stage in others if deltas[stage] > 0.1 * total)]
-    parts = [f"{format.short_stage(stage)} {format.change(deltas[stage])}" for stage in grown]
-    return f"{against}: {format.listed(parts)}."
+    return f"{against}{where_it_lies(total, deltas, aim.stage)}."
 
 
 def misread_sentence(diagnosis: Diagnosis) -> str:
@@ -289,16 +299,21 @@ def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
     """Labels with their reasons, then the culprit's kind."""
     found = []
     for label in diagnosis.labels:
-        text = " · ".join((label.label, *label.reasons))
+        terms = (Term(label.label, "label", label.label), *map(_reason, label.reasons))
         meaning = " ".join((LABELS.get(label.label, ""), *(REASONS.get(r, r) for r in label.reasons)))
-        found.append(Chip(text, meaning.strip(), _chip_tone(label.label)))
+        found.append(Chip(terms, meaning.strip(), _chip_tone(label.label)))
     for reason in diagnosis.reasons:
-        found.append(Chip(reason, REASONS.get(reason, reason), "doubt"))
+        found.append(Chip((_reason(reason),), REASONS.get(reason, reason), "doubt"))
     culprit, aim = diagnosis.culprit, diagnosis.aim
     loud = aim is not None and aim.rank_reason not in ("all_ranks", "single_rank")
     if culprit is not None and culprit.kind != "none" and loud and not diagnosis.is_quiet:
-        found.append(Chip(culprit_words(diagnosis), CULPRITS[culprit.kind], "culprit"))
+        said = Term(culprit_words(diagnosis), "culprit", culprit.kind)
+        found.append(Chip((said,), CULPRITS[culprit.kind], "culprit"))
     return tuple(found)
+
+
+def _reason(reason: str) -> Term:
+    return Term(reason, "reason" if reason in REASONS else "", reason)
 
 
 def culprit_words(diagnosis: Diagnosis) -> str:
