@@ -133,17 +133,21 @@ class Axis:
         slack = 1e-9 * (high - low)
         return low - slack <= number <= high + slack
 
+    @property
+    def has_own_range(self) -> bool:
+        """Whether the figure fixes the range, instead of leaving it to what is drawn."""
+        return self.spec.get("range") is not None and self.spec.get("autorange") in (None, False)
+
     def settle(self) -> None:
         """Fix the range: the one that was asked for, or the one that shows everything."""
         if self.spec.get("type") not in _TYPES:
             raise unsupported("axis type", self.spec["type"])
-        asked = self.spec.get("range")
-        reversed_ = self.spec.get("autorange") == "reversed"
-        if asked is not None and self.spec.get("autorange") is not True and not reversed_:
+        if self.has_own_range:
+            asked = self.spec["range"]
             self.low, self.high = float(asked[0]), float(asked[1])
             return
         self.low, self.high = self.extent.range(self.spec.get("rangemode") == "tozero")
-        if reversed_:
+        if self.spec.get("autorange") == "reversed":
             self.low, self.high = self.high, self.low
 
     def ticks(self) -> list[Tick]:

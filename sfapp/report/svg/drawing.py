@@ -153,6 +153,7 @@ class _Drawing:
         area = Area(left, top, self.width - left - right, height - top - bottom, self.axes)
         for _ in range(2):  # labels depend on the room, and the room on the labels
             self._place(area)
+            self._reach_notes()
             beside = {True: 0.0, False: 0.0}
             overhang = 0.0
             for axis in self.axes.values():
@@ -169,6 +170,18 @@ class _Drawing:
             )
         self._place(area)
         return area
+
+    def _reach_notes(self) -> None:
+        """Make room above for words on an axis whose range nobody fixed."""
+        for note in self.layout.get("annotations", ()):
+            axis = self.axes.get(note.get("yref", "y"))
+            place = None if axis is None else axis.place(note["y"])
+            if axis is None or place is None or axis.has_own_range or axis.low > axis.high:
+                continue
+            length = axis.start - axis.end
+            need = notes.rise(note) / length
+            if 0 < need < 0.5:
+                axis.high = max(axis.high, axis.low + (place - axis.low) / (1 - need))
 
     def _place(self, area: Area) -> None:
         for axis in self.axes.values():

@@ -123,6 +123,16 @@ def draw_note(note: Spec, area: Area) -> str:
     return _arrow(note, (tail_x, tail_y), (x, y)) + _words(note, tail_x, tail_y, ("x", "y"), tail=True)
 
 
+def rise(note: Spec) -> float:
+    """Pixels that a note reaches above its place."""
+    high = text.height(note.get("text", ""), Style.of(note.get("font")).size) if note.get("text") else 0.0
+    above = {"top": 0.0, "bottom": high}.get(note.get("yanchor", "auto"), high / 2)
+    lift = float(note.get("yshift", 0))
+    if note.get("showarrow", True) and "ayref" not in note:
+        lift -= float(note.get("ay", -30))
+    return lift + above + 2
+
+
 def _words(note: Spec, x: float, y: float, refs: tuple[str, str], tail: bool = False) -> str:
     said = note.get("text", "")
     if not said:

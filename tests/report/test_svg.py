@@ -1,0 +1,218 @@
+"""Still drawings: every figure can be drawn, is sound XML, asks for nothing and runs nothing."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
+
+import simulated_windows as jobs
+from test_view_figures import every_figure
+
+from sfapp.errors import ReportError
+from sfapp.report.svg import KINDS, text, to_svg
+from sfapp.views import figures, format
+from sfapp.views.figures.base import axis, f4, figure, note
+
+SVG = "{http://www.w3.org/2000/svg}"
+ALLOWED = {"svg", "title", "desc", "defs", "clipPath", "pattern", "linearGradient", "stop", "g"}
+ALLOWED |= {"rect", "path", "circle", "polygon", "text", "tspan", "image"}
+
+
+def drawn(traces: list[dict[str, Any]], **layout: Any) -> ElementTree.Element:
+    """A figure of one's own, drawn and read back."""
+    made = figure(traces, dark=False, alt="Words.", title="Title", **layout)
+    return ElementTree.fromstring(to_svg(made))
+
+
+def texts(root: ElementTree.Element) -> list[str]:
+    return ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
+
+
+def boxes(root: ElementTree.Element) -> list[dict[str, float]]:
+    """Position and size of the bars: what is clipped to the plot."""
+    return [
+        {key: float(rect.get(key, 0)) for key in ("x", "y", "width", "height")}
+        for group in root.iter(f"{SVG}g")
+        for rect in group.iter(f"{SVG}rect")
+    ]
+
+
+@pytest.mark.parametrize("frontier", ["step", "carry_over"])
+@pytest.mark.parametrize("kind", sorted(jobs.ALL))
+def test_every_figure_can_be_drawn(kind: str, frontier: Any) -> None:
+    measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), frontier)
+    for name, made in every_figure(measures, diagnosis).items():
+        svg = to_svg(made)
+        root = ElementTree.fromstring(svg)
+        assert {element.tag.removeprefix(SVG) for element in root.iter()} <= ALLOWED, name
+        assert "NaN" not in svg, name
+        assert "None" not in re.sub(r"<(text|title|desc).*?</\1>", "", svg), name
+        links = [value for element in root.iter() for key, value in element.items() if "href" in key]
+        assert all(link.startswith("data:image/png;base64,") for link in links), name
+        assert set(re.findall(r"url\(([^)]*)\)", svg)) <= {
+            f"#{element.get('id')}" for element in root.iter() if element.get("id")
+        }, name
+        assert svg == to_svg(made), name
+
+
+def test_figures_of_many_windows_can_be_drawn() -> None:
+    _, diagnosis = jobs.look(jobs.slow_callback())
+    for count in (3, 700):
+        rows = [jobs.timeline_row(diagnosis) | {"window": place} for place in range(count)]
+        for made in (
+            figures.window_timeline(rows, selected=(rows[0]["run_id"], 1), brushed=(0, 1)),
+            figures.run_history(rows, selected=1, reference=2),
+        ):
+            ElementTree.fromstring(to_svg(made))
+
+
+def test_all_the_words_of_a_figure_are_in_its_drawing() -> None:
+    measures, diagnosis = jobs.look(jobs.slow_callback())
+    root = ElementTree.fromstring(to_svg(figures.frontier_steps(measures, diagnosis)))
+    said = " ".join(texts(root))
+    for words in ("data", "callbacks", "optimizer", "per-stage max", "0 ms", "+117 ms"):
+        assert words in said
+    assert root.findtext(f"{SVG}title") == "Where the step's time is first exposed"
+    assert str(root.findtext(f"{SVG}desc")).startswith("The step-aligned frontier reaches")
+
+
+def test_names_from_files_stay_text() -> None:
+    measures, diagnosis = jobs.look(jobs.hostile())
+    for name, made in every_figure(measures, diagnosis).items():
+        svg = to_svg(made)
+        assert "<script" not in svg, name
+        assert "<img" not in svg, name
+        assert "&lt;script&gt;" in svg or "script" not in svg, name
+
+
+def test_bars_stand_where_their_numbers_say() -> None:
+    # Given two stacked traces on an axis from 0 to 4
+    root = drawn(
+        [{"type": "bar", "x": [0, 1], "y": [1, 2]}, {"type": "bar", "x": [0, 1], "y": f4([1, 2])}],
+        barmode="stack",
+        height=300,
+        yaxis=axis(False, range=[0, 4]),
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+    )
+    low, high, on_low, on_high = boxes(root)
+    # Then heights are in proportion, and the second stands on the first
+    assert high["height"] == pytest.approx(2 * low["height"], abs=0.02)
+    assert on_low["y"] + on_low["height"] == pytest.approx(low["y"], abs=0.02)
+    assert on_high["y"] == pytest.approx(0, abs=0.02)
+    assert low["x"] + low["width"] < high["x"]
+
+
+def test_bars_beside_each_other_share_the_room() -> None:
+    root = drawn(
+        [{"type": "bar", "orientation": "h", "y": ["a", "b"], "x": [3, -1]} for _ in range(2)],
+        barmode="group",
+        yaxis=axis(False, autorange="reversed"),
+    )
+    first_a, first_b, second_a, second_b = boxes(root)
+    assert first_a["y"] + first_a["height"] == pytest.approx(second_a["y"], abs=0.02)
+    assert first_a["y"] < first_b["y"]
+    assert second_b["x"] < second_a["x"]
+
+
+def test_a_gap_parts_a_line_and_an_area() -> None:
+    line = {"type": "scatter", "mode": "lines", "x": [0, 1, None, 3, 4], "y": [0, 1, None, 1, 0]}
+    root = drawn([line | {"fill": "toself", "fillcolor": "#112233"}])
+    area, stroke = (path.get("d", "") for group in root.iter(f"{SVG}g") for path in group)
+    assert stroke.count("M") == 2
+    assert (area.count("M"), area.count("Z")) == (2, 2)
+
+
+def test_a_large_table_is_a_small_picture() -> None:
+    # Given 64 ranks over 100 steps
+    table = np.arange(6400, dtype=np.float64).reshape(64, 100)
+    table[0, 0] = np.nan
+    scale = [[0.0, "#000000"], [1.0, "#FFFFFF"]]
+    made = figure(
+        [{"type": "heatmap", "z": f4(table), "colorscale": scale, "showscale": False}],
+        dark=False,
+        alt="A table.",
+        title="Table",
+    )
+    svg = to_svg(made)
+    # Then it is one picture, with the dark end at the first cells and the light one at the last
+    assert len(svg) < 12_000
+    (picture,) = re.findall(r"data:image/png;base64,([^\"]+)", svg)
+    png = base64.b64decode(picture)
+    assert png.startswith(b"\x89PNG")
+    start = png.index(b"IDAT") + 4
+    length = int.from_bytes(png[start - 8 : start - 4], "big")
+    rows = zlib.decompress(png[start : start + length])
+    # Rows run downwards, so that the last row of the table comes first; its shade is the lightest
+    assert rows[0] == 0
+    assert rows[400] == 254
+    assert rows[-1] == 0
+
+
+def test_a_range_is_left_by_lines_but_not_by_notes() -> None:
+    root = drawn(
+        [{"type": "scatter", "x": [0, 1], "y": [0, 1]}],
+        yaxis=axis(False, range=[0, 0.5]),
+        annotations=[note("inside", 0.5, 0.25, False), note("outside", 0.5, 0.75, False)],
+    )
+    assert "inside" in texts(root)
+    assert "outside" not in texts(root)
+
+
+def test_thresholds_say_where_they_are_and_not_that_they_can_be_dragged() -> None:
+    _, diagnosis = jobs.look(jobs.slow_callback())
+    said = texts(ElementTree.fromstring(to_svg(figures.routing_pareto(diagnosis))))
+    assert "τC 0.80" in said
+
+
+LINE = {"type": "scatter", "x": [0, 1], "y": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("trace", "layout", "named"),
+    [
+        ({"type": "sankey"}, {}, "trace type 'sankey'"),
+        (LINE | {"line": {"shape": "spline"}}, {}, "line shape 'spline'"),
+        (LINE | {"line": {"dash": "5px"}}, {}, "line dash '5px'"),
+        (LINE | {"fill": "tonexty"}, {}, "fill 'tonexty'"),
+        (LINE | {"mode": "markers", "marker": {"symbol": "star"}}, {}, "marker 'star'"),
+        (LINE, {"xaxis": {"type": "log"}}, "axis type 'log'"),
+        (LINE, {"xaxis": {"tickformat": ",.3s"}}, "number format ',.3s'"),
+        (LINE, {"shapes": [{"type": "path", "x0": 0, "x1": 1, "y0": 0, "y1": 1}]}, "shape 'path'"),
+        ({"type": "bar", "x": [0], "y": [1], "marker": {"pattern": {"shape": "x"}}}, {}, "pattern 'x'"),
+        ({"type": "bar", "x": [0], "y": [1]}, {"barmode": "relative"}, "bar mode 'relative'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(trace: dict[str, Any], layout: dict[str, Any], named: str) -> None:
+    with pytest.raises(ReportError, match=re.escape(named)):
+        drawn([trace], **layout)
+
+
+def test_traces_that_can_be_drawn_are_listed() -> None:
+    assert set(KINDS) == {"heatmap", "bar", "scatter"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_makes_sound_xml_and_is_shown_as_it_is(said: str) -> None:
+    root = drawn([LINE], annotations=[note(f"‹{figures.plain(said)}›", 0.5, 0.5, False)])
+    (shown,) = (words for words in texts(root) if words.startswith("‹"))
+    printable = re.sub("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", format.clip(said, 48))
+    assert shown == f"‹{printable}›"
+
+
+def test_tags_and_entities_are_what_plotly_makes_of_them() -> None:
+    bold, second = text.lines_of("<b>a &lt;b&gt;</b><br>C<sub>A</sub>")
+    assert [(run.text, run.bold) for run in bold] == [("a <b>", True)]
+    assert [(run.text, run.lowered) for run in second] == [("C", False), ("A", True)]
