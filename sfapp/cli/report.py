@@ -1,36 +1,38 @@
-"""``sfapp report``: windows with their verdicts, plots and provenance, in one file to hand over."""
+"""``sfapp report``: an incident, or windows, with verdicts, plots and provenance, as a file to hand over."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sfapp import __version__
-from sfapp.accounting import diagnose_runs
 from sfapp.cli.analyze import without_overflow
+from sfapp.cli.evidence import PacketEvidence
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
-from sfapp.model import Diagnosis, Gates
-from sfapp.packets import read_windows
-from sfapp.report import Packet, Pseudonyms, document, to_html
+from sfapp.incidents import Book, IncidentLog, book_of, parse, sketch
+from sfapp.model import Diagnosis
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.packets import LoadedWindow, read_windows
+from sfapp.report import FORMATS, TITLE, Pseudonyms, command, document, format_of, render, write
 
 MOST = 5
 """Windows in a report that names none."""
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("sources", nargs=-1, required=True, metavar="[INCIDENT] [PATHS]...")
 @click.option(
     "-o",
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write; its name ends in .html.",
+    help=f"The file to write; the ending of its name says what: {', '.join(FORMATS)}.",
 )
 @click.option(
     "--window",
@@ -42,11 +44,11 @@ MOST = 5
 @click.option(
     "--redact", is_flag=True, help="Replace run ids and host names by stable pseudonyms everywhere."
 )
-@click.option("--title", default="sfapp report", show_default=True, help="What the report is called.")
+@click.option("--title", default=TITLE, show_default=True, help="What a report on windows is called.")
 @gate_options
 @view_options
 def report(
-    paths: Sequence[Path],
+    sources: Sequence[str],
     output: Path,
     chosen: Sequence[str],
     title: str,
@@ -58,89 +60,111 @@ def report(
     group: str,
     **gates: Any,
 ) -> None:
-    """Write a report on windows under PATHS that opens anywhere and asks for nothing.
+    """Write a report that opens anywhere and asks for nothing.
+
+    On an INCIDENT: its id, or the beginning of it, as the app shows it, or a file it was exported to. On
+    windows under PATHS: those named, or the most severe ones, with the notes pinned to them.
 
     \b
-    sfapp report packets -o incident.html
-    sfapp report packets --window train-7/12 --window train-7/13 --title "Slow loader" -o incident.html
+    sfapp report 3f2a9c1e packets -o incident.html
+    sfapp report incident.json packets -o incident.html
+    sfapp report packets --window train-7/12 --window train-7/13 --title "Slow loader" -o slow.html
     """
-    if output.suffix != ".html":
-        raise SfappError(f"{output.name} should end in .html")
-    loaded = list(without_overflow(read_windows(paths)).windows)
-    keys, against = [window_key(key) for key in chosen], window_key(reference)
-    if redact:
-        names = Pseudonyms.of([found.window for found in loaded])
-        loaded = [replace(found, window=names.window(found.window)) for found in loaded]
-        keys = [_renamed(key, names) for key in keys]
-        against, title = _renamed(against, names), names.text(title)
-        # A path may hold a name too; whoever runs the command knows where the packets are.
-        paths = [Path("packets")]
-    by_key = {(found.window.run_id, found.window.number): found for found in loaded}
-    judged = gates_from(preset, gates)
-    diagnoses = diagnose_runs(
-        (found.window for found in loaded),
-        judged,
-        baseline,
+    format_of(output.name)  # before anything is read
+    incident, paths = _split(sources)
+    asked = [WindowKey(*key) for key in map(window_key, chosen) if key is not None]
+    against = window_key(reference)
+    view = ViewState(
+        gates=gates_from(preset, gates),
         frontier=frontier,
+        baseline=baseline,
         group=group,
-        reference=against,
+        reference=None if against is None else WindowKey(*against),
     )
-    told = pick(diagnoses, keys)
-    windows = []
-    for diagnosis in told:
-        found = by_key[diagnosis.run_id, diagnosis.window]
-        packets = [Packet(packet.path.name, packet.sha256) for packet in found.packets]
-        windows.append((found.window, diagnosis, packets))
-    again = command(paths, output, told, title, judged, frontier, baseline, against, group, redact)
-    output.write_text(to_html(document(title, again, __version__, windows)), encoding="utf-8")
-    click.echo(f"{len(windows)} windows, {output.stat().st_size / 1e3:.0f} kB: {output}", err=True)
+    if incident is not None and (asked or title != TITLE or view != ViewState()):
+        raise SfappError("an incident knows its windows, gates and title itself: leave those options out")
+    loaded = list(without_overflow(read_windows(paths)).windows)
+    book = _book(incident, paths)
+    names: Pseudonyms | None = None
+    if redact:
+        names = Pseudonyms.of([found.window for found in loaded], book)
+        loaded = [_renamed(found, names) for found in loaded]
+        asked, view, title = [names.key(key) for key in asked], names.view(view), names.text(title)
+    notes = names.book(book) if names else book
+    evidence = PacketEvidence(loaded)
+    # A path may hold a name too; whoever runs the command knows where the packets are.
+    shown = ["packets"] if redact else list(map(str, paths))
+    if incident is None:
+        told = _pick(evidence.diagnoses(view), asked)
+        notes, incident_id = sketch(title, [(key, view) for key in told], _newest(loaded), notes)
+        again = command(shown, output.name, windows=told, view=view, title=title, redact=redact)
+    else:
+        original = _named(incident, book)
+        incident_id = names.id_of(original) if names else original
+        named = incident if not redact or _is_file(incident) is None else "incident.json"
+        again = command(shown, output.name, incident=named, redact=redact)
+    found = notes.incident(incident_id)
+    made = document(found, evidence, command=again, version=__version__, opened=incident is not None)
+    written = write(output, render(output.name, made, notes, incident_id))
+    click.echo(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}", err=True)
 
 
-def pick(diagnoses: Sequence[Diagnosis], keys: Sequence[tuple[str, int] | None]) -> list[Diagnosis]:
+def _split(sources: Sequence[str]) -> tuple[str | None, list[Path]]:
+    """The incident, where the first word names one, and the packets' paths."""
+    first, *rest = sources
+    if not Path(first).exists() or _is_file(first):
+        paths = [Path(path) for path in rest or (["packets"] if Path("packets").is_dir() else ["."])]
+        incident = first
+    else:
+        paths, incident = [Path(path) for path in sources], None
+    for path in paths:
+        if not path.exists():
+            raise SfappError(f"there is no file or folder {path}")
+    return incident, paths
+
+
+def _is_file(name: str) -> Path | None:
+    """The file of an exported incident."""
+    path = Path(name)
+    return path if path.suffix == ".json" and path.is_file() else None
+
+
+def _book(incident: str | None, paths: Sequence[Path]) -> Book:
+    """The notes beside the packets, or those that an exported incident brings along."""
+    file = None if incident is None else _is_file(incident)
+    if file is None:
+        return IncidentLog.beside(paths[0]).book()
+    return book_of(parse(file.read_bytes()))
+
+
+def _named(incident: str, book: Book) -> str:
+    """The id of the incident that was named."""
+    if _is_file(incident) is None:
+        return book.incident(incident).id
+    if len(book.incidents) != 1:
+        raise SfappError(f"{incident} holds {len(book.incidents)} incidents; export the one to report on")
+    return book.incidents[0].id
+
+
+def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[WindowKey]:
     """The named windows in the order in which they were named, else the most severe ones."""
     if not diagnoses:
         raise SfappError("no packets to report on: a packet is a .parquet file that sfapp.Recorder writes")
-    if not keys:
-        return sorted(diagnoses, key=lambda diagnosis: -(diagnosis.severity or 0.0))[:MOST]
-    known = {(diagnosis.run_id, diagnosis.window): diagnosis for diagnosis in diagnoses}
-    missing = [key for key in keys if key not in known]
-    if missing and missing[0] is not None:
-        run, number = missing[0]
-        raise WindowNotFoundError(f"there is no window {run}/{number} among the packets given")
-    return [known[key] for key in dict.fromkeys(keys) if key is not None]
+    if not asked:
+        worst = sorted(diagnoses, key=lambda diagnosis: -(diagnosis.severity or 0.0))[:MOST]
+        return [WindowKey(diagnosis.run_id, diagnosis.window) for diagnosis in worst]
+    known = {WindowKey(diagnosis.run_id, diagnosis.window) for diagnosis in diagnoses}
+    for key in asked:
+        if key not in known:
+            raise WindowNotFoundError(f"there is no window {key} among the packets given")
+    return list(dict.fromkeys(asked))
 
 
-def command(
-    paths: Sequence[Path],
-    output: Path,
-    told: Sequence[Diagnosis],
-    title: str,
-    gates: Gates,
-    frontier: str,
-    baseline: str,
-    reference: tuple[str, int] | None,
-    group: str,
-    redact: bool,
-) -> str:
-    """What to type to get the same report from the same packets; defaults are left out."""
-    words = ["sfapp", "report", *map(str, paths)]
-    for diagnosis in told:
-        words += ["--window", f"{diagnosis.run_id}/{diagnosis.window}"]
-    for name, value in gates.changed().items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    asked = {
-        "frontier": (frontier, "step"),
-        "baseline": (baseline, "cohort_median"),
-        "group": (group, "all"),
-        "reference": (None if reference is None else f"{reference[0]}/{reference[1]}", None),
-        "title": (title, "sfapp report"),
-    }
-    for name, (value, default) in asked.items():
-        if value != default:
-            words += [f"--{name}", str(value)]
-    return shlex.join([*words, *(["--redact"] if redact else []), "-o", output.name])
+def _newest(windows: Sequence[LoadedWindow]) -> datetime:
+    """When the newest window ended: the time of a report that nobody dated, the same at every making."""
+    ended = [found.window.manifest.ended_at or found.window.manifest.started_at for found in windows]
+    return datetime.fromisoformat(max(filter(None, ended), default="1970-01-01T00:00:00Z"))
 
 
-def _renamed(key: tuple[str, int] | None, names: Pseudonyms) -> tuple[str, int] | None:
-    """A window named by its real run or by its pseudonym, under the pseudonym."""
-    return None if key is None else (names.runs.get(key[0], key[0]), key[1])
+def _renamed(found: LoadedWindow, names: Pseudonyms) -> LoadedWindow:
+    return replace(found, window=names.window(found.window))

@@ -3,8 +3,9 @@
 from sfapp.incidents.author import NOBODY, Author
 from sfapp.incidents.book import Book, Revision, book_of
 from sfapp.incidents.events import MAX_NAME, MAX_TEXT, MAX_TITLE, Event
-from sfapp.incidents.exchange import document_of, events_of, parse, renamed
+from sfapp.incidents.exchange import document_of, events_of, parse, renamed, runs_named
 from sfapp.incidents.log import IncidentLog
+from sfapp.incidents.sketch import sketch
 
 __all__ = [
     "MAX_NAME",
@@ -21,4 +22,6 @@ __all__ = [
     "events_of",
     "parse",
     "renamed",
+    "runs_named",
+    "sketch",
 ]

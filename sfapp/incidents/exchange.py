@@ -5,7 +5,7 @@ The edits are what is read again; ``incidents`` and ``notes`` say the same for p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -64,11 +64,20 @@ def events_of(book: Book, incident_id: str) -> tuple[Event, ...]:
         for event in book.events
         if isinstance(event, ItemEdit) and event.target in items and isinstance(event.fields.note, str)
     }
-    wanted = {incident_id} | items | notes
+    return _all_about(book, {incident_id} | items | notes)
+
+
+def events_of_notes(book: Book, notes: Collection[str]) -> tuple[Event, ...]:
+    """Every edit that some notes come from, undone ones included, in order."""
+    return _all_about(book, notes)
+
+
+def _all_about(book: Book, targets: Collection[str]) -> tuple[Event, ...]:
+    """The edits of these things, and what undid them."""
     found: list[Event] = []
     ids: set[str] = set()
     for event in book.events:
-        if event.target in (ids if isinstance(event, Undo) else wanted):
+        if event.target in (ids if isinstance(event, Undo) else targets):
             found.append(event)
             ids.add(event.id)
     return tuple(found)
@@ -137,4 +146,16 @@ def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -
             head["base"] = None if event.base is None else id_of(event.base)
             head["fields"] = msgspec.structs.replace(event.fields, **new)
         found.append(msgspec.structs.replace(event, **head))
+    return found
+
+
+def runs_named(events: Iterable[Event]) -> set[str]:
+    """Every run that the edits point at, in pins, items and views."""
+    found: set[str] = set()
+
+    def note(run_id: str) -> str:
+        found.add(run_id)
+        return run_id
+
+    renamed(events, note, str, str)
     return found

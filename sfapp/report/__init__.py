@@ -1,11 +1,28 @@
-"""What is handed over: windows with their verdicts, plots and provenance, in one file.
+"""What is handed over: an incident with verdicts, plots, notes and provenance, in one file.
 
-document(windows) -> Report    what is said, plain data
-to_html(report)   -> str       one page: interactive, from ``file://``, no request
+document(incident, look)  -> Report    what is said, plain data
+render("incident.html", …) -> files     in the format that the name asks for; the caller writes them
 """
 
-from sfapp.report.document import Packet, Report, Section, document
-from sfapp.report.page import to_html
+from sfapp.report.command import TITLE, command
+from sfapp.report.document import Evidence, Missing, Packet, Remark, Report, Section, Shown, document
+from sfapp.report.formats import FORMATS, format_of, render, write
 from sfapp.report.redact import Pseudonyms
 
-__all__ = ["Packet", "Pseudonyms", "Report", "Section", "document", "to_html"]
+__all__ = [
+    "FORMATS",
+    "TITLE",
+    "Evidence",
+    "Missing",
+    "Packet",
+    "Pseudonyms",
+    "Remark",
+    "Report",
+    "Section",
+    "Shown",
+    "command",
+    "document",
+    "format_of",
+    "render",
+    "write",
+]

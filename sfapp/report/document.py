@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
+from typing import TypeVar
 
 from sfapp.accounting import Measures, measure
-from sfapp.model import Baseline, Diagnosis, Window
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME, Gates
+from sfapp.model.incidents import Incident, Item, Note, Overwritten, Stamp
+from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, words
 
-Draw = Callable[[Measures, Diagnosis, bool], figures.Figure]
-
-PLOTS: dict[str, Draw] = {
-    "frontier_steps": lambda m, d, dark: figures.frontier_steps(m, d, None, dark=dark),
-    "prefix_crossings": lambda m, d, dark: figures.prefix_crossings(m, d, None, dark=dark),
-    "step_timeline": lambda m, d, dark: figures.step_timeline(m, d, None, dark=dark),
-    "routing_pareto": lambda m, d, dark: figures.routing_pareto(d, dark=dark),
-    "ambiguity_plane": lambda m, d, dark: figures.ambiguity_plane(d, dark=dark),
-    "rank_step_heatmap": lambda m, d, dark: figures.rank_step_heatmap(m, d, dark=dark),
-}
-"""The plots of a window in a report, by the name of their reading aid, in order."""
+PLOTS = (
+    "frontier_steps",
+    "prefix_crossings",
+    "step_timeline",
+    "routing_pareto",
+    "ambiguity_plane",
+    "rank_step_heatmap",
+)
+"""The plots of a window in a report, by their names in ``figures.WINDOW_PLOTS``, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,30 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
-    """One plot in both themes, and how to read it."""
+class Evidence:
+    """A window, the verdict on it as it was looked at (on the group it was asked for), and its files."""
 
+    window: Window
+    diagnosis: Diagnosis
+    packets: tuple[Packet, ...]
+
+
+Look = Callable[[WindowKey, ViewState], Evidence]
+"""Finds the evidence for a window under a view.
+
+Raises WindowNotFoundError where its packets or what the view asks of them are not there, WindowError where it
+cannot be judged so: the report says it in its place and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One plot in both themes, and how to read it.
+
+    Attributes:
+        name: as in ``figures.WINDOW_PLOTS``.
+    """
+
+    name: str
     light: figures.Figure
     dark: figures.Figure
     hint: str
@@ -42,16 +66,20 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One window.
+    """One window: its verdict, its plots, where its numbers come from.
 
     Attributes:
         size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
+        view: how it was looked at.
         gates: how each gate differs from its default, in words; empty where none does.
+        plots: none where only some plots of it were collected, which then follow.
     """
 
     run_id: str
     window: int
     size: str
+    view: ViewState
+    diagnosis: Diagnosis
     verdict: words.Verdict
     plots: tuple[Plot, ...]
     packets: tuple[Packet, ...]
@@ -62,37 +90,142 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Windows in the order in which they are told.
+class Shown:
+    """One plot as somebody looked at it.
 
     Attributes:
+        seen: what was picked out: ``step 161 · rank 3``; empty where nothing was.
+    """
+
+    run_id: str
+    window: int
+    view: ViewState
+    seen: str
+    plot: Plot
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A note.
+
+    Attributes:
+        pinned: what it is about: ``run / 13 · step 161 · rank 3``; empty for a free note.
+        signed: ``Ada, 2026-11-21 09:14 UTC``.
+        overwritten: what others wrote at the same time, each with its author.
+    """
+
+    text: str
+    pinned: str
+    signed: str
+    overwritten: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Evidence whose packets are not there, or do not have what is asked for."""
+
+    said: str
+
+
+Part = Section | Shown | Remark | Missing
+Kind = TypeVar("Kind", Section, Shown, Remark, Missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An incident as it is told.
+
+    Attributes:
+        facts: severity, status and who opened it, as names and values; empty where nobody opened it.
+        parts: in order.
         command: reproduces the report from the packets.
         version: of sfapp.
     """
 
     title: str
+    summary: str
+    facts: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
     command: str
     version: str
-    sections: tuple[Section, ...]
+
+    def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        """The parts of one kind."""
+        return tuple(part for part in self.parts if isinstance(part, kind))
+
+    @property
+    def plots(self) -> tuple[Plot, ...]:
+        """Every plot in order."""
+        return tuple(plot for part in self.parts for plot in plots_of(part))
 
 
-def document(
-    title: str,
-    command: str,
-    version: str,
-    windows: Sequence[tuple[Window, Diagnosis, Sequence[Packet]]],
-) -> Report:
-    """A report on some windows.
+def plots_of(part: Part) -> tuple[Plot, ...]:
+    """The plots of one part."""
+    if isinstance(part, Section):
+        return part.plots
+    return (part.plot,) if isinstance(part, Shown) else ()
+
+
+def document(incident: Incident, look: Look, *, command: str, version: str, opened: bool = True) -> Report:
+    """The report on an incident.
 
     Args:
-        windows: each with all its ranks, the verdict on it (on the group it was made for), and its files.
+        look: finds windows and judges them.
+        opened: False where the incident was sketched for the report: nobody gave it severity or status.
     """
-    return Report(title, command, version, tuple(_section(*one) for one in windows))
+    return Report(
+        title=incident.title,
+        summary=incident.summary,
+        facts=_facts(incident) if opened else (),
+        parts=tuple(_parts(incident.items, look)),
+        command=command,
+        version=version,
+    )
 
 
-def _section(window: Window, diagnosis: Diagnosis, packets: Sequence[Packet]) -> Section:
-    baseline: Baseline = diagnosis.baseline
-    measures = measure(window.of_group(diagnosis.group), baseline, diagnosis.reference)
+def _facts(incident: Incident) -> tuple[tuple[str, str], ...]:
+    facts = [
+        ("severity", incident.severity),
+        ("status", incident.status),
+        ("opened", signed(incident.written)),
+    ]
+    if incident.changed is not None:
+        facts.append(("last change", signed(incident.changed)))
+    lost = [("written at the same time", overwritten(one)) for one in incident.overwritten]
+    return (*facts, *lost)
+
+
+def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
+    """Items in order; a plot whose window was not told yet brings the window's verdict along."""
+    told: set[tuple[WindowKey, ViewState]] = set()
+    for item in items:
+        if item.note is not None:
+            yield remark(item.note)
+        if item.window is None:
+            continue
+        view, _ = parse_query(item.view)
+        try:
+            evidence = look(item.window, view)
+        except (WindowError, WindowNotFoundError) as error:
+            yield Missing(f"{item.window}: {error}")
+            continue
+        view, _ = view.fitted(evidence.window)
+        measures = measure(
+            evidence.window.of_group(view.group), evidence.diagnosis.baseline, evidence.diagnosis.reference
+        )
+        if item.kind == "window" or (item.window, view.judging) not in told:
+            told.add((item.window, view.judging))
+            yield _section(evidence, measures, view, PLOTS if item.kind == "window" else ())
+        if item.plot is not None and item.kind == "plot":
+            if item.plot in figures.WINDOW_PLOTS:
+                shown = _plot(item.plot, evidence, measures, view)
+                yield Shown(item.window.run_id, item.window.window, view, words.seen(view), shown)
+            else:
+                yield Missing(f"{item.window}: this sfapp knows no plot called {item.plot!r}")
+
+
+def _section(evidence: Evidence, measures: Measures, view: ViewState, plots: Sequence[str]) -> Section:
+    window, diagnosis = evidence.window, evidence.diagnosis
     steps, ranks = window.step_N, window.ranks
     size = f"{len(steps)} steps {steps[0]}–{steps[-1]} · {len(ranks)} ranks on {len(ranks.nodes)} nodes"
     if diagnosis.group != "all":
@@ -102,19 +235,45 @@ def _section(window: Window, diagnosis: Diagnosis, packets: Sequence[Packet]) ->
         run_id=diagnosis.run_id,
         window=diagnosis.window,
         size=size,
+        view=view,
+        diagnosis=diagnosis,
         verdict=words.verdict(diagnosis, ranks),
-        plots=tuple(
-            Plot(draw(measures, diagnosis, False), draw(measures, diagnosis, True), words.HINTS[name])
-            for name, draw in PLOTS.items()
-        ),
-        packets=tuple(packets),
+        plots=tuple(_plot(name, evidence, measures, view) for name in plots),
+        packets=evidence.packets,
         gates=gates_moved(diagnosis.gates),
         frontier=diagnosis.frontier.replace("_", "-"),
-        baseline=baseline.replace("_", " "),
+        baseline=diagnosis.baseline.replace("_", " "),
         reference="none: this run has no healthy window"
         if reference is None
         else f"{reference.run_id}/{reference.window}",
     )
+
+
+def _plot(name: str, evidence: Evidence, measures: Measures, view: ViewState) -> Plot:
+    light, dark = (
+        figures.window_plot(name, measures, evidence.diagnosis, view, dark=dark) for dark in (False, True)
+    )
+    return Plot(name, light, dark, words.HINTS[name])
+
+
+def remark(note: Note) -> Remark:
+    """A note in words."""
+    return Remark(
+        text=note.text,
+        pinned="" if note.pin is None else words.pinned(note.pin),
+        signed=signed(note.written) + (f"; last edit {signed(note.changed)}" if note.changed else ""),
+        overwritten=tuple(overwritten(one) for one in note.overwritten),
+    )
+
+
+def signed(stamp: Stamp) -> str:
+    """``Ada, 2026-11-21 09:14 UTC``."""
+    return f"{stamp.by}, {stamp.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def overwritten(lost: Overwritten) -> str:
+    """What somebody wrote at the same time as another."""
+    return f"{lost.field}, by {signed(lost.stamp)}: {lost.value}"
 
 
 def gates_moved(gates: Gates) -> tuple[str, ...]:

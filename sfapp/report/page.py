@@ -15,7 +15,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sfapp.assets import PLOTLY, assets
-from sfapp.report.document import Report
+from sfapp.report.document import Remark, Report, Section, Shown
 
 _TEMPLATES = Environment(
     loader=PackageLoader("sfapp.report", "templates"),
@@ -24,19 +24,18 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+for kind in (Section, Shown, Remark):
+    _TEMPLATES.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
 
 
 def to_html(report: Report) -> str:
     """The whole page."""
     loader = _TEMPLATES.get_template("report.js").render()
     bundle = (assets() / PLOTLY).read_text(encoding="utf-8")
-    plots = [
-        {"light": plot.light, "dark": changes(plot.light, plot.dark)}
-        for section in report.sections
-        for plot in section.plots
-    ]
+    plots = [{"light": plot.light, "dark": changes(plot.light, plot.dark)} for plot in report.plots]
     return _TEMPLATES.get_template("report.html").render(
         report=report,
+        windows=report.of(Section),
         style=_TEMPLATES.get_template("report.css").render(),
         loader=loader,
         scripts=f"'{_hash(loader)}' '{_hash(bundle)}'",

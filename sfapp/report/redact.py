@@ -1,47 +1,80 @@
 """Stable pseudonyms for the names that say whose job it was: runs and hosts.
 
-Windows are renamed before anything is computed, so no text further on can hold a real name.
+Windows, notes and incidents are renamed before anything is computed, so no text further on can hold a real
+name.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sfapp.incidents import Book, book_of, renamed, runs_named
 from sfapp.model import Window
+from sfapp.model.view import ViewState, WindowKey
 
 
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
-    """Real name -> pseudonym. The same packets always give the same ones."""
+    """Real name -> pseudonym. The same packets and notes always give the same ones."""
 
     runs: dict[str, str]
     hosts: dict[str, str]
 
     @classmethod
-    def of(cls, windows: Sequence[Window]) -> Pseudonyms:
-        """``run-1``, ``host-1`` and so on, in the order of the names."""
-        runs = sorted({window.run_id for window in windows})
-        hosts = sorted({host for window in windows for host in window.ranks.hostname})
+    def of(cls, windows: Sequence[Window], book: Book | None = None) -> Pseudonyms:
+        """``run-1``, ``host-1`` and so on, in the order of the names.
+
+        Args:
+            book: notes and incidents, which may point at runs whose packets are not there.
+        """
+        runs = {window.run_id for window in windows} | runs_named(book.events if book else ())
+        hosts = {host for window in windows for host in window.ranks.hostname}
         return cls(_numbered("run", runs), _numbered("host", hosts))
 
     def window(self, window: Window) -> Window:
         """The window under its pseudonyms."""
-        run_id = self.runs[window.run_id]
         hosts = tuple(self.hosts[host] for host in window.ranks.hostname)
         return replace(
             window,
-            manifest=replace(window.manifest, run_id=run_id),
+            manifest=replace(window.manifest, run_id=self.runs[window.run_id]),
             ranks=replace(window.ranks, hostname=hosts),
         )
 
+    def key(self, key: WindowKey) -> WindowKey:
+        """A window named by its real run or by its pseudonym, under the pseudonym."""
+        return replace(key, run_id=self.runs.get(key.run_id, key.run_id))
+
+    def view(self, view: ViewState) -> ViewState:
+        """A view whose reference is under its pseudonym."""
+        return view if view.reference is None else replace(view, reference=self.key(view.reference))
+
+    def book(self, book: Book) -> Book:
+        """Notes and incidents under pseudonyms, with other ids: a copy, never taken for the original."""
+        return book_of(renamed(book.events, self.runs.__getitem__, self.text, self.id_of))
+
     def text(self, text: str) -> str:
-        """Somebody's words, the longest names replaced first."""
-        every = self.runs | self.hosts
-        for name in sorted(filter(None, every), key=len, reverse=True):
-            text = text.replace(name, every[name])
-        return text
+        """Somebody's words: every name replaced, hosts by their short form too, in upper or lower case."""
+        short = {host.partition(".")[0]: new for host, new in self.hosts.items()}
+        every = {name.casefold(): new for name, new in (short | self.hosts | self.runs).items() if name}
+        if not every:
+            return text
+        names = "|".join(re.escape(name) for name in sorted(every, key=len, reverse=True))
+        # Not inside a longer word: a run called "a" must not take every a with it.
+        return re.sub(
+            rf"(?<![^\W_])(?:{names})(?![^\W_])",
+            lambda found: every.get(found.group().casefold(), "name"),
+            text,
+            flags=re.IGNORECASE,
+        )
+
+    @staticmethod
+    def id_of(event_id: str) -> str:
+        """The id in the copy."""
+        return hashlib.sha256(f"redacted {event_id}".encode()).hexdigest()[:32]
 
 
 def _numbered(kind: str, names: Iterable[str]) -> dict[str, str]:
-    return {name: f"{kind}-{place}" for place, name in enumerate(names, 1)}
+    return {name: f"{kind}-{place}" for place, name in enumerate(sorted(names), 1)}

@@ -1,5 +1,14 @@
 """A diagnosis in sentences. Plain text, never markup."""
 
+from sfapp.views.words.compare import (
+    ComparisonWords,
+    LabelChange,
+    comparison,
+    leader_words,
+    limit_sentence,
+    over_limit,
+    side_names,
+)
 from sfapp.views.words.evidence import (
     EVIDENCE_MEANING,
     EVIDENCE_TITLES,
@@ -10,10 +19,12 @@ from sfapp.views.words.evidence import (
     evidence_lines,
 )
 from sfapp.views.words.hints import HINTS, STAGE_MEANING
+from sfapp.views.words.pins import pinned, pinned_within, seen
 from sfapp.views.words.unknown import unknown
 from sfapp.views.words.verdict import (
     Chip,
     Number,
+    Term,
     Verdict,
     chips,
     culprit_words,
@@ -31,20 +42,31 @@ __all__ = [
     "HINTS",
     "STAGE_MEANING",
     "Chip",
+    "ComparisonWords",
     "EvidenceWords",
+    "LabelChange",
     "Number",
+    "Term",
     "Verdict",
     "against_recorder",
     "agreement",
     "agreement_words",
     "changes",
     "chips",
+    "comparison",
     "culprit_words",
     "delta_sentence",
     "dissent",
     "evidence_lines",
     "headline_of",
+    "leader_words",
+    "limit_sentence",
     "misread_sentence",
+    "over_limit",
+    "pinned",
+    "pinned_within",
+    "seen",
+    "side_names",
     "summary",
     "unknown",
     "verdict",

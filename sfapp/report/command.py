@@ -1,0 +1,44 @@
+"""The command that makes a report again from the same packets."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from sfapp.model.view import ViewState, WindowKey
+
+TITLE = "sfapp report"
+"""What a report is called that nobody gave a title."""
+
+
+def command(
+    paths: Sequence[str],
+    output: str,
+    *,
+    incident: str | None = None,
+    windows: Sequence[WindowKey] = (),
+    view: ViewState | None = None,
+    title: str = TITLE,
+    redact: bool = False,
+) -> str:
+    """What to type; defaults are left out.
+
+    Args:
+        paths: of the packets.
+        incident: its id or the file it was exported to; None for a report on windows.
+        view: how windows are judged; an incident knows this itself.
+    """
+    said = ["sfapp", "report", *([incident] if incident else []), *paths]
+    for key in windows:
+        said += ["--window", str(key)]
+    judged = ViewState() if view is None else view
+    for name, value in judged.gates.changed().items():
+        said += [f"--{name.replace('_', '-')}", str(value)]
+    default = ViewState()
+    for name in ("frontier", "baseline", "group", "reference"):
+        value = getattr(judged, name)
+        if value != getattr(default, name):
+            said += [f"--{name}", str(value)]
+    if title != TITLE and incident is None:
+        said += ["--title", title]
+    return shlex.join([*said, *(["--redact"] if redact else []), "-o", output])

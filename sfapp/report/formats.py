@@ -1,0 +1,76 @@
+"""One report in any format, by the ending of a file's name."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
+
+from sfapp.errors import ReportError
+from sfapp.incidents import Book
+from sfapp.report.data import to_json
+from sfapp.report.document import Report
+from sfapp.report.page import to_html
+
+Files = Mapping[str, bytes]
+"""What a report is written as, by path relative to its folder; the report itself first."""
+
+Format = Callable[[str, Report, Book, str], Files]
+
+FORMATS: Mapping[str, Format] = {
+    ".html": lambda name, report, book, incident_id: {name: to_html(report).encode()},
+    ".json": lambda name, report, book, incident_id: {name: to_json(report, book, incident_id)},
+}
+
+
+def format_of(name: str) -> Format:
+    """The format that a file's name asks for.
+
+    Raises:
+        ReportError: there is none with its ending.
+    """
+    ending = PurePath(name).suffix.lower()
+    if ending not in FORMATS:
+        raise ReportError(f"{name} should end in {', '.join(FORMATS)}")
+    return FORMATS[ending]
+
+
+def render(name: str, report: Report, book: Book, incident_id: str) -> Files:
+    """The files of a report.
+
+    Args:
+        name: of the report's file, without folder.
+        book, incident_id: what it reports on, for the formats that can be imported again.
+
+    Raises:
+        ReportError: the name's ending is of no format.
+    """
+    return format_of(name)(name, report, book, incident_id)
+
+
+def write(path: Path, files: Files) -> int:
+    """Write a report where it is asked for: each file whole or not at all; its size in bytes.
+
+    Raises:
+        ReportError: it cannot be written there.
+    """
+    try:
+        for name, content in files.items():
+            _replace(path.parent / name, content)
+    except OSError as error:
+        raise ReportError(f"{path} cannot be written: {error.strerror}") from error
+    return sum(map(len, files.values()))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.close()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise

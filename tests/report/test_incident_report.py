@@ -1,0 +1,185 @@
+"""An incident handed over: what was collected, in order, as it was shown; and read back whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from test_report import HOSTILE, SAMPLE, run, unpacked
+
+from sfapp.incidents import Author, IncidentLog, parse
+from sfapp.model.incidents import Pin
+from sfapp.model.view import WindowKey
+
+FAULT = WindowKey("gpt-small-ddp", 13)
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """The sample's A/B/A and what comes with it, in a folder of its own."""
+    shutil.copytree(SAMPLE / "gpt-small-ddp", tmp_path / "packets" / "gpt-small-ddp")
+    return tmp_path / "packets"
+
+
+def told(packets: Path) -> str:
+    """An incident with one piece of evidence of each kind."""
+    log = IncidentLog.beside(packets)
+    ada = Author(log, "Ada")
+    incident_id = ada.open_incident(
+        "Slow callback", severity="high", summary="Since the new logger on node-0 went in."
+    )
+    note_id = ada.write_note("It begins here, on node-0.", Pin(window=FAULT, step=565, rank=3))
+    shown = log.book().note(note_id)
+    Author(log, "Lin").edit_note(shown, "Disk?")
+    Author(log, "Grace").edit_note(shown, "It begins here, on node-0!")
+
+    ada.add_window(log.book().incident(incident_id), FAULT, "gamma_a=0.6")
+    ada.add_note(log.book().incident(incident_id), note_id)
+    ada.add_plot(log.book().incident(incident_id), FAULT, "prefix_crossings", "ranks=3&gamma_a=0.6")
+    ada.add_plot(log.book().incident(incident_id), WindowKey("gpt-small-ddp", 12), "rank_step_heatmap")
+    return incident_id
+
+
+def test_an_incident_is_told_in_order_with_its_notes(packets: Path, tmp_path: Path) -> None:
+    incident_id = told(packets)
+    made = run("report", incident_id[:8], packets, "-o", "r.html", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+
+    said = [
+        "<h1>Slow callback</h1>",
+        "<dt>severity</dt><dd>high</dd>",
+        "Since the new logger on node-0 went in.",
+        "gpt-small-ddp · window 13 ·",  # the window with its six plots
+        "γA 0.6 (default 0.4)",
+        "gpt-small-ddp / 13 · step 565 · rank 3",
+        "It begins here, on node-0!",
+        "Written at the same time: text, by Lin",
+        "Grace,",
+        "gpt-small-ddp · window 13 · rank 3",  # the plot as shown; its window was told
+        "gpt-small-ddp · window 12 ·",  # a plot of another window brings its verdict along
+    ]
+    places = [page.find(words) for words in said]
+    assert -1 not in places, said[places.index(-1)]
+    assert places == sorted(places)
+    assert page.count('class="plot"') == 6 + 2
+    assert page.count("<h2>gpt-small-ddp · window 13") == 2
+
+
+def test_the_command_in_an_incidents_report_makes_it_again(packets: Path, tmp_path: Path) -> None:
+    run("report", told(packets), packets, "-o", "r.html", cwd=tmp_path)
+    first = (tmp_path / "r.html").read_text(encoding="utf-8")
+    (printed,) = re.findall(r"<p><code>(sfapp report .*?)</code></p>", first)
+    (tmp_path / "r.html").unlink()
+    assert run(*shlex.split(printed)[1:], cwd=tmp_path).returncode == 0
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == first
+
+
+def test_json_brings_back_the_identical_incident_and_reports_the_same(packets: Path, tmp_path: Path) -> None:
+    incident_id = told(packets)
+    assert run("report", incident_id, packets, "-o", "incident.json", cwd=tmp_path).returncode == 0
+    exported = (tmp_path / "incident.json").read_bytes()
+
+    elsewhere = IncidentLog(tmp_path / "log.jsonl")
+    elsewhere.append(parse(exported))
+    book = IncidentLog.beside(packets).book()
+    assert elsewhere.book().incident(incident_id) == book.incident(incident_id)
+
+    # A colleague with the packets, without the notes, reports from the file
+    run("report", incident_id, packets, "-o", "mine.html", cwd=tmp_path)
+    IncidentLog.beside(packets).path.unlink()
+    made = run("report", "incident.json", packets, "-o", "theirs.html", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    mine, theirs = ((tmp_path / name).read_text(encoding="utf-8") for name in ("mine.html", "theirs.html"))
+    assert mine.split("<h2>Reproduce")[0] == theirs.split("<h2>Reproduce")[0]
+
+
+def test_json_holds_the_verdicts_and_the_hashes_of_the_packets(packets: Path, tmp_path: Path) -> None:
+    run("report", told(packets), packets, "-o", "incident.json", cwd=tmp_path)
+    document = json.loads((tmp_path / "incident.json").read_bytes())
+    first, second = document["report"]["windows"]
+    assert (first["window"], first["view"], first["differs"]) == (
+        13,
+        "gamma_a=0.6",
+        ["γA 0.6 (default 0.4)"],
+    )
+    assert second["diagnosis"]["run_id"] == "gpt-small-ddp"
+    assert all(len(packet["sha256"]) == 64 for packet in first["packets"])
+
+
+def test_a_report_on_windows_brings_the_notes_pinned_to_them(packets: Path, tmp_path: Path) -> None:
+    told(packets)
+    asked = ["--window", str(FAULT), "--window", "gpt-small-ddp/12"]
+    run("report", packets, *asked, "-o", "r.html", cwd=tmp_path)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.count("It begins here, on node-0!") == 1
+    assert page.find("It begins here") < page.find("window 12 ·")
+    assert "severity" not in page
+    # and as JSON it can be imported, note and all
+    run("report", packets, *asked, "-o", "r.json", cwd=tmp_path)
+    log = IncidentLog(tmp_path / "log.jsonl")
+    book = log.append(parse((tmp_path / "r.json").read_bytes()))
+    assert [item.kind for item in book.incidents[0].items] == ["window", "note", "window"]
+
+
+@pytest.mark.parametrize("ending", ["html", "json"])
+def test_redacted_names_are_nowhere_notes_included(packets: Path, tmp_path: Path, ending: str) -> None:
+    incident_id = told(packets)
+    made = run("report", incident_id, packets, "--redact", "-o", f"r.{ending}", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    content = (tmp_path / f"r.{ending}").read_text(encoding="utf-8")
+    if ending == "html":
+        content += unpacked(content, "plots")
+    for name in ("gpt-small", "node-0", "node-1"):
+        assert name not in content
+    assert "It begins here, on host-1!" in content
+    assert "Since the new logger on host-1 went in." in content
+
+
+def test_evidence_whose_packets_are_gone_is_said_and_the_rest_stands(packets: Path, tmp_path: Path) -> None:
+    incident_id = told(packets)
+    for packet in (packets / "gpt-small-ddp").glob("00000013*"):
+        packet.unlink()
+    made = run("report", incident_id, packets, "-o", "r.html", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.count("there is no window gpt-small-ddp/13 among the packets given") == 2
+    assert "It begins here" in page
+    assert page.count('class="plot"') == 1
+
+
+def test_hostile_words_in_a_note_stay_words(packets: Path, tmp_path: Path) -> None:
+    log = IncidentLog.beside(packets)
+    author = Author(log, HOSTILE)
+    author.write_note(HOSTILE, Pin(window=FAULT, stage=HOSTILE, plot=HOSTILE))
+    run("report", packets, "--window", str(FAULT), "-o", "r.html", cwd=tmp_path)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;window.pwned" in page
+    assert "<script>window.pwned" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["packetz", "-o", "r.html"], "there is no file or folder"),
+        (["nothing", "packets", "-o", "r.html"], "there is no incident 'nothing'"),
+        (["nothing", "packets", "--gamma-a", "0.5", "-o", "r.html"], "leave those options out"),
+        (["other.json", "packets", "-o", "r.html"], "no incident exported by sfapp"),
+        (["packets", "-o", "no/such/r.html"], "cannot be written"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said(
+    packets: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    if arguments[0] == "packetz":
+        shutil.rmtree(packets)
+        arguments = ["packetz", "nowhere", *arguments[1:]]
+    made = run("report", *arguments, cwd=tmp_path)
+    assert made.returncode == 2
+    assert said in made.stderr
+    assert "Traceback" not in made.stderr
