@@ -6,8 +6,9 @@ Durations come in as nanoseconds, shares as fractions. ``None`` and NaN become `
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from sfapp.model import DEFAULT_STAGES, broad_stage, stage_category
 
@@ -64,6 +65,35 @@ def change(ns: float | None) -> str:
     value = size / unit.ns
     digits = 0 if value >= 9.95 or unit.name == "µs" else 1
     return f"{_MINUS if ns < 0 else '+'}{value:,.{digits}f} {unit.name}"
+
+
+def per_step_unit(largest_ns: float | Fraction) -> Unit:
+    """The unit of a table of times per step: milliseconds, or microseconds where all are below a tenth."""
+    return _UNITS[1] if largest_ns >= 1e5 or not largest_ns else _UNITS[2]
+
+
+def adding_up(
+    parts_ns: Mapping[str, Fraction], unit: Unit, *, signed: bool = True
+) -> tuple[dict[str, str], str]:
+    """Times that add up as printed: ``{"data": "+77.52", …}`` and their sum, with two digits each.
+
+    What rounding leaves over goes to the parts that it changed most, so no part is off by a whole last digit.
+
+    Args:
+        parts_ns: exact, by name. signed: with a plus before what grew.
+    """
+    exact = {name: part / Fraction(unit.ns) * 100 for name, part in parts_ns.items()}
+    floors = {name: math.floor(value) for name, value in exact.items()}
+    total = round(sum(exact.values(), Fraction()))
+    most_cut = sorted(exact, key=lambda name: floors[name] - exact[name])
+    raised = set(most_cut[: total - sum(floors.values())])
+    texts = {name: _hundredths(floors[name] + (name in raised), signed) for name in exact}
+    return texts, _hundredths(total, signed)
+
+
+def _hundredths(value: int, signed: bool) -> str:
+    sign = _MINUS if value < 0 else "+" if signed and value > 0 else "±" if signed else ""
+    return f"{sign}{abs(value) / 100:,.2f}"
 
 
 def percent(fraction: float | None, digits: int = 0) -> str:

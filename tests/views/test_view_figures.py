@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 import simulated_windows as jobs
 
-from sfapp.accounting import Measures
+from sfapp.accounting import Measures, compare
 from sfapp.model import Diagnosis
 from sfapp.model.diagnosis import Frontier
 from sfapp.views import figures
@@ -48,6 +49,9 @@ def every_figure(measures: Measures, diagnosis: Diagnosis, dark: bool = False) -
         "window_timeline": figures.window_timeline([jobs.timeline_row(diagnosis)], dark=dark),
         "run_history": figures.run_history([jobs.timeline_row(diagnosis)], dark=dark),
     }
+    found = compare(diagnosis, [diagnosis, replace(diagnosis, window=diagnosis.window + 1)], diagnosis)
+    for name in ("comparison_bars", "comparison_waterfall", "comparison_spread"):
+        drawn[name] = getattr(figures, name)(found, dark=dark)
     for quantity in figures.QUANTITIES:
         drawn[f"rank_step_heatmap {quantity}"] = figures.rank_step_heatmap(
             measures, diagnosis, quantity=quantity, step=last, dark=dark

@@ -6,6 +6,7 @@
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.base import Figure, plain
 from sfapp.views.figures.catalogue import WINDOW_PLOTS, window_plot, zoomed_axes
+from sfapp.views.figures.compare import comparison_bars, comparison_spread, comparison_waterfall
 from sfapp.views.figures.crossings import prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
@@ -26,6 +27,9 @@ __all__ = [
     "Figure",
     "Quantity",
     "ambiguity_plane",
+    "comparison_bars",
+    "comparison_spread",
+    "comparison_waterfall",
     "frontier_steps",
     "handover_matrix",
     "node_ranks",

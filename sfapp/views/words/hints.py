@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 HINTS: Mapping[str, str] = {
     "frontier_steps": (
-        "At each stage boundary the line stands where the last rank stood. A rise is where the step's "
-        "exposed time grew, charged once, to the stage that first showed it; adding up per-stage maxima "
-        "(dotted) charges waiting again, means (dashed) hide slow ranks."
+        "At each stage boundary the line stands where the last rank stood. A rise is step time that shows "
+        "for the first time, and that stage is charged with it. While one rank works and others wait for "
+        "it, the same seconds pass for all: they are charged once, never again to those that waited. "
+        "Maxima added up (dotted) count them twice, means (dashed) hide slow ranks."
     ),
     "prefix_crossings": (
-        "Each line is one rank's time used since the step began. The highest line at a boundary sets the "
-        "frontier; where lines meet, ranks wait for each other; where they cross, another rank takes the "
-        "lead."
+        "Each line is one rank's time used since the step began, and the highest one at a boundary sets the "
+        "frontier. Where lines cross, another rank becomes the last: what comes before and what comes after "
+        "has to be looked for in different places. Where lines meet, ranks wait for each other."
     ),
     "step_timeline": (
         "One bar a step, split by the stage that first exposed the time. Below, the rank that was last at "
@@ -66,8 +67,20 @@ HINTS: Mapping[str, str] = {
         "Solid: how far the node's slowest rank is from its typical one. Hatched: how far the whole node is "
         "from the others. A long hatched bar points at the host, a long solid one at a rank."
     ),
+    "comparison_bars": (
+        "Each bar is one side's mean step, cut where another stage begins to hold it up. What grew from one "
+        "bar to the next is what the change is made of."
+    ),
+    "comparison_waterfall": (
+        "Start at A's step and add what each stage gained (solid) or lost (hatched): you arrive at B's step "
+        "exactly, because no second is counted twice. The large block is where to look."
+    ),
+    "comparison_spread": (
+        "Each dot is one window. Where the dots of two sides overlap, their difference may be no more than "
+        "what the job does anyway; triangles are windows that call for action."
+    ),
 }
-"""One or two sentences a plot."""
+"""A few sentences a plot."""
 
 STAGE_MEANING: Mapping[str, str] = {
     "data": "waiting for the next batch",

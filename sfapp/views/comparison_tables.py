@@ -1,0 +1,156 @@
+"""Rows for the tables of a comparison: stage by stage, and side by side (accounting.md §14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from sfapp.accounting import LETTERS, Change, Comparison, Side
+from sfapp.views import format
+from sfapp.views.tables import Column, Row
+from sfapp.views.words.compare import leader_words, side_names
+
+SUM = "sum"
+"""Key of the row in which the stages' changes are added up."""
+
+
+def stage_columns(found: Comparison) -> tuple[Column, ...]:
+    """Columns of ``stage_rows``."""
+    unit = _unit(found).name
+    letters = LETTERS[: len(found.sides)]
+    times = [Column(f"{one}_ns", f"{one}, {unit}", "mean per step", f"{one}_ns_text") for one in letters]
+    columns = [
+        Column("name", "stage"),
+        *times,
+        Column(
+            "delta_ns", f"B − A, {unit}", "change per step: adds up to the step's exactly", "delta_ns_text"
+        ),
+    ]
+    if found.c is not None:
+        back = "from B to C, per step: adds up exactly"
+        columns.append(Column("back_ns", f"C − B, {unit}", back, "back_ns_text"))
+    if found.split_on == "carry_over":
+        help_text = "the same on the step-aligned frontier, which restarts with every step"
+        columns.append(Column("aligned_ns", "B − A, step-aligned", help_text, "aligned_ns_text"))
+    columns.append(Column("share", "share", "of the frontier that labels are decided on", "share_text"))
+    help_text = "the rank that leads most often, of the steps in which one stands out"
+    return (*columns, *(Column(f"{one}_leader", f"leads in {one}", help_text) for one in letters))
+
+
+def stage_rows(found: Comparison) -> list[Row]:
+    """One row a stage in stage order, then their sum; columns of times add up as printed."""
+    unit = _unit(found)
+    rows: dict[str, Row] = {
+        stage: {"stage": stage, "name": name} for stage, name in format.short_stages(found.stages).items()
+    }
+    rows[SUM] = {"stage": SUM, "name": "step time"}
+    for letter, side in zip(LETTERS, found.sides, strict=False):
+        _put(rows, f"{letter}_ns", found.account(side).per_step_ns, unit, signed=False)
+        for stage in found.stages:
+            many = len(side.windows) > 1
+            rows[stage][f"{letter}_leader"] = leader_words(side.leaders[stage], at_least=many)
+        rows[SUM][f"{letter}_leader"] = ""
+    _put(rows, "delta_ns", found.main.delta_ns, unit)
+    if found.c is not None:
+        _put(rows, "back_ns", Change(found.account(found.b), found.account(found.c)).delta_ns, unit)
+    aligned = found.change(found.a, found.b, "step")
+    if aligned is not None:
+        _put(rows, "aligned_ns", aligned.delta_ns, unit)
+    _put_shares(rows, found)
+    return list(rows.values())
+
+
+def side_columns(found: Comparison) -> tuple[Column, ...]:
+    """Columns of ``side_rows``: one a side, and what changed from A to B."""
+    names = zip(LETTERS, side_names(found), strict=False)
+    return (
+        Column("what", ""),
+        *(Column(letter, name) for letter, name in names),
+        Column("change", "A → B"),
+    )
+
+
+def side_rows(found: Comparison) -> list[Row]:
+    """What each side is and what holds of it: steps, ranks, spread, severity, routing set, labels."""
+    a, b = found.a, found.b
+    rows = [
+        _side_row("steps", [format.count(side.steps) for side in found.sides]),
+        _side_row("ranks", [format.ranges(side.ranks) for side in found.sides]),
+    ]
+    if any(len(side.windows) > 1 for side in found.sides):
+        rows.append(_side_row("windows", [format.count(len(side.windows)) for side in found.sides]))
+        rows.append(_side_row("step time of windows", [_spread(found, side) for side in found.sides]))
+    severities = [format.percent(side.severity) for side in found.sides]
+    rows.append(_side_row("severity", severities))
+    routed = [side.routing_set(found.frontier) for side in found.sides]
+    short = format.short_stages(found.stages)
+    rows.append(
+        _side_row(
+            "routing set",
+            [format.ABSENT if one is None else ", ".join(short[stage] for stage in one) for one in routed],
+            _gained_and_lost(
+                [short[stage] for stage in routed[1] or () if stage not in (routed[0] or ())],
+                [short[stage] for stage in routed[0] or () if stage not in (routed[1] or ())],
+            ),
+        )
+    )
+    rows.append(
+        _side_row(
+            "labels",
+            [_labels(side) for side in found.sides],
+            _gained_and_lost(found.labels_gained(a, b), found.labels_gained(b, a)),
+        )
+    )
+    return rows
+
+
+def _unit(found: Comparison) -> format.Unit:
+    steps = [found.account(side).per_step_ns.values() for side in found.sides]
+    return format.per_step_unit(max(max(values) for values in steps))
+
+
+def _put(
+    rows: dict[str, Row], field: str, parts_ns: dict[str, Fraction], unit: format.Unit, *, signed: bool = True
+) -> None:
+    """A column of times and their sum, which add up as printed."""
+    texts, total = format.adding_up(parts_ns, unit, signed=signed)
+    for stage, part in parts_ns.items():
+        rows[stage] |= {field: float(part), f"{field}_text": texts[stage]}
+    rows[SUM] |= {field: float(sum(parts_ns.values(), Fraction())), f"{field}_text": total}
+
+
+def _put_shares(rows: dict[str, Row], found: Comparison) -> None:
+    shares = [side.shares(found.frontier) for side in found.sides]
+    for stage in found.stages:
+        values = [None if one is None else one[stage] for one in shares]
+        before, after = values[:2]
+        change = None if before is None or after is None else after - before
+        rows[stage] |= {"share": change, "share_text": " → ".join(format.percent(value) for value in values)}
+    rows[SUM] |= {"share": None, "share_text": ""}
+
+
+def _side_row(what: str, values: Sequence[str], change: str = "") -> Row:
+    return {"what": what, **dict(zip(LETTERS, values, strict=False)), "change": change}
+
+
+def _spread(found: Comparison, side: Side) -> str:
+    spread = side.spread(found.split_on)
+    if spread is None or len(side.windows) < 2:
+        return format.ABSENT
+    least, most = format.duration(spread.least), format.duration(spread.most)
+    return f"{least} – {most}, median {format.duration(spread.median)}"
+
+
+def _labels(side: Side) -> str:
+    """Labels beside ``frontier_accounting``, which always holds; of several windows, in how many."""
+    windows = len(side.windows)
+    named = [
+        label if windows == 1 else f"{label} ({count} of {windows})"
+        for label, count in side.labels.items()
+        if label != "frontier_accounting"
+    ]
+    return ", ".join(named) or "none"
+
+
+def _gained_and_lost(gained: Sequence[str], lost: Sequence[str]) -> str:
+    return ", ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)]) or "the same"

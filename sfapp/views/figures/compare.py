@@ -1,0 +1,339 @@
+"""Comparisons drawn: each side's step by stage, the way from one to the next, the spread of windows (§14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, Trace, axis, figure, legend_above, legend_key, note, plain
+from sfapp.views.words.compare import headline, side_names
+
+SMALL = 0.04
+"""Stages whose change is below this part of the largest one are drawn together."""
+
+TIMES_THE_CHANGE = 6
+"""An axis from zero would hide a change this many times smaller than the step."""
+
+LANES = 5
+"""Rows over which a side's windows are spread, so that dots of equal times stay apart."""
+
+
+def comparison_bars(found: Comparison, *, dark: bool = False) -> Figure:
+    """One stacked bar a side: its mean step, split by stage."""
+    colours = palette.theme(dark)
+    by_stage = palette.stage_colours(found.stages, dark)
+    short = format.short_stages(found.stages)
+    names = [plain(name, 40) for name in side_names(found)]
+    accounts = [found.account(side) for side in found.sides]
+    steps = [float(account.step_ns) for account in accounts]
+    longest = max(steps)
+    unit = format.unit_for(longest)
+    traces: list[Trace] = []
+    for stage in found.stages:
+        times = [float(account.per_step_ns[stage]) for account in accounts]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": names,
+                "x": [time / unit.ns for time in times],
+                "name": plain(short[stage], 28),
+                "marker": {"color": by_stage[stage], "line": {"color": colours.surface, "width": 1}},
+                "text": [
+                    f"<b>{format.duration(time)}</b>" if time >= 0.07 * longest else "" for time in times
+                ],
+                "textposition": "inside",
+                "insidetextanchor": "middle",
+                "textangle": 0,
+                "textfont": {"color": palette.readable_on(by_stage[stage])},
+                "constraintext": "inside",
+                "hovertext": [
+                    f"{name}<br>{plain(short[stage])} {format.duration(time)} per step"
+                    for name, time in zip(names, times, strict=True)
+                ],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "showlegend": False,
+            }
+        )
+    traces += [legend_key(short[stage], by_stage[stage]) for stage in found.stages]
+    return figure(
+        traces,
+        dark=dark,
+        title="A step of each side",
+        subtitle=f"mean exposed time per step, {_frontier_words(found)}",
+        alt=f"{_step_times_in_words(found)}.",
+        height=96 + 54 * len(names),
+        barmode="stack",
+        bargap=0.3,
+        margin={"l": 8, "r": 74, "t": 34, "b": 8},
+        xaxis=axis(dark, ticksuffix=f" {unit.name}", rangemode="tozero", nticks=6, fixedrange=True),
+        yaxis=axis(
+            dark, autorange="reversed", fixedrange=True, ticksuffix=" ",
+            tickfont={"color": colours.ink, "size": 12},
+        ),
+        annotations=[
+            note(f"<b>{format.duration(step)}</b>", step / unit.ns, name, dark, xanchor="left", xshift=4)
+            for name, step in zip(names, steps, strict=True)
+        ],
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        uirevision=_revision(found, "bars"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One block of the waterfall, from one level to another, ns: a side's whole step, or one change."""
+
+    name: str
+    colour: str
+    start: float
+    end: float
+    is_step: bool = False
+
+    @property
+    def top(self) -> float:
+        return max(self.start, self.end)
+
+
+def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
+    """From A's step to B's, and on to C's: what each stage added or took away."""
+    colours = palette.theme(dark)
+    by_stage = palette.stage_colours(found.stages, dark)
+    blocks = _blocks(found, by_stage, colours.rank)
+    levels = [block.end for block in blocks]
+    low, high = min(levels), max(levels)
+    cut = low > TIMES_THE_CHANGE * (high - low)
+    floor = max(0.0, low - 2 * max(high - low, 0.002 * high)) if cut else 0.0
+    unit = format.unit_for(high)
+    traces = [_block_bar(place, block, floor, unit) for place, block in enumerate(blocks)]
+    ceiling = high + 0.14 * (high - floor)
+    notes = ("The axis does not begin at 0: the change is small beside the step.",) if cut else ()
+    return figure(
+        traces,
+        dark=dark,
+        title="Where the change lies",
+        subtitle="per step; solid: longer, hatched: shorter; from one bar to the next they add up exactly",
+        alt=f"{headline(found)}. {_step_times_in_words(found)}.",
+        notes=notes,
+        height=330,
+        bargap=0.2,
+        margin={"l": 8, "r": 12, "t": 16, "b": 8},
+        xaxis=axis(
+            dark, showgrid=False, fixedrange=True, tickmode="array", tickvals=list(range(len(blocks))),
+            ticktext=[
+                f"<b>{plain(block.name, 28)}</b>" if block.is_step else plain(block.name, 28)
+                for block in blocks
+            ],
+            tickfont={"color": colours.ink, "size": 12},
+        ),
+        yaxis=axis(
+            dark, ticksuffix=f" {unit.name}", nticks=6, fixedrange=True,
+            range=[floor / unit.ns, ceiling / unit.ns],
+        ),
+        shapes=[
+            {
+                "type": "line", "x0": place + 0.4, "x1": place + 0.6,
+                "y0": block.end / unit.ns, "y1": block.end / unit.ns,
+                "line": {"color": colours.muted, "width": 1},
+            }
+            for place, block in enumerate(blocks[:-1])
+        ],
+        annotations=[
+            note(
+                _block_label(block), place, block.top / unit.ns, dark,
+                yanchor="bottom", yshift=2, font={"size": 12, "color": colours.ink},
+            )
+            for place, block in enumerate(blocks)
+        ],
+        hovermode="closest",
+        uirevision=_revision(found, "waterfall"),
+    )  # fmt: skip
+
+
+def _blocks(found: Comparison, by_stage: dict[str, str], neutral: str) -> list[_Block]:
+    """A, its changes, B, and so on; small changes stand together, so that the large ones can be read."""
+    accounts = [found.account(side) for side in found.sides]
+    ways = [Change(before, after) for before, after in pairwise(accounts)]
+    shown = _large_stages(ways)
+    short = format.short_stages(found.stages)
+    blocks = [_Block(LETTERS[0], neutral, 0.0, float(accounts[0].step_ns), is_step=True)]
+    for letter, way in zip(LETTERS[1:], ways, strict=False):
+        level, after = float(way.before.step_ns), float(way.after.step_ns)
+        for stage in shown:
+            reached = level + float(way.delta_ns[stage])
+            blocks.append(_Block(short[stage], by_stage[stage], level, reached))
+            level = reached
+        if len(shown) < len(found.stages):
+            blocks.append(_Block(f"{len(found.stages) - len(shown)} others", neutral, level, after))
+        blocks.append(_Block(letter, neutral, 0.0, after, is_step=True))
+    return blocks
+
+
+def _large_stages(ways: Sequence[Change]) -> list[str]:
+    """Stages that changed noticeably on some way, in stage order; all of them where one would be left."""
+    deltas = [way.delta_ns for way in ways]
+    sizes = {stage: max(abs(delta[stage]) for delta in deltas) for stage in deltas[0]}
+    largest = max(sizes.values())
+    large = [stage for stage, size in sizes.items() if size and size >= SMALL * largest]
+    return large if len(sizes) - len(large) > 1 else list(sizes)
+
+
+def _block_bar(place: int, block: _Block, floor: float, unit: format.Unit) -> Trace:
+    low = max(floor, min(block.start, block.end))
+    colour, shorter = block.colour, block.end < block.start
+    return {
+        "type": "bar",
+        "x": [place],
+        "y": [(block.top - low) / unit.ns],
+        "base": [low / unit.ns],
+        "marker": {
+            "color": colour,
+            "line": {"color": colour, "width": 1.5},
+            "pattern": {
+                "shape": "/" if shorter else "",
+                "fillmode": "replace",
+                "fgcolor": colour,
+                "bgcolor": palette.alpha(colour, 0.12),
+                "size": 8,
+                "solidity": 0.3,
+            },
+        },
+        "hovertext": f"{plain(block.name)}<br>{_block_label(block)} per step",
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+    }
+
+
+def _block_label(block: _Block) -> str:
+    if block.is_step:
+        return f"<b>{format.duration(block.end)}</b>"
+    return format.change(block.end - block.start)
+
+
+def comparison_spread(found: Comparison, *, dark: bool = False) -> Figure:
+    """How the windows of each side spread: one dot a window, median and the mean of all steps."""
+    colours = palette.theme(dark)
+    names = side_names(found)
+    values = [_window_times(found, side) for side in found.sides]
+    unit = format.unit_for(max(max(times) for times in values))
+    traces: list[Trace] = []
+    for row, (side, times) in enumerate(zip(found.sides, values, strict=True)):
+        spread = side.spread(found.split_on)
+        if spread is not None and len(times) > 1:
+            traces.append(_line([spread.least, spread.most], [row, row], unit, colours.axis, 2))
+            traces.append(_line([spread.median] * 2, [row - 0.32, row + 0.32], unit, colours.ink, 2))
+        traces.append(_dots(side, times, row, unit, colours))
+        traces.append(_mean(found.account(side), row, unit, colours))
+    return figure(
+        traces,
+        dark=dark,
+        title="Spread between windows",
+        subtitle="one dot a window's mean step; upright line: median; diamond: mean of all steps",
+        alt=f"{_spreads_in_words(found)}.",
+        height=110 + 74 * len(names),
+        margin={"l": 8, "r": 16, "t": 12, "b": 8},
+        xaxis=axis(dark, ticksuffix=f" {unit.name}", nticks=8, title="mean exposed step of a window"),
+        yaxis=axis(
+            dark, range=[len(names) - 0.45, -0.55], fixedrange=True, showgrid=False, ticksuffix=" ",
+            tickvals=list(range(len(names))), ticktext=[plain(name, 40) for name in names],
+            tickfont={"color": colours.ink, "size": 12},
+        ),
+        hovermode="closest",
+        clickmode="event",
+        uirevision=_revision(found, "spread"),
+    )  # fmt: skip
+
+
+def _window_times(found: Comparison, side: Side) -> list[float]:
+    accounts = [window.on(found.split_on) for window in side.windows]
+    return [float(account.step_ns) for account in accounts if account is not None]
+
+
+def _line(x: list[float], y: list[float], unit: format.Unit, colour: str, width: float) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [value / unit.ns for value in x],
+        "y": y,
+        "line": {"color": colour, "width": width},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: palette.Theme) -> Trace:
+    quiet = [(window.severity or 0.0) < QUIET_SEVERITY for window in side.windows]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [time / unit.ns for time in times],
+        "y": [row + 0.09 * (place % LANES - LANES // 2) for place in range(len(times))],
+        "marker": {
+            "size": 9 if len(times) <= 120 else 5,
+            "color": [palette.severity_colour(window.severity, colours) for window in side.windows],
+            "symbol": ["circle" if is_quiet else "triangle-up" for is_quiet in quiet],
+            "line": {"color": colours.ink, "width": 1},
+        },
+        "customdata": [[side.run_id, window.window] for window in side.windows],
+        "hovertext": [
+            f"{plain(side.run_id)}, window {window.window}<br>{format.duration(time)} per step"
+            f"<br>severity {format.percent(window.severity)}"
+            for window, time in zip(side.windows, times, strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+    }
+
+
+def _mean(account: Account, row: int, unit: format.Unit, colours: palette.Theme) -> Trace:
+    mean = float(account.step_ns)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [mean / unit.ns],
+        "y": [row + 0.36],
+        "marker": {
+            "symbol": "diamond",
+            "size": 11,
+            "color": colours.accent,
+            "line": {"color": colours.ink, "width": 1},
+        },
+        "hovertext": f"mean of all {format.counted(account.steps, 'step')}: {format.duration(mean)}",
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+    }
+
+
+def _frontier_words(found: Comparison) -> str:
+    return "carry-over frontier" if found.split_on == "carry_over" else "step-aligned frontier"
+
+
+def _step_times_in_words(found: Comparison) -> str:
+    times = [
+        f"{name} takes {format.duration(float(found.account(side).step_ns))} a step"
+        for name, side in zip(side_names(found), found.sides, strict=True)
+    ]
+    return format.listed(times)
+
+
+def _spreads_in_words(found: Comparison) -> str:
+    said = []
+    for name, side in zip(side_names(found), found.sides, strict=True):
+        spread = side.spread(found.split_on)
+        if spread is not None:
+            said.append(
+                f"{name}: {format.counted(len(side.windows), 'window')} from {format.duration(spread.least)} "
+                f"to {format.duration(spread.most)}, median {format.duration(spread.median)}"
+            )
+    return "; ".join(said)
+
+
+def _revision(found: Comparison, plot: str) -> str:
+    sides = [f"{side.run_id}/{'' if side.window is None else side.window}" for side in found.sides]
+    return "/".join(["compare", plot, *sides])
