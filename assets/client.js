@@ -49,6 +49,18 @@ const sfapp = {
   rememberSeen() {
     sfapp.remember("seen", 1);
   },
+  rememberRead(name) {
+    const read = sfapp.remembered("read").split(".").filter((known) => known && known !== name);
+    sfapp.remember("read", [...read, name].join("."));
+  },
+  showAids() {
+    sfapp.remember("read", "");
+    sfapp.remember("seen", "");
+    location.reload(); // the address holds the view
+  },
+  remembered(name) {
+    return document.cookie.match(`(?:^|; )sfapp-${name}=([^;]*)`)?.[1] ?? "";
+  },
   remember(name, value) {
     document.cookie = `sfapp-${name}=${value}; path=/; max-age=31536000; samesite=strict`;
   },

@@ -51,7 +51,8 @@ def main() -> None:
 def take(browser: Browser, address: str, path: str, drawn: str, dark: bool, file: Path) -> None:
     """One picture, once everything on the page stands still."""
     context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=address)
-    context.add_cookies([{"name": "sfapp-seen", "value": "1", "url": address}])
+    for name, value in (("sfapp-seen", "1"), ("sfapp-read", "all")):
+        context.add_cookies([{"name": name, "value": value, "url": address}])
     if dark:
         context.add_cookies([{"name": "sfapp-dark", "value": "1", "url": address}])
     page = context.new_page()

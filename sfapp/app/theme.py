@@ -22,6 +22,7 @@ from sfapp.views.lessons import LESSONS
 
 DARK_COOKIE = "sfapp-dark"
 SEEN_COOKIE = "sfapp-seen"
+READ_COOKIE = "sfapp-read"
 
 KEYS = (
     ("/", "search windows"),
@@ -275,6 +276,8 @@ def _help_dialog() -> ui.dialog:
                         text(key, "kbd")
                 text(what, "dd")
         link("glossary: what every label, gate and reason means", "/glossary")
+        again = text("show the reading aids again", "button", "plain").mark("aids-again")
+        again.on("click", js_handler="() => sfapp.showAids()")
         text("Examples", "h2")
         text("Small enough for a pencil, with the paper's own numbers beside.", "p", "muted")
         example_links()

@@ -15,6 +15,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.pages.not_found import missing
+from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
 from sfapp.app.panels.figure import Axes, Reactions
 from sfapp.app.panels.lesson import lesson_card
@@ -31,7 +32,7 @@ from sfapp.views import figures, format, words
 
 FIRST_TIME = (
     "New here? The card says where to aim a profiler, and how sure that is. Move the gates on the left "
-    "and watch it change. The i on a plot tells how to read it; ? lists the keys."
+    "and watch it change. Plots say how to read them; ? lists the keys, and has examples to learn from."
 )
 
 REFERENCES = 200
@@ -124,6 +125,7 @@ class WindowPage:
     def build(self, request: Request, told: list[str]) -> None:
         """The page without its plots: verdict and controls are there at once."""
         window = self._scene.window
+        self._aids = ReadingAids.of(request)
         steps = format.counted(len(window.step_N), "step")
         nodes = format.counted(len(window.ranks.nodes), "node")
         ranks = format.counted(len(window.ranks), "rank")
@@ -179,6 +181,7 @@ class WindowPage:
 
     def _reactions(self) -> Reactions:
         return Reactions(
+            aids=self._aids,
             pick_step=lambda step: self.change(step=step),
             move_gate=self.move_gate,
             pick_ranks=self.pick_ranks,

@@ -11,9 +11,9 @@ from typing import Any
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.theme import box, text
-from sfapp.views import words
 from sfapp.views.figures import Figure, window_plot, zoomed_axes
 
 # What a click tells the server: where it was, not the data of the whole trace.
@@ -83,8 +83,9 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """What the page does when someone works in a plot."""
+    """What the page does when someone works in a plot; its reading aids."""
 
+    aids: ReadingAids
     pick_step: Callable[[int | None], Any]
     move_gate: Callable[[str, Any], Any]
     pick_ranks: Callable[[str], Any]
@@ -121,7 +122,13 @@ class FigureCard:
     """
 
     def __init__(
-        self, figure: Figure, span: int = 12, *, bare: bool = False, hint: str = "", axes: Axes | None = None
+        self,
+        figure: Figure,
+        span: int = 12,
+        *,
+        bare: bool = False,
+        aid: Callable[[ui.element], None] | None = None,
+        axes: Axes | None = None,
     ) -> None:
         """Build it.
 
@@ -129,7 +136,7 @@ class FigureCard:
             axes: zoomed in ``figure``.
             span: width in twelfths of the page.
             bare: without title and subtitle.
-            hint: how to read it, shown on demand.
+            aid: adds how to read it, given the head of the card.
         """
         self.figure = figure
         self.axes: Axes = axes or {}
@@ -137,24 +144,18 @@ class FigureCard:
         meta = self._meta()
         with box(f"card figure span-{span}", "section"):
             if not bare:
-                self._head(meta, hint)
+                self._head(meta, aid)
             self.plot = PlotElement(figure).classes("plot")
             self.plot.props["role"] = "img"
             self.plot.props["aria-label"] = meta["alt"]
             self._texts["notes"] = text(" ".join(meta["notes"]), "div", "notes")
 
-    def _head(self, meta: Mapping[str, Any], hint: str) -> None:
-        with box("card-head"):
-            with box("grow"):
-                self._texts["title"] = text(meta["title"], "h2")
-                self._texts["subtitle"] = text(meta["subtitle"], "div", "subtitle")
-            if hint:
-                button = text("i", "button", "info")
-        if hint:
-            words_of_it = text(hint, "p", "reading")
-            words_of_it.set_visibility(False)
-            button.props["title"] = button.props["aria-label"] = "how to read this"
-            button.on("click", lambda: words_of_it.set_visibility(not words_of_it.visible))
+    def _head(self, meta: Mapping[str, Any], aid: Callable[[ui.element], None] | None) -> None:
+        with box("card-head") as head, box("grow"):
+            self._texts["title"] = text(meta["title"], "h2")
+            self._texts["subtitle"] = text(meta["subtitle"], "div", "subtitle")
+        if aid is not None:
+            aid(head)
 
     def redraw(self, figure: Figure, axes: Axes | None = None) -> None:
         """Show another figure in place; zoom survives where ``uirevision`` says so."""
@@ -245,7 +246,12 @@ def _ends(value: Any) -> tuple[float, float] | None:
 
 def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
     """A plot of a window page with its clicks, drags and zooms wired up."""
-    card = FigureCard(plot.figure(scene), plot.span, hint=words.HINTS[plot.name], axes=plot.axes(scene))
+    card = FigureCard(
+        plot.figure(scene),
+        plot.span,
+        aid=lambda head: reactions.aids.place(plot.name, head, plot.span),
+        axes=plot.axes(scene),
+    )
     if plot.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if plot.gates:

@@ -1,0 +1,66 @@
+"""What a newcomer learns from, in a real browser: reading aids, the glossary, the examples, the theme."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+SICK = "/w/gpt-small-ddp/10"
+RISE = "A rise is step time that shows for the first time"
+CROSSING = "Where lines cross, another rank becomes the last"
+
+
+def test_a_dismissed_reading_aid_stays_away_until_asked_for(page: Page) -> None:
+    # Given a first visit, which teaches both plots
+    page.goto(SICK)
+    expect(page.get_by_text(RISE)).to_be_visible()
+    expect(page.get_by_text(CROSSING)).to_be_visible()
+    # When one aid is dismissed
+    frontier = page.locator(".reading", has_text=RISE)
+    frontier.get_by_role("button", name="got it").click()
+    expect(page.get_by_text(RISE)).to_be_hidden()
+    # Then it stays away, here and on the tab with the same plot
+    page.goto(f"{SICK}?tab=frontier")
+    expect(page.get_by_text(CROSSING)).to_be_visible()
+    expect(page.get_by_text(RISE)).to_be_hidden()
+    # And once all are dismissed, so do they
+    page.locator(".reading", has_text=CROSSING).get_by_role("button", name="no more of these").click()
+    page.goto(f"{SICK}?tab=ambiguity")
+    expect(page.locator(".panels .main-svg").first).to_be_visible()
+    expect(page.locator(".reading:visible")).to_have_count(0)
+    # Until the help brings them back, on the same view
+    page.keyboard.press("?")
+    page.get_by_role("button", name="show the reading aids again").click()
+    expect(page.locator(".reading:visible").first).to_be_visible()
+    expect(page.get_by_role("tab", name="Ambiguity")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_label_leads_to_its_meaning_by_keyboard_without_losing_the_view(page: Page) -> None:
+    page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.5")
+    label = page.locator(".verdict").get_by_role("link", name="co_critical")
+    label.focus()
+    with page.context.expect_page() as opened:
+        page.keyboard.press("Enter")
+    term = opened.value.locator("#label-co_critical")
+    expect(term).to_be_in_viewport()
+    expect(term).to_contain_text("Several stages or ranks could hold the step back")
+    expect(page.get_by_role("slider", name="dominance")).to_have_attribute("aria-valuenow", "0.5")
+
+
+def test_an_example_shows_the_papers_numbers_beside_its_own(page: Page) -> None:
+    # Given someone who looks for something to learn from
+    page.goto("/")
+    expect(page.locator(".timeline .main-svg").first).to_be_visible()
+    page.keyboard.press("?")
+    page.get_by_role("link", name="One late rank, seen three ways").click()
+    # Then the paper's first figure is a window like any other
+    together = page.locator(".lesson tr", has_text="together")
+    expect(together.locator(".frontier")).to_have_text("8.20 s")
+    expect(together.locator(".paper_frontier")).to_have_text("8.20 s")
+    expect(together.locator(".maximum")).to_have_text("13.2 s")
+    expect(page.locator(".panels .main-svg").first).to_be_visible()
+    # And what is declared of waiting changes its label
+    page.get_by_role("link", name="the verdict once waiting is declared").click()
+    expect(page.locator(".verdict .chips")).to_contain_text("likely_sync_wait")

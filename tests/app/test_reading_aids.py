@@ -1,0 +1,83 @@
+"""Reading aids: there the first time, gone for good once dismissed, back on demand."""
+
+from __future__ import annotations
+
+import pytest
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import one
+
+SICK = "/w/job/2"
+RISE = "A rise is step time that shows for the first time"
+CROSSING = "Where lines cross, another rank becomes the last"
+ONCE = "they are charged once, never again to those that waited"
+
+
+def open_aids(user: User, beginning: str) -> list[bool]:
+    """Whether each reading aid that holds these words is open, on whichever tab."""
+    assert user.client is not None
+    return [
+        aid.visible
+        for aid in user.client.elements.values()
+        if aid.props.get("role") == "note"
+        and "reading" in aid.classes
+        and any(beginning in getattr(part, "text", "") for part in aid.descendants())
+    ]
+
+
+@pytest.mark.parametrize("lesson", [RISE, CROSSING, ONCE])
+async def test_the_first_visit_teaches_rises_crossings_and_that_seconds_count_once(
+    user: User, lesson: str
+) -> None:
+    await user.open(SICK)
+    await user.should_see("Where the step's time is first exposed", retries=20)
+    assert open_aids(user, lesson) == [True]
+
+
+async def test_a_narrow_plot_keeps_its_aid_behind_the_i(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("Rank × step", retries=20)
+    assert open_aids(user, "Stages by their share") == [False]
+    user.find(kind=ui.element, marker="read-routing_pareto").click()
+    assert open_aids(user, "Stages by their share") == [True]
+
+
+async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
+    # Given the same plot on two tabs, with its aid open on both
+    await user.open(SICK)
+    await user.should_see("Where the step's time is first exposed", retries=20)
+    user.find(kind=ui.tab, content="Frontier").click()
+    await user.should_see("Pick out ranks", retries=20)
+    assert open_aids(user, RISE) == [True, True]
+    # When it is dismissed on one
+    user.find(kind=ui.element, marker="got-frontier_steps").click()
+    # Then it is closed everywhere, and another plot's is not
+    assert not any(open_aids(user, RISE))
+    assert any(open_aids(user, CROSSING))
+    # And the i still opens it
+    user.find(kind=ui.element, marker="read-frontier_steps").click()
+    assert any(open_aids(user, RISE))
+
+
+async def test_what_a_browser_dismissed_stays_closed(user: User) -> None:
+    user.http_client.cookies.set("sfapp-read", "frontier_steps.rules")
+    await user.open(SICK)
+    await user.should_see("Where the step's time is first exposed", retries=20)
+    assert open_aids(user, RISE) == [False]
+    assert open_aids(user, CROSSING) == [True]
+
+
+async def test_all_of_them_can_be_dismissed_at_once(user: User) -> None:
+    await user.open(SICK)
+    await user.should_see("Where the step's time is first exposed", retries=20)
+    user.find(kind=ui.element, marker="got-all").click()
+    assert not any(open_aids(user, ""))
+    user.http_client.cookies.set("sfapp-read", "all")
+    await user.open(SICK)
+    await user.should_see("Where the step's time is first exposed", retries=20)
+    assert not any(open_aids(user, ""))
+
+
+async def test_the_help_brings_them_back(user: User) -> None:
+    await user.open(SICK)
+    assert one(user, ui.element, "aids-again").text == "show the reading aids again"
