@@ -17,6 +17,7 @@ from sfapp.errors import SfappError
 COMMANDS = {
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
     "analyze": "Print the verdict on every window, as a table, JSON, CSV or Parquet.",
+    "compare": "Say how much slower one window or run is than another, and in which stages.",
     "report": "Write verdicts and plots of some windows into one HTML file to hand over.",
     "validate": "Check packet files and print every fault.",
 }

@@ -33,8 +33,7 @@ def stage_columns(found: Comparison) -> tuple[Column, ...]:
         help_text = "the same on the step-aligned frontier, which restarts with every step"
         columns.append(Column("aligned_ns", "B − A, step-aligned", help_text, "aligned_ns_text"))
     columns.append(Column("share", "share", "of the frontier that labels are decided on", "share_text"))
-    help_text = "the rank that leads most often, of the steps in which one stands out"
-    return (*columns, *(Column(f"{one}_leader", f"leads in {one}", help_text) for one in letters))
+    return tuple(columns)
 
 
 def stage_rows(found: Comparison) -> list[Row]:
@@ -46,10 +45,6 @@ def stage_rows(found: Comparison) -> list[Row]:
     rows[SUM] = {"stage": SUM, "name": "step time"}
     for letter, side in zip(LETTERS, found.sides, strict=False):
         _put(rows, f"{letter}_ns", found.account(side).per_step_ns, unit, signed=False)
-        for stage in found.stages:
-            many = len(side.windows) > 1
-            rows[stage][f"{letter}_leader"] = leader_words(side.leaders[stage], at_least=many)
-        rows[SUM][f"{letter}_leader"] = ""
     _put(rows, "delta_ns", found.main.delta_ns, unit)
     if found.c is not None:
         _put(rows, "back_ns", Change(found.account(found.b), found.account(found.c)).delta_ns, unit)
@@ -71,7 +66,7 @@ def side_columns(found: Comparison) -> tuple[Column, ...]:
 
 
 def side_rows(found: Comparison) -> list[Row]:
-    """What each side is and what holds of it: steps, ranks, spread, severity, routing set, labels."""
+    """What each side is and what holds of it: size, spread, severity, routing set, labels, leaders."""
     a, b = found.a, found.b
     rows = [
         _side_row("steps", [format.count(side.steps) for side in found.sides]),
@@ -101,7 +96,7 @@ def side_rows(found: Comparison) -> list[Row]:
             _gained_and_lost(found.labels_gained(a, b), found.labels_gained(b, a)),
         )
     )
-    return rows
+    return [*rows, *(_leader_row(found, stage) for stage in found.stages if _stands_out(found, stage))]
 
 
 def _unit(found: Comparison) -> format.Unit:
@@ -127,6 +122,22 @@ def _put_shares(rows: dict[str, Row], found: Comparison) -> None:
         change = None if before is None or after is None else after - before
         rows[stage] |= {"share": change, "share_text": " → ".join(format.percent(value) for value in values)}
     rows[SUM] |= {"share": None, "share_text": ""}
+
+
+def _stands_out(found: Comparison, stage: str) -> bool:
+    return any(side.leaders[stage] is not None for side in found.sides)
+
+
+def _leader_row(found: Comparison, stage: str) -> Row:
+    """The rank that leads a stage most often on each side, of the steps in which one stands out."""
+    leaders = [side.leaders[stage] for side in found.sides]
+    texts = [
+        leader_words(leader, at_least=len(side.windows) > 1)
+        for leader, side in zip(leaders, found.sides, strict=True)
+    ]
+    before, after = (None if leader is None else f"rank {leader.rank}" for leader in leaders[:2])
+    change = _gained_and_lost([after] if after else [], [before] if before else [])
+    return _side_row(f"leads {format.short_stage(stage)}", texts, "the same" if before == after else change)
 
 
 def _side_row(what: str, values: Sequence[str], change: str = "") -> Row:

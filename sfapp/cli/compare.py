@@ -1,0 +1,280 @@
+"""``sfapp compare``: two windows or runs, or three as A/B/A, and a regression gate for CI."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfapp.accounting import LETTERS, Comparison, diagnose_runs
+from sfapp.accounting import compare as compared
+from sfapp.cli.analyze import printable, without_overflow
+from sfapp.cli.options import gate_options, gates_from, view_options, window_key
+from sfapp.errors import SfappError, WindowNotFoundError
+from sfapp.model import Diagnosis, Window
+from sfapp.model.sides import SideKey
+from sfapp.packets import Loaded, read_windows
+from sfapp.views import comparison_tables, words
+from sfapp.views.tables import Column, Row
+
+OVER_LIMIT = 1
+"""Exit code where B's step is over the limit; what cannot be compared exits with 2, as every error does."""
+
+Diagnose = Callable[[Sequence[Window]], list[Diagnosis]]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A side as it was asked for.
+
+    Attributes:
+        text: as typed.
+        windows: of every window that can serve as its run's healthy one.
+        run_id: its run.
+        window: None for the whole run.
+    """
+
+    text: str
+    windows: tuple[Window, ...]
+    run_id: str
+    window: int | None
+
+    def chosen(self, diagnoses: Sequence[Diagnosis]) -> Diagnosis | list[Diagnosis]:
+        """Its diagnosis, or all of its run's.
+
+        Raises:
+            WindowNotFoundError: some of its windows lack the group that was asked for.
+        """
+        of_run = [found for found in diagnoses if found.run_id == self.run_id]
+        wanted = {window.number for window in self.windows if window.run_id == self.run_id}
+        if self.window is not None:
+            wanted = {self.window}
+        missing = sorted(wanted - {found.window for found in of_run})
+        if missing:
+            raise WindowNotFoundError(
+                f"{self.text}: window {missing[0]} has no such group of ranks; compare windows that have it"
+            )
+        if self.window is None:
+            return of_run
+        return next(found for found in of_run if found.window == self.window)
+
+
+class Limit(click.ParamType):
+    """A part of a step as ``5%``."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        if isinstance(value, Fraction):
+            return value
+        found = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%", str(value).strip(), re.ASCII)
+        if found is None:
+            self.fail(f"{value!r} is not a percentage such as 5% or 2.5%", param, ctx)
+        return Fraction(found[1]) / 100
+
+
+@click.command()
+@click.argument("sides", nargs=-1, metavar="A B [C]")
+@click.option(
+    "--packets",
+    "paths",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Packet files or folders in which A, B and C are RUN/WINDOW or RUN; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--fail-over",
+    "limit",
+    type=Limit(),
+    metavar="PERCENT",
+    help="Exit with 1 if B's mean step is longer than A's by more than this, for example 5%.",
+)
+@gate_options
+@view_options
+def compare(
+    sides: Sequence[str],
+    paths: Sequence[Path],
+    as_json: bool,
+    limit: Fraction | None,
+    preset: str,
+    frontier: Any,
+    baseline: Any,
+    reference: str | None,
+    group: str,
+    **gates: Any,
+) -> None:
+    """Say how much slower B is than A, in which stages, and whether C is like A again.
+
+    A, B and C are each a packet file (one window), a folder of one run's packets (the whole run), or
+    FOLDER/WINDOW (the window of that number in the folder). With --packets they are RUN/WINDOW or RUN
+    among those packets. A whole run counts every step once.
+
+    \b
+    sfapp compare packets/train-7 packets/train-8
+    sfapp compare packets/train-7/12 packets/train-7/13 packets/train-7/14
+    sfapp compare --packets packets train-7/12 train-8
+    sfapp compare main/packets/train branch/packets/train --fail-over 5%
+    """
+    if len(sides) not in (2, 3):
+        raise click.UsageError("name two sides, or three as A/B/A: sfapp compare A B [C]")
+    named = _named_among(sides, paths) if paths else [_named_by_path(text) for text in sides]
+    against = window_key(reference)
+
+    def diagnosed(windows: Sequence[Window]) -> list[Diagnosis]:
+        return diagnose_runs(
+            _with_reference(windows, against, named),
+            gates_from(preset, gates),
+            baseline,
+            frontier=frontier,
+            group=group,
+            reference=against,
+        )
+
+    found = compared(*_chosen(named, diagnosed))
+    if as_json:
+        document = {"sides": list(sides), **found.document()}
+        click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    else:
+        print_comparison(found, sides)
+    if limit is not None:
+        click.echo(f"sfapp: {printable(words.limit_sentence(found.main, limit))}", err=True)
+        if words.over_limit(found.main, limit):
+            sys.exit(OVER_LIMIT)
+
+
+def _chosen(named: Sequence[Named], diagnosed: Diagnose) -> list[Diagnosis | list[Diagnosis]]:
+    """The diagnoses of each side; sides of the same packets are diagnosed once."""
+    known: dict[int, list[Diagnosis]] = {}
+    for side in named:
+        if id(side.windows) not in known:
+            known[id(side.windows)] = diagnosed(side.windows)
+    return [side.chosen(known[id(side.windows)]) for side in named]
+
+
+def _with_reference(
+    windows: Sequence[Window], against: tuple[str, int] | None, named: Sequence[Named]
+) -> list[Window]:
+    """These windows, and the reference where another side has it."""
+    if against is None or against in {(window.run_id, window.number) for window in windows}:
+        return list(windows)
+    others = (window for side in named for window in side.windows)
+    return [*windows, *[one for one in others if (one.run_id, one.number) == against][:1]]
+
+
+def _named_by_path(text: str) -> Named:
+    """A side that is a file, a folder, or a window's number behind its folder."""
+    path = Path(text)
+    if path.exists():
+        windows = _windows([path], text)
+        run_id = _only_run(windows, text)
+        return Named(text, windows, run_id, windows[0].number if len(windows) == 1 else None)
+    if path.name.isascii() and path.name.isdigit() and path.parent.is_dir():
+        windows = _windows([path.parent], str(path.parent))
+        return _window_of(Named(text, windows, _only_run(windows, text), int(path.name)))
+    raise SfappError(
+        f"{text}: no such file or folder; A, B and C are packet files, folders of packets or FOLDER/WINDOW "
+        "(to name them by run, say where their packets are: --packets PATH)"
+    )
+
+
+def _named_among(texts: Sequence[str], paths: Sequence[Path]) -> list[Named]:
+    """Sides that are runs and windows among some packets."""
+    windows = _windows(paths, ", ".join(map(str, paths)))
+    by_run: dict[str, tuple[Window, ...]] = {}
+    for run_id in sorted({window.run_id for window in windows}):
+        by_run[run_id] = tuple(window for window in windows if window.run_id == run_id)
+    return [_named_key(text, by_run) for text in texts]
+
+
+def _named_key(text: str, by_run: Mapping[str, tuple[Window, ...]]) -> Named:
+    try:
+        key = SideKey.parse(text)
+    except ValueError as error:
+        raise SfappError(f"{text!r} {error}, for example train-7/12") from None
+    if key.run_id not in by_run:
+        runs = ", ".join(repr(run_id) for run_id in list(by_run)[:8])
+        hint = f"; for the whole run of that name write {text}/" if text in by_run else ""
+        raise WindowNotFoundError(f"there is no run {key.run_id!r} among the packets: {runs}{hint}")
+    return _window_of(Named(text, by_run[key.run_id], key.run_id, key.window))
+
+
+def _window_of(named: Named) -> Named:
+    numbers = [window.number for window in named.windows]
+    if named.window is not None and named.window not in numbers:
+        raise WindowNotFoundError(
+            f"{named.text}: run {named.run_id!r} has no window {named.window}; it has "
+            f"{len(numbers)}, from {min(numbers)} to {max(numbers)}"
+        )
+    return named
+
+
+def _windows(paths: Sequence[Path], text: str) -> tuple[Window, ...]:
+    """Every window there; what was refused on the way is said, and stops nothing unless nothing is left."""
+    loaded: Loaded = without_overflow(read_windows(paths))
+    for refused in loaded.quarantined:
+        click.echo(f"sfapp: left out {printable(f'{refused.path}: {refused.reason}')}", err=True)
+    if not loaded.windows:
+        raise SfappError(f"{text}: no packets to compare; a packet is a .parquet file of sfapp.Recorder")
+    return tuple(found.window for found in loaded.windows)
+
+
+def _only_run(windows: Sequence[Window], text: str) -> str:
+    runs = sorted({window.run_id for window in windows})
+    if len(runs) > 1:
+        shown = ", ".join(map(repr, runs[:8]))
+        raise SfappError(
+            f"{text} holds {len(runs)} runs ({shown}): name the folder of one, or "
+            f"sfapp compare --packets {text} RUN RUN"
+        )
+    return runs[0]
+
+
+def print_comparison(found: Comparison, sides: Sequence[str]) -> None:
+    """The comparison for people: what it says, stage by stage, side by side."""
+    said = words.comparison(found)
+    click.secho(printable(said.kicker), dim=True)
+    colour = {"alarm": "red", "warn": "yellow", "good": "green", "quiet": None}[said.tone]
+    click.secho(
+        printable(", ".join(part for part in (said.headline, said.rest) if part)), bold=True, fg=colour
+    )
+    for sentence in said.explanation:
+        click.echo(printable(sentence))
+    click.echo()
+    _print_table(comparison_tables.stage_columns(found), comparison_tables.stage_rows(found))
+    click.echo()
+    _print_table(
+        comparison_tables.side_columns(found), _with_names(comparison_tables.side_rows(found), sides)
+    )
+    for caveat in said.caveats:
+        click.secho(f"\n{caveat}", fg="yellow")
+
+
+def _with_names(rows: Sequence[Row], sides: Sequence[str]) -> list[Row]:
+    """Which of the arguments each side is: two folders may hold runs of one name."""
+    return [{"what": "given as", **dict(zip(LETTERS, sides, strict=False)), "change": ""}, *rows]
+
+
+def _print_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    cells = [[printable(str(row.get(column.shown, ""))) for column in columns] for row in rows]
+    titles = [printable(column.title) for column in columns]
+    widths = [max(len(line[at]) for line in (titles, *cells)) for at in range(len(columns))]
+    numeric = [bool(column.text) and column.field != "share" for column in columns]
+    click.secho(_aligned(titles, widths, numeric), dim=True)
+    for line in cells:
+        click.echo(_aligned(line, widths, numeric))
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    shown = [
+        cell.rjust(width) if right else cell.ljust(width)
+        for cell, width, right in zip(cells, widths, numeric, strict=True)
+    ]
+    return "  ".join(shown).rstrip()
