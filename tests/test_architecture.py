@@ -42,6 +42,7 @@ HOMES: dict[str, set[str]] = {
     "polars": {"store", "app", "notebook"},
     "click": {"cli"},
     "jinja2": {"report"},
+    "typst": {"report"},
 }
 
 PURE = ("model", "accounting", "views")

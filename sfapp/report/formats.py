@@ -11,7 +11,9 @@ from sfapp.errors import ReportError
 from sfapp.incidents import Book
 from sfapp.report.data import to_json
 from sfapp.report.document import Report
+from sfapp.report.markdown import to_markdown
 from sfapp.report.page import to_html
+from sfapp.report.pdf import to_pdf
 
 Files = Mapping[str, bytes]
 """What a report is written as, by path relative to its folder; the report itself first."""
@@ -20,8 +22,17 @@ Format = Callable[[str, Report, Book, str], Files]
 
 FORMATS: Mapping[str, Format] = {
     ".html": lambda name, report, book, incident_id: {name: to_html(report).encode()},
+    ".md": lambda name, report, book, incident_id: _markdown(name, report),
+    ".pdf": lambda name, report, book, incident_id: {name: to_pdf(report)},
     ".json": lambda name, report, book, incident_id: {name: to_json(report, book, incident_id)},
 }
+
+
+def _markdown(name: str, report: Report) -> Files:
+    """The text, and its drawings in a folder named after it."""
+    folder = f"{PurePath(name).stem}_files"
+    text, drawings = to_markdown(report, folder)
+    return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
 
 
 def format_of(name: str) -> Format:
@@ -56,7 +67,7 @@ def write(path: Path, files: Files) -> int:
         ReportError: it cannot be written there.
     """
     try:
-        for name, content in files.items():
+        for name, content in reversed(files.items()):  # drawings before the text that shows them
             _replace(path.parent / name, content)
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,154 @@
+"""A report as Markdown with its plots as SVG files beside it, as GitHub and its like show it.
+
+Every text is escaped: what people or files wrote is shown, never read as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from sfapp.report.document import Plot, Remark, Report, Section, Shown
+from sfapp.report.paper import caption
+from sfapp.report.svg import to_svg
+from sfapp.views import format
+
+_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_AT_THE_START = re.compile(
+    r"^(?:#{1,6}(?=\s|$)|[-+](?=\s|$)|-(?=-*\s*$)|=(?==*\s*$)|(\d{1,9})(?=[.)](?:\s|$)))"
+)
+_AT_THE_END = re.compile(r"(?<=\s)#+$")
+# What would become a link or a picture of its own accord.
+_ADDRESS = re.compile(
+    r"(?i)(?:(?<=\bwww)(?=\.)|(?<=http)(?=://)|(?<=https)(?=://)|(?<=ftp)(?=://)|:(?=[\w+-]+:))"
+)
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
+
+
+def to_markdown(report: Report, folder: str) -> tuple[str, Mapping[str, str]]:
+    """The text, and its drawings by file name.
+
+    Args:
+        folder: where the drawings will lie, beside the text.
+    """
+    drawings: dict[str, str] = {}
+    blocks = [*_head(report)]
+    for part in report.parts:
+        if isinstance(part, Section):
+            blocks += _window(part, folder, drawings)
+        elif isinstance(part, Shown):
+            seen = f" · {part.seen}" if part.seen else ""
+            blocks.append(f"## {shown(f'{part.run_id} · window {part.window}{seen}')}")
+            blocks += _plot(part.plot, folder, drawings)
+        elif isinstance(part, Remark):
+            blocks.append(_note(part))
+        else:
+            blocks.append(shown(part.said))
+    blocks += ["## Reproduce", _code(report.command)]
+    return "\n\n".join(blocks) + "\n", drawings
+
+
+def shown(text: str) -> str:
+    """Text in one line that reads as it is, whatever stands in it; as little escaped as that takes."""
+    line = _CONTROL.sub(" ", text).strip()
+    escaped = _MARKUP.sub(r"\\\g<0>", line)
+    escaped = _ADDRESS.sub(r"\\\g<0>", escaped)
+    escaped = _AT_THE_END.sub(r"\\\g<0>", escaped)
+    found = _AT_THE_START.match(escaped)
+    if found:
+        kept = found[1] or ""
+        escaped = f"{kept}\\{escaped[len(kept) :]}"
+    return escaped.translate(_ENTITIES)
+
+
+def _lines(text: str) -> str:
+    """Several lines, each kept as one."""
+    return "\\\n".join(shown(line) for line in text.splitlines()) or ""
+
+
+def _code(text: str) -> str:
+    """A line to copy, in a fence that nothing in it can close."""
+    line = _CONTROL.sub(" ", text)
+    longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{line}\n{fence}"
+
+
+def _head(report: Report) -> Iterator[str]:
+    windows = report.of(Section)
+    yield f"# {shown(report.title)}"
+    yield f"{format.counted(len(windows), 'window')} · sfapp {shown(report.version)}"
+    if report.facts:
+        yield _table(("", ""), [(name, value) for name, value in report.facts])
+    if report.summary:
+        yield _lines(report.summary)
+    if windows:
+        rows = [
+            (f"{section.run_id} / {section.window}", f"{section.verdict.headline} {section.verdict.place}")
+            for section in windows
+        ]
+        yield _table(("window", "verdict"), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([shown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator[str]:
+    verdict = section.verdict
+    yield f"## {shown(f'{section.run_id} · window {section.window} · {section.size}')}"
+    place = f" {shown(verdict.place)}" if verdict.place else ""
+    yield f"{shown(verdict.kicker)}: **{shown(verdict.headline)}**{place}"
+    action = f" **{shown(verdict.action)}**" if verdict.action else ""
+    yield shown(" ".join(verdict.explanation)) + action
+    yield " · ".join(shown(chip.text) for chip in verdict.chips)
+    evidence = " · ".join(f"{line.mark} {line.title}" for line in verdict.evidence)
+    rows = [
+        (number.title.lower(), f"{number.value} {number.note}")
+        for number in verdict.numbers
+        if number.title.lower() != "evidence"
+    ]
+    rows += [
+        ("evidence", f"{verdict.evidence_summary}: {evidence}"),
+        ("why", " ".join(verdict.why)),
+        ("not known", " ".join(verdict.unknown)),
+    ]
+    yield _table(("", ""), [(name, value) for name, value in rows if value])
+    for plot in section.plots:
+        yield from _plot(plot, folder, drawings)
+    judged = [
+        ("gates", ", ".join(section.gates) if section.gates else "all at their defaults"),
+        ("frontier", section.frontier),
+        ("baseline", section.baseline),
+        ("against", section.reference),
+        *(("packet", f"{packet.name} sha256 {packet.sha256}") for packet in section.packets),
+    ]
+    yield _table(("", ""), judged)
+
+
+def _plot(plot: Plot, folder: str, drawings: dict[str, str]) -> Iterator[str]:
+    name = f"{len(drawings) + 1:02d}-{plot.name.replace('_', '-')}.svg"
+    drawings[name] = to_svg(plot.light)
+    said = caption(plot)
+    yield f"### {shown(said.title)}"
+    if said.subtitle:
+        yield shown(said.subtitle)
+    yield f"![{shown(said.alt)}](<{_address(folder)}/{name}>)"
+    yield shown(said.below)
+
+
+def _address(folder: str) -> str:
+    """A folder's name as part of an address between angle brackets."""
+    kept = re.sub(r"[^\w.\- ]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), folder)
+    return kept.replace(" ", "%20")
+
+
+def _note(remark: Remark) -> str:
+    said = [_lines(remark.text)]
+    if remark.pinned:
+        said.insert(0, f"**{shown(remark.pinned)}**")
+    said += [f"Written at the same time: {_lines(lost)}" for lost in remark.overwritten]
+    said.append(f"— {shown(remark.signed)}")
+    return "\n".join(f"> {line}".rstrip() for line in "\n\n".join(said).split("\n"))

@@ -1,0 +1,142 @@
+"""A report as PDF on A4: typeset without a browser, without the network, the same bytes every time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+import typst
+
+from sfapp.assets import assets
+from sfapp.errors import ReportError
+from sfapp.report.document import Part, Plot, Remark, Report, Section, Shown
+from sfapp.report.paper import caption
+from sfapp.report.svg import to_svg
+from sfapp.views import format
+
+_UNBREAKABLE = re.compile(r"\S{48,}")
+_EVERY = 24
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def to_pdf(report: Report) -> bytes:
+    """The whole document.
+
+    Raises:
+        ReportError: a plot of it cannot be drawn, or the document cannot be set.
+    """
+    data = msgspec.json.encode(_data(report)).decode()
+    try:
+        return typst.compile(
+            _template(),
+            sys_inputs={"report": data},
+            font_paths=[str(assets() / "fonts")],
+            ignore_system_fonts=True,
+            timestamp=0,
+        )
+    except typst.TypstError as error:
+        raise ReportError(f"the PDF cannot be set: {error.message}") from error
+
+
+@cache
+def _template() -> bytes:
+    return (resources.files("sfapp.report") / "templates" / "report.typ").read_bytes()
+
+
+def _data(report: Report) -> Mapping[str, Any]:
+    """What the template shows: texts, and drawings as SVG."""
+    windows = report.of(Section)
+    anchors = {id(section): f"window-{number}" for number, section in enumerate(windows, 1)}
+    return {
+        "title": _breakable(report.title) or "sfapp report",
+        "footer": format.clip(f"{report.title} · sfapp {report.version}", 100),
+        "subtitle": f"{format.counted(len(windows), 'window')} · sfapp {report.version}",
+        "version": report.version,
+        "facts": [[name, _breakable(value)] for name, value in report.facts],
+        "summary": _breakable(report.summary),
+        "contents": [
+            {
+                "anchor": anchors[id(section)],
+                "name": format.clip(f"{section.run_id} / {section.window}"),
+                "said": f"{section.verdict.headline} {section.verdict.place}",
+            }
+            for section in windows
+        ],
+        "parts": [_part(part, anchors.get(id(part), "")) for part in report.parts],
+        "command": _breakable(report.command),
+    }
+
+
+def _part(part: Part, anchor: str) -> Mapping[str, Any]:
+    if isinstance(part, Section):
+        return {"kind": "window", "anchor": anchor, "first": anchor == "window-1", **_window(part)}
+    if isinstance(part, Shown):
+        seen = f" · {part.seen}" if part.seen else ""
+        heading = _breakable(f"{part.run_id} · window {part.window}{seen}")
+        return {"kind": "plot", "heading": heading, "plot": _plot(part.plot)}
+    if isinstance(part, Remark):
+        return {
+            "kind": "note",
+            "text": _breakable(part.text),
+            "pinned": _breakable(part.pinned),
+            "signed": _breakable(part.signed),
+            "overwritten": [_breakable(lost) for lost in part.overwritten],
+        }
+    return {"kind": "missing", "said": _breakable(part.said)}
+
+
+def _window(section: Section) -> Mapping[str, Any]:
+    verdict = section.verdict
+    evidence = " · ".join(f"{line.mark} {line.title}" for line in verdict.evidence)
+    rows = [
+        [number.title.lower(), number.value, number.note]
+        for number in verdict.numbers
+        if number.title.lower() != "evidence"
+    ]
+    rows.append(["evidence", verdict.evidence_summary, evidence])
+    rows.append(["why", "", " ".join(verdict.why)])
+    rows.append(["not known", "", " ".join(verdict.unknown)])
+    return {
+        "heading": _breakable(f"{section.run_id} · window {section.window} · {section.size}"),
+        "tone": verdict.tone,
+        "kicker": verdict.kicker,
+        "headline": verdict.headline,
+        "place": _breakable(verdict.place),
+        "explanation": _breakable(" ".join(verdict.explanation)),
+        "action": _breakable(verdict.action),
+        "chips": [chip.text for chip in verdict.chips],
+        "rows": [[name, lead, _breakable(rest)] for name, lead, rest in rows if lead or rest],
+        "plots": [_plot(plot) for plot in section.plots],
+        "judged": [
+            ["gates", ", ".join(section.gates) if section.gates else "all at their defaults"],
+            ["frontier", section.frontier],
+            ["baseline", section.baseline],
+            ["against", _breakable(section.reference)],
+        ],
+        "packets": [[_breakable(packet.name), packet.sha256] for packet in section.packets],
+    }
+
+
+def _plot(plot: Plot) -> Mapping[str, Any]:
+    said = caption(plot)
+    return {
+        "title": said.title,
+        "subtitle": _breakable(said.subtitle),
+        "alt": said.alt,
+        "caption": _breakable(said.below),
+        "svg": to_svg(plot.light),
+    }
+
+
+def _breakable(words: str) -> str:
+    """Names longer than a line may be broken within; what no font can show is marked."""
+    return _UNBREAKABLE.sub(
+        lambda found: "\u200b".join(
+            found[0][start : start + _EVERY] for start in range(0, len(found[0]), _EVERY)
+        ),
+        _CONTROL.sub("\ufffd", words),
+    )

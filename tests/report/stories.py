@@ -1,0 +1,49 @@
+"""Reports to write in any format: of the recorded sample job, and of names that mean harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from builders import ddp_job, window_of
+
+from sfapp.accounting import diagnose
+from sfapp.cli.evidence import PacketEvidence
+from sfapp.incidents import book_of, sketch
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.packets import read_windows
+from sfapp.report import Evidence, Missing, Packet, Remark, Report, document
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "sample_data" / "packets"
+WHEN = datetime(2026, 11, 21, 9, 14, tzinfo=UTC)
+HARM = (
+    '#import "@preview/x:1.0.0" #panic() $x^2$ *b* _i_ `r` ] [l](javascript:alert(1)) ![p](http://x.y/p.png) '
+    "<script>alert(1)</script> <label> @ref \\ https://evil.example | = h"
+)
+
+
+@cache
+def sick_window() -> Report:
+    """One window with all its plots, a note pinned to it, and one that is not there."""
+    evidence = PacketEvidence(list(read_windows([SAMPLE]).windows))
+    key = WindowKey("gpt-small-ddp", 10)
+    book, incident = sketch("A slow callback", [(key, ViewState())], WHEN, book_of(()))
+    made = document(book.incident(incident), evidence, command="sfapp report packets", version="1.2.3")
+    note = Remark("It begins here.\nSee the strip.", "gpt-small-ddp / 10 · step 401", "Ada, today", ())
+    return replace(made, summary="Two lines\nof summary.", parts=(note, *made.parts, Missing("gone/1: gone")))
+
+
+@cache
+def harmful() -> Report:
+    """Every text that people or files can write means harm."""
+    window = window_of(ddp_job(seed=0), run_id=HARM)
+    window = replace(window, ranks=replace(window.ranks, hostname=(HARM,) * 8))
+    evidence = Evidence(window, diagnose(window), (Packet(HARM, "ab" * 32),))
+    key = WindowKey(HARM, window.number)
+    book, incident = sketch(HARM, [(key, ViewState())], WHEN, book_of(()))
+    made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")
+    parts = (*made.parts, Remark(HARM, HARM, HARM, (HARM,)), Missing(HARM))
+    return replace(made, summary=f"{HARM}\n{HARM}", facts=(("status", HARM),), parts=parts)

@@ -1,0 +1,157 @@
+"""The PDF: whole, readable, the same every time; and nothing that people write is ever typeset as markup."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from dataclasses import replace
+
+import msgspec
+import pypdf
+import pytest
+import typst
+from builders import ddp_job, window_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stories import HARM, WHEN, harmful, sick_window
+
+from sfapp.accounting import diagnose
+from sfapp.assets import assets
+from sfapp.errors import ReportError
+from sfapp.incidents import book_of, sketch
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.report import Evidence, Packet, Remark, Report, Section, document
+from sfapp.report.pdf import _data, _template, to_pdf
+
+
+def read(pdf: bytes) -> pypdf.PdfReader:
+    return pypdf.PdfReader(io.BytesIO(pdf))
+
+
+def words(text: str) -> str:
+    """Text without the breaks of lines and of long names."""
+    return re.sub(r"[\s\u200b]+", "", text)
+
+
+def said(pdf: bytes) -> str:
+    return words("".join(page.extract_text() for page in read(pdf).pages))
+
+
+def test_it_says_what_the_report_says() -> None:
+    pdf = to_pdf(sick_window())
+    text = said(pdf)
+    for part in (
+        "A slow callback",
+        "Two lines",
+        "It begins here.",
+        "Ada, today",
+        "callbacks on rank 3",
+        "Where the step's time is first exposed",
+        "all at their defaults",
+        "Which callback: coarse stages can't tell.",
+        "sfapp report packets",
+        "gone/1: gone",
+        sick_window().of(Section)[0].packets[0].sha256,
+        "per-stage max",  # in a drawing
+    ):
+        assert words(part) in text, part
+    assert read(pdf).metadata.title == "A slow callback"  # type: ignore[union-attr]
+    # Pages are numbered
+    last = len(read(pdf).pages)
+    assert f"{last} / {last}" in read(pdf).pages[-1].extract_text()
+
+
+def test_pictures_are_said_in_words_for_those_who_cannot_see_them() -> None:
+    pdf = read(to_pdf(sick_window()))
+    assert "/StructTreeRoot" in pdf.trailer["/Root"]  # type: ignore[operator]
+    told = []
+
+    def walk(node: object) -> None:
+        if isinstance(node, pypdf.generic.IndirectObject):
+            node = node.get_object()
+        if isinstance(node, pypdf.generic.DictionaryObject):
+            if node.get("/S") == "/Figure":
+                told.append(str(node.get("/Alt")))
+            walk(node.get("/K"))
+        elif isinstance(node, list):
+            for inner in node:
+                walk(inner)
+
+    walk(pdf.trailer["/Root"]["/StructTreeRoot"])  # type: ignore[index]
+    assert [plot.light["layout"]["meta"]["alt"] for plot in sick_window().plots] == told
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    assert to_pdf(sick_window()) == to_pdf(sick_window())
+
+
+def test_it_meets_the_standard_for_accessible_pdf_and_nothing_is_warned_of() -> None:
+    data = msgspec.json.encode(_data(sick_window())).decode()
+    made, complaints = typst.compile_with_warnings(
+        _template(),
+        sys_inputs={"report": data},
+        font_paths=[str(assets() / "fonts")],
+        ignore_system_fonts=True,
+        pdf_standards=["ua-1"],
+    )
+    assert made is not None
+    assert complaints == []
+
+
+def test_only_our_fonts_are_used() -> None:
+    resources = [page["/Resources"] for page in read(to_pdf(sick_window())).pages]
+    fonts = [font.get_object() for found in resources for font in found.get("/Font", {}).values()]  # type: ignore[union-attr]
+    names = {str(font["/BaseFont"]).partition("+")[2].partition("-")[0] for font in fonts}
+    assert names == {"Inter", "DejaVuSansMono"}
+
+
+def test_nobodys_words_are_markup() -> None:
+    text = said(to_pdf(harmful()))
+    # Every place that shows somebody's words shows all of them, as they are
+    assert text.count(words(HARM)) >= 8
+    assert "/URI" not in str(read(to_pdf(harmful())).pages[0].get("/Annots"))
+
+
+@settings(max_examples=15)
+@given(st.text(max_size=200))
+def test_any_text_can_be_typeset(text: str) -> None:
+    note = Remark(text, text, text, (text,))
+    made = Report(text, text, ((text, text),), (note,), text, "1.2.3")
+    assert to_pdf(made).startswith(b"%PDF-")
+
+
+def test_names_longer_than_a_line_stay_on_the_page() -> None:
+    name = "a" * 400
+    made = Report(name, name, (), (Remark(name, name, name, ()),), name, "1")
+    text = said(to_pdf(made))
+    assert text.count("a" * 400) == 6
+
+
+def test_a_plot_that_cannot_be_drawn_is_named() -> None:
+    report = sick_window()
+    (section,) = report.of(Section)
+    odd = replace(section.plots[0], light={**section.plots[0].light, "data": [{"type": "sunburst"}]})
+    with pytest.raises(ReportError, match="sunburst"):
+        to_pdf(replace(report, parts=(replace(section, plots=(odd,)),)))
+
+
+def large() -> Report:
+    """Five windows of 64 ranks."""
+    evidence = {}
+    for number in range(5):
+        window = window_of(ddp_job(seed=number, ranks=64, steps=100), run_id="big", window=number)
+        packet = Packet(f"{number:08d}.parquet", "ab" * 32)
+        evidence[WindowKey("big", number)] = Evidence(window, diagnose(window), (packet,))
+    book, incident = sketch("Large", [(key, ViewState()) for key in evidence], WHEN, book_of(()))
+    return document(book.incident(incident), lambda key, _: evidence[key], command="sfapp", version="1")
+
+
+def test_five_windows_of_64_ranks_take_a_few_seconds_and_less_than_a_megabyte() -> None:
+    report = large()
+    began = time.perf_counter()
+    pdf = to_pdf(report)
+    took = time.perf_counter() - began
+    print(f"{len(pdf) / 1e3:.0f} kB, {len(read(pdf).pages)} pages, {took:.2f} s")
+    assert took < 5
+    assert len(pdf) < 1_000_000
