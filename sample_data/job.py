@@ -121,7 +121,7 @@ class Job:
             wrapper="ddp",
             parallelism=Parallelism(dp=dist.get_world_size(), ep=4 if two_roles else 1),
             prefetch="aligned",
-            gather_timeout=10,
+            timeout=10,
         )
         torch.manual_seed(0)
         self.model = nn.parallel.DistributedDataParallel(SmallTransformer())

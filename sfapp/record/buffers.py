@@ -6,7 +6,7 @@ Preallocated: adding a step packs its numbers into memory that is already there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
+from sfapp.record.side import Values, unsampled
 
 Rows = npt.NDArray[np.int64]
 
@@ -87,6 +88,8 @@ class WindowBuffer:
         row_NC: int64 [N, 2 + S]: step number, wall ns, then the stages in order, residual last.
         filled: how many rows hold a step.
         faults: telemetry faults by code, with what was seen first, in order of appearance.
+        side: side-channel values by channel, float64 [N], as in ``sfapp.record.side``.
+        nested_ns: time in stages nested in others, which was dropped.
         record_ns, train_ns: the recorder's own time on the training thread, and the time trained.
     """
 
@@ -95,6 +98,8 @@ class WindowBuffer:
     row_NC: Rows
     filled: int = 0
     faults: dict[str, str] = field(default_factory=dict)
+    side: dict[str, Values] = field(default_factory=dict)
+    nested_ns: int = 0
     record_ns: int = 0
     train_ns: int = 0
     closed_by: ClosedBy = "full"
@@ -121,6 +126,23 @@ class WindowBuffer:
         self.filled += 1
         self.train_ns += wall_ns
 
+    def channel(self, name: str) -> Values:
+        """A side channel's values."""
+        values = self.side.get(name)
+        if values is None:
+            values = self.side[name] = unsampled(len(self.row_NC))
+        return values
+
+    def add_side(self, values: Mapping[str, float]) -> None:
+        """The side-channel values of the step that ``append`` takes next."""
+        for name, value in values.items():
+            self.channel(name)[self.filled] = value
+
+    def forget_side(self) -> None:
+        """The step under way will not be added: nothing was sampled in it."""
+        for values in self.side.values():
+            values[self.filled] = unsampled(1)[0]
+
     def note(self, code: str, detail: str = "") -> None:
         """Record a telemetry fault, once per code, with what was seen first."""
         self.faults.setdefault(code, detail[:_LONGEST_DETAIL])
@@ -139,3 +161,8 @@ class WindowBuffer:
     def rows(self) -> Rows:
         """The filled rows."""
         return self.row_NC[: self.filled]
+
+    def packed(self, channels: Sequence[str]) -> Rows:
+        """The filled rows, followed by the bits of these side channels, a column each: int64 [N, C + K]."""
+        sides = [self.side.get(name, unsampled(len(self.row_NC))).view(np.int64) for name in channels]
+        return np.column_stack([self.rows(), *(bits[: self.filled] for bits in sides)])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity, RankTable, Window
+from sfapp.model.window import RankIdentity, RankTable, SideChannel, Window
 from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
+from sfapp.record.side import is_sampled
 
 _PACKET_NAME = re.compile(r"^(\d{8,})(\.rank\d+)?\.parquet$")
 
@@ -29,9 +32,14 @@ class Job:
     prefetch: Prefetch
     model_fit: bool
     recorder: RecorderInfo
+    extra: dict[str, Any] = field(default_factory=dict)
 
-    def next_window(self) -> int:
-        """The first window number that no packet of this run has yet: a job that is started again goes on."""
+    def next_window(self, rank: int | None = None) -> int:
+        """The first window number that no packet of this run has yet: a job that is started again goes on.
+
+        Args:
+            rank: count whole windows and this rank's parts alone, where ranks cannot agree on a number.
+        """
         from sfapp.packets import packet_path
 
         folder = packet_path(self.root, self.run_id, 0).parent
@@ -39,20 +47,28 @@ class Job:
             names = [_PACKET_NAME.match(path.name) for path in folder.iterdir()]
         except OSError:  # none yet, or not to be read: the writer will say so
             return 0
-        return max((int(name[1]) + 1 for name in names if name), default=0)
+        mine = (None, "" if rank is None else f".rank{rank}")
+        kept = [name for name in names if name and (rank is None or name[2] in mine)]
+        return max((int(name[1]) + 1 for name in kept), default=0)
 
 
 def whole_window(
-    job: Job, buffer: WindowBuffer, row_RNC: Any, identities: Sequence[RankIdentity], gather_ns: int
+    job: Job,
+    buffer: WindowBuffer,
+    row_RNC: Any,
+    channels: Sequence[str],
+    identities: Sequence[RankIdentity],
+    gather_ns: int,
 ) -> Window:
     """The window of all ranks.
 
     Args:
-        row_RNC: int64 [R, N, 2 + S] torch tensor, in the order of ``identities``, ascending by rank.
+        row_RNC: int64 [R, N, 2 + S + K] torch tensor, in the order of ``identities``, ascending by rank.
+        channels: the K side channels that the last columns hold the bits of.
         gather_ns: what bringing it together took.
     """
     manifest = _manifest(job, buffer, None, gather_ns)
-    return _window(manifest, row_RNC, identities)
+    return _window(manifest, row_RNC, channels, identities)
 
 
 def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Window:
@@ -62,23 +78,38 @@ def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: s
     """
     import torch
 
-    own = torch.from_numpy(buffer.rows()).unsqueeze(0)
-    return _window(_manifest(job, buffer, error, 0), own, [identity])
+    channels = sorted(buffer.side)
+    own = torch.from_numpy(buffer.packed(channels)).unsqueeze(0)
+    return _window(_manifest(job, buffer, error, 0), own, channels, [identity])
 
 
-def _window(manifest: Manifest, row_RNC: Any, identities: Sequence[RankIdentity]) -> Window:
+def _window(
+    manifest: Manifest, row_RNC: Any, channels: Sequence[str], identities: Sequence[RankIdentity]
+) -> Window:
     cell_CNR = row_RNC.permute(2, 1, 0)
+    ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
     return Window(
         manifest=manifest,
-        duration_SNR=cell_CNR[FIRST_STAGE_COLUMN:].contiguous(),
+        duration_SNR=cell_CNR[FIRST_STAGE_COLUMN:ordered].contiguous(),
         wall_NR=cell_CNR[WALL_COLUMN].contiguous(),
         step_N=cell_CNR[STEP_COLUMN, :, 0].contiguous(),
         ranks=RankTable.of(identities),
+        side={name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)},
     )
+
+
+def _side(bits_NR: Any) -> SideChannel:
+    import torch
+
+    bits = np.ascontiguousarray(bits_NR.numpy())
+    sampled = is_sampled(bits)
+    value = np.where(sampled, bits.view(np.float64), np.nan)
+    return SideChannel(torch.from_numpy(value), torch.from_numpy(sampled))
 
 
 def _manifest(job: Job, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:
     seen = {code: detail for code, detail in buffer.faults.items() if detail}
+    extra = {**job.extra, "faults_seen": seen, "nested_ns": buffer.nested_ns}
     return Manifest(
         run_id=job.run_id,
         window=buffer.number,
@@ -98,7 +129,7 @@ def _manifest(job: Job, buffer: WindowBuffer, error: str | None, gather_ns: int)
         recorder=job.recorder,
         overhead=Overhead(gather_ns=gather_ns, record_ns=buffer.record_ns, train_ns=buffer.train_ns),
         faults=tuple(buffer.faults),
-        extra={"faults_seen": seen} if seen else {},
+        extra={name: value for name, value in extra.items() if value},
     )
 
 

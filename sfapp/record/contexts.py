@@ -1,8 +1,8 @@
 """The hot path: the reusable contexts behind ``step()``, ``stage()`` and ``micro_step()``.
 
 Two clock reads and an addition a stage. Contexts are made once per schema and entered again and again;
-nothing is allocated, locked or logged here, and nothing a trainer does with them raises. Shared by one
-training thread.
+nothing is allocated, locked or logged here, and nothing a trainer does with them raises, unless the
+recorder is strict. Shared by one training thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+
+from sfapp.errors import RecorderError
 
 Clock = Callable[[], int]
 """Monotonic time in ns."""
@@ -24,7 +26,10 @@ class StepState:
         spent: ns per explicit stage so far.
         zeros: what ``spent`` starts each step with.
         open_stage: the stage being timed: one at a time.
-        refused: contexts entered but refused (nested, outside a step) and not yet left.
+        refused: when each context was entered that was refused (nested, outside a step) and not yet left.
+        nested_ns: time in nested stages: theirs was dropped, the outer one's holds it.
+        side: side-channel values of the step.
+        strict: raise where a stage is nested.
         stages: per gradient-accumulation micro-step, the contexts of its stages by name; a last, empty one
             for a micro-step that the accumulation does not have.
         current: those of the micro-step under way.
@@ -36,12 +41,15 @@ class StepState:
         "clock",
         "current",
         "in_step",
+        "nested_ns",
         "on_fault",
         "on_step",
         "open_stage",
         "refused",
+        "side",
         "spent",
         "stages",
+        "strict",
         "zeros",
     )
 
@@ -50,13 +58,17 @@ class StepState:
         clock: Clock,
         on_step: Callable[[int, int, bool], None],
         on_fault: Callable[[str, str], None],
+        strict: bool = False,
     ) -> None:
         self.clock = clock
         self.on_step = on_step
         self.on_fault = on_fault
         self.in_step = False
         self.open_stage: Stage | None = None
-        self.refused = 0
+        self.refused: list[int] = []
+        self.nested_ns = 0
+        self.side: dict[str, float] = {}
+        self.strict = strict
         self.use([{}], 0)
 
     def use(self, column_of: Sequence[Mapping[str, int]], columns: int) -> None:
@@ -67,6 +79,23 @@ class StepState:
             {name: Stage(self, name, column) for name, column in names.items()} for names in (*column_of, {})
         ]
         self.current = self.stages[0]
+
+    def refuse(self, name: str) -> None:
+        """A stage inside another or outside a step: noted, not timed.
+
+        Raises:
+            RecorderError: the recorder is strict.
+        """
+        inside = self.open_stage
+        if self.strict and inside is not None:
+            raise RecorderError(
+                f"stage {name!r} was entered inside stage {inside.name!r}: ordered stages do not nest; "
+                "measure what lies within one with side_channel()"
+            )
+        if self.strict:
+            raise RecorderError(f"stage {name!r} was entered outside a step")
+        self.refused.append(self.clock())
+        self.on_fault("nested_stages" if self.in_step else "stage_outside_step", name)
 
 
 class Step:
@@ -84,7 +113,8 @@ class Step:
             state.on_fault("nested_steps", "")
         state.in_step = True
         state.open_stage = None
-        state.refused = 0
+        state.refused.clear()
+        state.side.clear()
         state.current = state.stages[0]
         state.spent[:] = state.zeros
         self._begin = state.clock()
@@ -100,11 +130,11 @@ class Step:
 class Stage:
     """The context of one stage. Inside another stage, or outside a step, it records a fault and no time."""
 
-    __slots__ = ("_begin", "_index", "_name", "_state")
+    __slots__ = ("_begin", "_index", "_state", "name")
 
     def __init__(self, state: StepState, name: str, index: int) -> None:
         self._state = state
-        self._name = name
+        self.name = name
         self._index = index
         self._begin = 0
 
@@ -114,20 +144,19 @@ class Stage:
             state.open_stage = self
             self._begin = state.clock()
         else:
-            state.refused += 1
-            state.on_fault("nested_stages" if state.in_step else "stage_outside_step", self._name)
+            state.refuse(self.name)
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state
         end = state.clock()
         if state.refused:  # contexts are left in the reverse order, so this is a refused one
-            state.refused -= 1
+            state.nested_ns += max(0, end - state.refused.pop()) if state.in_step else 0
         elif state.open_stage is self:
             state.open_stage = None
             if end >= self._begin:
                 state.spent[self._index] += end - self._begin
             else:
-                state.on_fault("nonmonotonic_clock", self._name)
+                state.on_fault("nonmonotonic_clock", self.name)
 
 
 class Uncounted:

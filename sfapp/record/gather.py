@@ -15,16 +15,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
+from sfapp.record.side import MAX_CHANNELS
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
-BLOCK_BYTES = 2048
+BLOCK_BYTES = 4096
 """Size of a message: every rank sends as much, whatever it has to say."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
@@ -60,6 +60,7 @@ class Header(msgspec.Struct, frozen=True):
     last: int | None
     role: str | None
     faults: dict[str, str]
+    side: list[str]
 
     @classmethod
     def of(cls, buffer: WindowBuffer) -> Header:
@@ -74,7 +75,15 @@ class Header(msgspec.Struct, frozen=True):
             last=int(steps[-1]) if len(steps) else None,
             role=buffer.schema.role,
             faults=buffer.faults,
+            side=sorted(buffer.side),
         )
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What rank 0 makes of the headers: why there will be no window, or which side channels it has."""
+
+    objection: str = ""
+    side: list[str] = []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,12 +91,14 @@ class Gathered:
     """On rank 0: every rank's rows, and what the ranks say about them.
 
     Attributes:
-        row_RNC: int64 [R, N, 2 + S] torch tensor, ranks ascending.
+        row_RNC: int64 [R, N, 2 + S + K] torch tensor, ranks ascending.
+        channels: the K side channels whose bits the last columns hold.
         identities: of the R ranks, roles as of this window.
         faults: any rank's, by code, with the rank that saw it first.
     """
 
     row_RNC: Any
+    channels: tuple[str, ...]
     identities: tuple[RankIdentity, ...]
     faults: dict[str, str]
 
@@ -96,16 +107,20 @@ class TelemetryGroup:
     """The recorder's own process group. ``greet``, ``gather`` and ``confirm`` are collective: all ranks call
     them, in the same order, from one thread."""
 
-    def __init__(self, timeout: float) -> None:
-        """Make the group; collective over all ranks of the job.
+    def __init__(self, timeout: float, backend: str = "gloo") -> None:
+        """Make the group, over ``gloo`` or ``nccl``; collective over all ranks of the job.
 
         Its own timeout is the training group's, so that ranks may reach this line as far apart as training
         allows; ``timeout`` seconds bound every operation after it.
         """
+        import torch
         import torch.distributed as dist
 
         self._dist = dist
-        self._group = dist.new_group(backend="gloo")
+        self._group = dist.new_group(backend=backend)
+        # NCCL moves memory of the device alone; the messages are small and the copies wait for nothing else.
+        # The device is chosen here: the recorder's own thread would have the first one.
+        self._device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else "cpu"
         self._timeout = timeout
         self._given_up = threading.Event()
         self._unfinished: list[Any] = []  # operations abandoned in flight, with the memory they write to
@@ -146,9 +161,10 @@ class TelemetryGroup:
             GatherFailed: a rank is gone or late.
         """
         headers = self._headers(buffer)
-        if objection := self._announce(_objection(headers).encode()):
-            raise GatherRefused(objection.decode())
-        row_RNC = self._rows(buffer)
+        plan = _decoded(_block(self._announce(msgspec.json.encode(_plan(headers)))), Plan)
+        if plan.objection:
+            raise GatherRefused(plan.objection)
+        row_RNC = self._rows(buffer, plan.side)
         if row_RNC is None:
             return None
         steps_RN = row_RNC[:, :, STEP_COLUMN]
@@ -159,7 +175,7 @@ class TelemetryGroup:
             replace(identity, role=header.role)
             for identity, header in zip(self._identities, headers, strict=True)
         )
-        return Gathered(row_RNC, identities, _faults(headers))
+        return Gathered(row_RNC, tuple(plan.side), identities, _faults(headers))
 
     def confirm(self, reason: str = "") -> str:
         """Rank 0 tells the others why the window is not on disk, or nothing if it is; returns that.
@@ -180,26 +196,28 @@ class TelemetryGroup:
         blocks = self._collect(_block(msgspec.json.encode(Header.of(buffer))))
         return [] if blocks is None else [_decoded(block, Header) for block in blocks]
 
-    def _rows(self, buffer: WindowBuffer) -> Any:
+    def _rows(self, buffer: WindowBuffer, channels: Sequence[str]) -> Any:
         import torch
 
-        return self._collect(torch.from_numpy(np.ascontiguousarray(buffer.rows())))
+        return self._collect(torch.from_numpy(buffer.packed(channels)))
 
     def _collect(self, mine: Any) -> Any:
         """Every rank's tensor as one [R, …], in rank order, on rank 0; None elsewhere."""
         import torch
 
-        everyone = torch.empty((self.world_size, *mine.shape), dtype=mine.dtype) if self.rank == 0 else None
+        mine = mine.to(self._device)
+        shape = (self.world_size, *mine.shape)
+        everyone = torch.empty(shape, dtype=mine.dtype, device=self._device) if self.rank == 0 else None
         parts = list(everyone.unbind(0)) if everyone is not None else None
         start = partial(self._dist.gather, mine, parts, dst=0, group=self._group, async_op=True)
         self._finish(start, mine, everyone)
-        return everyone
+        return None if everyone is None else everyone.cpu()
 
     def _announce(self, message: bytes) -> bytes:
         """Rank 0's message, on every rank."""
-        block = _block(message if self.rank == 0 else b"")
+        block = _block(message if self.rank == 0 else b"").to(self._device)
         self._finish(partial(self._dist.broadcast, block, src=0, group=self._group, async_op=True), block)
-        return _bytes(block)
+        return _bytes(block.cpu())
 
     def _finish(self, start: Callable[[], Any], *memory: Any) -> None:
         """Start an operation and see it through, or give up on it, by its deadline."""
@@ -220,6 +238,11 @@ class TelemetryGroup:
             work.wait()  # done already: raises what went wrong
         except (RuntimeError, ValueError) as error:  # torch's own, DistBackendError included
             raise GatherFailed(one_line(error)) from error
+
+
+def _plan(headers: Sequence[Header]) -> Plan:
+    side = sorted({name for header in headers for name in header.side})
+    return Plan(_objection(headers), side[:MAX_CHANNELS])
 
 
 def _objection(headers: Sequence[Header]) -> str:

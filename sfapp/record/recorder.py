@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
-from sfapp.model.stages import DEFAULT_STAGES, MAX_NAME_LENGTH, RESIDUAL
+from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, RESIDUAL
 from sfapp.model.window import RankIdentity
 from sfapp.record.buffers import Schema, WindowBuffer
 from sfapp.record.compose import Job
@@ -28,8 +30,14 @@ from sfapp.record.contexts import (
     measure_stage_cost,
 )
 from sfapp.record.gather import one_line
-from sfapp.record.identity import identity_from_environment, world_size_from_environment
-from sfapp.record.team import distributed_rank, join
+from sfapp.record.identity import (
+    identity_from_environment,
+    role_of,
+    run_id_from_environment,
+    world_size_from_environment,
+)
+from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_events
+from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.record.termination import WATCH
 from sfapp.record.writer import Writer
 
@@ -43,31 +51,36 @@ _GRACE_SECONDS = 1.0
 class Recorder:
     """Records how long each stage of each training step took on this rank, and leaves packets.
 
-    >>> with sfapp.Recorder("packets", run_id="train-7") as perf:
+    >>> with sfapp.Recorder(output="packets", run_id="train-7") as perf:
     ...     for _ in range(steps):
     ...         with perf.step():
     ...             with perf.stage("data.next_wait"):
     ...                 batch = next(batches)
 
     Make it on every rank, after ``init_process_group`` (it makes a Gloo group of its own), and close it on
-    every rank. Once made, it never raises, and delays training only when it is closed: by ``gather_timeout``
-    and little more at worst. What goes wrong is a fault in the packet; rows that could not be gathered are
-    left as one part a rank. Where torch.distributed is not initialised, every rank of a larger job leaves
-    parts.
+    every rank. Once made, it never raises (but for ``strict``), and delays training only when it is closed:
+    by ``timeout`` and little more at worst. What goes wrong is a fault in the packet; rows that could not be
+    gathered are left as one part a rank. Where torch.distributed is not initialised, every rank of a larger
+    job leaves parts.
 
     Args:
-        root: folder for packets, ``<root>/<run_id>/<window>.parquet``.
+        output: folder for packets, ``<output>/<run_id>/<window>.parquet``.
         run_id: the run's name; rank 0's where ranks differ. A run that is started again goes on after the
-            windows that it has.
+            windows that it has. Where None: torchrun's ``--rdzv-id``, Slurm's job, else the time.
         window_steps: steps a window.
         stages: ordered explicit stages; the residual ``step.other_cpu_wall`` is added at the end.
         accumulation: gradient accumulation; where ``ordered`` and the factor above 1, data, forward and
             backward are kept apart per micro-step (``with perf.micro_step(k):``).
         identity: this rank's place; from torch.distributed and torchrun's environment where None.
-        role: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``); an identity brings its own.
+        roles: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``), or of every rank by its number; an
+            identity brings its own.
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
         first_step: number of the first step, for a run that goes on from a checkpoint.
-        gather_timeout: seconds a rank waits for the others at a window's end, off the training thread.
+        gather: how a window's rows come together: over a ``gloo`` or ``nccl`` group of the recorder's own, or
+            not at all (``local``: every rank leaves its part, which readers put together).
+        timeout: seconds a rank waits for the others at a window's end, off the training thread.
+        event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
+        strict: raise RecorderError where a stage is entered inside another one or outside a step.
         max_pending: closed windows that may wait to be written before one is dropped.
         clock: monotonic ns; for tests.
 
@@ -77,44 +90,57 @@ class Recorder:
 
     def __init__(
         self,
-        root: str | Path,
+        output: str | Path,
         *,
-        run_id: str,
+        run_id: str | None = None,
         window_steps: int = 100,
         stages: Sequence[str] = DEFAULT_STAGES[:-1],
         accumulation: Accumulation | None = None,
         identity: RankIdentity | None = None,
-        role: str | None = None,
+        roles: str | Mapping[int, str] | Sequence[str] | None = None,
         wrapper: Wrapper = "other",
         parallelism: Parallelism | None = None,
         prefetch: Prefetch = "unknown",
         model_fit: bool = False,
         first_step: int = 0,
-        gather_timeout: float = 30.0,
+        gather: GatherMode = "gloo",
+        timeout: float = 30.0,
+        event_fraction: float = 0.0,
+        strict: bool = False,
         max_pending: int = 4,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
-        if window_steps < 1 or max_pending < 1 or gather_timeout <= 0:
-            raise RecorderError("window_steps, max_pending and gather_timeout must be positive")
+        if window_steps < 1 or max_pending < 1 or timeout <= 0:
+            raise RecorderError("window_steps, max_pending and timeout must be positive")
+        if gather not in GATHER_MODES:
+            raise RecorderError(f"gather must be one of {', '.join(GATHER_MODES)}, not {gather!r}")
+        if not 0 <= event_fraction <= 1:
+            raise RecorderError("event_fraction must lie between 0 and 1")
+        run_id = run_id_from_environment() if run_id is None else run_id
         if not run_id or len(run_id) > MAX_NAME_LENGTH:
             raise RecorderError(f"run_id must have 1 to {MAX_NAME_LENGTH} characters")
         if not isinstance(clock(), int):
             raise RecorderError("the clock must count whole nanoseconds")
         rank = distributed_rank()
-        identity = identity or identity_from_environment(role, rank)
+        identity = identity or identity_from_environment(None, rank)
+        identity = identity if roles is None else replace(identity, role=role_of(roles, identity.rank))
         if rank is not None and rank != identity.rank:
             raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
         schema = Schema.of(stages, accumulation or Accumulation(), identity.role)
         self._window_steps = window_steps
-        self._gather_timeout = gather_timeout
+        self._timeout = timeout
+        self._gather: GatherMode = gather
         self._process = os.getpid()
         self._step_number = first_step
-        self._state = StepState(clock, self._finish_step, self._note)
+        self._state = StepState(clock, self._finish_step, self._note, strict)
         self._step = Step(self._state)
         self._uncounted = Uncounted()
+        self._channels: dict[str, SideChannel | EventSample] = {}
+        self._fraction = event_fraction
+        self._sampler, no_events = _event_sampler(self._state, event_fraction)
         self._stage_ns = measure_stage_cost()
         job = Job(
-            root=Path(root),
+            root=Path(output),
             run_id=run_id,
             world_size=world_size_from_environment() if rank is None else 1,
             wrapper=wrapper,
@@ -122,8 +148,9 @@ class Recorder:
             prefetch=prefetch,
             model_fit=model_fit,
             recorder=_recorder_info(identity),
+            extra={"event_fraction": event_fraction, "no_events": no_events},
         )
-        self._team, self._window_number = join(job, identity, gather_timeout)
+        self._team, self._window_number = join(job, identity, timeout, gather)
         self._use(schema)
         self._open_window(schema)
         self._writer = Writer(max_pending)
@@ -150,6 +177,46 @@ class Recorder:
         """Context of one gradient-accumulation micro-step, counted from 0. One that the accumulation does not
         have knows no stages: their time stays in the residual."""
         return self._micro_steps[index if 0 <= index < len(self._micro_steps) else -1]
+
+    # ---- beside the stages ----------------------------------------------------------------------
+
+    def side_channel(self, name: str) -> SideChannel | Uncounted:
+        """Context of something measured beside the stages, inside one or round several: its time over a step,
+        in ms, as ``side.<name>``. Never part of the accounting."""
+        found = self._channels.get(name)
+        if found is None:
+            if not self._may_add(name):
+                return self._uncounted
+            found = self._channels[name] = SideChannel(self._state, name)
+        return found if isinstance(found, SideChannel) else self._uncounted
+
+    def cuda_event_sample(self, name: str = FORWARD_EVENT) -> EventSample | Uncounted:
+        """Context of a region of the current stream that two timing events go round in ``event_fraction`` of
+        the steps, in ms. Nothing is waited for. Without a CUDA device the channel is there, sampled nowhere.
+        """
+        if self._sampler is None:
+            if self._fraction:  # asked for, and not to be had: the channel says so
+                self._buffer.channel(name)
+            return self._uncounted
+        if not self._sampler.samples(self._step_number) or not self._state.in_step:
+            return self._uncounted
+        found = self._channels.get(name)
+        if found is None:
+            if not self._may_add(name):
+                return self._uncounted
+            found = self._channels[name] = EventSample(self._sampler, name, self._place_of)
+        return found if isinstance(found, EventSample) else self._uncounted
+
+    def observe(self, name: str, value: float) -> None:
+        """Note a value of the current step as ``side.<name>``: bytes, tokens, a loss. The last one counts."""
+        number = float(value)
+        if not self._state.in_step:
+            self._note("side_outside_step", name)
+        elif not math.isfinite(number):
+            self._note("side_not_finite", name)
+        elif name in self._channels or self._may_add(name):
+            self._channels.setdefault(name, SideChannel(self._state, name))
+            self._state.side[name] = number
 
     # ---- windows --------------------------------------------------------------------------------
 
@@ -187,7 +254,7 @@ class Recorder:
             return
         self._close_window("world_change", self._schema)
         identity = identity or identity_from_environment(self._schema.role, distributed_rank())
-        self._team, agreed = join(self._team.job, identity, self._gather_timeout)
+        self._team, agreed = join(self._team.job, identity, self._timeout, self._gather)
         self._window_number = self._buffer.number = max(self._window_number, agreed)
 
     def flush(self) -> None:
@@ -196,7 +263,7 @@ class Recorder:
 
     def close(self) -> None:
         """Close the last window, write what waits and stop. On every rank; again is no harm."""
-        self._end(self._gather_timeout + _GRACE_SECONDS)
+        self._end(self._timeout + _GRACE_SECONDS)
 
     def __enter__(self) -> Recorder:
         return self
@@ -205,7 +272,7 @@ class Recorder:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         failing = kind is not None and not issubclass(kind, SystemExit)
-        self._end(_FAREWELL_SECONDS if failing else self._gather_timeout + _GRACE_SECONDS)
+        self._end(_FAREWELL_SECONDS if failing else self._timeout + _GRACE_SECONDS)
 
     @property
     def written(self) -> tuple[Path, ...]:
@@ -231,6 +298,17 @@ class Recorder:
             self._note("unknown_stage", name)
         return self._uncounted
 
+    def _may_add(self, name: str) -> bool:
+        """Whether there may be one more side channel, of this name."""
+        if len(self._channels) < MAX_CHANNELS and NAME.fullmatch(name):
+            return True
+        self._note("side_refused", name)
+        return False
+
+    def _place_of(self, name: str) -> tuple[Values, int]:
+        """A side channel's values in the window under way, and the row of the step under way."""
+        return self._buffer.channel(name), self._buffer.filled
+
     def _note(self, code: str, detail: str) -> None:
         self._buffer.note(code, detail)
 
@@ -241,10 +319,18 @@ class Recorder:
             return
         buffer, number = self._buffer, self._step_number
         self._step_number += 1
-        if completed:
+        if not completed:
+            if self._sampler is not None:
+                self._sampler.forget()
+            buffer.forget_side()
+        else:
+            if self._state.side:
+                buffer.add_side(self._state.side)
             if end < begin:
                 buffer.note("nonmonotonic_clock", "step")
             buffer.append(number, max(0, end - begin), self._state.spent)
+            if self._sampler is not None:
+                self._sampler.poll()
             buffer.record_ns += self._step_ns + self._state.clock() - end
         if self._step_number == self._window_end:
             self._close_window("full", self._schema)
@@ -281,6 +367,9 @@ class Recorder:
         last = closed_by == "shutdown"
         if self._step_number == self._window_begin and not last:
             return True
+        if self._sampler is not None:
+            self._sampler.forget()
+        self._buffer.nested_ns, self._state.nested_ns = self._state.nested_ns, 0
         self._buffer.close(closed_by)
         self._window_number += 1
         return self._writer.submit(self._team, self._buffer, last)
@@ -303,7 +392,7 @@ class Recorder:
 
     def _at_exit(self) -> None:
         failing = getattr(sys, "last_value", None) is not None  # an error nobody caught ends the process
-        self._end(_FAREWELL_SECONDS if failing else self._gather_timeout + _GRACE_SECONDS)
+        self._end(_FAREWELL_SECONDS if failing else self._timeout + _GRACE_SECONDS)
 
     def _farewell(self) -> None:
         """SIGTERM: save this rank's rows, on the thread that watches for it, while training may still run."""
@@ -317,3 +406,11 @@ def _recorder_info(identity: RankIdentity) -> RecorderInfo:
     return RecorderInfo(
         version=sfapp.__version__, torch=str(torch.__version__), backend="none", host=identity.hostname
     )
+
+
+def _event_sampler(state: StepState, fraction: float) -> tuple[EventSampler | None, str]:
+    """What samples events, or None and, where they were asked for, why not."""
+    if not fraction:
+        return None, ""
+    make, why_not = cuda_events()
+    return (None, why_not) if make is None else (EventSampler(state, fraction, make), "")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from sfapp.model.window import RankIdentity
 from sfapp.record.compose import Job
 from sfapp.record.gather import TelemetryGroup, one_line
 
+GatherMode = Literal["gloo", "nccl", "local"]
+GATHER_MODES: tuple[GatherMode, ...] = get_args(GatherMode)
+
+LOCAL = "every rank leaves its own part: gather is local"
 NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
 
 
@@ -33,14 +38,24 @@ def distributed_rank() -> int | None:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
 
 
-def join(job: Job, identity: RankIdentity, timeout: float) -> tuple[Team, int]:
+def distributed_world_size() -> int:
+    """How many ranks torch.distributed has."""
+    import torch.distributed as dist
+
+    return dist.get_world_size()
+
+
+def join(job: Job, identity: RankIdentity, timeout: float, gather: GatherMode) -> tuple[Team, int]:
     """Join the other ranks and agree on the run's name and next window; collective where torch.distributed is
     initialised. Where that fails this rank records alone: parts rather than a failed job."""
     if distributed_rank() is None:
         alone = NOT_DISTRIBUTED if job.world_size > 1 else None
-        return Team(identity, job, None, alone), job.next_window()
+        return Team(identity, job, None, alone), job.next_window(identity.rank)
+    if gather == "local":
+        job = replace(job, world_size=distributed_world_size())
+        return Team(identity, job, None, LOCAL), job.next_window(identity.rank)
     try:
-        group = TelemetryGroup(timeout)
+        group = TelemetryGroup(timeout, gather)
         job = replace(
             job,
             world_size=group.world_size,

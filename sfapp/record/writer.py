@@ -115,7 +115,9 @@ class Writer:
                 return "rank 0 had to leave"
             try:
                 buffer.faults |= gathered.faults
-                window = whole_window(team.job, buffer, gathered.row_RNC, gathered.identities, gather_ns)
+                window = whole_window(
+                    team.job, buffer, gathered.row_RNC, gathered.channels, gathered.identities, gather_ns
+                )
                 self._write(team.job.root, window, None)
             except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
                 self._failed(buffer, error)

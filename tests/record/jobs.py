@@ -29,8 +29,8 @@ rank = int(os.environ["RANK"])
 
 
 def recorder(run_id: str, **options: Any) -> sfapp.Recorder:
-    settings = {"window_steps": WINDOW, "wrapper": "ddp", "gather_timeout": 10.0, **options}
-    return sfapp.Recorder(settings.pop("root", root), run_id=run_id, **settings)
+    settings = {"window_steps": WINDOW, "wrapper": "ddp", "timeout": 10.0, **options}
+    return sfapp.Recorder(settings.pop("output", root), run_id=run_id, **settings)
 
 
 def train(perf: sfapp.Recorder, model: torch.nn.Module, steps: int) -> None:
@@ -103,7 +103,7 @@ def dropped(model: torch.nn.Module) -> None:
 
 def late(model: torch.nn.Module) -> None:
     """Rank 0 closes long after the others, which do not wait for it beyond their timeout."""
-    perf = recorder("late", gather_timeout=1.0)
+    perf = recorder("late", timeout=1.0)
     train(perf, model, 3)
     if rank == 0:
         time.sleep(2.5)
@@ -116,7 +116,7 @@ def refusing_disk(model: torch.nn.Module) -> None:
     """Rank 0 cannot write; the others can, and the next window too is tried."""
     blocked = root / "refused.txt"
     blocked.touch()
-    with recorder("refusing-disk", root=blocked if rank == 0 else root) as perf:
+    with recorder("refusing-disk", output=blocked if rank == 0 else root) as perf:
         train(perf, model, 2 * WINDOW)
 
 
@@ -130,6 +130,22 @@ def started_again(model: torch.nn.Module) -> None:
     for _ in range(2):
         with recorder("again") as perf:
             train(perf, model, 2)
+
+
+def beside(model: torch.nn.Module) -> None:
+    """Each rank has a side channel of its own, and one that all have, in every other step."""
+    with recorder("beside") as perf:
+        for step in range(WINDOW):
+            with perf.step(), perf.stage(BACKWARD):
+                if step % 2 == 0:
+                    perf.observe("common", 10.0 * rank + step)
+                perf.observe(f"own.{rank}", float(step))
+                model(torch.ones(2, 8)).sum().backward()
+
+
+def local(model: torch.nn.Module) -> None:
+    with recorder("local", gather="local") as perf:
+        train(perf, model, WINDOW)
 
 
 def smaller_world(model: torch.nn.Module) -> None:
@@ -159,6 +175,8 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     refusing_disk,
     renamed,
     started_again,
+    beside,
+    local,
 )
 
 

@@ -62,6 +62,22 @@ def test_a_window_holds_what_every_rank_measured(together: Path) -> None:
         assert window.wall_NR[:, rank].tolist() == measured[:, 2].tolist()
 
 
+def test_side_channels_come_along_even_where_only_some_ranks_have_them(together: Path) -> None:
+    (window,) = windows_of(together, "beside")
+    assert sorted(window.side) == ["common", "own.0", "own.1", "own.2"]
+    common = window.side["common"]
+    assert common.sampled_NR[:, 0].tolist() == [True, False, True, False, True]
+    assert common.value_NR[4].tolist() == [4.0, 14.0, 24.0]
+    assert window.side["own.1"].sampled_NR.any(dim=0).tolist() == [False, True, False]
+
+
+def test_ranks_that_gather_nothing_leave_parts_that_readers_put_together(together: Path) -> None:
+    assert files_of(together, "local") == [f"00000000.rank{rank}.parquet" for rank in range(3)]
+    (window,) = windows_of(together, "local")
+    assert window.ranks.rank == (0, 1, 2)
+    assert window.manifest.missing_ranks == ()
+
+
 def test_the_training_s_own_group_is_undisturbed(together: Path) -> None:
     assert [(together / f"total.rank{rank}.txt").read_text() for rank in range(3)] == ["3", "3", "3"]
 

@@ -270,7 +270,7 @@ def test_a_run_that_is_started_again_never_overwrites_its_windows(tmp_path: Path
 
 
 def test_times_and_role_are_those_of_the_window(tmp_path: Path, clock: Clock) -> None:
-    with recorder(tmp_path, clock, role="dp") as perf:
+    with recorder(tmp_path, clock, roles="dp") as perf:
         train(perf, clock, steps=2)
         perf.reconfigure(role="expert")
         train(perf, clock, steps=1)
@@ -305,7 +305,7 @@ def test_identity_comes_from_torchrun_s_environment(
 ) -> None:
     for name, value in {"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "2", "WORLD_SIZE": "6"}.items():
         monkeypatch.setenv(name, value)
-    with recorder(tmp_path, clock, role="dp") as perf:
+    with recorder(tmp_path, clock, roles="dp") as perf:
         train(perf, clock)
     # without torch.distributed this rank can only leave its own part
     assert [path.name for path in perf.written] == ["00000000.rank5.parquet"]

@@ -1,0 +1,214 @@
+"""What is measured beside the ordered stages, and what a strict recorder refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+
+import pytest
+from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
+
+from sfapp.errors import RecorderError
+from sfapp.packets import read_window
+from sfapp.record.buffers import WindowBuffer
+from sfapp.record.contexts import StepState
+from sfapp.record.side import MAX_CHANNELS, EventSample, EventSampler, unsampled
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_side_channel_adds_up_over_its_step_inside_a_stage_or_round_several(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        with perf.step():
+            with perf.stage(DATA), perf.side_channel("decode_ms"):
+                clock.tick(2_000_000)
+            with perf.side_channel("model_ms"):
+                with perf.stage(FORWARD):
+                    clock.tick(1_000_000)
+                with perf.stage(BACKWARD), perf.side_channel("decode_ms"):
+                    clock.tick(500_000)
+        train(perf, clock, steps=2)
+    window = read_window(tmp_path)
+    assert window.side["decode_ms"].value_NR[0, 0] == 2.5
+    assert window.side["model_ms"].value_NR[0, 0] == 1.5
+    assert window.side["decode_ms"].sampled_NR[:, 0].tolist() == [True, False, False]
+    assert math.isnan(window.side["decode_ms"].value_NR[1, 0])
+    # the stages are what they are without it
+    assert window.duration_SNR[:3, 0, 0].tolist() == [2_000_000, 1_000_000, 500_000]
+    assert window.manifest.faults == ()
+
+
+def test_a_side_channel_inside_itself_counts_once(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.side_channel("x"):
+        clock.tick(1_000_000)
+        with perf.side_channel("x"):
+            clock.tick(1_000_000)
+    assert read_window(tmp_path).side["x"].value_NR[0, 0] == 2.0
+
+
+def test_a_value_can_be_noted_for_a_step(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        perf.observe("memory.allocated_bytes", 1 << 34)
+        perf.observe("memory.allocated_bytes", 1 << 35)
+    assert read_window(tmp_path).side["memory.allocated_bytes"].value_NR[0, 0] == float(1 << 35)
+
+
+def test_a_step_that_raised_leaves_nothing_to_the_next(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf:
+        with contextlib.suppress(ValueError), perf.step():
+            perf.observe("x", 1.0)
+            raise ValueError
+        train(perf, clock)
+        with perf.step():
+            perf.observe("x", 3.0)
+    assert read_window(tmp_path).side["x"].sampled_NR[:, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("x", math.inf, "side_not_finite"),
+        ("x", math.nan, "side_not_finite"),
+        ("no spaces", 1.0, "side_refused"),
+        ("", 1.0, "side_refused"),
+        ("x" * 65, 1.0, "side_refused"),
+    ],
+)
+def test_a_value_that_no_packet_can_hold_is_a_fault(
+    tmp_path: Path, clock: Clock, name: str, value: float, fault: str
+) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        perf.observe(name, value)
+        with perf.side_channel(name):
+            clock.tick(1)
+    assert fault in read_window(tmp_path).manifest.faults
+
+
+def test_more_channels_than_there_may_be_are_a_fault_and_the_first_ones_stay(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        for number in range(MAX_CHANNELS + 5):
+            perf.observe(f"x{number}", 1.0)
+    window = read_window(tmp_path)
+    assert len(window.side) == MAX_CHANNELS
+    assert window.manifest.faults == ("side_refused",)
+
+
+def test_a_value_outside_a_step_is_a_fault(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf:
+        perf.observe("x", 1.0)
+        train(perf, clock)
+    assert read_window(tmp_path).manifest.faults == ("side_outside_step",)
+
+
+def test_a_nested_stage_is_dropped_and_its_time_is_told(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+        with perf.stage(DATA):
+            clock.tick(40)
+    window = read_window(tmp_path)
+    assert window.duration_SNR[:2, 0, 0].tolist() == [0, 140]
+    assert window.manifest.faults == ("nested_stages",)
+    assert window.manifest.extra["nested_ns"] == 40
+
+
+def test_a_strict_recorder_raises_where_a_stage_is_nested_or_outside_a_step(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock, strict=True) as perf:
+        inside = pytest.raises(RecorderError, match=r"inside stage 'model.fwd_loss_cpu_wall'")
+        with inside, perf.step(), perf.stage(FORWARD), perf.stage(DATA):
+            pass
+        with pytest.raises(RecorderError, match="outside a step"), perf.stage(DATA):
+            pass
+        train(perf, clock)
+    window = read_window(tmp_path)
+    assert window.step_N.tolist() == [1]
+    assert window.manifest.faults == ()
+
+
+# --- device events: the CUDA path with events whose readiness the test decides ------------------------------
+
+
+class Event:
+    """A stand-in for ``torch.cuda.Event``: happens when told, at the time of a clock in ms."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        self.at, self.happened = 0.0, False
+
+    def record(self) -> None:
+        self.at, self.happened = Event.now, False
+
+    def query(self) -> bool:
+        return self.happened
+
+    def elapsed_time(self, end: Event) -> float:
+        return end.at - self.at
+
+
+def sampled(values: WindowBuffer | None = None) -> tuple[EventSampler, EventSample, dict[str, object]]:
+    place: dict[str, object] = {"values": unsampled(10), "row": 0}
+    sampler = EventSampler(StepState(lambda: 0, lambda *_: None, lambda *_: None), 1.0, Event)
+    return sampler, EventSample(sampler, "x", lambda _: (place["values"], place["row"])), place  # type: ignore[return-value]
+
+
+def region(context: EventSample, ms: float) -> None:
+    with context:
+        Event.now += ms
+
+
+def test_an_event_is_taken_in_when_it_has_happened_and_never_waited_for() -> None:
+    sampler, context, place = sampled()
+    region(context, 5.0)
+    sampler.poll()
+    assert math.isnan(place["values"][0])  # type: ignore[index]
+    sampler._waiting[0][1].happened = True  # type: ignore[attr-defined]
+    sampler.poll()
+    assert place["values"][0] == 5.0  # type: ignore[index]
+
+
+def test_events_are_sampled_in_a_fixed_fraction_of_the_steps_on_every_rank_alike() -> None:
+    state = StepState(lambda: 0, lambda *_: None, lambda *_: None)
+    for fraction, count in ((0.05, 5), (0.25, 25), (1.0, 100), (0.3, 30)):
+        sampler = EventSampler(state, fraction, Event)
+        assert sum(sampler.samples(step) for step in range(100)) == count
+
+
+def test_no_more_pairs_than_the_pool_has_are_under_way() -> None:
+    sampler, context, place = sampled()
+    for row in range(10):
+        place["row"] = row
+        for _ in range(10):
+            region(context, 1.0)
+    assert len(sampler._waiting) == EventSampler.MAX_PAIRS
+    sampler.forget()
+    assert len(sampler._free) == EventSampler.MAX_PAIRS
+    # after the window, nothing is written into it any more
+    assert math.isnan(place["values"][0])  # type: ignore[index]
+
+
+def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    with recorder(tmp_path, clock, event_fraction=0.05) as perf, perf.step(), perf.cuda_event_sample():
+        clock.tick(1)
+    window = read_window(tmp_path)
+    assert not window.side["model.fwd_loss_cuda_event_ms"].sampled_NR.any()
+    assert window.manifest.extra == {"event_fraction": 0.05, "no_events": "no CUDA device"}
+
+
+def test_events_that_nobody_asked_for_leave_no_channel(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.cuda_event_sample():
+        clock.tick(1)
+    assert read_window(tmp_path).side == {}
