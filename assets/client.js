@@ -169,6 +169,12 @@ const sfapp = {
 };
 
 document.addEventListener("keydown", sfapp.pressed);
+// The system turns dark in the evening: follow it, unless a theme was chosen here.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
+  if (sfapp.remembered("dark")) return;
+  sfapp.remember("system", event.matches ? "dark" : "light");
+  emitEvent("system_theme", event.matches);
+});
 if (location.hash === "#search") {
   // The field is there once the page is mounted.
   const waiting = new MutationObserver(() => {

@@ -21,6 +21,11 @@ from sfapp.views import format, palette
 from sfapp.views.lessons import LESSONS
 
 DARK_COOKIE = "sfapp-dark"
+"""What was chosen here, ``1`` or ``0``; not there before anything was."""
+
+SYSTEM_COOKIE = "sfapp-system"
+"""What the system preferred when a page was last opened, ``dark`` or ``light``."""
+
 SEEN_COOKIE = "sfapp-seen"
 READ_COOKIE = "sfapp-read"
 
@@ -54,8 +59,9 @@ def asset_url(name: str) -> str:
 
 
 def is_dark(request: Request) -> bool:
-    """Whether this browser last asked for the dark theme."""
-    return request.cookies.get(DARK_COOKIE) == "1"
+    """Whether to draw in the dark theme: as chosen here, else as the system prefers."""
+    chosen = request.cookies.get(DARK_COOKIE)
+    return request.cookies.get(SYSTEM_COOKIE) == "dark" if chosen is None else chosen == "1"
 
 
 def text(content: str, tag: str = "div", classes: str = "") -> TextElement:
@@ -142,8 +148,31 @@ def empty(title: str, what_next: str, command: str = "") -> None:
             text(command, "pre")
 
 
-def _head() -> None:
-    light, dark = palette.theme(False), palette.theme(True)
+# Only the browser knows what the system prefers. Where the server does not know yet, or not any more, the
+# page is asked for again before any of it shows: plots are drawn by the server, in one theme or the other.
+# Asked for once only: where cookies do not reach the server, the theme stays as it is.
+_ASK_THE_SYSTEM = """<script>((drawn) => {
+  const cookie = (name) => document.cookie.match(`(?:^|; )sfapp-${name}=([^;]*)`)?.[1];
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  if (cookie("dark") || drawn === system) return;
+  document.cookie = `sfapp-system=${system}; path=/; max-age=31536000; samesite=strict`;
+  if (cookie("system") !== system || performance.getEntriesByType("navigation")[0].type === "reload") return;
+  document.documentElement.style.cssText = `color-scheme: ${system}; display: none`;
+  location.reload();
+})("%s")</script>"""
+
+# NiceGUI gives the body its theme when the page is mounted, which is after its first frame.
+_DARK_FROM_THE_START = """<script>new MutationObserver((_, observer) => {
+  document.body?.classList.add("body--dark");
+  if (document.body) observer.disconnect();
+}).observe(document.documentElement, {childList: true})</script>"""
+
+
+def _head(dark: bool) -> None:
+    ui.add_head_html(_ASK_THE_SYSTEM % ("dark" if dark else "light"))
+    if dark:
+        ui.add_head_html(_DARK_FROM_THE_START)
+    colours_of = {"body": palette.theme(False), "body.body--dark": palette.theme(True)}
     variables = (
         "ink",
         "muted",
@@ -159,7 +188,7 @@ def _head() -> None:
     )
     rules = " ".join(
         f"{selector}{{{';'.join(f'--{name}:{getattr(colours, name)}' for name in variables)}}}"
-        for selector, colours in (("body", light), ("body.body--dark", dark))
+        for selector, colours in colours_of.items()
     )
     ui.add_head_html(
         f'<style>{rules}</style><link rel="stylesheet" href="{asset_url("style.css")}">'
@@ -188,11 +217,12 @@ def frame(
     Args:
         searches: the page has a search field of its own; the others lead to it.
     """
-    _head()
+    _head(is_dark(request))
     ui.page_title(f"{title} · sfapp")
     ui.colors(primary=palette.theme(is_dark(request)).accent)
     ui.on_exception(_tell)
     dark = ui.dark_mode(is_dark(request))
+    ui.on("system_theme", lambda event: _wear(dark, event.args is True))
     help_dialog = _help_dialog()
     link("skip to content", "#main", "skip")
     with box("top", "header"):
@@ -228,9 +258,13 @@ def show_address(url: str) -> None:
 
 def _switch(dark: ui.dark_mode) -> None:
     """The other theme, remembered by the browser."""
-    dark.value = not dark.value
-    ui.colors(primary=palette.theme(bool(dark.value)).accent)
+    _wear(dark, not dark.value)
     ui.run_javascript(f"sfapp.rememberDark({json.dumps(bool(dark.value))})")
+
+
+def _wear(dark: ui.dark_mode, value: bool) -> None:
+    dark.value = value
+    ui.colors(primary=palette.theme(value).accent)
 
 
 def _tell(error: Exception) -> None:

@@ -64,3 +64,85 @@ def test_an_example_shows_the_papers_numbers_beside_its_own(page: Page) -> None:
     # And what is declared of waiting changes its label
     page.get_by_role("link", name="the verdict once waiting is declared").click()
     expect(page.locator(".verdict .chips")).to_contain_text("likely_sync_wait")
+
+
+# Every colour that the page had while any of it could be seen, over reloads too.
+WATCH_COLOURS = """
+(() => {
+  const note = () => {
+    const shown = document.body && getComputedStyle(document.documentElement).display !== "none";
+    if (shown) {
+      const seen = new Set((sessionStorage.colours ?? "").split(";").filter(Boolean));
+      sessionStorage.colours = [...seen.add(getComputedStyle(document.body).backgroundColor)].join(";");
+    }
+    requestAnimationFrame(note);
+  };
+  note();
+})()
+"""
+LIGHT, DARK = "rgb(243, 245, 248)", "rgb(14, 19, 26)"
+
+
+def page_colours(page: Page) -> str:
+    return str(page.evaluate("sessionStorage.colours"))
+
+
+def ink_of_the_strip(page: Page) -> str | None:
+    return page.locator(".strip .main-svg .ytick text").first.evaluate("tick => getComputedStyle(tick).fill")
+
+
+def test_the_first_visit_is_in_the_systems_theme_without_a_flash(page: Page) -> None:
+    # Given a system that prefers dark, and a browser that was never here
+    page.emulate_media(color_scheme="light")
+    page.goto(SICK)
+    light = ink_of_the_strip(page)
+    page.context.clear_cookies()
+    page.emulate_media(color_scheme="dark")
+    page.add_init_script(WATCH_COLOURS)
+    # When it opens a page
+    page.goto(f"{SICK}?tab=rules")
+    # Then all of it is dark from the first frame on, plots included, and the view is the one asked for
+    expect(page.locator(".strip .main-svg").first).to_be_visible()
+    assert ink_of_the_strip(page) != light
+    assert page_colours(page) == DARK
+    expect(page.get_by_role("tab", name="Rules")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_theme_chosen_here_outlives_what_the_system_prefers(page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto("/")
+    expect(page.locator("body")).to_have_css("background-color", DARK)
+    # When light is chosen
+    page.keyboard.press("d")
+    expect(page.locator("body")).to_have_css("background-color", LIGHT)
+    # Then it stays light, whatever the system turns to
+    page.goto("/glossary")
+    expect(page.locator("body")).to_have_css("background-color", LIGHT)
+    page.emulate_media(color_scheme="light")
+    page.emulate_media(color_scheme="dark")
+    page.goto("/")
+    expect(page.locator("body")).to_have_css("background-color", LIGHT)
+
+
+def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
+    page.goto(SICK)
+    light = ink_of_the_strip(page)
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("body")).to_have_css("background-color", DARK)
+    expect(page.locator(".strip .main-svg").first).to_be_visible()
+    page.wait_for_function(
+        "light => getComputedStyle(document.querySelector('.strip .ytick text')).fill !== light", arg=light
+    )
+    # And the next page knows
+    page.goto("/glossary")
+    expect(page.locator("body")).to_have_css("background-color", DARK)
+
+
+def test_without_cookies_the_page_is_there_all_the_same(page: Page) -> None:
+    # Given a browser that keeps no cookies and a system that prefers dark
+    page.add_init_script(
+        "Object.defineProperty(Document.prototype, 'cookie', {get: () => '', set: () => {}})"
+    )
+    page.emulate_media(color_scheme="dark")
+    page.goto("/glossary")
+    expect(page.get_by_text("What every word of a verdict means.")).to_be_visible()
