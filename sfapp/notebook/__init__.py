@@ -9,10 +9,10 @@ window.explore()                        # move the thresholds, see the verdict m
 sfapp.examples().window("paper-displaced-wait", 0)   # the paper's first figure, to follow with a pencil
 """
 
-from sfapp.notebook.packets import Packets, open_examples, open_packets
+from sfapp.notebook.packets import Packets, PacketsDiffer, open_examples, open_packets
 from sfapp.notebook.window import Figures, WindowView
 
 open = open_packets
 examples = open_examples
 
-__all__ = ["Figures", "Packets", "WindowView", "examples", "open"]
+__all__ = ["Figures", "Packets", "PacketsDiffer", "WindowView", "examples", "open"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import threading
+import warnings
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +22,10 @@ from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
 
 _EVERY = 2**31
+
+
+class PacketsDiffer(UserWarning):
+    """Packets are not those that a report was made from."""
 
 
 class Packets:
@@ -101,6 +107,38 @@ class Packets:
             )
         measures = measure(window.of_group(group), baseline, against)
         return WindowView(window, measures, judge(measures, gates or Gates(), frontier, against), against)
+
+    def find(self, sha256: Sequence[str], run: str, number: int) -> tuple[str, int]:
+        """The run and number of the window that a report was made from, found by the packets' SHA-256.
+
+        Where there are none it warns ``PacketsDiffer``, and takes the window of this run and number.
+
+        Raises:
+            WindowNotFoundError: there is no such window either.
+        """
+        wanted = set(sha256)
+        if self._has(run, number, wanted):
+            return run, number
+        windows = self.store.windows(WindowQuery(limit=_EVERY)).rows
+        for row in windows:
+            # A redacted report calls its runs by other names; the content of the files tells which they are.
+            if self._has(row["run_id"], row["window"], wanted):
+                return row["run_id"], row["window"]
+        sources = self.store.sources(run, number)
+        warnings.warn(
+            f"the packets of window {number} of {run!r} differ from those that the report was made from: "
+            f"their SHA-256 is {', '.join(source.sha256 for source in sources)}, not {', '.join(sha256)}. "
+            "What follows is computed from the packets that are here.",
+            PacketsDiffer,
+            stacklevel=2,
+        )
+        return run, number
+
+    def _has(self, run: str, number: int, sha256: set[str]) -> bool:
+        try:
+            return {source.sha256 for source in self.store.sources(run, number)} == sha256
+        except WindowNotFoundError:
+            return False
 
     def _reference(self, run: str, group: str, picked: tuple[str, int] | None) -> Reference | None:
         """The window to compare with, cut to the same ranks; None where it has no such group."""

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis, Reference, Window
+from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
 from sfapp.views import figures, words
 
@@ -107,6 +108,31 @@ class WindowView:
     def figures(self) -> Figures:
         """The plots."""
         return Figures(self.measures, self.diagnosis)
+
+    def plot(
+        self,
+        name: str,
+        *,
+        step: int | None = None,
+        ranks: tuple[int, ...] = (),
+        stage: str | None = None,
+        quantity: Quantity = "duration",
+        tab: str = OVERVIEW,
+        zoom: tuple[str, ...] = (),
+    ) -> go.Figure:
+        """One plot as the app and reports show it.
+
+        Args:
+            name: one of ``sfapp.views.figures.WINDOW_PLOTS``.
+            ranks: picked out by their numbers.
+            stage, quantity: of the heatmap.
+            tab: ``node:K`` for the plots of a node.
+            zoom: ``PLOT.AXIS:LOW:HIGH`` each.
+        """
+        view = ViewState(
+            step=step, ranks=ranks, stage=stage, quantity=quantity, tab=tab, zoom=tuple(map(Zoom.parse, zoom))
+        )
+        return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 
     def explore(self) -> ipywidgets.Widget:
         """A panel with the thresholds; moving one judges again and redraws. Needs a live kernel."""

@@ -12,6 +12,7 @@ from sfapp.incidents import Book
 from sfapp.report.data import to_json
 from sfapp.report.document import Report
 from sfapp.report.markdown import to_markdown
+from sfapp.report.notebook import to_notebook
 from sfapp.report.page import to_html
 from sfapp.report.pdf import to_pdf
 
@@ -24,6 +25,7 @@ FORMATS: Mapping[str, Format] = {
     ".html": lambda name, report, book, incident_id: {name: to_html(report).encode()},
     ".md": lambda name, report, book, incident_id: _markdown(name, report),
     ".pdf": lambda name, report, book, incident_id: {name: to_pdf(report)},
+    ".ipynb": lambda name, report, book, incident_id: {name: to_notebook(report).encode()},
     ".json": lambda name, report, book, incident_id: {name: to_json(report, book, incident_id)},
 }
 
@@ -67,7 +69,7 @@ def write(path: Path, files: Files) -> int:
         ReportError: it cannot be written there.
     """
     try:
-        for name, content in reversed(files.items()):  # drawings before the text that shows them
+        for name, content in reversed(list(files.items())):  # drawings before the text that shows them
             _replace(path.parent / name, content)
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error

@@ -6,7 +6,7 @@ Every text is escaped: what people or files wrote is shown, never read as markup
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sfapp.report.document import Plot, Remark, Report, Section, Shown
 from sfapp.report.paper import caption
@@ -62,7 +62,7 @@ def shown(text: str) -> str:
     return escaped.translate(_ENTITIES)
 
 
-def _lines(text: str) -> str:
+def lines(text: str) -> str:
     """Several lines, each kept as one."""
     return "\\\n".join(shown(line) for line in text.splitlines()) or ""
 
@@ -80,18 +80,19 @@ def _head(report: Report) -> Iterator[str]:
     yield f"# {shown(report.title)}"
     yield f"{format.counted(len(windows), 'window')} · sfapp {shown(report.version)}"
     if report.facts:
-        yield _table(("", ""), [(name, value) for name, value in report.facts])
+        yield table(("", ""), [(name, value) for name, value in report.facts])
     if report.summary:
-        yield _lines(report.summary)
+        yield lines(report.summary)
     if windows:
         rows = [
             (f"{section.run_id} / {section.window}", f"{section.verdict.headline} {section.verdict.place}")
             for section in windows
         ]
-        yield _table(("window", "verdict"), rows)
+        yield table(("window", "verdict"), rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts; a heading may be empty."""
     lines = [head, ["---"] * len(head), *([shown(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -115,7 +116,7 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
         ("why", " ".join(verdict.why)),
         ("not known", " ".join(verdict.unknown)),
     ]
-    yield _table(("", ""), [(name, value) for name, value in rows if value])
+    yield table(("", ""), [(name, value) for name, value in rows if value])
     for plot in section.plots:
         yield from _plot(plot, folder, drawings)
     judged = [
@@ -125,7 +126,7 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
         ("against", section.reference),
         *(("packet", f"{packet.name} sha256 {packet.sha256}") for packet in section.packets),
     ]
-    yield _table(("", ""), judged)
+    yield table(("", ""), judged)
 
 
 def _plot(plot: Plot, folder: str, drawings: dict[str, str]) -> Iterator[str]:
@@ -146,9 +147,9 @@ def _address(folder: str) -> str:
 
 
 def _note(remark: Remark) -> str:
-    said = [_lines(remark.text)]
+    said = [lines(remark.text)]
     if remark.pinned:
         said.insert(0, f"**{shown(remark.pinned)}**")
-    said += [f"Written at the same time: {_lines(lost)}" for lost in remark.overwritten]
+    said += [f"Written at the same time: {lines(lost)}" for lost in remark.overwritten]
     said.append(f"— {shown(remark.signed)}")
     return "\n".join(f"> {line}".rstrip() for line in "\n\n".join(said).split("\n"))

@@ -1,0 +1,159 @@
+"""A report as a notebook that computes everything again from the packets.
+
+What people and files wrote gets into code only as literals, and into text only escaped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sfapp.model.view import ViewState
+from sfapp.report.document import Part, Plot, Remark, Report, Section, Shown
+from sfapp.report.markdown import lines, shown, table
+from sfapp.report.paper import caption
+
+Cell = Mapping[str, Any]
+
+_OPENING = """\
+import sfapp
+
+PACKETS = "packets"  # the folder that holds the packets of this report
+
+packets = sfapp.open(PACKETS)
+runs = {}  # what a run is called here: a redacted report calls it by another name
+packets"""
+
+
+def to_notebook(report: Report) -> str:
+    """The notebook, without outputs: whoever runs it sees numbers of the packets at hand."""
+    document = {
+        "cells": [{"id": f"cell-{place}", **cell} for place, cell in enumerate(_cells(report), 1)],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _text(*blocks: str) -> Cell:
+    return {"cell_type": "markdown", "metadata": {}, "source": "\n\n".join(filter(None, blocks))}
+
+
+def _code(source: str) -> Cell:
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": source,
+    }
+
+
+def _cells(report: Report) -> Iterator[Cell]:
+    facts = table(("", ""), report.facts) if report.facts else ""
+    yield _text(
+        f"# {shown(report.title)}",
+        facts,
+        lines(report.summary),
+        f"Made by sfapp {shown(report.version)}. Everything below is computed again from the packets: say "
+        "where they are, and run all cells. What the report said stands above each window.",
+    )
+    yield _code(_OPENING)
+    names = {_told(section): f"window_{number}" for number, section in enumerate(report.of(Section), 1)}
+    for part in report.parts:
+        yield from _part(part, names)
+    yield _text("## Reproduce", "The same report from the same packets:")
+    yield _code(f"command = {report.command!r}\ncommand")
+
+
+def _told(part: Section | Shown) -> tuple[str, int, ViewState]:
+    """What tells one judged window from another."""
+    return part.run_id, part.window, part.view.judging
+
+
+def _part(part: Part, names: Mapping[tuple[str, int, ViewState], str]) -> Iterator[Cell]:
+    if isinstance(part, Section):
+        yield from _window(part, names[_told(part)])
+    elif isinstance(part, Shown):
+        seen = f" · {part.seen}" if part.seen else ""
+        yield _text(f"## {shown(f'{part.run_id} · window {part.window}{seen}')}")
+        yield from _plot(part.plot, part.view, names[_told(part)])
+    elif isinstance(part, Remark):
+        yield _text(*_note(part))
+    else:
+        yield _text(shown(part.said))
+
+
+def _note(remark: Remark) -> Iterator[str]:
+    if remark.pinned:
+        yield f"**{shown(remark.pinned)}**"
+    yield lines(remark.text)
+    for lost in remark.overwritten:
+        yield f"Written at the same time: {lines(lost)}"
+    yield f"— {shown(remark.signed)}"
+
+
+def _window(section: Section, name: str) -> Iterator[Cell]:
+    verdict = section.verdict
+    yield _text(
+        f"## {shown(f'{section.run_id} · window {section.window} · {section.size}')}",
+        f"The report said: **{shown(verdict.headline)}** {shown(verdict.place)}",
+        f"Not known: {shown(' '.join(verdict.unknown))}" if verdict.unknown else "",
+    )
+    yield _code(_opened(section, name))
+    for plot in section.plots:
+        # The window shows its card and its frontier by itself.
+        if plot.name != "frontier_steps" or _seen(plot, section.view):
+            yield from _plot(plot, section.view, name)
+
+
+def _opened(section: Section, name: str) -> str:
+    """Find the window by its packets, judge it as the report did, show it."""
+    run = repr(section.run_id)
+    hashes = "".join(f"    {packet.sha256!r},\n" for packet in section.packets)
+    asked = [f"    {name}={value},\n" for name, value in _judging(section)]
+    return (
+        f"runs[{run}], number = packets.find((\n{hashes}), {run}, {section.window})\n"
+        f"{name} = packets.window(\n    runs[{run}],\n    number,\n{''.join(asked)})\n{name}"
+    )
+
+
+def _judging(section: Section) -> Iterator[tuple[str, str]]:
+    """What is not as it is by default, as Python."""
+    view, default = section.view, ViewState()
+    moved = view.gates.changed()
+    if moved:
+        yield (
+            "gates",
+            f"sfapp.Gates({', '.join(f'{name}={value!r}' for name, value in moved.items())})",
+        )
+    for name in ("frontier", "baseline", "group"):
+        if getattr(view, name) != getattr(default, name):
+            yield name, repr(getattr(view, name))
+    reference = section.diagnosis.reference
+    if reference is not None:
+        run = repr(reference.run_id)
+        yield "reference", f"(runs.get({run}, {run}), {reference.window})"
+
+
+def _plot(plot: Plot, view: ViewState, window: str) -> Iterator[Cell]:
+    said = caption(plot)
+    yield _text(f"### {shown(said.title)}", shown(plot.hint))
+    asked = "".join(f", {name}={value!r}" for name, value in _seen(plot, view).items())
+    yield _code(f"{window}.plot({plot.name!r}{asked})")
+
+
+def _seen(plot: Plot, view: ViewState) -> Mapping[str, Any]:
+    """What of a view a plot depends on, where it is not as it is by default."""
+    default = ViewState()
+    names = ("step", "ranks", "stage", "quantity")
+    asked = {name: getattr(view, name) for name in names if getattr(view, name) != getattr(default, name)}
+    if view.node is not None:
+        asked["tab"] = view.tab
+    zoom = tuple(str(zoom) for zoom in view.zoom_of(plot.name))
+    return asked | ({"zoom": zoom} if zoom else {})
