@@ -17,10 +17,11 @@ from starlette.responses import Response
 
 from sfapp.app import docs
 from sfapp.app.address import run_of
+from sfapp.app.comparing import compared, parse_compare
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
 from sfapp.app.workspace import Judged, Workspace
-from sfapp.errors import GateError, SfappError, StoreError, WindowNotFoundError
+from sfapp.errors import ComparisonError, GateError, SfappError, StoreError, WindowNotFoundError
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import tables
@@ -80,6 +81,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_index(application, workspace)
     _add_window(application, workspace)
     _add_runs(application, workspace)
+    _add_compare(application, workspace)
     _add_glossary(application)
     docs.add(application)
 
@@ -179,6 +181,30 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
         name = run_of(request, ".csv")
         workspace.run(name)
         return _csv(workspace.timeline(name), "run")
+
+
+def _add_compare(application: FastAPI, workspace: Workspace) -> None:
+    meanings = {
+        "a": "RUN/WINDOW or RUN: what was before",
+        "b": "RUN/WINDOW or RUN: what came after",
+        "c": "RUN/WINDOW or RUN that should be like a again; may be absent",
+    }
+    sides = [
+        {"name": name, "in": "query", "description": meaning, "required": name != "c", "schema": {}}
+        for name, meaning in meanings.items()
+    ]
+    documented = {"parameters": [*sides, *view_parameters()]}
+
+    @application.get(
+        "/compare.json", summary="Two windows or runs side by side, or three", openapi_extra=documented
+    )
+    def compare_json(request: Request) -> Response:
+        state, told = parse_compare(request.query_params.multi_items())
+        if told:
+            raise ComparisonError(" ".join(told))
+        if not state.is_whole:
+            raise ComparisonError("name what to compare: a=RUN/WINDOW and b=RUN/WINDOW, or RUN for all of it")
+        return _json(compared(workspace, state).document())
 
 
 def _add_glossary(application: FastAPI) -> None:

@@ -175,6 +175,18 @@ def diagnosis(database: Database, run: str, number: int) -> Diagnosis:
     return decode_diagnosis(found[0][0])
 
 
+def diagnoses(database: Database, run: str) -> list[Diagnosis]:
+    """The stored diagnoses of a run, ascending by window.
+
+    Raises:
+        WindowNotFoundError: no such run.
+    """
+    found = database.tuples('SELECT diagnosis FROM windows WHERE run_id = ? ORDER BY "window"', [run])
+    if not found:
+        raise WindowNotFoundError(f"no run {run!r} in the store")
+    return [decode_diagnosis(diagnosis) for (diagnosis,) in found]
+
+
 def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
     """The windows before and after one of the same run; it need not exist itself."""
     ((before, after),) = database.tuples(

@@ -172,6 +172,14 @@ class Store:
         """
         return queries.diagnosis(self._database, run, window)
 
+    def diagnoses(self, run: str) -> list[Diagnosis]:
+        """The stored diagnoses of all windows of a run, in order; as ``diagnosis`` gives each.
+
+        Raises:
+            WindowNotFoundError: no such run.
+        """
+        return queries.diagnoses(self._database, run)
+
     def window(self, run: str, window: int) -> Window:
         """The matrix of a window, read from its packets.
 

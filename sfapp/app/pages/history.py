@@ -9,6 +9,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.address import run_of, run_page, window_page
+from sfapp.app.comparing import CompareState
 from sfapp.app.overview import ListState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.figure import FigureCard
@@ -17,6 +18,7 @@ from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.model.sides import SideKey
 from sfapp.model.view import WindowKey
 from sfapp.store import RunSummary
 from sfapp.views import figures, format
@@ -78,6 +80,7 @@ class HistoryPage:
                     )
                     text("the others are compared with it", "span", "muted")
                     box("grow")
+                    link("compare with…", CompareState(a=SideKey(run_id)).href(), "badge").mark("compare")
                     link(".json", f"{run_page(run_id)}.json", "badge")
                     link(".csv", f"{run_page(run_id)}.csv", "badge")
                 self._plot_box = box("history")

@@ -14,6 +14,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
+from sfapp.app.comparing import CompareState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
@@ -27,6 +28,7 @@ from sfapp.app.panels.verdict import VerdictCard
 from sfapp.app.theme import Crumb, box, first_time, frame, is_dark, link, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
+from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
 
@@ -144,6 +146,7 @@ class WindowPage:
                     self._neighbour_link("‹ k", "k ArrowUp", "previous window"),
                     self._neighbour_link("j ›", "j ArrowDown", "next window"),
                 ]
+                self._compare_link = link("compare with…", "", "key").mark("compare")
             self._show_neighbours()
             page.dark.on_value_change(lambda event: self._redraw(dark=bool(event.value)))
             with box("rail", "aside") as rail:
@@ -213,6 +216,18 @@ class WindowPage:
             if number is not None:
                 path = window_page(WindowKey(self.key.run_id, number))
                 element.props["href"] = self.view.for_next_window().href(path)
+        self._compare_link.props["href"] = self._comparison().href()
+
+    def _comparison(self) -> CompareState:
+        """This window against the one that its verdict compares it with, else against the one before it."""
+        reference, before = self._scene.judged.reference, self._beside[0]
+        other = None if before is None else SideKey(self.key.run_id, before)
+        if reference is not None and (reference.run_id, reference.window) != (
+            self.key.run_id,
+            self.key.window,
+        ):
+            other = SideKey(reference.run_id, reference.window)
+        return CompareState(a=other, b=SideKey(self.key.run_id, self.key.window), view=self.view.judging)
 
     # --- what the operator does -----------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class FigureCard:
     """One plot on the page, built inside the current container; ``redraw`` brings it up to date.
 
     Attributes:
-        plot: the plot's element.
+        card: all of it. plot: the plot's element.
         axes: what of it the browser shows, as far as anybody zoomed.
     """
 
@@ -142,18 +142,19 @@ class FigureCard:
         self.axes: Axes = axes or {}
         self._texts: dict[str, TextElement] = {}
         meta = self._meta()
-        with box(f"card figure span-{span}", "section"):
+        with box(f"card figure span-{span}", "section") as self.card:
             if not bare:
                 self._head(meta, aid)
             self.plot = PlotElement(figure).classes("plot")
             self.plot.props["role"] = "img"
             self.plot.props["aria-label"] = meta["alt"]
-            self._texts["notes"] = text(" ".join(meta["notes"]), "div", "notes")
+            self._texts["notes"] = text(_said(meta)["notes"], "div", "notes")
 
     def _head(self, meta: Mapping[str, Any], aid: Callable[[ui.element], None] | None) -> None:
         with box("card-head") as head, box("grow"):
-            self._texts["title"] = text(meta["title"], "h2")
-            self._texts["subtitle"] = text(meta["subtitle"], "div", "subtitle")
+            said = _said(meta)
+            self._texts["title"] = text(said["title"], "h2")
+            self._texts["subtitle"] = text(said["subtitle"], "div", "subtitle")
         if aid is not None:
             aid(head)
 
@@ -162,8 +163,9 @@ class FigureCard:
         self.figure = figure
         self.axes = axes or {}
         meta = self._meta()
+        said = _said(meta)
         for name, element in self._texts.items():
-            element.text = " ".join(meta[name]) if name == "notes" else meta[name]
+            element.text = said[name]
         self.plot.props["aria-label"] = meta["alt"]
         self.plot.update_figure(figure)
 
@@ -230,6 +232,12 @@ class FigureCard:
                 came = self.figure["layout"].get(key, {}).get("range"), self._meta().get("whole", {}).get(key)
                 found[key.replace("axis", "")] = None if ends in map(_ends, came) else ends
         return found
+
+
+def _said(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The words round a plot; the subtitle says what it shows and what can be done with it."""
+    subtitle = "; ".join(filter(None, (meta["subtitle"], meta["works"])))
+    return {"title": meta["title"], "subtitle": subtitle, "notes": " ".join(meta["notes"])}
 
 
 _AXIS = re.compile(r"[xy]axis\d?")

@@ -1,0 +1,134 @@
+"""A comparison on the page: what it says, its plots, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nicegui import ui
+
+from sfapp.accounting import Comparison
+from sfapp.app.panels.aids import ReadingAids
+from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.tables import data_table, titled
+from sfapp.app.theme import box, term, text
+from sfapp.views import comparison_tables, figures, words
+from sfapp.views.figures import Figure
+
+Draw = Callable[..., Figure]
+
+PLOTS: Mapping[str, tuple[Draw, int]] = {
+    "comparison_waterfall": (figures.comparison_waterfall, 7),
+    "comparison_bars": (figures.comparison_bars, 5),
+    "comparison_spread": (figures.comparison_spread, 12),
+}
+"""Plots by name: how each is drawn, and its width in twelfths of the page."""
+
+SIDE_BY_SIDE = 330
+"""Height of the two plots in the first row, in pixels."""
+
+
+class ComparisonView:
+    """The comparison below the choosers: built when first shown, then brought up to date in place."""
+
+    def __init__(self, aids: ReadingAids, open_window: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Empty.
+
+        Args:
+            open_window: called with a clicked point of the spread.
+        """
+        self._aids = aids
+        self._open_window = open_window
+        self._said = box("stack")
+        self._grid = box("grid")
+        self._tables = box("stack")
+        self._plots: dict[str, FigureCard] = {}
+
+    def show(self, found: Comparison, dark: bool) -> None:
+        """Show this comparison."""
+        self._said.clear()
+        with self._said:
+            comparison_card(words.comparison(found))
+        self.draw(found, dark)
+        self._tables.clear()
+        with self._tables:
+            _tables(found)
+
+    def draw(self, found: Comparison, dark: bool) -> None:
+        """Draw the plots; the spread where a side has several windows."""
+        self._grid.set_visibility(True)
+        for name, (draw, span) in PLOTS.items():
+            figure = draw(found, dark=dark)
+            if span < 12:
+                figure["layout"]["height"] = SIDE_BY_SIDE
+            if name in self._plots:
+                self._plots[name].redraw(figure)
+            else:
+                self._plots[name] = self._card(name, figure, span)
+        spread = self._plots["comparison_spread"].card
+        spread.set_visibility(any(len(side.windows) > 1 for side in found.sides))
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._said.clear()
+        self._tables.clear()
+        self._grid.set_visibility(False)
+
+    def _card(self, name: str, figure: Figure, span: int) -> FigureCard:
+        with self._grid:
+            card = FigureCard(figure, span, aid=lambda head: self._aids.place(name, head, span))
+        card.on_click(self._open_window)
+        return card
+
+
+def comparison_card(said: words.ComparisonWords) -> None:
+    """What the comparison says."""
+    with box(f"card verdict tone-{said.tone}", "section") as card:
+        card.props["aria-label"] = "comparison"
+        card.props["aria-live"] = "polite"
+        card.mark("comparison")
+        with box("said"):
+            text(said.kicker, "div", "eyebrow kicker")
+            with box("headline", "h1"):
+                text(said.headline, "span")
+                if said.rest:
+                    text(f" · {said.rest}", "span", "rest")
+            with box("why"):
+                text(" ".join(said.explanation), "p")
+            with box("chips", "ul"):
+                for change in said.labels:
+                    with box(f"chip chip-{'culprit' if change.gained else 'fact'}", "li") as chip:
+                        chip.props["title"] = change.meaning
+                        term(change.text, "label", change.label)
+        with box("facts sides"):
+            for number in said.numbers:
+                with box("fact"):
+                    text(number.title, "div", "eyebrow")
+                    text(number.value, "div", "value")
+                    text(number.note, "div", "small")
+        if said.caveats:
+            with box("grounds", "dl"):
+                text("mind", "dt", "eyebrow")
+                text(" ".join(said.caveats), "dd")
+
+
+def _tables(found: Comparison) -> None:
+    exact = "each column of times adds up to its last line, exactly and as printed"
+    with titled("Stage by stage", exact):
+        table = data_table(
+            comparison_tables.stage_columns(found), comparison_tables.stage_rows(found), "stage"
+        )
+        _keep_order(table)
+        table.mark("stages")
+    frontier = "carry-over" if found.frontier == "carry_over" else "step-aligned"
+    with titled("Side by side", f"shares, routing sets and labels: {frontier} frontier"):
+        table = data_table(comparison_tables.side_columns(found), comparison_tables.side_rows(found), "what")
+        _keep_order(table)
+        table.mark("sides")
+
+
+def _keep_order(table: ui.table) -> None:
+    """No sorting: the stages stand in their order, and the sum stands last."""
+    for column in table.columns:
+        column["sortable"] = False
+    table.update()
