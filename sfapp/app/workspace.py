@@ -21,7 +21,9 @@ from nicegui import Event
 
 from sfapp.accounting import Measures, judge, measure, reference_of
 from sfapp.app.examples import ExampleStore
+from sfapp.app.ledger import Ledger
 from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.incidents import IncidentLog
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.view import ViewState, WindowKey
@@ -113,12 +115,15 @@ class Workspace:
         store: of the operator's packets, for queries across runs; ``store_of`` knows the examples too.
         paths: where packets are looked for.
         changed: fired in the event loop after the store changed, with the report.
+        incidents: the log of notes and incidents beside the first of the paths; ``ledger`` follows it.
     """
 
     def __init__(self, store: Store, paths: Sequence[Path]) -> None:
         self.store = store
         self.paths = tuple(paths)
         self.changed: Event[IngestReport] = Event()
+        self.incidents = IncidentLog.beside(self.paths[0])
+        self.ledger = Ledger(self.incidents)
         self.ingest_seconds = 0.0
         self._announced = time.monotonic()
         self._status = Status("reading", newest=store.newest_packet_at())
@@ -136,6 +141,7 @@ class Workspace:
         """Begin to ingest, then to watch, beside the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.submit(self._keep_up).add_done_callback(self._note_end)
+        self.ledger.start()
 
     def cancel_ingest(self) -> None:
         """Stop the first ingest; what is in the store stays, the next start goes on from there."""
@@ -145,6 +151,7 @@ class Workspace:
         """Tell the store's thread to end."""
         self._cancel.set()
         self._stop.set()
+        self.ledger.stop()
 
     def close(self) -> None:
         """Wait for the store's thread."""

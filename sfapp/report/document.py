@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TypeVar
 
 from sfapp.accounting import Measures, measure
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME, Gates
-from sfapp.model.incidents import Incident, Item, Note, Overwritten, Stamp
+from sfapp.model.incidents import Incident, Item, Note, Overwritten
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, words
 
@@ -187,10 +186,10 @@ def _facts(incident: Incident) -> tuple[tuple[str, str], ...]:
     facts = [
         ("severity", incident.severity),
         ("status", incident.status),
-        ("opened", signed(incident.written)),
+        ("opened", words.signed(incident.written)),
     ]
     if incident.changed is not None:
-        facts.append(("last change", signed(incident.changed)))
+        facts.append(("last change", words.signed(incident.changed)))
     lost = [("written at the same time", overwritten(one)) for one in incident.overwritten]
     return (*facts, *lost)
 
@@ -261,19 +260,15 @@ def remark(note: Note) -> Remark:
     return Remark(
         text=note.text,
         pinned="" if note.pin is None else words.pinned(note.pin),
-        signed=signed(note.written) + (f"; last edit {signed(note.changed)}" if note.changed else ""),
+        signed=words.signed(note.written)
+        + (f"; last edit {words.signed(note.changed)}" if note.changed else ""),
         overwritten=tuple(overwritten(one) for one in note.overwritten),
     )
 
 
-def signed(stamp: Stamp) -> str:
-    """``Ada, 2026-11-21 09:14 UTC``."""
-    return f"{stamp.by}, {stamp.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
 def overwritten(lost: Overwritten) -> str:
     """What somebody wrote at the same time as another."""
-    return f"{lost.field}, by {signed(lost.stamp)}: {lost.value}"
+    return f"{lost.field}, by {words.signed(lost.stamp)}: {lost.value}"
 
 
 def gates_moved(gates: Gates) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
+from sfapp.views.figures.notes import notes_in, with_notes
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.rules import RULE_NAMES, rules
 from sfapp.views.figures.steps import step_timeline
@@ -35,6 +36,7 @@ __all__ = [
     "node_ranks",
     "node_skew",
     "node_sparklines",
+    "notes_in",
     "plain",
     "prefix_crossings",
     "rank_step_heatmap",
@@ -48,5 +50,6 @@ __all__ = [
     "verdict_regions",
     "window_plot",
     "window_timeline",
+    "with_notes",
     "zoomed_axes",
 ]

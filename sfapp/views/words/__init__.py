@@ -19,7 +19,7 @@ from sfapp.views.words.evidence import (
     evidence_lines,
 )
 from sfapp.views.words.hints import HINTS, STAGE_MEANING
-from sfapp.views.words.pins import pinned, pinned_within, seen
+from sfapp.views.words.pins import pinned, pinned_within, seen, signed
 from sfapp.views.words.unknown import unknown
 from sfapp.views.words.verdict import (
     Chip,
@@ -67,6 +67,7 @@ __all__ = [
     "pinned_within",
     "seen",
     "side_names",
+    "signed",
     "summary",
     "unknown",
     "verdict",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sfapp.model.incidents import Pin
+from datetime import UTC
+
+from sfapp.model.incidents import Pin, Stamp
 from sfapp.model.view import ViewState
 from sfapp.views import format
 
@@ -40,3 +42,8 @@ def seen(view: ViewState) -> str:
     if view.zoom:
         found.append("zoomed")
     return " · ".join(found)
+
+
+def signed(stamp: Stamp) -> str:
+    """``Ada, 2026-11-21 09:14 UTC``."""
+    return f"{stamp.by}, {stamp.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,146 @@
+"""Notes where they are pinned: numbered marks on the plots themselves. Pure, over any finished figure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
+
+from sfapp.model.incidents import Note, Pin
+from sfapp.model.view import Zoom
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, plain
+
+STEP_PLOTS = ("step_timeline", "rank_step_heatmap", "node_sparklines")
+"""Plots whose x is the logical step: a note pinned to a step is marked there."""
+
+ONE_STEP_PLOTS = ("frontier_steps", "prefix_crossings")
+"""Plots of one step, or of the mean one: a note on another step has no place in them."""
+
+MARK = 18
+"""Height of a numbered mark in pixels; those at one place stand side by side."""
+
+HOVER_CHARACTERS = 240
+
+Numbered = tuple[int, Note]
+
+
+def notes_in(name: str, notes: Sequence[Note], step: int | None = None) -> tuple[Numbered, ...]:
+    """The notes that have a place in a plot, each with its number: its place among all of the window.
+
+    Args:
+        name: of the plot, as in ``words.HINTS``.
+        notes: every note on the window, in order.
+        step: the step looked at; None for the mean.
+    """
+    return tuple(
+        (number, note)
+        for number, note in enumerate(notes, start=1)
+        if note.pin is not None and _has_place(note.pin, name, step)
+    )
+
+
+def with_notes(
+    figure: Figure, name: str, notes: Sequence[Note], *, step: int | None = None, dark: bool = False
+) -> Figure:
+    """The figure with the notes pinned to it: a line at a step, a dashed frame round a region, numbers.
+
+    The figure given stays as it is. Numbers are those of ``notes_in``; a note's words show on hover.
+    """
+    placed = notes_in(name, notes, step)
+    if not placed:
+        return figure
+    layout = figure["layout"]
+    # Where thresholds are dragged, whatever lies above the traces could be dragged as well.
+    layer = "below" if "edits" in figure.get("config", {}) else "above"
+    shapes: list[dict[str, Any]] = []
+    marks: list[dict[str, Any]] = []
+    crowd: dict[tuple[Any, ...], int] = {}
+    for number, note in placed:
+        assert note.pin is not None
+        for shape, place in _places(note.pin, name, dark):
+            if shape is not None:
+                shapes.append(shape | {"layer": layer})
+            spot = tuple(place.values())
+            marks.append(_mark(number, note, place, crowd.get(spot, 0), dark))
+            crowd[spot] = crowd.get(spot, 0) + 1
+    meta = layout["meta"]
+    told = f"{_counted([number for number, _ in placed])} pinned here."
+    return figure | {
+        "layout": layout
+        | {
+            # After the figure's own, which are told apart by their place.
+            "shapes": [*layout.get("shapes", ()), *shapes],
+            "annotations": [*layout.get("annotations", ()), *marks],
+            "meta": meta | {"alt": f"{meta['alt']} {told}"},
+        }
+    }
+
+
+def _has_place(pin: Pin, name: str, step: int | None) -> bool:
+    if name in STEP_PLOTS and pin.step is not None:
+        return True
+    if pin.plot != name:
+        return False
+    return name not in ONE_STEP_PLOTS or pin.step == step
+
+
+def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | None, dict[str, Any]]]:
+    """What is drawn for a note, and where its number stands: a region, a step, else the plot's corner."""
+    colour = palette.theme(dark).accent
+    region = [zoom for zoom in pin.region if zoom.plot == name] if pin.plot == name else []
+    if region:
+        for x, y in product(_ends(region, "x"), _ends(region, "y")):
+            frame = {
+                "type": "rect", "xref": x[0], "x0": x[1], "x1": x[2], "yref": y[0], "y0": y[1], "y1": y[2],
+                "line": {"color": colour, "width": 1.6, "dash": "dash"},
+                "fillcolor": palette.alpha(colour, 0.05), "name": "note",
+            }  # fmt: skip
+            yield frame, {"xref": x[0], "x": x[1], "yref": y[0], "y": y[2]}
+    if name in STEP_PLOTS and pin.step is not None:
+        line = {
+            "type": "line", "x0": pin.step, "x1": pin.step, "yref": "paper", "y0": 0, "y1": 1,
+            "line": {"color": colour, "width": 1.6, "dash": "dot"}, "name": "note",
+        }  # fmt: skip
+        yield line, {"xref": "x", "x": pin.step, "yref": "paper", "y": 1}
+    elif not region:
+        yield None, {"xref": "paper", "x": 1, "yref": "paper", "y": 1}
+
+
+def _ends(region: Sequence[Zoom], letter: str) -> list[tuple[str, float, float]]:
+    """The part of every axis of one direction that a region covers; the whole plot where it names none."""
+    named = [(zoom.axis, zoom.low, zoom.high) for zoom in region if zoom.axis[0] == letter]
+    return named or [("paper", 0, 1)]
+
+
+def _mark(number: int, note: Note, place: dict[str, Any], before: int, dark: bool) -> dict[str, Any]:
+    colours = palette.theme(dark)
+    corner = place["xref"] == "paper" and place["x"] == 1
+    step = -MARK - 2 if corner else MARK + 2
+    return place | {
+        "text": f"<b>{number}</b>",
+        "showarrow": False,
+        "xanchor": "right" if corner else "left",
+        "yanchor": "top",
+        "xshift": before * step,
+        "height": MARK - 4,
+        "bgcolor": colours.accent,
+        "borderpad": 2,
+        "font": {"size": 11, "color": colours.surface},
+        "hovertext": _hover(note),
+        "hoverlabel": {"bgcolor": colours.surface, "bordercolor": colours.accent},
+        "name": "note",
+    }
+
+
+def _hover(note: Note) -> str:
+    """The note's words, harmless for Plotly, in short lines, and who wrote them."""
+    said = textwrap.wrap(format.clip(" ".join(note.text.split()), HOVER_CHARACTERS), 60)
+    return "<br>".join([*(plain(line, 80) for line in said), f"– {plain(note.written.by)}"])
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"Note {numbers[0]} is"
+    return f"Notes {format.listed([str(number) for number in numbers], limit=len(numbers))} are"
