@@ -28,6 +28,11 @@ class StepState:
         open_stage: the stage being timed: one at a time.
         refused: when each context was entered that was refused (nested, outside a step) and not yet left.
         nested_ns: time in nested stages: theirs was dropped, the outer one's holds it.
+        held_ns: waited for the next step's batch so far; it is put before that step.
+        moved_ns: the part of ``held_ns`` that was waited inside the step under way: not its own time.
+        held_column: where the held time goes.
+        stock: batches fetched and not yet consumed.
+        syncs: per micro-step of the step whether gradients were exchanged, where the trainer says so.
         side: side-channel values of the step.
         strict: raise where a stage is nested.
         stages: per gradient-accumulation micro-step, the contexts of its stages by name; a last, empty one
@@ -40,7 +45,10 @@ class StepState:
     __slots__ = (
         "clock",
         "current",
+        "held_column",
+        "held_ns",
         "in_step",
+        "moved_ns",
         "nested_ns",
         "on_fault",
         "on_step",
@@ -49,7 +57,9 @@ class StepState:
         "side",
         "spent",
         "stages",
+        "stock",
         "strict",
+        "syncs",
         "zeros",
     )
 
@@ -67,6 +77,9 @@ class StepState:
         self.open_stage: Stage | None = None
         self.refused: list[int] = []
         self.nested_ns = 0
+        self.held_ns = self.moved_ns = self.stock = 0
+        self.held_column: int | None = None
+        self.syncs: list[bool] = []
         self.side: dict[str, float] = {}
         self.strict = strict
         self.use([{}], 0)
@@ -79,6 +92,26 @@ class StepState:
             {name: Stage(self, name, column) for name, column in names.items()} for names in (*column_of, {})
         ]
         self.current = self.stages[0]
+
+    def forget(self) -> None:
+        """What only some steps have, before the next one."""
+        self.refused.clear()
+        self.side.clear()
+        self.syncs.clear()
+
+    def charge(self, name: str, micro: int, waited: int) -> None:
+        """Time waited inside the step for its own batch; a stage that is open holds it already."""
+        if self.open_stage is None:
+            stage = self.stages[min(micro, len(self.stages) - 2)].get(name)
+            if stage is not None:
+                self.spent[stage.index] += waited
+
+    def move_to_next_step(self, waited: int) -> None:
+        """Time waited inside the step for the next one's batch: that one's, not this one's."""
+        self.held_ns += waited
+        self.moved_ns += waited
+        if self.open_stage is not None:
+            self.open_stage.begin += waited
 
     def refuse(self, name: str) -> None:
         """A stage inside another or outside a step: noted, not timed.
@@ -113,36 +146,40 @@ class Step:
             state.on_fault("nested_steps", "")
         state.in_step = True
         state.open_stage = None
-        state.refused.clear()
-        state.side.clear()
+        if state.refused or state.side or state.syncs:
+            state.forget()
         state.current = state.stages[0]
         state.spent[:] = state.zeros
-        self._begin = state.clock()
+        held, state.held_ns, state.moved_ns = state.held_ns, 0, 0
+        if held and state.held_column is not None:
+            state.spent[state.held_column] = held
+        self._begin = state.clock() - held
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state
         end = state.clock()
         if state.in_step:
             state.in_step = False
-            state.on_step(self._begin, end, kind is None)
+            state.stock = max(0, state.stock - len(state.stages) + 1)
+            state.on_step(self._begin + state.moved_ns, end, kind is None)
 
 
 class Stage:
     """The context of one stage. Inside another stage, or outside a step, it records a fault and no time."""
 
-    __slots__ = ("_begin", "_index", "_state", "name")
+    __slots__ = ("_state", "begin", "index", "name")
 
     def __init__(self, state: StepState, name: str, index: int) -> None:
         self._state = state
         self.name = name
-        self._index = index
-        self._begin = 0
+        self.index = index
+        self.begin = 0
 
     def __enter__(self) -> None:
         state = self._state
         if state.open_stage is None and state.in_step:
             state.open_stage = self
-            self._begin = state.clock()
+            self.begin = state.clock()
         else:
             state.refuse(self.name)
 
@@ -153,8 +190,8 @@ class Stage:
             state.nested_ns += max(0, end - state.refused.pop()) if state.in_step else 0
         elif state.open_stage is self:
             state.open_stage = None
-            if end >= self._begin:
-                state.spent[self._index] += end - self._begin
+            if end >= self.begin:
+                state.spent[self.index] += end - self.begin
             else:
                 state.on_fault("nonmonotonic_clock", self.name)
 
@@ -172,17 +209,24 @@ class Uncounted:
 
 
 class MicroStep:
-    """The context of one gradient-accumulation micro-step."""
+    """The context of one gradient-accumulation micro-step.
 
-    __slots__ = ("_index", "_state")
+    Attributes:
+        sync: whether its gradients are exchanged, None where the trainer does not say.
+    """
+
+    __slots__ = ("_index", "_state", "sync")
 
     def __init__(self, state: StepState, index: int) -> None:
         self._state = state
         self._index = index
+        self.sync: bool | None = None
 
     def __enter__(self) -> None:
         state = self._state
         state.current = state.stages[self._index]
+        if self.sync is not None:
+            state.syncs.append(self.sync)
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +16,9 @@ from types import TracebackType
 import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
-from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, RESIDUAL
+from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, RESIDUAL, stage_category
 from sfapp.model.window import RankIdentity
+from sfapp.record.batches import Batch, Batches
 from sfapp.record.buffers import Schema, WindowBuffer
 from sfapp.record.compose import Job
 from sfapp.record.contexts import (
@@ -173,10 +174,30 @@ class Recorder:
         except KeyError:
             return self._without_column(name)
 
-    def micro_step(self, index: int) -> MicroStep:
+    def micro_step(self, index: int, sync: bool | None = None) -> MicroStep:
         """Context of one gradient-accumulation micro-step, counted from 0. One that the accumulation does not
-        have knows no stages: their time stays in the residual."""
-        return self._micro_steps[index if 0 <= index < len(self._micro_steps) else -1]
+        have knows no stages: their time stays in the residual.
+
+        Args:
+            sync: whether its backward exchanges gradients (False under ``no_sync``). Said for all
+                micro-steps, the pattern is recorded, and a change of it closes the window.
+        """
+        micro = self._micro_steps[index if 0 <= index < len(self._micro_steps) else -1]
+        micro.sync = sync
+        return micro
+
+    def batches(self, loader: Iterable[Batch]) -> Batches[Batch]:
+        """A loader whose waits count as the data stage of the step that consumes the batch, whether it is
+        asked for before the step, in it, or by a prefetcher one step ahead.
+
+        >>> for batch in perf.batches(loader):
+        ...     with perf.step():
+        ...         ...
+
+        Where it cannot be known which step a batch is for (a thread fetches it, or steps are skipped), the
+        window says ``prefetch_unaligned``.
+        """
+        return Batches(loader, self._state, lambda: self._schema.accumulation.factor, self._data_stage)
 
     # ---- beside the stages ----------------------------------------------------------------------
 
@@ -209,7 +230,11 @@ class Recorder:
 
     def observe(self, name: str, value: float) -> None:
         """Note a value of the current step as ``side.<name>``: bytes, tokens, a loss. The last one counts."""
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self._note("side_not_finite", name)
+            return
         if not self._state.in_step:
             self._note("side_outside_step", name)
         elif not math.isfinite(number):
@@ -292,6 +317,9 @@ class Recorder:
         self._state.use(schema.column_of, len(schema.stages) - 1)
         self._micro_steps = [MicroStep(self._state, micro) for micro in range(len(self._state.stages))]
         self._step_ns = self._stage_ns * len(schema.broad)
+        data = [name for name in schema.broad if stage_category(name) == "data"]
+        self._data_stage = data[0] if data else schema.broad[0]
+        self._state.held_column = schema.column_of[0][self._data_stage] if data else None
 
     def _without_column(self, name: str) -> Uncounted:
         if name != RESIDUAL:
@@ -317,6 +345,8 @@ class Recorder:
         out, its windows still close with the others'."""
         if not self._recording:
             return
+        if self._state.syncs:
+            self._follow_syncs(self._state.syncs)
         buffer, number = self._buffer, self._step_number
         self._step_number += 1
         if not completed:
@@ -334,6 +364,20 @@ class Recorder:
             buffer.record_ns += self._step_ns + self._state.clock() - end
         if self._step_number == self._window_end:
             self._close_window("full", self._schema)
+
+    def _follow_syncs(self, syncs: Sequence[bool]) -> None:
+        """Close the window before a step whose gradients are exchanged in another pattern than declared."""
+        old = self._schema.accumulation
+        if len(syncs) != old.factor:
+            self._note("accumulation_mixed", f"{len(syncs)} micro-steps, not {old.factor}")
+            return
+        last = old.factor > 1 and syncs[-1] and not any(syncs[:-1])
+        sync = "last" if last else "every" if all(syncs) else "mixed"
+        if sync != old.sync:
+            spent = list(self._state.spent)
+            changed = replace(self._schema, accumulation=replace(old, sync=sync))
+            self._close_window("accumulation_change", changed)
+            self._state.spent[:] = spent  # the step's own: the columns are the same
 
     def _open_window(self, schema: Schema) -> None:
         if schema is not self._schema:
