@@ -18,7 +18,7 @@ COMMANDS = {
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
     "analyze": "Print the verdict on every window, as a table, JSON, CSV or Parquet.",
     "compare": "Say how much slower one window or run is than another, and in which stages.",
-    "report": "Write verdicts and plots of some windows into one HTML file to hand over.",
+    "report": "Hand over verdicts, plots and notes: as HTML, PDF, Markdown, notebook or JSON.",
     "validate": "Check packet files and print every fault.",
 }
 
@@ -48,7 +48,7 @@ def cli() -> None:
 
 # Third-party modules behind each extra, to say which one to install when an import fails.
 _EXTRA_OF = dict.fromkeys(
-    ("duckdb", "jinja2", "nicegui", "plotly", "polars", "prometheus_client", "watchfiles"), "app"
+    ("duckdb", "jinja2", "nicegui", "plotly", "polars", "prometheus_client", "typst", "watchfiles"), "app"
 )
 
 

@@ -18,7 +18,7 @@ from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import Book, IncidentLog, book_of, parse, sketch
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.packets import LoadedWindow, read_windows
+from sfapp.packets import LoadedWindow, packet_path, read_windows
 from sfapp.report import FORMATS, TITLE, Pseudonyms, command, document, format_of, render, write
 
 MOST = 5
@@ -94,15 +94,16 @@ def report(
     evidence = PacketEvidence(loaded)
     # A path may hold a name too; whoever runs the command knows where the packets are.
     shown = ["packets"] if redact else list(map(str, paths))
+    said = names.text(output.name) if names else output.name
     if incident is None:
         told = _pick(evidence.diagnoses(view), asked)
         notes, incident_id = sketch(title, [(key, view) for key in told], _newest(loaded), notes)
-        again = command(shown, output.name, windows=told, view=view, title=title, redact=redact)
+        again = command(shown, said, windows=told, view=view, title=title, redact=redact)
     else:
         original = _named(incident, book)
         incident_id = names.id_of(original) if names else original
         named = incident if not redact or _is_file(incident) is None else "incident.json"
-        again = command(shown, output.name, incident=named, redact=redact)
+        again = command(shown, said, incident=named, redact=redact)
     found = notes.incident(incident_id)
     made = document(found, evidence, command=again, version=__version__, opened=incident is not None)
     written = write(output, render(output.name, made, notes, incident_id))
@@ -167,4 +168,10 @@ def _newest(windows: Sequence[LoadedWindow]) -> datetime:
 
 
 def _renamed(found: LoadedWindow, names: Pseudonyms) -> LoadedWindow:
-    return replace(found, window=names.window(found.window))
+    """A window under its pseudonyms, its files under the names that the recorder would give them."""
+    window = names.window(found.window)
+    packets = tuple(
+        replace(packet, path=packet_path(Path(), window.run_id, window.number, packet.part_rank))
+        for packet in found.packets
+    )
+    return replace(found, window=window, packets=packets)

@@ -1,0 +1,127 @@
+"""Every format alike: asked for by the ending of a name, written whole, redacted to the last byte."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import shutil
+import zlib
+from contextlib import chdir
+from pathlib import Path
+
+import pypdf
+import pytest
+from click.testing import CliRunner, Result
+from stories import SAMPLE
+
+from sfapp.cli import cli
+from sfapp.errors import ReportError
+from sfapp.incidents import Author, IncidentLog
+from sfapp.model.incidents import Pin
+from sfapp.model.view import WindowKey
+from sfapp.report import FORMATS
+
+NAMES = ("gpt-small", "node-0", "node-1", "moe-two-roles", "Zürich")
+"""Runs, hosts, and a part of a file's name."""
+
+
+def run(*arguments: object, cwd: Path) -> Result:
+    """The command, in this process: it is run often here."""
+    with chdir(cwd):
+        return CliRunner().invoke(cli, list(map(str, arguments)))
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """A run whose files and notes hold names as well."""
+    root = tmp_path / "from gpt-small-ddp"
+    shutil.copytree(SAMPLE / "gpt-small-ddp", root / "Zürich")
+    for path in list(root.rglob("*.parquet")):
+        path.rename(path.with_name(f"Zürich-{path.name}"))
+    log = IncidentLog.beside(root)
+    pin = Pin(window=WindowKey("gpt-small-ddp", 13), step=565)
+    Author(log, "Ada").write_note("gpt-small-ddp: NODE-0 is slow, node-1.zone is not", pin)
+    return root
+
+
+def unfolded(content: bytes) -> bytes:
+    """All bytes, and what is packed in them: base64, gzip, streams of PDF, escapes of JSON."""
+    found = [content]
+    for packed in re.findall(rb"[A-Za-z0-9+/]{80,}={0,2}", content):
+        raw = base64.b64decode(packed + b"=" * (-len(packed) % 4))
+        found.append(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
+    for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL):
+        try:
+            found.append(zlib.decompress(stream))
+        except zlib.error:
+            found.append(stream)
+    if content.startswith(b"%PDF"):
+        reader = pypdf.PdfReader(io.BytesIO(content))
+        found += [page.extract_text().replace("\n", "").encode() for page in reader.pages]
+        found.append(str(reader.metadata).encode())
+    whole = b"\n".join(found)
+    return whole + whole.decode("utf-8", "replace").encode("ascii", "backslashreplace")
+
+
+@pytest.mark.parametrize("ending", sorted(FORMATS))
+def test_a_redacted_report_holds_no_real_name_in_any_byte(ending: str, packets: Path, tmp_path: Path) -> None:
+    asked = ["--window", "gpt-small-ddp/13", "--title", "gpt-small-ddp on node-0 is slow"]
+    out = tmp_path / "out"
+    out.mkdir()
+    plain = run("report", packets, *asked, "-o", f"out/r{ending}", cwd=tmp_path)
+    assert plain.exit_code == 0, plain.stderr
+    # Given that each format holds the names where it is not redacted
+    whole = b"".join(unfolded(path.read_bytes()) for path in out.rglob("*") if path.is_file())
+    assert b"gpt-small" in whole
+    assert b"node-0" in whole
+    shutil.rmtree(out)
+    out.mkdir()
+    # When it is redacted
+    made = run("report", packets, *asked, "--redact", "-o", f"out/r{ending}", cwd=tmp_path)
+    assert made.exit_code == 0, made.stderr
+    # Then none of them is left, in no upper or lower case, and the pseudonyms are there
+    whole = b"".join(unfolded(path.read_bytes()) for path in out.rglob("*") if path.is_file())
+    for name in NAMES:
+        assert name.lower().encode() not in whole.lower(), name
+        assert name.lower().encode("ascii", "backslashreplace") not in whole.lower(), name
+    assert b"run-1 on host-1 is slow" in whole
+
+
+@pytest.mark.parametrize("ending", sorted(FORMATS))
+def test_the_same_report_has_the_same_bytes(ending: str, tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        assert (
+            run("report", SAMPLE, "--window", "gpt-small-ddp/5", "-o", f"r{ending}", cwd=tmp_path).exit_code
+            == 0
+        )
+        found.append({path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()})
+    assert found[0] == found[1]
+    assert not [name for name in found[0] if name.startswith(".")]
+
+
+def test_drawings_take_the_place_of_those_before_and_leave_other_files_alone(tmp_path: Path) -> None:
+    beside = tmp_path / "r_files"
+    beside.mkdir()
+    (beside / "mine.txt").write_text("mine")
+    asked = ("report", SAMPLE, "--window", "gpt-small-ddp/5", "-o", "r.md")
+    assert run(*asked, cwd=tmp_path).exit_code == 0
+    assert run(*asked, cwd=tmp_path).exit_code == 0
+    assert (beside / "mine.txt").read_text() == "mine"
+    assert len(list(beside.glob("*.svg"))) == 6
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "r_files").write_text("a file in the way")
+    made = run("report", SAMPLE, "--window", "gpt-small-ddp/5", "-o", "r.md", cwd=tmp_path)
+    assert isinstance(made.exception, ReportError)
+    assert "r.md cannot be written" in str(made.exception)
+    assert not (tmp_path / "r.md").exists()
+
+
+def test_an_ending_of_no_format_lists_those_there_are(tmp_path: Path) -> None:
+    made = run("report", SAMPLE, "-o", "r.docx", cwd=tmp_path)
+    assert str(made.exception) == "r.docx should end in .html, .md, .pdf, .ipynb, .json"
+    assert not list(tmp_path.iterdir())
