@@ -81,6 +81,17 @@ def test_every_figure_has_a_hint_how_to_read_it() -> None:
     assert names == set(HINTS)
 
 
+def test_words_that_also_stand_in_reports_invite_to_nothing() -> None:
+    # Given plots that can be dragged or clicked in the app
+    invites = re.compile(r"\b(drag|click)\b", re.IGNORECASE)
+    metas = [found["layout"]["meta"] for found in every_figure(*jobs.look(jobs.slow_callback())).values()]
+    assert any(invites.search(meta["works"]) for meta in metas)
+    # Then what is said of them elsewhere too leaves that out
+    for meta in metas:
+        assert not invites.search(" ".join((meta["subtitle"], *meta["notes"])))
+    assert not any(invites.search(HINTS[name]) for name in figures.WINDOW_PLOTS)
+
+
 def test_light_and_dark_differ_in_colour_only() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
     light, dark = every_figure(measures, diagnosis), every_figure(measures, diagnosis, dark=True)

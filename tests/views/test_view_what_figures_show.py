@@ -359,3 +359,14 @@ def test_skew_inside_a_node_is_its_slowest_rank_against_its_median() -> None:
     inside, against = figure["data"][:2]
     assert inside["x"][0] == pytest.approx(70, abs=1)
     assert against["x"][0] == pytest.approx(0, abs=1)
+
+
+def test_a_thin_region_of_the_verdict_map_has_its_words_on_a_leader_line() -> None:
+    # Given a window whose verdict changes only where next to no gain is asked for
+    figure = figures.verdict_regions(*jobs.look(jobs.slow_callback()))
+    # Then the thin region at the bottom says its verdict too, beside it
+    led = [found for found in figure["layout"]["annotations"] if found["showarrow"]]
+    assert led
+    assert all("co_critical" in found["text"] and found["y"] < 0.06 for found in led)
+    # And clear of the dot that stands for the gates
+    assert all(abs(found["x"] - Gates().gamma_a) > 0.1 for found in led)

@@ -83,6 +83,7 @@ def figure(
     alt: str,
     title: str,
     subtitle: str = "",
+    works: str = "",
     notes: tuple[str, ...] = (),
     height: int = 320,
     draggable: bool = False,
@@ -91,6 +92,7 @@ def figure(
     """Put a figure together: transparent, themed, with its words in ``layout.meta``.
 
     Args:
+        works: what can be done with it in the app; reports and notebooks leave it out.
         draggable: shapes above the traces can be dragged (those below never get the pointer).
     """
     colours = palette.theme(dark)
@@ -114,7 +116,7 @@ def figure(
         # Thresholds are dragged; the answer to a drag must not be overruled by the drag itself.
         "editrevision": False,
         "dragmode": "zoom",
-        "meta": {"title": title, "subtitle": subtitle, "alt": alt, "notes": list(notes)},
+        "meta": {"title": title, "subtitle": subtitle, "works": works, "alt": alt, "notes": list(notes)},
     }
     config = CONFIG | {"edits": {"shapePosition": True}} if draggable else dict(CONFIG)
     return {"data": traces, "layout": base | layout, "config": config}

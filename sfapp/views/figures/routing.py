@@ -77,6 +77,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         dark=dark,
         title="Routing set",
         subtitle=f"smallest set of stages reaching τC: {named}",
+        works="drag τC to ask for more or less",
         alt=(
             f"Shares of the exposed time, largest first: "
             f"{format.listed([f'{short[s]} {format.percent(shares[s])}' for s in order], 8)}. "

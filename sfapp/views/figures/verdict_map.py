@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sfapp.accounting import Measures, Region, StageVerdict, routing_intervals, verdict_map
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
@@ -11,7 +13,9 @@ from sfapp.views.figures.routing import below_floor, threshold
 TITLE = "Verdict map"
 STEPS_TITLE = "Routing set over τC"
 _THIN = 0.12
-"""A region less high than this has no room for two lines; the colour and the hover tell it."""
+"""A region less high than this has no room for its words: they stand beside it, on a leader line."""
+_ROOM = 0.15
+"""Distance across at which words on a leader line are clear of others."""
 
 
 def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
@@ -27,7 +31,8 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
         [*(_filled(region, diagnosis, dark) for region in regions), _here(diagnosis, here, dark)],
         dark=dark,
         title=TITLE,
-        subtitle="the verdict for every γA and γG; drag either line, the dot is where the gates stand",
+        subtitle="the verdict for every γA and γG; the dot is where the gates stand",
+        works="drag either line",
         alt=f"Now: {_words(here, diagnosis)}. {'; '.join(said)}.",
         height=420,
         margin={"l": 8, "r": 16, "t": 12, "b": 8},
@@ -43,7 +48,10 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
             threshold("gamma_a", "x", gates.gamma_a, "γA", dark, span=(0, 1)),
             threshold("gamma_g", "y", gates.gamma_g, "γG", dark, span=(0, 1)),
         ],
-        annotations=[_label(region, diagnosis, dark) for region in regions if _height(region) >= _THIN],
+        annotations=[
+            *(_label(region, diagnosis, dark) for region in regions if _height(region) >= _THIN),
+            *_led_labels([region for region in regions if _height(region) < _THIN], diagnosis, dark),
+        ],
         hovermode="closest",
         draggable=True,
         uirevision=revision(diagnosis, diagnosis.frontier),
@@ -113,6 +121,30 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
     )  # fmt: skip
 
 
+def _led_labels(thin: Sequence[Region], diagnosis: Diagnosis, dark: bool) -> list[dict[str, object]]:
+    """The labels of regions without room, each clear of the others and of the dot."""
+    colours = palette.theme(dark)
+    taken = [diagnosis.gates.gamma_a]
+    notes = []
+    for region in thin:
+        (left, right), (bottom, top) = region.gamma_a, region.gamma_g
+        x = max(
+            (left + (right - left) * part for part in (0.2, 0.5, 0.8)),
+            key=lambda place: min(min(abs(place - other) for other in taken), _ROOM),
+        )
+        taken.append(x)
+        middle = (bottom + top) / 2
+        first, *rest = (plain(line, 36) for line in _lines(region.verdict, diagnosis)[:2])
+        notes.append(
+            note(
+                "<br>".join((f"<b>{first}</b>", *rest)), x, middle, dark, showarrow=True, arrowhead=0,
+                arrowwidth=1, arrowcolor=colours.ink, ax=0, ay=-64 if middle < 0.5 else 64, font={"size": 11},
+                bgcolor=palette.alpha(colours.surface, 0.85), borderpad=3,
+            )
+        )  # fmt: skip
+    return notes
+
+
 def _here(diagnosis: Diagnosis, verdict: StageVerdict, dark: bool) -> Trace:
     colours = palette.theme(dark)
     return {
@@ -174,7 +206,8 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         [bars],
         dark=dark,
         title=STEPS_TITLE,
-        subtitle="filled where the stage is in the set; drag τC across an edge and a stage joins or leaves",
+        subtitle="filled where the stage is in the set",
+        works="drag τC across an edge and a stage joins or leaves",
         alt=(
             f"In the routing set, by τC: {format.listed(told, 8)}. "
             f"τC is {format.share(diagnosis.gates.tau_c)}."

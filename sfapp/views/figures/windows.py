@@ -63,8 +63,8 @@ def window_timeline(
         traces,
         dark=dark,
         title=title,
-        subtitle="mean exposed step, split by stage; below: severity and who is behind it"
-        + ("; drag across windows to list only those" if brushes else ""),
+        subtitle="mean exposed step, split by stage; below: severity and who is behind it",
+        works="drag across windows to list only those" if brushes else "",
         alt=(
             f"{format.counted(len(rows), 'window')}; "
             + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")

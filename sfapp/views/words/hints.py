@@ -23,7 +23,7 @@ HINTS: Mapping[str, str] = {
     ),
     "routing_pareto": (
         "Stages by their share of the exposed time. The filled ones together reach the threshold τC: the "
-        "delay is almost surely among them. Drag the line to ask for more or less."
+        "delay is almost surely among them."
     ),
     "ambiguity_plane": (
         "Right: the stage holds much of the exposed time. Up: clipping that stage alone shortens the step. "
