@@ -76,11 +76,10 @@ def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState,
             values[name] = SideKey.parse(text)
         except ValueError as error:
             told.append(f"In the link, {name} {error}, not {format.clip(text)!r}; pick one.")
+    for name in sorted(_OTHERS & pairs.keys()):
+        del pairs[name]
+        told.append(f"The link's {name!r} belongs to a window's page; it is ignored.")
     view, more = parse_query(pairs.items())
-    told += [
-        f"The link's {name!r} belongs to a window's page; it is ignored."
-        for name in sorted(_OTHERS & pairs.keys())
-    ]
     return CompareState(**values, view=view.judging), [*told, *more]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 from fastapi import Request
 from nicegui import background_tasks, ui
@@ -113,11 +114,12 @@ class ComparePage:
         with box("toolbar side-actions"):
             swap = with_keys(text("A ⇄ B", "button", "key"), label="swap A and B").mark("swap")
             swap.on("click", lambda: self._apply(self._state.swapped()))
-            self._judged_as = text("", "span", "muted")
-            self._defaults = text("under the defaults", "button", "plain").mark("defaults")
-            self._defaults.on("click", lambda: self._apply(replace(self._state, view=ViewState())))
             box("grow")
             self._json = link(".json", "", "badge").mark("json")
+        with box("toolbar judged-as") as self._judged_box:
+            self._judged_as = text("", "span", "muted")
+            defaults = text("under the defaults", "button", "plain").mark("defaults")
+            defaults.on("click", lambda: self._apply(replace(self._state, view=ViewState())))
 
     async def start(self) -> None:
         """Show the comparison once the browser is there, then follow the store."""
@@ -132,8 +134,8 @@ class ComparePage:
         for name, chooser in self._choosers.items():
             chooser.show(getattr(state, name), self._answer.runs, self._answer.windows[name])
         judged = state.view.judging.query
-        self._judged_as.text = f"judged under {', '.join(judged.split('&'))}" if judged else ""
-        self._defaults.set_visibility(bool(judged))
+        self._judged_as.text = f"judged under {unquote(', '.join(judged.split('&')))}"
+        self._judged_box.set_visibility(bool(judged))
         self._json.props["href"] = state.href("/compare.json")
         self._json.set_visibility(state.is_whole)
 

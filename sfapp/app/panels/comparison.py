@@ -97,7 +97,7 @@ def comparison_card(said: words.ComparisonWords) -> None:
                 text(" ".join(said.explanation), "p")
             with box("chips", "ul"):
                 for change in said.labels:
-                    with box(f"chip chip-{'culprit' if change.gained else 'fact'}", "li") as chip:
+                    with box(f"chip chip-{'doubt' if change.gained else 'lost'}", "li") as chip:
                         chip.props["title"] = change.meaning
                         term(change.text, "label", change.label)
         with box("facts sides"):
@@ -119,7 +119,7 @@ def _tables(found: Comparison) -> None:
             comparison_tables.stage_columns(found), comparison_tables.stage_rows(found), "stage"
         )
         _keep_order(table)
-        table.mark("stages")
+        table.classes("with-sum").mark("stages")
     frontier = "carry-over" if found.frontier == "carry_over" else "step-aligned"
     with titled("Side by side", f"shares, routing sets and labels: {frontier} frontier"):
         table = data_table(comparison_tables.side_columns(found), comparison_tables.side_rows(found), "what")

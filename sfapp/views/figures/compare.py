@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 
 from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
@@ -69,6 +70,7 @@ def comparison_bars(found: Comparison, *, dark: bool = False) -> Figure:
         height=96 + 54 * len(names),
         barmode="stack",
         bargap=0.3,
+        uniformtext={"minsize": 10, "mode": "hide"},
         margin={"l": 8, "r": 74, "t": 34, "b": 8},
         xaxis=axis(dark, ticksuffix=f" {unit.name}", rangemode="tozero", nticks=6, fixedrange=True),
         yaxis=axis(
@@ -92,6 +94,7 @@ class _Block:
 
     name: str
     colour: str
+    label: str
     start: float
     end: float
     is_step: bool = False
@@ -105,12 +108,12 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
     """From A's step to B's, and on to C's: what each stage added or took away."""
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(found.stages, dark)
-    blocks = _blocks(found, by_stage, colours.rank)
+    unit = format.per_step_unit(max(found.account(side).step_ns for side in found.sides))
+    blocks = _blocks(found, unit, by_stage, colours.rank)
     levels = [block.end for block in blocks]
     low, high = min(levels), max(levels)
     cut = low > TIMES_THE_CHANGE * (high - low)
     floor = max(0.0, low - 2 * max(high - low, 0.002 * high)) if cut else 0.0
-    unit = format.unit_for(high)
     traces = [_block_bar(place, block, floor, unit) for place, block in enumerate(blocks)]
     ceiling = high + 0.14 * (high - floor)
     notes = ("The axis does not begin at 0: the change is small beside the step.",) if cut else ()
@@ -118,7 +121,7 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
         traces,
         dark=dark,
         title="Where the change lies",
-        subtitle="per step; solid: longer, hatched: shorter; from one bar to the next they add up exactly",
+        subtitle=f"{unit.name} per step; solid: longer, hatched: shorter; bar by bar they add up exactly",
         alt=f"{headline(found)}. {_step_times_in_words(found)}.",
         notes=notes,
         height=330,
@@ -146,8 +149,8 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
         ],
         annotations=[
             note(
-                _block_label(block), place, block.top / unit.ns, dark,
-                yanchor="bottom", yshift=2, font={"size": 12, "color": colours.ink},
+                f"<b>{block.label}</b>" if block.is_step else block.label, place, block.top / unit.ns, dark,
+                yanchor="bottom", yshift=2, font={"size": 11, "color": colours.ink},
             )
             for place, block in enumerate(blocks)
         ],
@@ -156,23 +159,40 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
     )  # fmt: skip
 
 
-def _blocks(found: Comparison, by_stage: dict[str, str], neutral: str) -> list[_Block]:
+def _blocks(found: Comparison, unit: format.Unit, by_stage: dict[str, str], neutral: str) -> list[_Block]:
     """A, its changes, B, and so on; small changes stand together, so that the large ones can be read."""
     accounts = [found.account(side) for side in found.sides]
+    steps = [
+        _Block(letter, neutral, format.adding_up(account.per_step_ns, unit, signed=False)[1], 0.0,
+               float(account.step_ns), is_step=True)
+        for letter, account in zip(LETTERS, accounts, strict=False)
+    ]  # fmt: skip
     ways = [Change(before, after) for before, after in pairwise(accounts)]
     shown = _large_stages(ways)
-    short = format.short_stages(found.stages)
-    blocks = [_Block(LETTERS[0], neutral, 0.0, float(accounts[0].step_ns), is_step=True)]
-    for letter, way in zip(LETTERS[1:], ways, strict=False):
-        level, after = float(way.before.step_ns), float(way.after.step_ns)
-        for stage in shown:
-            reached = level + float(way.delta_ns[stage])
-            blocks.append(_Block(short[stage], by_stage[stage], level, reached))
-            level = reached
-        if len(shown) < len(found.stages):
-            blocks.append(_Block(f"{len(found.stages) - len(shown)} others", neutral, level, after))
-        blocks.append(_Block(letter, neutral, 0.0, after, is_step=True))
+    blocks = [steps[0]]
+    for way, step in zip(ways, steps[1:], strict=True):
+        level = way.before.step_ns
+        parts = _parts(way, shown, by_stage, neutral)
+        texts, _ = format.adding_up({name: delta for name, _, delta in parts}, unit)
+        for name, colour, delta in parts:
+            blocks.append(_Block(name, colour, texts[name], float(level), float(level + delta)))
+            level += delta
+        blocks.append(step)
     return blocks
+
+
+def _parts(
+    way: Change, shown: Sequence[str], by_stage: dict[str, str], neutral: str
+) -> list[tuple[str, str, Fraction]]:
+    """Name, colour and size of each part of a change: the stages shown, and the others as one."""
+    deltas = way.delta_ns
+    short = format.short_stages(list(deltas))
+    parts = [(short[stage], by_stage[stage], deltas[stage]) for stage in shown]
+    others = len(deltas) - len(shown)
+    if others:
+        rest = way.total_ns - sum((deltas[stage] for stage in shown), Fraction())
+        parts.append((f"{others} others", neutral, rest))
+    return parts
 
 
 def _large_stages(ways: Sequence[Change]) -> list[str]:
@@ -204,16 +224,10 @@ def _block_bar(place: int, block: _Block, floor: float, unit: format.Unit) -> Tr
                 "solidity": 0.3,
             },
         },
-        "hovertext": f"{plain(block.name)}<br>{_block_label(block)} per step",
+        "hovertext": f"{plain(block.name)}<br>{block.label} {unit.name} per step",
         "hovertemplate": "%{hovertext}<extra></extra>",
         "showlegend": False,
     }
-
-
-def _block_label(block: _Block) -> str:
-    if block.is_step:
-        return f"<b>{format.duration(block.end)}</b>"
-    return format.change(block.end - block.start)
 
 
 def comparison_spread(found: Comparison, *, dark: bool = False) -> Figure:
