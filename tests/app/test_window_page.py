@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -292,3 +293,22 @@ async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None
     assert plot(user, "Verdict map").figure["layout"]["meta"]["alt"].startswith("Now: no stage label")
     fire(user, plot(user, "Routing set over τC"), "plotly_relayout", {"shapes[0].x0": 0.2})
     assert slider(user, "tau_c").value == 0.2
+
+
+async def test_the_table_of_gates_follows_once_a_drag_rests(user: User) -> None:
+    # Given the table of all gates with their distance to the next verdict
+    await user.open(f"{SICK}?tab=ambiguity")
+    await user.should_see("how far each is from the next change of verdict", retries=20)
+
+    def dominance() -> dict[str, object]:
+        tables = user.find(kind=ui.table).elements
+        return next(row for table in tables for row in table.rows if row.get("gate") == "gamma_a")
+
+    before = dominance()
+    # When dominance is dragged
+    for value in (0.5, 0.6, 0.7):
+        slider(user, "gamma_a").value = value
+    assert dominance() == before
+    # Then the table follows, once, after the last move
+    await asyncio.sleep(0.1)
+    assert dominance()["value_text"] == "0.7"

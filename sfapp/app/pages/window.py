@@ -353,11 +353,15 @@ class WindowPage:
         self._hints_due = asyncio.get_running_loop().call_later(HINT_PAUSE, self._show_hints)
 
     def _show_hints(self) -> None:
+        if self._panel_box.is_deleted:  # the page was left meanwhile
+            return
         scene = self._scene
         found = nearest_changes(scene.measures, scene.diagnosis, self._controls.shown_gates)
         changes = words.changes(found, scene.diagnosis)
         self._controls.hint(changes)
         self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
+        if scene.view.tab in self._panels:
+            self._panels[scene.view.tab][1].update(scene, resting=True)
 
     def _show_panel(self) -> None:
         """The open tab's panel: built on first show, else brought up to date; the others hidden."""

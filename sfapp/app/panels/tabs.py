@@ -22,11 +22,16 @@ RANKS_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Anything beside a plot: built from a scene, and built again when its key changed."""
+    """Anything beside a plot: built from a scene, and built again when its key changed.
+
+    Attributes:
+        rests: it takes many judgements, so it follows once a drag rests.
+    """
 
     build: Callable[[Scene, Reactions], None]
     key: Callable[[Scene], Key]
     span: int = 12
+    rests: bool = False
 
 
 Item = Plot | Block
@@ -125,7 +130,7 @@ def _gate_table() -> Block:
         with titled("Gates", "how far each is from the next change of verdict, the others as they are"):
             gate_table(scene.measures, scene.diagnosis)
 
-    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
+    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), rests=True)
 
 
 def _why() -> Block:
@@ -200,9 +205,15 @@ class Panel:
             for item in items:
                 self._built.append(self._build(item, scene))
 
-    def update(self, scene: Scene) -> None:
-        """Draw again what depends on something that changed."""
+    def update(self, scene: Scene, *, resting: bool = False) -> None:
+        """Draw again what depends on something that changed.
+
+        Args:
+            resting: no control is being dragged, so that what takes its time may follow too.
+        """
         for place, item in enumerate(self._items):
+            if isinstance(item, Block) and item.rests and not resting:
+                continue
             key = item.key(scene)
             built = self._built[place]
             zoomed = (
