@@ -66,7 +66,7 @@ async def test_an_empty_folder_offers_the_examples(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/")
-            await user.should_see("Or begin with an example", retries=20)
+            await user.should_see("or begin with an example", retries=20)
 
 
 async def test_examples_are_not_among_the_operators_runs(user: User, workspace: Workspace) -> None:

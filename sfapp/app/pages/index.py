@@ -182,8 +182,8 @@ class IndexPage:
             "To record a job, wrap its training step:",
             RECORD,
         )
-        text("Or begin with an example:", "p", "empty-links")
         with box("empty-links"):
+            text("or begin with an example:", "span", "muted")
             example_links()
 
     def _toolbar(self) -> None:
