@@ -15,11 +15,11 @@ from sfapp.cli.analyze import without_overflow
 from sfapp.cli.evidence import PacketEvidence
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
-from sfapp.incidents import Book, IncidentLog, book_of, parse, sketch
+from sfapp.incidents import Book, IncidentLog, book_of, parse
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow, packet_path, read_windows
-from sfapp.report import FORMATS, TITLE, Pseudonyms, command, document, format_of, render, write
+from sfapp.report import FORMATS, TITLE, Order, Pseudonyms, format_of, make, write
 
 MOST = 5
 """Windows in a report that names none."""
@@ -89,24 +89,19 @@ def report(
     if redact:
         names = Pseudonyms.of([found.window for found in loaded], book)
         loaded = [_renamed(found, names) for found in loaded]
-        asked, view, title = [names.key(key) for key in asked], names.view(view), names.text(title)
-    notes = names.book(book) if names else book
     evidence = PacketEvidence(loaded)
-    # A path may hold a name too; whoever runs the command knows where the packets are.
-    shown = ["packets"] if redact else list(map(str, paths))
-    said = names.text(output.name) if names else output.name
+    order = Order(
+        output=output.name, paths=tuple(map(str, paths)), view=view, title=title, at=_newest(loaded)
+    )
     if incident is None:
-        told = _pick(evidence.diagnoses(view), asked)
-        notes, incident_id = sketch(title, [(key, view) for key in told], _newest(loaded), notes)
-        again = command(shown, said, windows=told, view=view, title=title, redact=redact)
+        here = names.view(view) if names else view
+        told = _pick(evidence.diagnoses(here), [names.key(key) if names else key for key in asked])
+        order = replace(order, windows=tuple(names.real(key) if names else key for key in told))
     else:
-        original = _named(incident, book)
-        incident_id = names.id_of(original) if names else original
-        named = incident if not redact or _is_file(incident) is None else "incident.json"
-        again = command(shown, said, incident=named, redact=redact)
-    found = notes.incident(incident_id)
-    made = document(found, evidence, command=again, version=__version__, opened=incident is not None)
-    written = write(output, render(output.name, made, notes, incident_id))
+        called = "incident.json" if redact and _is_file(incident) else incident
+        order = replace(order, incident=_named(incident, book), called=called)
+    made, files = make(order, evidence, book, version=__version__, names=names)
+    written = write(output, files)
     click.echo(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}", err=True)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 
@@ -60,6 +62,18 @@ def render(name: str, report: Report, book: Book, incident_id: str) -> Files:
         ReportError: the name's ending is of no format.
     """
     return format_of(name)(name, report, book, incident_id)
+
+
+def packed(files: Files) -> tuple[str, bytes]:
+    """The name and content of one file that holds all: itself where it is alone, else a ZIP."""
+    (name, content), *others = files.items()
+    if not others:
+        return name, content
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each, inside in files.items():
+            archive.writestr(zipfile.ZipInfo(each, (1980, 1, 1, 0, 0, 0)), inside, zipfile.ZIP_DEFLATED)
+    return f"{PurePath(name).stem}.zip", held.getvalue()
 
 
 def write(path: Path, files: Files) -> int:

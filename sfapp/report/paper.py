@@ -1,13 +1,10 @@
-"""The words around a plot where nothing can be clicked or dragged."""
+"""The words around a plot, for the formats that show it on paper or beside code."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from sfapp.report.document import Plot
-
-_INVITES = re.compile(r"\b(drag|click|zoom|hover|brush|move)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +18,6 @@ class Caption:
 
 
 def caption(plot: Plot) -> Caption:
-    """The plot's words, without those that invite to do something with it."""
+    """The plot's words."""
     meta = plot.light["layout"]["meta"]
-    subtitle = "; ".join(part for part in meta["subtitle"].split("; ") if not _INVITES.search(part))
-    sentences = re.split(r"(?<=[.?!]) ", plot.hint)
-    hint = " ".join(sentence for sentence in sentences if not _INVITES.search(sentence))
-    return Caption(meta["title"], subtitle, " ".join(filter(None, [hint, *meta["notes"]])), meta["alt"])
+    return Caption(meta["title"], meta["subtitle"], " ".join([plot.hint, *meta["notes"]]), meta["alt"])

@@ -30,9 +30,14 @@ class Pseudonyms:
         Args:
             book: notes and incidents, which may point at runs whose packets are not there.
         """
-        runs = {window.run_id for window in windows} | runs_named(book.events if book else ())
         hosts = {host for window in windows for host in window.ranks.hostname}
-        return cls(_numbered("run", runs), _numbered("host", hosts))
+        return cls.of_names({window.run_id for window in windows}, hosts, book)
+
+    @classmethod
+    def of_names(cls, runs: Iterable[str], hosts: Iterable[str], book: Book | None = None) -> Pseudonyms:
+        """The same, of the names of all runs and hosts."""
+        named = {*runs, *runs_named(book.events if book else ())}
+        return cls(_numbered("run", named), _numbered("host", hosts))
 
     def window(self, window: Window) -> Window:
         """The window under its pseudonyms."""
@@ -46,6 +51,11 @@ class Pseudonyms:
     def key(self, key: WindowKey) -> WindowKey:
         """A window named by its real run or by its pseudonym, under the pseudonym."""
         return replace(key, run_id=self.runs.get(key.run_id, key.run_id))
+
+    def real(self, key: WindowKey) -> WindowKey:
+        """A window named by its pseudonym, under its real run."""
+        runs = {new: old for old, new in self.runs.items()}
+        return replace(key, run_id=runs.get(key.run_id, key.run_id))
 
     def view(self, view: ViewState) -> ViewState:
         """A view whose reference is under its pseudonym."""
