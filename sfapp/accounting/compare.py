@@ -127,6 +127,7 @@ class Side:
     Attributes:
         window: its number; None for a whole run.
         windows: what it is made of, ascending.
+        step, carry_over: all steps on either frontier; ``carry_over`` is None where a window lacks it.
         ranks: how many ranks the windows have, ascending, each number once.
         labels: every label that holds in some window, with the number of windows, in order of decision.
         leaders: by broad stage, None where no step is eligible.
@@ -139,6 +140,8 @@ class Side:
     stages: tuple[str, ...]
     recorded_stages: tuple[str, ...]
     windows: tuple[WindowAccount, ...]
+    step: Account
+    carry_over: Account | None
     ranks: tuple[int, ...]
     labels: Mapping[str, int]
     leaders: Mapping[str, StageLeader | None]
@@ -148,18 +151,11 @@ class Side:
 
     @property
     def steps(self) -> int:
-        return sum(found.step.steps for found in self.windows)
+        return self.step.steps
 
     def on(self, frontier: Frontier) -> Account | None:
-        """All its steps on one frontier; None where a window lacks it."""
-        accounts = [window.on(frontier) for window in self.windows]
-        present = [account for account in accounts if account is not None]
-        if len(present) < len(accounts):
-            return None
-        steps = sum(account.steps for account in present)
-        return Account(
-            steps, {stage: sum(account.advance_ns[stage] for account in present) for stage in self.stages}
-        )
+        """All its steps on one frontier."""
+        return self.carry_over if frontier == "carry_over" else self.step
 
     def shares(self, frontier: Frontier) -> dict[str, float] | None:
         """Shares of all its steps; None below the denominator floor."""
@@ -177,7 +173,7 @@ class Side:
         """How the windows' mean steps (or one stage's mean advances) spread, ns, each window counted once."""
         accounts = [window.on(frontier) for window in self.windows]
         values = [
-            float(account.step_ns if stage is None else account.per_step_ns[stage])
+            (sum(account.advance_ns.values()) if stage is None else account.advance_ns[stage]) / account.steps
             for account in accounts
             if account is not None
         ]
@@ -434,6 +430,8 @@ def _stage_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
 def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
     ordered = sorted(diagnoses, key=lambda diagnosis: diagnosis.window)
     first = ordered[0]
+    windows = tuple(_window_account(diagnosis) for diagnosis in ordered)
+    carried = [window.carry_over for window in windows if window.carry_over is not None]
     labels = Counter(label for diagnosis in ordered for label in dict.fromkeys(diagnosis.label_names))
     severities = [diagnosis.severity for diagnosis in ordered if diagnosis.severity is not None]
     return Side(
@@ -442,7 +440,9 @@ def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
         group=first.group,
         stages=first.stages,
         recorded_stages=first.recorded_stages,
-        windows=tuple(_window_account(diagnosis) for diagnosis in ordered),
+        windows=windows,
+        step=_together([window.step for window in windows]),
+        carry_over=_together(carried) if len(carried) == len(windows) else None,
         ranks=tuple(sorted({diagnosis.ranks for diagnosis in ordered})),
         labels=dict(labels),
         leaders={stage: _leader(ordered, stage) for stage in first.stages},
@@ -460,6 +460,13 @@ def _window_account(diagnosis: Diagnosis) -> WindowAccount:
         None if carried is None else Account(diagnosis.steps, carried),
         diagnosis.severity,
     )
+
+
+def _together(accounts: Sequence[Account]) -> Account:
+    """Every step counted once."""
+    stages = accounts[0].advance_ns
+    totals = {stage: sum(account.advance_ns[stage] for account in accounts) for stage in stages}
+    return Account(sum(account.steps for account in accounts), totals)
 
 
 def _leader(diagnoses: Sequence[Diagnosis], stage: str) -> StageLeader | None:

@@ -11,6 +11,7 @@ import pytest
 from builders import CALLBACKS, MS, ddp_job, window_of
 from fastapi import FastAPI
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 from nicegui.testing import User
 from page_elements import chooser, href, one, plot
 from recorded_job import RUN, job_window, put
@@ -62,6 +63,16 @@ async def test_an_a_b_a_says_where_the_change_lies_who_led_and_what_came_back(us
     await user.should_see("C recovers")
     await user.should_see("leads callbacks in 40 of 40 steps; in A no rank does.")
     await user.should_see("it would seem to lie in backward")
+
+
+async def test_each_side_can_be_opened_as_it_is_judged_here(user: User) -> None:
+    await user.open("/compare?a=job&b=job/2&gamma_a=0.9")
+    await user.should_see("open B · window 2", retries=20)
+    links = {
+        element.text: element.props["href"]
+        for element in user.find(kind=TextElement, content="open ").elements
+    }
+    assert links == {"open A · all windows": "/runs/job", "open B · window 2": "/w/job/2?gamma_a=0.9"}
 
 
 async def test_the_stages_add_up_as_printed(user: User) -> None:

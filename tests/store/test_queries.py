@@ -104,6 +104,12 @@ def test_the_timeline_is_in_order_and_small(store: Store) -> None:
     assert len(store.timeline()) == 13
 
 
+def test_a_runs_diagnoses_are_those_of_its_windows_in_order(store: Store) -> None:
+    assert store.diagnoses("a") == [store.diagnosis("a", number) for number in range(6)]
+    with pytest.raises(WindowNotFoundError, match="no run 'nobody'"):
+        store.diagnoses("nobody")
+
+
 def test_neighbours_are_of_the_same_run(store: Store) -> None:
     assert store.neighbours("a", 0) == (None, 1)
     assert store.neighbours("a", 3) == (2, 4)

@@ -12,7 +12,7 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.accounting import LETTERS, Comparison
-from sfapp.app.address import window_page
+from sfapp.app.address import run_page, window_page
 from sfapp.app.comparing import SIDES, CompareState, compared, parse_compare
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.comparison import ComparisonView
@@ -22,7 +22,7 @@ from sfapp.app.theme import Crumb, box, empty, frame, is_dark, link, notices, sh
 from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError, StoreError, WindowError
 from sfapp.model.sides import SideKey
-from sfapp.model.view import ViewState
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.views import format
 
 ANSWERED = (StoreError, ComparisonError, WindowError)
@@ -142,7 +142,9 @@ class ComparePage:
     def _show(self) -> None:
         self._empty.clear()
         if self._answer.found is not None:
-            self._view.show(self._answer.found, self._dark)
+            self._view.show(
+                self._answer.found, [self._page_of(side) for side in self._state.sides], self._dark
+            )
             return
         self._view.clear()
         with self._empty, box("card", "section"):
@@ -154,6 +156,12 @@ class ComparePage:
                     "A is what was before, B what came after; C, if given, should be like A again. "
                     "Each is one window of a run, or all of its windows.",
                 )
+
+    def _page_of(self, side: SideKey) -> str:
+        """The page of one side alone, judged as here."""
+        if side.window is None:
+            return run_page(side.run_id)
+        return self._state.view.href(window_page(WindowKey(side.run_id, side.window)))
 
     def _redraw(self, dark: bool) -> None:
         self._dark = dark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -11,7 +11,7 @@ from sfapp.accounting import Comparison
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.figure import FigureCard
 from sfapp.app.panels.tables import data_table, titled
-from sfapp.app.theme import box, term, text
+from sfapp.app.theme import box, link, term, text
 from sfapp.views import comparison_tables, figures, words
 from sfapp.views.figures import Figure
 
@@ -44,11 +44,15 @@ class ComparisonView:
         self._tables = box("stack")
         self._plots: dict[str, FigureCard] = {}
 
-    def show(self, found: Comparison, dark: bool) -> None:
-        """Show this comparison."""
+    def show(self, found: Comparison, pages: Sequence[str], dark: bool) -> None:
+        """Show this comparison.
+
+        Args:
+            pages: where each side has its own page.
+        """
         self._said.clear()
         with self._said:
-            comparison_card(words.comparison(found))
+            comparison_card(words.comparison(found), dict(zip(words.side_names(found), pages, strict=True)))
         self.draw(found, dark)
         self._tables.clear()
         with self._tables:
@@ -81,8 +85,8 @@ class ComparisonView:
         return card
 
 
-def comparison_card(said: words.ComparisonWords) -> None:
-    """What the comparison says."""
+def comparison_card(said: words.ComparisonWords, pages: Mapping[str, str]) -> None:
+    """What the comparison says, and the way to each side's own page, by the side's name."""
     with box(f"card verdict tone-{said.tone}", "section") as card:
         card.props["aria-label"] = "comparison"
         card.props["aria-live"] = "polite"
@@ -100,6 +104,9 @@ def comparison_card(said: words.ComparisonWords) -> None:
                     with box(f"chip chip-{'doubt' if change.gained else 'lost'}", "li") as chip:
                         chip.props["title"] = change.meaning
                         term(change.text, "label", change.label)
+            with box("links"):
+                for name, page in pages.items():
+                    link(f"open {name}", page)
         with box("facts sides"):
             for number in said.numbers:
                 with box("fact"):

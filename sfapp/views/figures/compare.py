@@ -10,7 +10,7 @@ from itertools import pairwise
 from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, axis, figure, legend_above, legend_key, note, plain
+from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, legend_above, legend_key, note, plain
 from sfapp.views.words.compare import headline, side_names
 
 SMALL = 0.04
@@ -286,8 +286,8 @@ def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: 
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [time / unit.ns for time in times],
-        "y": [row + 0.09 * (place % LANES - LANES // 2) for place in range(len(times))],
+        "x": f4([time / unit.ns for time in times]),
+        "y": f4([row + 0.09 * (place % LANES - LANES // 2) for place in range(len(times))]),
         "marker": {
             "size": 9 if len(times) <= 120 else 5,
             "color": [palette.severity_colour(window.severity, colours) for window in side.windows],
@@ -295,12 +295,8 @@ def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: 
             "line": {"color": colours.ink, "width": 1},
         },
         "customdata": [[side.run_id, window.window] for window in side.windows],
-        "hovertext": [
-            f"{plain(side.run_id)}, window {window.window}<br>{format.duration(time)} per step"
-            f"<br>severity {format.percent(window.severity)}"
-            for window, time in zip(side.windows, times, strict=True)
-        ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hovertemplate": f"{plain(side.run_id)}, window %{{customdata[1]}}<br>"
+        f"%{{x:.4~g}} {unit.name} per step<extra></extra>",
         "showlegend": False,
     }
 

@@ -1,0 +1,164 @@
+"""A comparison as people read it: sentences, tables whose columns add up, plots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import simulated_windows as jobs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfapp.accounting import CAVEATS, Comparison, compare
+from sfapp.model import Diagnosis
+from sfapp.views import comparison_tables, figures, format, words
+from sfapp.views.words.compare import CAVEAT_WORDS
+
+MS = 10**6
+
+
+def judged(name: str, number: int) -> Diagnosis:
+    return replace(jobs.against_healthy(jobs.ALL[name]())[1], window=number)
+
+
+@pytest.fixture(scope="module")
+def aba() -> Comparison:
+    """Healthy, a slow callback on rank 3, healthy."""
+    return compare(judged("healthy", 1), judged("slow_callback", 2), judged("healthy", 3))
+
+
+def hundredths(text: str) -> int:
+    """A printed time in the last digit's unit."""
+    return round(float(text.replace("−", "-").strip("±").replace(",", "")) * 100)
+
+
+@given(st.lists(st.fractions(-(10**10), 10**10), min_size=1, max_size=12))
+def test_times_add_up_as_printed_and_none_is_off_by_a_whole_digit(parts: list[Fraction]) -> None:
+    named = {str(place): part for place, part in enumerate(parts)}
+    unit = format.per_step_unit(10**10)
+    texts, total = format.adding_up(named, unit)
+    assert sum(hundredths(text) for text in texts.values()) == hundredths(total)
+    for name, part in named.items():
+        assert abs(hundredths(texts[name]) - part / MS * 100) < 1
+
+
+def test_signs_say_which_way_it_went() -> None:
+    parts = {"a": Fraction(1_234_567), "b": Fraction(-2_000_000), "c": Fraction(0)}
+    unit = format.per_step_unit(2 * MS)
+    assert format.adding_up(parts, unit) == ({"a": "+1.23", "b": "−2.00", "c": "±0.00"}, "−0.77")
+    assert format.adding_up(parts, unit, signed=False)[0]["a"] == "1.23"
+    assert format.per_step_unit(99_000).name == "µs"
+
+
+def test_the_card_says_how_much_where_who_and_what_came_back(aba: Comparison) -> None:
+    said = words.comparison(aba)
+    assert said.kicker == "run gpt-small-ddp: A · window 1 → B · window 2 → C · window 3"
+    assert said.headline.startswith("B is 58 ms per step slower than A, all of it in callbacks")
+    assert said.rest == "C recovers 100 % of it"
+    assert "In B rank 3 (node-0) leads callbacks in 40 of 40 steps; in A no rank does." in said.explanation
+    assert any("it would seem to lie in backward" in sentence for sentence in said.explanation)
+    assert [number.title for number in said.numbers] == ["step of A", "step of B", "step of C", "recovery"]
+    assert said.tone == "alarm"
+
+
+def test_a_faster_b_is_good_news_in_the_same_words(aba: Comparison) -> None:
+    said = words.comparison(compare(judged("slow_callback", 2), judged("healthy", 1)))
+    assert said.headline == "B is 58 ms per step faster than A, all of it in callbacks"
+    assert "In B no rank leads callbacks; in A it was rank 3 (node-0)." in said.explanation
+    assert said.tone == "good"
+
+
+def test_what_did_not_change_is_not_talked_up() -> None:
+    healthy = judged("healthy", 1)
+    said = words.comparison(compare(healthy, healthy, judged("slow_callback", 2)))
+    assert said.headline == "B is as fast as A (±0 ms per step)"
+    assert said.rest == "there is nothing for C to recover"
+    assert said.caveats == (CAVEAT_WORDS["same_windows"],)
+    assert said.tone == "quiet"
+
+
+def test_a_change_inside_a_runs_own_spread_is_told() -> None:
+    run = [judged("healthy", 1), judged("slow_callback", 2)]
+    said = words.comparison(compare(run, judged("healthy", 3)))
+    assert any("A's windows alone spread from" in sentence for sentence in said.explanation)
+    assert said.kicker.startswith("run gpt-small-ddp: A · all windows → B · window 3")
+
+
+def test_labels_that_came_and_went_are_told_with_their_meaning() -> None:
+    slow_data = replace(jobs.against_healthy(jobs.data_tail())[1], window=2)
+    said = words.comparison(compare(judged("healthy", 1), slow_data))
+    assert "+ likely_sync_wait" in [change.text for change in said.labels]
+    assert all(change.meaning.startswith(("gained", "lost")) for change in said.labels)
+
+
+def test_every_caveat_has_its_words() -> None:
+    assert set(CAVEAT_WORDS) == set(CAVEATS)
+
+
+@pytest.mark.parametrize("kind", sorted(jobs.ALL))
+def test_any_window_can_be_put_into_words_and_tables(kind: str) -> None:
+    one, other = judged(kind, 1), judged(kind, 2)
+    found = compare(one, [one, other], other)
+    assert words.comparison(found).headline.startswith("B is as fast as A")
+    for columns, rows in (
+        (comparison_tables.stage_columns(found), comparison_tables.stage_rows(found)),
+        (comparison_tables.side_columns(found), comparison_tables.side_rows(found)),
+    ):
+        for row in rows:
+            assert {column.shown for column in columns} <= set(row)
+
+
+def test_every_column_of_times_adds_up_as_printed(aba: Comparison) -> None:
+    *stages, total = comparison_tables.stage_rows(aba)
+    for field in ("A_ns", "B_ns", "C_ns", "delta_ns", "back_ns", "aligned_ns"):
+        added = sum(hundredths(row[f"{field}_text"]) for row in stages)
+        assert added == hundredths(total[f"{field}_text"]), field
+        assert sum(row[field] for row in stages) == pytest.approx(total[field])
+
+
+def test_the_sides_say_what_changed_from_a_to_b(aba: Comparison) -> None:
+    rows = {row["what"]: row for row in comparison_tables.side_rows(aba)}
+    assert rows["leads callbacks"]["B"] == "rank 3 (node-0), 40 of 40 steps"
+    assert rows["leads callbacks"]["change"] == "+ rank 3"
+    assert rows["severity"]["A"] == format.percent(aba.a.severity)
+    assert "windows" not in rows
+
+
+def test_the_waterfall_arrives_at_b(aba: Comparison) -> None:
+    drawn = figures.comparison_waterfall(aba)
+    names = [name.replace("<b>", "").replace("</b>", "") for name in drawn["layout"]["xaxis"]["ticktext"]]
+    assert names == ["A", "callbacks", "5 others", "B", "callbacks", "5 others", "C"]
+    bars = [(trace["base"][0], trace["y"][0]) for trace in drawn["data"]]
+    added = bars[1][0] + bars[1][1]  # A's top and the callbacks on it
+    assert bars[1][0] == pytest.approx(bars[0][1])
+    assert abs(added - bars[3][1]) == pytest.approx(bars[2][1])
+    assert drawn["data"][4]["marker"]["pattern"]["shape"] == "/"
+
+
+def test_a_small_change_is_drawn_on_a_cut_axis_that_says_so() -> None:
+    other = jobs.look(jobs.ddp(seed=7, number=2))[1]
+    drawn = figures.comparison_waterfall(compare(jobs.look(jobs.healthy())[1], other))
+    assert drawn["layout"]["yaxis"]["range"][0] > 0
+    assert "does not begin at 0" in " ".join(drawn["layout"]["meta"]["notes"])
+
+
+def test_the_spread_has_a_dot_for_every_window() -> None:
+    run = [judged("healthy", number) for number in range(5)]
+    drawn = figures.comparison_spread(compare(run, judged("slow_callback", 9)))
+    dots = [trace["customdata"] for trace in drawn["data"] if "customdata" in trace]
+    assert [len(side) for side in dots] == [5, 1]
+
+
+@pytest.mark.parametrize(("limit", "over"), [("0.05", True), ("0.10", True), ("3", False)])
+def test_a_limit_is_held_or_broken_exactly(aba: Comparison, limit: str, over: bool) -> None:
+    assert words.over_limit(aba.main, Fraction(limit)) is over
+    said = words.limit_sentence(aba.main, Fraction(limit))
+    assert ("over the limit" in said) is over
+    assert "all of it in callbacks" in said
+
+
+def test_exactly_at_the_limit_is_within_it(aba: Comparison) -> None:
+    assert aba.main.relative is not None
+    assert not words.over_limit(aba.main, aba.main.relative)
+    assert words.over_limit(aba.main, aba.main.relative - Fraction(1, 10**12))
