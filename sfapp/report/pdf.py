@@ -34,12 +34,17 @@ def to_pdf(report: Report) -> bytes:
         return typst.compile(
             _template(),
             sys_inputs={"report": data},
-            font_paths=[str(assets() / "fonts")],
-            ignore_system_fonts=True,
+            font_paths=_fonts(),
             timestamp=0,
         )
     except typst.TypstError as error:
         raise ReportError(f"the PDF cannot be set: {error.message}") from error
+
+
+@cache
+def _fonts() -> typst.Fonts:
+    """Ours and typst's own, never the machine's: the same report looks the same everywhere."""
+    return typst.Fonts(include_system_fonts=False, font_paths=[str(assets() / "fonts")])
 
 
 @cache

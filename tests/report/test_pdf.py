@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from stories import HARM, WHEN, harmful, sick_window
 
 from sfapp.accounting import diagnose
-from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.incidents import book_of, sketch
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Evidence, Packet, Remark, Report, Section, document
-from sfapp.report.pdf import _data, _template, to_pdf
+from sfapp.report.pdf import _data, _fonts, _template, to_pdf
 
 
 def read(pdf: bytes) -> pypdf.PdfReader:
@@ -91,8 +90,7 @@ def test_it_meets_the_standard_for_accessible_pdf_and_nothing_is_warned_of() -> 
     made, complaints = typst.compile_with_warnings(
         _template(),
         sys_inputs={"report": data},
-        font_paths=[str(assets() / "fonts")],
-        ignore_system_fonts=True,
+        font_paths=_fonts(),
         pdf_standards=["ua-1"],
     )
     assert made is not None

@@ -20,11 +20,13 @@ from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
 from sfapp.app.panels.figure import Axes, Reactions
 from sfapp.app.panels.lesson import lesson_card
+from sfapp.app.panels.report import report_button
 from sfapp.app.panels.scene import Scene
 from sfapp.app.panels.strip import RunStrip
 from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict import VerdictCard
+from sfapp.app.reporting import window_report
 from sfapp.app.theme import Crumb, box, first_time, frame, is_dark, link, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
@@ -147,6 +149,9 @@ class WindowPage:
                     self._neighbour_link("j ›", "j ArrowDown", "next window"),
                 ]
                 self._compare_link = link("compare with…", "", "key").mark("compare")
+                report_button(
+                    f"window {self.key.window}", lambda: window_report(self._workspace, self.key, self.view)
+                )
             self._show_neighbours()
             page.dark.on_value_change(lambda event: self._redraw(dark=bool(event.value)))
             with box("rail", "aside") as rail:

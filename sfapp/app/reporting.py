@@ -1,0 +1,145 @@
+"""Reports from the app: the same way as the command's, over the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sfapp
+from sfapp.accounting import judge, measure
+from sfapp.app.workspace import Judged, Workspace
+from sfapp.incidents import Book
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.packets import packet_path
+from sfapp.report import Evidence, Order, Packet, Pseudonyms, make, packed
+from sfapp.store import PacketSource, Store, WindowQuery
+from sfapp.views import format
+
+_EVERY = 2**31
+
+
+class CancelledReportError(Exception):
+    """Somebody no longer wants the report; no error of sfapp."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the making of a report is: told by its thread, read and cancelled by the page.
+
+    Attributes:
+        said: what is being done, in words.
+    """
+
+    said: str = ""
+    _cancel: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Stop at the next step."""
+        self._cancel.set()
+
+    def tell(self, said: str) -> None:
+        """Say what is done next; raises ``CancelledReportError`` where nobody wants it any more."""
+        if self._cancel.is_set():
+            raise CancelledReportError
+        self.said = said
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody asks for: the ending of a format, and whether names are to be hidden."""
+
+    ending: str
+    redact: bool
+
+
+Make = Callable[[Wish, Progress], tuple[str, bytes]]
+"""Makes a report, blocking: the name and content of one file."""
+
+
+def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Make:
+    """Makes the report on one window as it is looked at, with the notes pinned to it."""
+
+    def made(wish: Wish, progress: Progress) -> tuple[str, bytes]:
+        store = workspace.store_of(key.run_id)
+        manifest = store.window(key.run_id, key.window).manifest
+        ended = manifest.ended_at or manifest.started_at
+        order = Order(
+            output=f"sfapp-window-{key.window}{wish.ending}",
+            paths=_paths(workspace, store, key),
+            windows=(key,),
+            view=view,
+            title=f"Window {key.window} of {format.clip(key.run_id, 80)}",
+            at=datetime.fromisoformat(ended) if ended else datetime.fromtimestamp(0, UTC),
+        )
+        return deliver(workspace, order, wish, progress)
+
+    return made
+
+
+def deliver(workspace: Workspace, order: Order, wish: Wish, progress: Progress) -> tuple[str, bytes]:
+    """Make what was ordered; blocking.
+
+    Raises:
+        SfappError: it cannot be made; the message says why.
+        CancelledReportError: it was cancelled.
+    """
+    book = workspace.incidents.book()
+    runs = [key.run_id for key in order.windows]
+    store = workspace.store_of(runs[0]) if runs else workspace.store
+    names = _names(store, book, progress) if wish.redact else None
+
+    def look(key: WindowKey, view: ViewState) -> Evidence:
+        progress.tell(f"judging and drawing window {key.window}")
+        return _evidence(workspace, key, view, names)
+
+    progress.tell("collecting")
+    _, files = make(order, look, book, version=sfapp.__version__, names=names)
+    progress.tell("packing")
+    return packed(files)
+
+
+def _evidence(workspace: Workspace, key: WindowKey, view: ViewState, names: Pseudonyms | None) -> Evidence:
+    if names is None:
+        judged = workspace.judge(workspace.source(key), view)
+        packets = tuple(Packet(one.path.name, one.sha256) for one in judged.source.packets)
+        return Evidence(judged.window, judged.diagnosis, packets)
+    real, hidden = names.real(key), view.reference
+    as_it_is = replace(view, reference=None if hidden is None else names.real(hidden))
+    return _hidden(workspace.judge(workspace.source(real), as_it_is), view, names)
+
+
+def _hidden(judged: Judged, view: ViewState, names: Pseudonyms) -> Evidence:
+    """Judged again under its pseudonyms, so that no word of the verdict can hold a real name."""
+    window = names.window(judged.window)
+    reference = judged.reference
+    if reference is not None:
+        reference = replace(reference, run_id=names.runs[reference.run_id])
+    measures = measure(window.of_group(view.group), view.baseline, reference)
+    packets = tuple(
+        Packet(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
+        for one in judged.source.packets
+    )
+    return Evidence(window, judge(measures, view.gates, view.frontier, reference), packets)
+
+
+def _names(store: Store, book: Book, progress: Progress) -> Pseudonyms:
+    """Pseudonyms for every run and host of the store, so that the command's report has the same ones."""
+    rows = store.windows(WindowQuery(limit=_EVERY)).rows
+    hosts: set[str] = set()
+    for place, row in enumerate(rows, 1):
+        progress.tell(
+            f"collecting the names to hide: {format.count(place)} of {format.count(len(rows))} windows"
+        )
+        hosts.update(store.window(row["run_id"], row["window"]).ranks.hostname)
+    return Pseudonyms.of_names({row["run_id"] for row in rows}, hosts, book)
+
+
+def _paths(workspace: Workspace, store: Store, key: WindowKey) -> tuple[str, ...]:
+    """Where the packets are: the paths that are served, or the folder of an example."""
+    if store is workspace.store:
+        return tuple(map(str, workspace.paths))
+    sources: list[PacketSource] = store.sources(key.run_id, key.window)
+    return (str(sources[0].path.parent),)

@@ -1,0 +1,144 @@
+"""Making a report from the window page: what is looked at is what is handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import one, slider
+from recorded_job import RUN
+
+from sfapp.app.reporting import CancelledReportError, Progress, Wish, window_report
+from sfapp.app.workspace import Workspace
+from sfapp.errors import WindowNotFoundError
+from sfapp.model import Gates
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.packets import packet_path
+from sfapp.report import FORMATS
+
+SICK = WindowKey(RUN, 2)
+"""The window in which rank 3's callback is slow."""
+
+
+async def asked(user: User, ending: str) -> None:
+    user.find(marker="report").click()
+    one(user, ui.radio, "report-format").value = ending
+    user.find(marker="report-start").click()
+
+
+async def test_a_report_is_made_of_what_is_looked_at(user: User) -> None:
+    # Given a moved gate
+    await user.open(f"/w/{RUN}/2")
+    slider(user, "gamma_a").value = 0.99
+    # When a report is asked for
+    await asked(user, ".json")
+    found = await user.download.next(timeout=20)
+    # Then it is downloaded, says so, and has the gate
+    assert found.status_code == 200
+    document = json.loads(found.content)
+    assert "--gamma-a 0.99" in document["report"]["command"]
+    await user.should_see("done: sfapp-window-2.json")
+
+
+async def test_another_report_can_be_made_after_one(user: User) -> None:
+    await user.open(f"/w/{RUN}/2")
+    await asked(user, ".json")
+    await user.download.next(timeout=20)
+    await user.should_see("done: sfapp-window-2.json")
+    one(user, ui.checkbox, "report-redact").value = True
+    one(user, ui.radio, "report-format").value = ".html"
+    user.find(marker="report-start").click()
+    found = await user.download.next(timeout=20)
+    page = found.content.decode()
+    assert "<title>Window 2 of run-1</title>" in page
+    assert "--redact" in page
+
+
+async def test_what_fails_is_said_and_can_be_tried_again(watching_user: User, packets: Path) -> None:
+    # Given a window whose packet is taken away while it is looked at
+    user = watching_user
+    await user.open(f"/w/{RUN}/2")
+    packet_path(packets, RUN, 2).unlink()
+    # When a report is asked for, then it is said why there is none
+    await asked(user, ".json")
+    await user.should_see("failed:", retries=50)
+    # And another one can be asked for
+    await user.should_see(marker="report-start")
+
+
+def made(
+    workspace: Workspace, ending: str, redact: bool = False, view: ViewState | None = None
+) -> tuple[str, bytes]:
+    return window_report(workspace, SICK, view or ViewState())(Wish(ending, redact), Progress())
+
+
+@pytest.mark.parametrize("ending", sorted(FORMATS))
+def test_every_format_comes_as_one_file(workspace: Workspace, ending: str) -> None:
+    name, content = made(workspace, ending)
+    assert name == ("sfapp-window-2.zip" if ending == ".md" else f"sfapp-window-2{ending}")
+    assert content
+    if ending == ".md":
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            assert archive.testzip() is None
+            first, *drawings = archive.namelist()
+        assert first == "sfapp-window-2.md"
+        assert all(drawing.startswith("sfapp-window-2_files/") for drawing in drawings)
+    assert (name, content) == made(workspace, ending)
+
+
+def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
+    view = ViewState(gates=Gates(gamma_a=0.9), frontier="carry_over", group="node:0", baseline="rank_median")
+    shown = json.loads(made(workspace, ".json", view=view)[1])["report"]
+    hidden = json.loads(made(workspace, ".json", redact=True, view=view)[1])["report"]
+    for document in (shown, hidden):
+        (section,) = document["windows"]
+        diagnosis = section["diagnosis"]
+        judged = workspace.judge(workspace.source(SICK), view).diagnosis
+        assert diagnosis["shares"] == judged.shares
+        assert diagnosis["frontier"] == "carry_over"
+    assert RUN in json.dumps(shown)
+    assert f'"{RUN}"' not in json.dumps(hidden)
+
+
+def test_names_are_hidden_as_the_command_hides_them(workspace: Workspace) -> None:
+    page = made(workspace, ".html", redact=True)[1].decode()
+    assert "run-1" in page
+    assert "node-0" not in page
+    assert "host-1" in page
+
+
+def test_a_cancelled_report_ends_at_its_next_step(workspace: Workspace) -> None:
+    progress = Progress()
+    progress.cancel()
+    with pytest.raises(CancelledReportError):
+        window_report(workspace, SICK, ViewState())(Wish(".html", True), progress)
+
+
+def test_a_window_that_is_gone_is_said(workspace: Workspace) -> None:
+    with pytest.raises(WindowNotFoundError):
+        window_report(workspace, WindowKey(RUN, 999), ViewState())(Wish(".html", False), Progress())
+
+
+async def test_making_a_report_leaves_the_app_free(workspace: Workspace) -> None:
+    ticks = 0
+    done = threading.Event()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while not done.is_set():
+            ticks += 1
+            await asyncio.sleep(0.01)
+
+    ticking = asyncio.create_task(tick())
+    maker = window_report(workspace, SICK, ViewState())
+    await asyncio.to_thread(maker, Wish(".html", True), Progress())
+    done.set()
+    await ticking
+    assert ticks >= 5
