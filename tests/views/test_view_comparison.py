@@ -14,6 +14,7 @@ from sfapp.accounting import CAVEATS, Comparison, compare
 from sfapp.model import Diagnosis
 from sfapp.views import comparison_tables, figures, format, words
 from sfapp.views.words.compare import CAVEAT_WORDS
+from sfapp.views.words.split import where_it_lies
 
 MS = 10**6
 
@@ -83,6 +84,24 @@ def test_a_change_inside_a_runs_own_spread_is_told() -> None:
     said = words.comparison(compare(run, judged("healthy", 3)))
     assert any("A's windows alone spread from" in sentence for sentence in said.explanation)
     assert said.kicker.startswith("run gpt-small-ddp: A · all windows → B · window 3")
+
+
+@pytest.mark.parametrize(
+    ("deltas", "says"),
+    [
+        ({"data.next_wait": 50.0, "optim.step_cpu_wall": 0.5}, ", all of it in data"),
+        (
+            {"data.next_wait": 60.0, "optim.step_cpu_wall": -10.0},
+            ": data +60 ms, other stages a little faster",
+        ),
+        ({"data.next_wait": 14.0, "optim.step_cpu_wall": -9.0}, ": data +14 ms against optimizer −9.0 ms"),
+        ({"data.next_wait": -14.0, "optim.step_cpu_wall": 9.0}, ": data −14 ms against optimizer +9.0 ms"),
+        ({"data.next_wait": 30.0, "optim.step_cpu_wall": 20.0}, ": data +30 ms and optimizer +20 ms"),
+    ],
+)
+def test_a_change_is_placed_in_the_stages_that_make_it_up(deltas: dict[str, float], says: str) -> None:
+    parts = {stage: delta * MS for stage, delta in deltas.items()}
+    assert where_it_lies(sum(parts.values()), parts) == says
 
 
 def test_labels_that_came_and_went_are_told_with_their_meaning() -> None:

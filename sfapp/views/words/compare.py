@@ -222,12 +222,12 @@ def _leader_sentence(found: Comparison) -> str:
     stage = format.short_stage(main)
     if after is None:
         return "" if before is None else f"In B no rank leads {stage}; in A it was {_who(before)}."
-    now = f"In B {_who(after)} leads {stage} {_how_often(after)}"
+    now = f"In B {_who(after)} leads {stage} {_how_often(after, found.b)}"
     if before is None:
         return f"{now}; in A no rank does."
     if before.rank == after.rank:
-        return f"{now}, as it did {_how_often(before)} in A."
-    return f"{now}; in A it was {_who(before)}, {_how_often(before)}."
+        return f"{now}, as it did {_how_often(before, found.a)} in A."
+    return f"{now}; in A it was {_who(before)}, {_how_often(before, found.a)}."
 
 
 def _who(leader: StageLeader) -> str:
@@ -236,8 +236,10 @@ def _who(leader: StageLeader) -> str:
     )
 
 
-def _how_often(leader: StageLeader) -> str:
-    return f"in {format.count(leader.led)} of {format.counted(leader.eligible, 'step')}"
+def _how_often(leader: StageLeader, side: Side) -> str:
+    """``in 40 of 40 steps``; over several windows the steps led are a least number."""
+    least = "at least " if len(side.windows) > 1 and leader.led < leader.eligible else ""
+    return f"in {least}{format.count(leader.led)} of {format.counted(leader.eligible, 'step')}"
 
 
 def _misread_sentence(found: Comparison) -> str:

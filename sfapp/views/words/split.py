@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from sfapp.views import format
 
+OUTWEIGHED = 1.5
+"""Where one stage changed by more than this many times the whole, what went the other way is named too."""
+
 
 def where_it_lies(total_ns: float, delta_ns: Mapping[str, float], main: str | None = None) -> str:
     """Which stages a change lies in, as the end of a sentence: ``, all of it in data`` and the like.
@@ -19,6 +22,10 @@ def where_it_lies(total_ns: float, delta_ns: Mapping[str, float], main: str | No
     part = delta_ns[main] / total_ns
     if 0.95 <= part <= 1.05:
         return f", all of it in {short[main]}"
+    if part > OUTWEIGHED:
+        against = main_stage(-total_ns, delta_ns)
+        told = [f"{short[stage]} {format.change(delta_ns[stage])}" for stage in (main, against)]
+        return f": {told[0]} against {told[1]}"
     if part > 1.05:
         others = "faster" if total_ns > 0 else "slower"
         return f": {short[main]} {format.change(delta_ns[main])}, other stages a little {others}"
