@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
 
-.PHONY: demo test lint bench screenshots sample chromium clean
+.PHONY: demo test lint bench evidence screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -19,6 +19,9 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
 	$(BIN)/python -m benchmarks
+
+evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about half an hour)
+	$(BIN)/python -m benchmarks.experiments
 
 screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screenshots
 	$(BIN)/python assets/screenshots.py

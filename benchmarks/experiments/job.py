@@ -1,0 +1,166 @@
+"""One rank of a training job with faults put in, started by torchrun: job.py PLAN.json OUT.
+
+The model, the loader, the exchange of gradients, the sharding and the optimizer are real. Two cores cannot
+run many ranks at an accelerator's pace, so the time that one would take is a wait of fixed length beside
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import sfapp
+from benchmarks.experiments.plan import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, Fault, Job
+from sfapp.model import Accumulation, RankIdentity
+
+RANKS_PER_NODE = 8
+WIDTH = 32
+MICRO_STEPS = 4
+
+PACE = {DATA: 0.004, FORWARD: 0.030, BACKWARD: 0.060, CALLBACKS: 0.002, OPTIMIZER: 0.006}
+"""Seconds an accelerator would take in each stage of a step, at a pace of 1."""
+
+LABEL_OF = {"ddp": "ddp", "accumulation": "ddp", "fsdp": "fsdp1", "zero1": "zero1"}
+
+
+class Samples(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((WIDTH,), float(index % 7))
+
+
+def endless(loader: DataLoader[torch.Tensor]) -> Iterator[torch.Tensor]:
+    while True:
+        yield from loader
+
+
+class Training:
+    """The job of one rank."""
+
+    def __init__(self, job: Job, out: Path) -> None:
+        self.rank = dist.get_rank()
+        self.job = job
+        self.factor = MICRO_STEPS if job.training == "accumulation" else 1
+        torch.manual_seed(0)
+        network = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
+        self.model = self._wrapped(network)
+        self.optimizer = self._optimizer()
+        self.batches = endless(DataLoader(Samples(), batch_size=4))
+        self.fault = Fault("")
+        self.matrix = torch.ones(64, 64)
+        self.perf = sfapp.Recorder(
+            out,
+            run_id=job.name,
+            window_steps=job.steps,
+            identity=RankIdentity(
+                self.rank,
+                self.rank % RANKS_PER_NODE,
+                self.rank // RANKS_PER_NODE,
+                f"node-{self.rank // RANKS_PER_NODE}",
+            ),
+            wrapper=LABEL_OF[job.training],  # type: ignore[arg-type]
+            accumulation=Accumulation(factor=self.factor, sync="last" if self.factor > 1 else "every"),
+            timeout=60,
+        )
+
+    def _wrapped(self, network: nn.Module) -> nn.Module:
+        if self.job.training == "fsdp":
+            from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+            return FullyShardedDataParallel(
+                network, sharding_strategy=ShardingStrategy.FULL_SHARD, device_id=torch.device("cpu")
+            )
+        model = DistributedDataParallel(network)
+        model.register_comm_hook(None, self._exchange)
+        return model
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        if self.job.training == "zero1":
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            return ZeroRedundancyOptimizer(self.model.parameters(), torch.optim.SGD, lr=1e-3)
+        return torch.optim.SGD(self.model.parameters(), lr=1e-3)
+
+    def _exchange(self, state, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
+        """DDP's all-reduce, which one rank may come late to."""
+        time.sleep(self._extra("backward/comm"))
+        return allreduce_hook(dist.group.WORLD, bucket)
+
+    def _extra(self, *families: str) -> float:
+        mine = self.fault.family in families and self.fault.rank == self.rank
+        return self.fault.delay_ms / 1e3 if mine else 0.0
+
+    def _take(self, stage: str, *families: str, part: int = 1) -> None:
+        """As long as an accelerator would, and what is put in; ``part`` of as many a step."""
+        time.sleep(self.job.pace * PACE[stage] / part + self._extra(*families) / part)
+
+    def _compute(self, seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            self.matrix @ self.matrix
+
+    def run(self) -> None:
+        for fault in self.job.faults:
+            self.fault = fault
+            for _ in range(self.job.steps):
+                self._step()
+        self.perf.close()
+        if self.perf.failures:
+            print(*self.perf.failures, sep="\n", file=sys.stderr)
+
+    def _step(self) -> None:
+        perf = self.perf
+        with perf.step():
+            for micro in range(self.factor):
+                last = micro == self.factor - 1
+                sync = contextlib.nullcontext() if last else self.model.no_sync()  # type: ignore[operator]
+                with perf.micro_step(micro), sync:
+                    self._micro_step()
+            with perf.stage(CALLBACKS):
+                self._take(CALLBACKS, "callback/sync", "callback/host")
+                if self.fault.family == "callback/sync":
+                    dist.barrier()
+            with perf.stage(OPTIMIZER):
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self._take(OPTIMIZER, "optimizer/host")
+
+    def _micro_step(self) -> None:
+        perf, part = self.perf, self.factor
+        with perf.stage(DATA):
+            batch = next(self.batches)
+            self._take(DATA, "data", part=part)
+        with perf.stage(FORWARD):
+            loss = self.model(batch).square().mean()
+            self._take(FORWARD, "forward/host", part=part)
+            self._compute(self._extra("forward/device") / part)
+        with perf.stage(BACKWARD):
+            self._take(BACKWARD, "backward", part=part)
+            loss.backward()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
+    Training(job, Path(sys.argv[2])).run()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Which faults go into which windows of which jobs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+DATA = "data.next_wait"
+FORWARD = "model.fwd_loss_cpu_wall"
+BACKWARD = "model.backward_cpu_wall"
+CALLBACKS = "callbacks.cpu_wall"
+OPTIMIZER = "optim.step_cpu_wall"
+
+STAGE_OF = {
+    "data": DATA,
+    "backward": BACKWARD,
+    "backward/comm": BACKWARD,
+    "forward/device": FORWARD,
+    "forward/host": FORWARD,
+    "callback/sync": CALLBACKS,
+    "callback/host": CALLBACKS,
+    "optimizer/host": OPTIMIZER,
+}
+"""Fault family -> the stage that it is put into.
+
+data, forward/host, backward, optimizer/host: the rank sleeps there. forward/device: it multiplies matrices
+for as long, since a CPU has no queue of its own to be late in. backward/comm: it comes late to the exchange
+of gradients, inside backward. callback/sync: it sleeps in a callback that ends in a barrier; callback/host:
+in one that does not.
+"""
+
+HIDDEN_RANK = ("data", "backward", "backward/comm", "forward/device", "forward/host")
+"""The paper's five scenarios (E3)."""
+
+BEYOND = ("callback/host", "optimizer/host")
+"""What the paper leaves unrouted: no group wait follows the delay within the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong in one window.
+
+    Attributes:
+        experiment: which table the window belongs to.
+        family: None where nothing is wrong.
+        delay_ms: how much later, each step.
+        rank: which rank.
+    """
+
+    experiment: str
+    family: str | None = None
+    delay_ms: int = 0
+    rank: int = 0
+    seed: int = 0
+
+    @property
+    def stage(self) -> str | None:
+        return STAGE_OF[self.family] if self.family else None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One launch: a run of windows.
+
+    Attributes:
+        training: ``ddp``, ``accumulation`` (four micro-steps), ``fsdp`` (FULL_SHARD), ``zero1``.
+        pace: times the 100 ms that an accelerator would take for a step. With it, a healthy step comes close
+            to the paper's 207 and 235 ms, and a delay of 120 ms to the same part of it.
+    """
+
+    name: str
+    training: str
+    ranks: int
+    steps: int
+    pace: float
+    faults: tuple[Fault, ...]
+
+
+def hidden(
+    experiment: str, families: Iterable[str], seeds: int, delay_ms: int, ranks: int
+) -> Iterator[Fault]:
+    """Every family at every seed, on a rank that the seed chooses."""
+    for family in families:
+        for seed in range(seeds):
+            rank = random.Random(f"{family} {seed} {ranks}").randrange(ranks)
+            yield Fault(experiment, family, delay_ms, rank, seed)
+
+
+def healthy(count: int, experiment: str = "no fault") -> Iterator[Fault]:
+    for seed in range(count):
+        yield Fault(experiment, seed=seed)
+
+
+def removed(seeds: int, delay_ms: int, ranks: int) -> Iterator[Fault]:
+    """A/B/A: healthy, a slow callback with a barrier, healthy again."""
+    for seed in range(seeds):
+        yield Fault("A/B/A", seed=seed)
+        yield from (
+            Fault("A/B/A", "callback/sync", delay_ms, rank.rank, seed)
+            for rank in list(hidden("", ["callback/sync"], seed + 1, delay_ms, ranks))[-1:]
+        )
+        yield Fault("A/B/A", seed=seed)
+
+
+def full() -> tuple[Job, ...]:
+    """All tables: about half an hour on two cores."""
+    warm_up = Fault("warm-up")
+    jobs = []
+    for ranks, steps, quiet, pace in ((8, 20, 20, 1.9), (32, 15, 15, 0.9)):
+        faults = [warm_up, *healthy(quiet), *hidden("routing", HIDDEN_RANK, 5, 120, ranks)]
+        faults += hidden("callbacks", ("callback/sync",), 3, 120, ranks)
+        faults += hidden("beyond", BEYOND, 3, 120, ranks)
+        for delay in (12, 30, 60, 180):
+            faults += hidden("detectability", ("data",), 3, delay, ranks)
+        if ranks == 8:
+            for delay in (60, 180, 240):
+                faults += hidden("callbacks", ("callback/sync",), 3, delay, ranks)
+            faults += removed(3, 120, ranks)
+        jobs.append(Job(f"ddp-{ranks}", "ddp", ranks, steps, pace, tuple(faults)))
+    accumulated = ("data", "backward", "forward/host")
+    faults = [warm_up, *healthy(4), *hidden("accumulation", accumulated, 5, 120, 8)]
+    jobs.append(Job("accumulation-8", "accumulation", 8, 20, 1.9, tuple(faults)))
+    for training in ("fsdp", "zero1"):
+        families = ("data", "backward", "forward/host", "callback/sync", "optimizer/host")
+        faults = [warm_up, *healthy(4), *hidden(training, families, 3, 180, 8)]
+        jobs.append(Job(f"{training}-8", training, 8, 20, 1.9, tuple(faults)))
+    return tuple(jobs)
+
+
+def small() -> tuple[Job, ...]:
+    """One launch of four ranks, for the tests."""
+    faults = [Fault("warm-up"), *healthy(2), *hidden("routing", ("data", "forward/host"), 1, 120, 4)]
+    faults += hidden("beyond", ("callback/host",), 1, 120, 4)
+    return (Job("ddp-4", "ddp", 4, 12, 1.0, tuple(faults)),)

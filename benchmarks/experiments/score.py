@@ -1,0 +1,94 @@
+"""From what was injected and what was said of it to rows: pure, so that it can be tested by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.experiments.plan import BACKWARD, Fault
+from sfapp.accounting.routing import routing_set
+from sfapp.model import Diagnosis
+
+FRONTIER = "frontier"
+RULES = (FRONTIER, "per_stage_max", "per_stage_mean", "rank_spread", "slowest_rank", "rank_0")
+STRONG = {"direct_exposure", "sync_wait_dependent", "likely_sync_wait"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One window: what was put in, and what came out."""
+
+    job: str
+    fault: Fault
+    diagnosis: Diagnosis
+
+    def shares(self, rule: str = FRONTIER) -> dict[str, float]:
+        if rule == FRONTIER:
+            return self.diagnosis.shares or {}
+        return next(rival.shares for rival in self.diagnosis.rivals if rival.rule == rule)
+
+    def ranked(self, rule: str = FRONTIER) -> list[str]:
+        """Stages by share, largest first."""
+        shares = self.shares(rule)
+        return sorted(shares, key=lambda stage: -shares[stage])
+
+    def candidates(self, rule: str = FRONTIER, tau_c: float = 0.8) -> set[str]:
+        """The shortest run of leading stages that reaches τC."""
+        shares = self.shares(rule)
+        names = list(shares)
+        return {names[place] for place in routing_set(np.array([shares[name] for name in names]), tau_c)}
+
+    @property
+    def aims_at_stage(self) -> bool:
+        """Whether the carry-over delta against the run's healthy window points at the stage."""
+        aim = self.diagnosis.aim
+        return aim is not None and aim.basis == "delta" and aim.stage == self.fault.stage
+
+    @property
+    def aims_at_rank(self) -> bool:
+        """Whether it names the rank; one that is late inside a group wait cannot be told from the others."""
+        aim = self.diagnosis.aim
+        if aim is None:
+            return False
+        hidden_by_wait = self.fault.stage == BACKWARD and aim.rank_reason == "all_ranks"
+        return aim.rank == self.fault.rank or hidden_by_wait
+
+    @property
+    def is_strong(self) -> bool:
+        return bool(STRONG & set(self.diagnosis.label_names))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many of some windows a rule routes right, and with how large a set."""
+
+    rows: int
+    top_1: int
+    top_2: int
+    hit: int
+    mean_size: float
+    largest: int
+
+
+def count(rows: Sequence[Seen], rule: str = FRONTIER, tau_c: float = 0.8) -> Count:
+    """Top-1, top-2 and candidate-set hits of a rule."""
+    sets = [row.candidates(rule, tau_c) for row in rows]
+    return Count(
+        rows=len(rows),
+        top_1=sum(row.ranked(rule)[0] == row.fault.stage for row in rows),
+        top_2=sum(row.fault.stage in row.ranked(rule)[:2] for row in rows),
+        hit=sum(row.fault.stage in found for row, found in zip(rows, sets, strict=True)),
+        mean_size=sum(map(len, sets)) / max(1, len(sets)),
+        largest=max(map(len, sets), default=0),
+    )
+
+
+def of(rows: Iterable[Seen], experiment: str, family: str | None = None) -> list[Seen]:
+    """The rows of one experiment, and of one fault family of it."""
+    return [
+        row
+        for row in rows
+        if row.fault.experiment == experiment and (family is None or row.fault.family == family)
+    ]

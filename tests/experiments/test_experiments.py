@@ -1,0 +1,59 @@
+"""The experiments behind docs/evidence, in small: real processes, faults put in, the tables that come out."""
+
+from __future__ import annotations
+
+import pytest
+from builders import CALLBACKS, MS, ddp_job, window_of
+
+from benchmarks.experiments.__main__ import experiment
+from benchmarks.experiments.plan import DATA, HIDDEN_RANK, Fault, full, small
+from benchmarks.experiments.score import RULES, Seen, count, of
+from benchmarks.experiments.tables import document
+from sfapp import diagnose
+
+pytestmark = pytest.mark.torchrun
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+    return experiment(small(), tmp_path_factory.mktemp("packets"))
+
+
+def test_a_fault_on_a_hidden_rank_is_routed_to_its_stage_and_named_with_its_rank(rows: list[Seen]) -> None:
+    found = of(rows, "routing")
+    assert len(found) == 2
+    assert (count(found).top_2, count(found).hit) == (2, 2)
+    assert all(row.aims_at_stage and row.aims_at_rank for row in found)
+
+
+def test_a_callback_without_a_barrier_is_named_too(rows: list[Seen]) -> None:
+    (row,) = of(rows, "beyond", "callback/host")
+    assert row.aims_at_stage
+    assert row.aims_at_rank
+
+
+def test_the_page_holds_every_rule_and_how_it_was_made(rows: list[Seen]) -> None:
+    page = document(rows, "the command", "the machine")
+    assert "Written by `the command` on the machine: 6 windows" in page
+    for rule in RULES[1:]:
+        assert rule.replace("_", " ") in page
+    assert "| data | 4 |" in page
+
+
+def test_a_count_is_what_one_counts_by_hand() -> None:
+    slow = window_of(ddp_job(seed=0, ranks=4, steps=20, extra={(DATA, 2): 200 * MS}))
+    row = Seen("by hand", Fault("routing", "data", 200, rank=2), diagnose(slow))
+    assert row.ranked()[0] == DATA
+    assert (count([row, row]).rows, count([row, row]).top_1) == (2, 2)
+    # blamed for something else, the same window is a miss
+    miss = Seen("by hand", Fault("routing", "callback/host", 200, rank=2), row.diagnosis)
+    assert miss.fault.stage == CALLBACKS
+    assert (count([miss]).top_1, count([miss]).top_2) == (0, 0)
+
+
+def test_the_full_plan_has_the_paper_s_fifty_rows_on_ranks_that_seeds_choose() -> None:
+    faults = [fault for job in full() for fault in job.faults if fault.experiment == "routing"]
+    assert len(faults) == 50
+    assert {fault.family for fault in faults} == set(HIDDEN_RANK)
+    assert len({fault.rank for fault in faults}) > 8
+    assert all(fault.rank < job.ranks for job in full() for fault in job.faults)
