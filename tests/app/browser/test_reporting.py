@@ -1,0 +1,42 @@
+"""A report made in a real browser is downloaded, and opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+SICK = "/w/gpt-small-ddp/10?gamma_a=0.6"
+
+
+@pytest.mark.parametrize(
+    ("shown", "name", "begins"),
+    [
+        ("PDF", "sfapp-window-10.pdf", b"%PDF-"),
+        ("HTML", "sfapp-window-10.html", b"<!doctype html>"),
+    ],
+)
+def test_a_report_is_downloaded(page: Page, tmp_path: Path, shown: str, name: str, begins: bytes) -> None:
+    page.goto(SICK)
+    expect(page.locator(".panels .main-svg").first).to_be_visible()
+    # When a report is asked for, by key
+    page.keyboard.press("r")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("radio", name=shown).click()
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="make report").click()
+    # Then the browser downloads it, under a name of its own
+    assert download.value.suggested_filename == name
+    download.value.save_as(tmp_path / name)
+    expect(dialog.get_by_role("status")).to_contain_text(f"done: {name}")
+    content = (tmp_path / name).read_bytes()
+    assert content.lstrip().lower().startswith(begins.lower())
+    # And it says what the page says, the moved gate included
+    if shown == "HTML":
+        assert "γA 0.6 (default 0.4)" in content.decode()
+        assert "callbacks on rank 3" in content.decode()
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
