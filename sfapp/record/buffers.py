@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
-from sfapp.record.side import Values, unsampled
+from sfapp.record.side import MAX_CHANNELS, Values, unsampled
 
 Rows = npt.NDArray[np.int64]
 
@@ -88,6 +88,7 @@ class WindowBuffer:
         row_NC: int64 [N, 2 + S]: step number, wall ns, then the stages in order, residual last.
         filled: how many rows hold a step.
         faults: telemetry faults by code, with what was seen first, in order of appearance.
+        side_faults: why a side channel lacks a value, by its name.
         side: side-channel values by channel, float64 [N], as in ``sfapp.record.side``.
         nested_ns: time in stages nested in others, which was dropped.
         record_ns, train_ns: the recorder's own time on the training thread, and the time trained.
@@ -98,6 +99,7 @@ class WindowBuffer:
     row_NC: Rows
     filled: int = 0
     faults: dict[str, str] = field(default_factory=dict)
+    side_faults: dict[str, str] = field(default_factory=dict)
     side: dict[str, Values] = field(default_factory=dict)
     nested_ns: int = 0
     record_ns: int = 0
@@ -146,6 +148,11 @@ class WindowBuffer:
     def note(self, code: str, detail: str = "") -> None:
         """Record a telemetry fault, once per code, with what was seen first."""
         self.faults.setdefault(code, detail[:_LONGEST_DETAIL])
+
+    def note_side(self, channel: str, why: str) -> None:
+        """Record once why a side channel lacks a value. No fault: the stages are as they are without it."""
+        if len(self.side_faults) < MAX_CHANNELS:
+            self.side_faults.setdefault(channel[:_LONGEST_DETAIL], why)
 
     def close(self, closed_by: ClosedBy) -> None:
         """No more steps are added."""

@@ -109,7 +109,8 @@ def _side(bits_NR: Any) -> SideChannel:
 
 def _manifest(job: Job, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:
     seen = {code: detail for code, detail in buffer.faults.items() if detail}
-    extra = {**job.extra, "faults_seen": seen, "nested_ns": buffer.nested_ns}
+    extra = {**job.extra, "faults_seen": seen, "side_faults": buffer.side_faults}
+    extra["nested_ns"] = buffer.nested_ns
     return Manifest(
         run_id=job.run_id,
         window=buffer.number,

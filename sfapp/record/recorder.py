@@ -233,12 +233,12 @@ class Recorder:
         try:
             number = float(value)
         except (TypeError, ValueError):
-            self._note("side_not_finite", name)
+            self._buffer.note_side(name, "no finite number")
             return
         if not self._state.in_step:
-            self._note("side_outside_step", name)
+            self._buffer.note_side(name, "outside a step")
         elif not math.isfinite(number):
-            self._note("side_not_finite", name)
+            self._buffer.note_side(name, "no finite number")
         elif name in self._channels or self._may_add(name):
             self._channels.setdefault(name, SideChannel(self._state, name))
             self._state.side[name] = number
@@ -330,7 +330,7 @@ class Recorder:
         """Whether there may be one more side channel, of this name."""
         if len(self._channels) < MAX_CHANNELS and NAME.fullmatch(name):
             return True
-        self._note("side_refused", name)
+        self._buffer.note_side(name, "name refused, or too many channels")
         return False
 
     def _place_of(self, name: str) -> tuple[Values, int]:
