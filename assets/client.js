@@ -11,6 +11,10 @@ const sfapp = {
     const typing = target.closest?.("input, textarea, select, [contenteditable=true]");
     if (event.key === "Escape" && typing) return target.blur();
     if (typing) return;
+    // A piece of an incident that has the focus, or a button in it, is moved among the others.
+    const by = event.shiftKey && { ArrowUp: "up", ArrowDown: "down" }[event.key];
+    const mover = by && target.closest?.("[data-movable]")?.querySelector(`[data-move="${by}"]`);
+    if (mover) return event.preventDefault(), mover.click();
     const steered = target.closest?.('[role="slider"], [role="tab"], [role="listbox"], [role="radio"], .ag-root');
     if (steered && event.key.startsWith("Arrow")) return;
     const control = [...document.querySelectorAll("[aria-keyshortcuts]")].find(
@@ -52,6 +56,9 @@ const sfapp = {
   rememberRead(name) {
     const read = sfapp.remembered("read").split(".").filter((known) => known && known !== name);
     sfapp.remember("read", [...read, name].join("."));
+  },
+  rememberName(name) {
+    sfapp.remember("name", encodeURIComponent(name));
   },
   showAids() {
     sfapp.remember("read", "");

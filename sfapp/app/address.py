@@ -45,6 +45,11 @@ def example_page(example: Example) -> str:
     return window_page(WindowKey(example.run_id, 0))
 
 
+def incident_page(incident_id: str) -> str:
+    """The page of one incident."""
+    return f"/incident/{quote(incident_id, safe='')}"
+
+
 def term_page(kind: str, name: str) -> str:
     """Where the glossary says what a word of a verdict means."""
     return f"/glossary#{kind}-{name}"

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from sfapp.app import docs
@@ -21,7 +22,15 @@ from sfapp.app.comparing import compared, parse_compare
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
 from sfapp.app.workspace import Judged, Workspace
-from sfapp.errors import ComparisonError, GateError, SfappError, StoreError, WindowNotFoundError
+from sfapp.errors import (
+    ComparisonError,
+    GateError,
+    IncidentNotFoundError,
+    SfappError,
+    StoreError,
+    WindowNotFoundError,
+)
+from sfapp.incidents import document_of
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import tables
@@ -83,6 +92,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_runs(application, workspace)
     _add_compare(application, workspace)
     _add_glossary(application)
+    _add_incidents(application, workspace)
     docs.add(application)
 
 
@@ -213,6 +223,22 @@ def _add_glossary(application: FastAPI) -> None:
         return _json(glossary())
 
 
+def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
+    log = workspace.incidents
+
+    @application.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
+                     "can be imported")  # fmt: skip
+    def incidents_json() -> Response:
+        return _json(document_of(log.book()))
+
+    @application.get("/incident/{incident}.json", summary="One incident with the notes it collects, as it "
+                     "stands and with every edit; can be imported")  # fmt: skip
+    def incident_json(
+        incident: Annotated[str, PathParameter(description="its id, or enough of its beginning")],
+    ) -> Response:
+        return _json(document_of(log.book(), incident))
+
+
 def _judge(workspace: Workspace, request: Request, key: WindowKey) -> Judged:
     """The verdict a query asks for; what a page would only remark on is an error here.
 
@@ -232,7 +258,8 @@ def _judge(workspace: Workspace, request: Request, key: WindowKey) -> Judged:
 
 async def _explain(_: Request, error: Exception) -> Response:
     """What the app refuses on purpose, as a message: 404 for what is not there, 400 for the rest."""
-    return _json({"error": str(error)}, 404 if isinstance(error, WindowNotFoundError) else 400)
+    missing = isinstance(error, WindowNotFoundError | IncidentNotFoundError)
+    return _json({"error": str(error)}, 404 if missing else 400)
 
 
 def _json(document: Any, status: int = 200) -> Response:

@@ -6,7 +6,8 @@ have open could then read their windows through 127.0.0.1. So, for every request
 * ``Host`` must be a name the server was started under (DNS rebinding arrives under a foreign name);
 * ``Origin``, where a browser sends one, must be the ``Host`` itself, and a websocket must send one;
 * with a token set: a cookie got by opening ``?token=…`` once, or ``Authorization: Bearer …``;
-* bodies are small, and answers carry the headers that keep the page to itself.
+* bodies are small, but for files sent from a page of ours, and answers carry the headers that keep the page
+  to itself.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -24,6 +26,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 1 << 20
 """Largest request body in bytes. Pages only ever post small events."""
+
+MAX_UPLOAD = 16 << 20
+"""Largest file that a page's file chooser may send, in bytes."""
+
+_UPLOAD = re.compile(r"/_nicegui/client/[^/]+/upload/[0-9]+")
+"""Where NiceGUI takes files; there is such an address only while a page with a file chooser is open."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -153,9 +161,14 @@ class SecurityMiddleware:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return PlainTextResponse("Content-Length is not a number\n", 400)
-        if int(length) > self._max_body:
-            return PlainTextResponse(f"the body is larger than {self._max_body} bytes\n", 413)
+        if int(length) > self._limit(scope):
+            return PlainTextResponse(f"the body is larger than {self._limit(scope)} bytes\n", 413)
         return None
+
+    def _limit(self, scope: Scope) -> int:
+        """How large a body may be here; a file comes with a frame round it."""
+        takes_files = scope["type"] == "http" and _UPLOAD.fullmatch(scope["path"]) is not None
+        return MAX_UPLOAD + self._max_body if takes_files else self._max_body
 
     def _answers_to(self, host: str) -> bool:
         name = _host_name(host)
@@ -199,6 +212,7 @@ class SecurityMiddleware:
 
     async def _with_body_limit(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; a body that turns out larger than announced ends it with 413."""
+        limit = self._limit(scope)
         seen = 0
         started = False
 
@@ -207,7 +221,7 @@ class SecurityMiddleware:
             message = await receive()
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
-                if seen > self._max_body:
+                if seen > limit:
                     raise _BodyTooLargeError
             return message
 
@@ -221,9 +235,7 @@ class SecurityMiddleware:
         except _BodyTooLargeError:
             if started:
                 raise
-            await PlainTextResponse(f"the body is larger than {self._max_body} bytes\n", 413)(
-                scope, receive, send
-            )
+            await PlainTextResponse(f"the body is larger than {limit} bytes\n", 413)(scope, receive, send)
 
 
 class _BodyTooLargeError(Exception):

@@ -25,7 +25,17 @@ from starlette.types import ASGIApp
 
 import sfapp
 from sfapp.app import api
-from sfapp.app.pages import compare, glossary, history, index, not_found, quarantine, window
+from sfapp.app.pages import (
+    compare,
+    glossary,
+    history,
+    incident,
+    incidents,
+    index,
+    not_found,
+    quarantine,
+    window,
+)
 from sfapp.app.security import (
     WILDCARDS,
     SecurityMiddleware,
@@ -148,7 +158,7 @@ def build_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
     # A third of the size of the bundle that NiceGUI brings, and so much faster to start.
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
-    for page in (compare, glossary, index, window, history, quarantine):
+    for page in (compare, glossary, incident, incidents, index, window, history, quarantine):
         page.build(workspace)
 
 

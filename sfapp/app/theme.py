@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from urllib.parse import unquote
 
 from fastapi import Request
 from nicegui import ui
@@ -16,6 +17,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from sfapp.app.address import example_page, term_page
 from sfapp.app.workspace import Status, Workspace
 from sfapp.assets import PLOTLY, assets
+from sfapp.incidents import MAX_NAME
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.views import format, palette
 from sfapp.views.lessons import LESSONS
@@ -28,6 +30,8 @@ SYSTEM_COOKIE = "sfapp-system"
 
 SEEN_COOKIE = "sfapp-seen"
 READ_COOKIE = "sfapp-read"
+NAME_COOKIE = "sfapp-name"
+"""Under which name this browser writes notes: what somebody chose to be called, no proof of who they are."""
 
 KEYS = (
     ("/", "search windows"),
@@ -36,6 +40,10 @@ KEYS = (
     ("1 … 9", "tab of that node, counted from the first"),
     ("o", "overview"),
     ("u", "undo the last change of a control"),
+    ("n", "write a note on what is looked at"),
+    ("a", "add it to an incident"),
+    ("z", "undo the last edit of a note or incident"),
+    ("i", "all incidents"),
     ("d", "light or dark"),
     ("Esc", "leave a field or a dialog"),
     ("?", "this help"),
@@ -62,6 +70,12 @@ def is_dark(request: Request) -> bool:
     """Whether to draw in the dark theme: as chosen here, else as the system prefers."""
     chosen = request.cookies.get(DARK_COOKIE)
     return request.cookies.get(SYSTEM_COOKIE) == "dark" if chosen is None else chosen == "1"
+
+
+def author_of(request: Request) -> str:
+    """The name chosen in this browser for what is written here; empty before anything was."""
+    name = unquote(request.cookies.get(NAME_COOKIE, ""), errors="replace")
+    return " ".join(name.split())[:MAX_NAME]
 
 
 def text(content: str, tag: str = "div", classes: str = "") -> TextElement:
@@ -240,6 +254,7 @@ def frame(
                     text(crumb.detail, "span", "detail")
         beside = box("beside")
         box("grow")
+        link("incidents", "/incidents", "nav", "i")
         live_badge(workspace)
         if not searches:
             link("/", "/#search", "key", "/", "search windows")

@@ -21,7 +21,8 @@ Quantity = Literal["duration", "slack", "lag", "lead"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 
 OVERVIEW = "overview"
-TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", "evidence", "rules", "data")
+NOTES = "notes"
+TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", "evidence", "rules", "data", NOTES)
 """Tabs that every window has; ``node:K`` stands for the tab of node K."""
 
 MAX_RANKS = 64

@@ -18,8 +18,11 @@ from sfapp.app.comparing import CompareState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
+from sfapp.app.panels.desk import Desk
 from sfapp.app.panels.figure import Axes, Reactions
 from sfapp.app.panels.lesson import lesson_card
+from sfapp.app.panels.pen import Pen
+from sfapp.app.panels.pinned import looked_at
 from sfapp.app.panels.report import report_button
 from sfapp.app.panels.scene import Scene
 from sfapp.app.panels.strip import RunStrip
@@ -27,9 +30,11 @@ from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict import VerdictCard
 from sfapp.app.reporting import window_report
-from sfapp.app.theme import Crumb, box, first_time, frame, is_dark, link, notices, show_address
+from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, link, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
+from sfapp.incidents import Book
+from sfapp.model.incidents import Pin
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
@@ -64,6 +69,7 @@ def build(workspace: Workspace) -> None:
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         beside = await asyncio.to_thread(workspace.neighbours, key)
+        await workspace.ledger.current()
         page = WindowPage(workspace, generation, judged, view, rows, beside, is_dark(request))
         page.build(request, [*told, *more])
         await ui.context.client.connected()
@@ -107,7 +113,7 @@ class WindowPage:
         self._workspace = workspace
         self._generation = generation
         self._beside = beside
-        self._scene = Scene(judged, view, dark)
+        self._scene = Scene(judged, view, dark, workspace.ledger.book.notes_on(judged.source.key))
         self._rows = rows
         self._undo: list[ViewState] = []
         self._last_change: tuple[str, float] = ("", 0.0)
@@ -143,6 +149,8 @@ class WindowPage:
         )
         with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
             page.main.classes("with-rail")
+            pen = Pen(self._workspace.ledger, author_of(request))
+            self._desk = Desk(self._workspace.ledger, pen, self.key, window, lambda: self.view, self._look_at)
             with page.beside:
                 self._neighbour_links = [
                     self._neighbour_link("‹ k", "k ArrowUp", "previous window"),
@@ -166,15 +174,20 @@ class WindowPage:
                 self._verdict = VerdictCard()
                 self._strip = RunStrip(self.key, self._open)
                 self._tabs = TabBar(window, self.change, self.walk)
+                with self._tabs.beside:
+                    self._desk.buttons()
                 self._panel_box = box("panels")
         self._show_verdict()
         self._show_hints()
+        self._show_notes()
 
     async def start(self) -> None:
         """Draw the plots once the browser is there, then follow the store."""
         self._strip.show(self._rows, self._scene.dark)
         self._show_panel()
         self._workspace.changed.subscribe(self._follow)
+        self._workspace.ledger.changed.subscribe(self._follow_notes)
+        self._follow_notes(self._workspace.ledger.book)
         await self._follow()  # what came while the browser was loading
 
     def _asks(self) -> Asks:
@@ -190,6 +203,7 @@ class WindowPage:
     def _reactions(self) -> Reactions:
         return Reactions(
             aids=self._aids,
+            desk=self._desk,
             pick_step=lambda step: self.change(step=step),
             move_gate=self.move_gate,
             pick_ranks=self.pick_ranks,
@@ -289,6 +303,16 @@ class WindowPage:
         """The address of this view, into the clipboard."""
         ui.run_javascript("sfapp.copyLink()")
 
+    def _look_at(self, pin: Pin) -> None:
+        """Look at what a note is pinned to: its plot, as much of it as was zoomed, its step, its rank."""
+        window = self._scene.window
+        ranks = window.ranks
+        node = ranks.node_rank[ranks.rank.index(pin.rank)] if pin.rank in ranks.rank else ranks.nodes[0]
+        view, told = looked_at(pin, self.view, node).fitted(window)
+        for message in told:
+            ui.notify(message, type="warning")
+        self._apply(view, "note")
+
     def _open(self, key: WindowKey) -> None:
         ui.navigate.to(self.view.for_next_window().href(window_page(key)))
 
@@ -339,6 +363,7 @@ class WindowPage:
             self._strip.show(self._rows, self._scene.dark)
         self._show_verdict()
         self._show_panel()
+        self._desk.follow()
         self._show_hints_soon()
         show_address(self.view.href(window_page(self.key)))
 
@@ -381,6 +406,21 @@ class WindowPage:
                 items_of(name, self.view.node, self._tabs.many_nodes), self._scene, self._reactions()
             )
         self._panels[name] = (container, panel)
+
+    # --- following what people write ------------------------------------------------------------------
+
+    def _follow_notes(self, book: Book) -> None:
+        """Notes came or went: on their tab, and where they are pinned."""
+        notes = book.notes_on(self.key)
+        if notes == self._scene.notes:
+            return
+        self._scene = replace(self._scene, notes=notes)
+        self._show_notes()
+        self._show_panel()
+
+    def _show_notes(self) -> None:
+        self._desk.show(self._scene.notes)
+        self._tabs.count_notes(len(self._scene.notes))
 
     # --- following the store --------------------------------------------------------------------------
 

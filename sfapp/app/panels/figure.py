@@ -12,9 +12,10 @@ from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.panels.aids import ReadingAids
+from sfapp.app.panels.desk import Desk
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.theme import box, text
-from sfapp.views.figures import Figure, window_plot, zoomed_axes
+from sfapp.views.figures import Figure, window_plot, with_notes, zoomed_axes
 
 # What a click tells the server: where it was, not the data of the whole trace.
 _CLICKED = """(event) => {
@@ -71,10 +72,11 @@ class Plot:
     gates: tuple[str, ...] = ()
 
     def figure(self, scene: Scene) -> Figure:
-        """The figure at the height it has here, and zoomed as the view says."""
-        return window_plot(
+        """The figure at the height it has here, zoomed as the view says, with the notes pinned to it."""
+        drawn = window_plot(
             self.name, scene.measures, scene.diagnosis, scene.view, dark=scene.dark, height=self.height
         )
+        return with_notes(drawn, self.name, scene.notes, step=scene.view.step, dark=scene.dark)
 
     def axes(self, scene: Scene) -> dict[str, tuple[float, float]]:
         """The axes of it that are zoomed."""
@@ -83,9 +85,10 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """What the page does when someone works in a plot; its reading aids."""
+    """What the page does when someone works in a plot; its reading aids; what is written about it."""
 
     aids: ReadingAids
+    desk: Desk
     pick_step: Callable[[int | None], Any]
     move_gate: Callable[[str, Any], Any]
     pick_ranks: Callable[[str], Any]
@@ -254,12 +257,13 @@ def _ends(value: Any) -> tuple[float, float] | None:
 
 def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
     """A plot of a window page with its clicks, drags and zooms wired up."""
-    card = FigureCard(
-        plot.figure(scene),
-        plot.span,
-        aid=lambda head: reactions.aids.place(plot.name, head, plot.span),
-        axes=plot.axes(scene),
-    )
+
+    def beside_title(head: ui.element) -> None:
+        with head:
+            reactions.desk.plot_buttons(plot.name)
+        reactions.aids.place(plot.name, head, plot.span)
+
+    card = FigureCard(plot.figure(scene), plot.span, aid=beside_title, axes=plot.axes(scene))
     if plot.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if plot.gates:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sfapp.accounting import Measures
 from sfapp.app.workspace import Judged
 from sfapp.model import Diagnosis, Window
+from sfapp.model.incidents import Note
 from sfapp.model.view import ViewState
 
 Key = tuple[Hashable, ...]
@@ -15,11 +16,12 @@ Key = tuple[Hashable, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One judged window, seen in one way, in one theme."""
+    """One judged window, seen in one way, in one theme, with the notes people pinned to it."""
 
     judged: Judged
     view: ViewState
     dark: bool
+    notes: tuple[Note, ...] = ()
 
     @property
     def window(self) -> Window:

@@ -9,7 +9,7 @@ from nicegui import events, ui
 
 from sfapp.app.theme import box, text, with_keys
 from sfapp.model import Window
-from sfapp.model.view import TABS, ViewState
+from sfapp.model.view import NOTES, TABS, ViewState
 from sfapp.views import format
 
 NODE_TABS = 16
@@ -24,6 +24,7 @@ class TabBar:
 
     Attributes:
         many_nodes: whether the nodes share one tab.
+        beside: at the end of the row, for what else can be done with the window.
     """
 
     def __init__(self, window: Window, change: Callable[..., Any], walk: Callable[[int], Any]) -> None:
@@ -43,6 +44,7 @@ class TabBar:
         with box("tab-row"):
             self._tabs = self._build_tabs()
             self._build_steps()
+            self.beside = box("tab-beside")
 
     def show(self, view: ViewState, marked: Set[int], aimed_node: int | None) -> None:
         """Mark the open tab, the step and the nodes that hold a straggler.
@@ -58,6 +60,10 @@ class TabBar:
         for node, tab in self._node_tabs.items():
             tab.props["label"] = f"Node {node} ▲" if node in marked else f"Node {node}"
 
+    def count_notes(self, number: int) -> None:
+        """Say on their tab how many notes there are."""
+        self._notes.props["label"] = f"Notes {number}" if number else "Notes"
+
     def _build_tabs(self) -> ui.tabs:
         with ui.tabs(on_change=self._picked).props(
             "dense no-caps inline-label align=left outside-arrows mobile-arrows"
@@ -68,8 +74,8 @@ class TabBar:
                 ui.tab(NODES, format.counted(len(self._nodes), "node"))
             else:
                 self._node_tabs = {node: ui.tab(f"node:{node}", f"Node {node}") for node in self._nodes}
-            for name in TABS[3:]:
-                ui.tab(name, name.capitalize())
+            named = {name: ui.tab(name, name.capitalize()) for name in TABS[3:]}
+            self._notes = named[NOTES]
         for place, tab in enumerate(list(self._node_tabs.values())[:9], start=1):
             with_keys(tab, str(place))
         with_keys(next(iter(tabs.descendants())), "o")

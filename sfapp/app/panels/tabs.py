@@ -13,8 +13,8 @@ from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
 from sfapp.app.theme import box, text
-from sfapp.model.view import OVERVIEW
-from sfapp.views import tables, words
+from sfapp.model.view import NOTES, OVERVIEW
+from sfapp.views import figures, tables, words
 
 RANKS_LISTED = 200
 """Ranks listed in the table of a window; the CSV has them all."""
@@ -42,7 +42,11 @@ def _plot(name: str, span: int, height: int | None = None) -> Plot:
     reads = _READS[name]
     return Plot(
         name,
-        key=lambda scene: (*scene.matrix_key, *reads(scene)),
+        key=lambda scene: (
+            *scene.matrix_key,
+            *reads(scene),
+            figures.notes_in(name, scene.notes, scene.view.step),
+        ),
         span=span,
         height=height,
         picks_step=name in ("step_timeline", "rank_step_heatmap"),
@@ -188,6 +192,8 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
         "rules": (_plot("rules", 12), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),
+        # The list is kept up to date by the desk: what is being typed in it must stay.
+        NOTES: (Block(lambda _, reactions: reactions.desk.notes_list(), lambda s: ()),),
     }
     return tabs[tab]
 

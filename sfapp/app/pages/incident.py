@@ -1,0 +1,215 @@
+"""``/incident/<id>``: one finding, with its evidence in the order in which it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import Request
+from nicegui import background_tasks, ui
+
+from sfapp.app.address import incident_page
+from sfapp.app.overview import shown
+from sfapp.app.pages.not_found import missing
+from sfapp.app.panels.evidence import evidence_of
+from sfapp.app.panels.incident_head import IncidentHead
+from sfapp.app.panels.item_card import ItemCard, Moves
+from sfapp.app.panels.pen import Pen
+from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, link, text
+from sfapp.app.workspace import Workspace
+from sfapp.errors import IncidentNotFoundError
+from sfapp.incidents import Author, Book
+from sfapp.model.incidents import Incident
+from sfapp.model.view import WindowKey
+from sfapp.store import WindowQuery
+from sfapp.views import format
+
+OFFERED = 300
+"""Windows offered to be added: the most severe ones."""
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/incident/{incident_id}", response_timeout=30)
+    async def incident_page_(request: Request, incident_id: str) -> None:
+        book = await workspace.ledger.current()
+        try:
+            incident = book.incident(incident_id)
+        except IncidentNotFoundError as error:
+            missing(workspace, request, f"{error}; it may have been removed")
+            return
+        offered = await asyncio.to_thread(_offered, workspace)
+        page = IncidentPage(workspace, incident, is_dark(request))
+        page.build(request, offered)
+        await ui.context.client.connected()
+        await page.start()
+
+
+def _offered(workspace: Workspace) -> dict[str, str]:
+    """Windows that can be added, as they are named in the chooser. Blocking."""
+    rows = workspace.windows(WindowQuery(limit=OFFERED)).rows
+    return {
+        str(WindowKey(row["run_id"], row["window"])): (
+            f"{format.clip(row['run_id'])} / {row['window']} · {shown(row)['aim']} · "
+            f"{format.duration(row['step_mean_ns'])}"
+        )
+        for row in rows
+    }
+
+
+class IncidentPage:
+    """One open incident."""
+
+    def __init__(self, workspace: Workspace, incident: Incident, dark: bool) -> None:
+        self._workspace = workspace
+        self._ledger = workspace.ledger
+        self._incident = incident
+        self._dark = dark
+        self._cards: dict[str, ItemCard] = {}
+        self._filling = False
+        self._gone = False
+
+    # --- building -------------------------------------------------------------------------------------
+
+    def build(self, request: Request, offered: dict[str, str]) -> None:
+        """The page without its evidence."""
+        title = format.clip(self._incident.title)
+        crumbs = (Crumb("incidents", "/incidents"), Crumb(title))
+        with frame(self._workspace, request, title, crumbs) as page:
+            page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
+            self._pen = Pen(self._ledger, author_of(request))
+            with box("stack"):
+                self._head = IncidentHead(self._ledger, self._pen, self._incident)
+                with box("toolbar item-adding"):
+                    self._build_adding(offered)
+                self._list = box("items", "ol")
+                self._empty = box("card", "section")
+                with self._empty:
+                    empty(
+                        "No evidence yet",
+                        "Open a window and press a, or + on one of its plots: it is kept as it is looked at. "
+                        "Windows and notes can be added here, too.",
+                    )
+        self._show()
+
+    def _build_adding(self, offered: dict[str, str]) -> None:
+        self._window = ui.select(offered, label="add a window", with_input=True, on_change=self._add_window)
+        self._window.props("dense outlined options-dense").classes("wide").mark("add-a-window")
+        self._note = (
+            ui.input(placeholder="add a note of its own")
+            .props("dense outlined aria-label='words of a new note'")
+            .classes("wide")
+            .mark("free-note")
+        )
+        self._note.on("keydown.enter", self._add_note)
+        text("add", "button", "button").mark("add-free-note").on("click", self._add_note)
+        box("grow")
+        href = f"{incident_page(self._incident.id)}.json"
+        link("export .json", href, "badge").props["download"] = f"incident-{self._incident.short_id}.json"
+
+    async def start(self) -> None:
+        """Look the evidence up once the browser is there, then follow the log and the store."""
+        self._ledger.changed.subscribe(self._follow)
+        self._workspace.changed.subscribe(self._look_again)
+        self._follow(self._ledger.book)
+        self._fill_soon()
+
+    # --- following ------------------------------------------------------------------------------------
+
+    def _follow(self, book: Book) -> None:
+        try:
+            incident = book.incident(self._incident.id)
+        except IncidentNotFoundError:
+            if not self._gone:
+                self._pen.complain("this incident was removed; it is shown as it was")
+            self._gone = True
+            return
+        self._gone = False
+        if incident != self._incident:
+            self._incident = incident
+            self._show()
+        for card in self._cards.values():
+            card.marks_changed()
+        self._fill_soon()
+
+    def _show(self) -> None:
+        """Head and items as they stand: cards are made, moved and removed, never built anew."""
+        self._head.show(self._incident)
+        standing = {item.id for item in self._incident.items}
+        for gone in [name for name in self._cards if name not in standing]:
+            if not self._cards[gone].is_edited:
+                self._cards.pop(gone).element.delete()
+        moves = Moves(self._move, self._remove)
+        for place, item in enumerate(self._incident.items):
+            if item.id not in self._cards:
+                with self._list:
+                    self._cards[item.id] = ItemCard(self._ledger, self._pen, item, moves, dark=self._dark)
+            card = self._cards[item.id]
+            card.show(item, place + 1, self._dark)
+            if self._list.default_slot.children[place] is not card.element:
+                card.element.move(self._list, place)
+        self._empty.set_visibility(not self._cards)
+
+    def _wear(self, dark: bool) -> None:
+        self._dark = dark
+        self._show()
+
+    def _look_again(self) -> None:
+        """Packets came or went: what is shown of them may be other, or there again."""
+        background_tasks.create(self._fill(list(self._cards.values())), context=self._list)
+
+    def _fill_soon(self) -> None:
+        waiting = [card for card in self._cards.values() if card.awaits_evidence]
+        if waiting and not self._filling:
+            background_tasks.create(self._fill(waiting), context=self._list)
+
+    async def _fill(self, cards: list[ItemCard]) -> None:
+        """Look evidence up beside the event loop, one after the other, and show it."""
+        self._filling = True
+        try:
+            for card in cards:
+                if card.item.note is None and not card.element.is_deleted:
+                    evidence = await asyncio.to_thread(evidence_of, self._workspace, card.item)
+                    if not card.element.is_deleted:
+                        card.fill(evidence)
+        finally:
+            self._filling = False
+        self._fill_soon()
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    async def _add_window(self, event: Any) -> None:
+        if event.value is None:
+            return
+        key, incident = WindowKey.parse(event.value), self._incident
+        self._window.value = None
+        await self._pen.write(lambda author: [author.add_window(incident, key)], f"window {key.window} added")
+
+    async def _add_note(self) -> None:
+        said, incident = (self._note.value or "").strip(), self._incident
+        if not said:
+            ui.notify("a note needs words", type="warning")
+            return
+
+        def edit(author: Author) -> list[str]:
+            note = author.write_note(said)
+            return [note, author.add_note(incident, note)]
+
+        if await self._pen.write(edit, "note added"):
+            self._note.value = ""
+
+    async def _move(self, item_id: str, by: int) -> None:
+        incident = self._incident
+        places = [item.id for item in incident.items]
+        place = places.index(item_id) + by
+        if not 0 <= place < len(places):
+            return
+        item, said = incident.items[place - by], f"evidence moved to place {place + 1}"
+        await self._pen.write(lambda author: [author.move_item(incident, item, place)], said)
+        # Moved in the page, what had the focus has lost it.
+        ui.run_javascript(f"getHtmlElement({self._cards[item_id].element.id})?.focus()")
+
+    async def _remove(self, item_id: str) -> None:
+        items = [item for item in self._incident.items if item.id == item_id]
+        await self._pen.write(lambda author: list(map(author.remove_item, items)), "evidence removed")

@@ -1,0 +1,174 @@
+"""``/incidents``: all findings, the worst or the latest first; begin one, import one, export all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import Request
+from nicegui import events, ui
+
+from sfapp.app.address import incident_page
+from sfapp.app.ledger import Ledger
+from sfapp.app.panels.pen import Pen
+from sfapp.app.security import MAX_UPLOAD
+from sfapp.app.theme import Crumb, author_of, box, empty, frame, link, notices, text, with_keys
+from sfapp.app.workspace import Workspace
+from sfapp.errors import IncidentError
+from sfapp.incidents import MAX_TITLE, Author, Book
+from sfapp.model.incidents import SEVERITIES, Incident, Stamp
+from sfapp.views import format, words
+
+ORDERS = {"changed": "last change", "severity": "severity"}
+"""What the list can be sorted by, as in the address and in words; the latest or the worst first."""
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/incidents", response_timeout=30)
+    async def incidents_page(request: Request) -> None:
+        await workspace.ledger.current()
+        asked = request.query_params.get("sort", "")
+        page = IncidentsPage(workspace.ledger, asked if asked in ORDERS else "changed")
+        with frame(workspace, request, "incidents", (Crumb("windows", "/"), Crumb("incidents"))):
+            page.build(author_of(request))
+        await ui.context.client.connected()
+        workspace.ledger.changed.subscribe(page.show)
+        page.show(workspace.ledger.book)
+
+
+class IncidentsPage:
+    """The open list."""
+
+    def __init__(self, ledger: Ledger, order: str) -> None:
+        self._ledger = ledger
+        self._order = order
+        self._shown: Sequence[Incident] | None = None
+
+    def build(self, author: str) -> None:
+        """The list and what can be done beside it, inside the current container."""
+        self._pen = Pen(self._ledger, author)
+        with box("stack"):
+            self._notices = box()
+            with box("toolbar"):
+                self._title = (
+                    ui.input(placeholder="what is wrong, in a line")
+                    .props(f"dense outlined maxlength={MAX_TITLE} aria-label='title of a new incident'")
+                    .classes("wide")
+                    .mark("new-title")
+                )
+                self._title.on("keydown.enter", self._begin)
+                text("new incident", "button", "button").mark("new-incident").on("click", self._begin)
+                self._pen.signature()
+                box("grow")
+                self._import()
+                link("export all", "/incidents.json", "badge").props["download"] = "incidents.json"
+            self._list = box("card", "section")
+        self._show_notices(self._ledger.book)
+
+    def show(self, book: Book) -> None:
+        """The incidents as they stand now."""
+        if book.incidents == self._shown:
+            return
+        self._shown = book.incidents
+        self._show_notices(book)
+        self._list.clear()
+        with self._list:
+            if book.incidents:
+                self._table(_sorted(book.incidents, self._order))
+            else:
+                empty(
+                    "No incidents yet",
+                    "An incident is a finding to hand over: windows, plots as they were looked at, "
+                    "comparisons and notes, in the order in which they are told. Begin one here, or press a "
+                    "on a window.",
+                )
+
+    def _show_notices(self, book: Book) -> None:
+        self._notices.clear()
+        problems = [self._ledger.problem] if self._ledger.problem else []
+        with self._notices:
+            notices([*problems, *(f"In the log of notes, {notice}." for notice in book.notices)])
+
+    def _table(self, incidents: Sequence[Incident]) -> None:
+        with box("scroll"), box("table incidents", "table"):
+            with box("", "thead"), box("", "tr"):
+                text("incident", "th")
+                self._sorting("severity")
+                text("status", "th")
+                text("evidence", "th", "number")
+                self._sorting("changed")
+            with box("", "tbody"):
+                for incident in incidents:
+                    _row(incident)
+
+    def _sorting(self, order: str) -> None:
+        with box("", "th") as head:
+            if order == self._order:
+                head.props["aria-sort"] = "descending"
+                text(f"{ORDERS[order]} ↓", "span")
+            else:
+                link(ORDERS[order], f"/incidents?sort={order}", label=f"sort by {ORDERS[order]}")
+
+    def _import(self) -> None:
+        """A button for the browser's own file chooser; the upload itself is not shown."""
+        upload = ui.upload(
+            on_upload=self._imported, on_rejected=self._too_large, auto_upload=True, max_file_size=MAX_UPLOAD
+        )
+        upload.props("accept=.json").classes("visually-hidden").mark("import")
+        upload.props["aria-hidden"] = "true"
+        button = with_keys(text("import…", "button", "badge"), label="import an exported incident")
+        button.on("click", js_handler=f"() => runMethod({upload.id}, 'pickFiles', [])")
+
+    async def _imported(self, event: events.UploadEventArguments) -> None:
+        event.sender.run_method("reset")
+        try:
+            added = await self._ledger.take_in(await event.file.read())
+        except IncidentError as error:
+            self._pen.complain(f"{format.clip(event.file.name)} was not imported: {error}")
+            return
+        known = "everything in it was here already"
+        ui.notify(f"{format.counted(added, 'edit')} imported" if added else known, type="positive")
+
+    def _too_large(self) -> None:
+        self._pen.complain(
+            f"the file was not imported: it is no .json, or has over {format.size(MAX_UPLOAD)}; "
+            "copy .sfapp/incidents.jsonl beside the packets instead"
+        )
+
+    async def _begin(self) -> None:
+        title = (self._title.value or "").strip()
+        if not title:
+            ui.notify("an incident needs a title", type="warning")
+            return
+        opened = ""
+
+        def edit(author: Author) -> Sequence[str]:
+            nonlocal opened
+            opened = author.open_incident(title)
+            return [opened]
+
+        if await self._pen.write(edit, "incident opened"):
+            ui.navigate.to(incident_page(opened))
+
+
+def _sorted(incidents: Sequence[Incident], order: str) -> list[Incident]:
+    latest = sorted(incidents, key=lambda incident: _last(incident).at, reverse=True)
+    if order == "severity":
+        latest.sort(key=lambda incident: SEVERITIES.index(incident.severity), reverse=True)
+    return latest
+
+
+def _last(incident: Incident) -> Stamp:
+    return incident.changed or incident.written
+
+
+def _row(incident: Incident) -> None:
+    with box("", "tr").mark("incident-row"):
+        with box("", "td"):
+            link(format.clip(incident.title, 120), incident_page(incident.id)).mark("incident-link")
+        with box("", "td"):
+            text(incident.severity, "span", f"severity severity-{incident.severity}")
+        text(incident.status, "td")
+        text(format.count(len(incident.items)), "td", "number")
+        text(words.signed(_last(incident)), "td", "muted")
