@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import re
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,8 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
 import simulated_windows as jobs
 from test_view_figures import every_figure
+from test_view_notes import note as pinned_note
 
+from sfapp.accounting import compare
 from sfapp.errors import ReportError
+from sfapp.model.view import ViewState, Zoom
 from sfapp.report.svg import KINDS, text, to_svg
 from sfapp.views import figures, format
 from sfapp.views.figures.base import axis, f4, figure, note
@@ -65,6 +70,36 @@ def test_every_figure_can_be_drawn(kind: str, frontier: Any) -> None:
             f"#{element.get('id')}" for element in root.iter() if element.get("id")
         }, name
         assert svg == to_svg(made), name
+
+
+def test_comparisons_can_be_drawn() -> None:
+    healthy, sick = (jobs.against_healthy(jobs.ALL[kind]())[1] for kind in ("healthy", "slow_callback"))
+    sides = [healthy, replace(healthy, window=3)], [replace(sick, window=1)], replace(healthy, window=2)
+    found = compare(*sides)
+    for name in figures.__all__:
+        if name.startswith("comparison_"):
+            ElementTree.fromstring(to_svg(getattr(figures, name)(found)))
+
+
+def test_every_figure_there_is_is_drawn_here() -> None:
+    measures, diagnosis = jobs.look(jobs.healthy())
+    drawn_here = {name.split()[0] for name in every_figure(measures, diagnosis)}
+    drawn_here |= {"window_plot", "with_notes"}  # one of the others, and one of them with marks upon it
+    for name in figures.__all__:
+        found = getattr(figures, name)
+        if inspect.isfunction(found) and inspect.signature(found).return_annotation == "Figure":
+            assert name in drawn_here or name.startswith("comparison_"), name
+
+
+def test_notes_are_marked_on_a_drawing() -> None:
+    measures, diagnosis = jobs.look(jobs.slow_callback())
+    region = (Zoom("ambiguity_plane", "x", 0.5, 0.9), Zoom("ambiguity_plane", "y", 0.05, 0.2))
+    pinned = [pinned_note("one", step=420), pinned_note("two", plot="ambiguity_plane", region=region)]
+    for name, number in (("step_timeline", "1"), ("ambiguity_plane", "2")):
+        plain = figures.window_plot(name, measures, diagnosis, ViewState())
+        marked = ElementTree.fromstring(to_svg(figures.with_notes(plain, name, pinned)))
+        assert number in texts(marked)
+        assert number not in texts(ElementTree.fromstring(to_svg(plain)))
 
 
 def test_figures_of_many_windows_can_be_drawn() -> None:
@@ -124,6 +159,14 @@ def test_bars_beside_each_other_share_the_room() -> None:
     assert first_a["y"] + first_a["height"] == pytest.approx(second_a["y"], abs=0.02)
     assert first_a["y"] < first_b["y"]
     assert second_b["x"] < second_a["x"]
+
+
+def test_bars_of_several_traces_keep_their_width_where_none_stands_in_the_way() -> None:
+    alone = boxes(drawn([{"type": "bar", "x": [0, 1, 2], "y": [1, 2, 3]}]))
+    apart = boxes(drawn([{"type": "bar", "x": [place], "y": [place + 1]} for place in range(3)]))
+    assert apart == alone
+    # And the gap beside the outermost is half of the gap between two
+    assert alone[0]["x"] - 26 < alone[1]["x"] - alone[0]["x"] - alone[0]["width"]
 
 
 def test_a_gap_parts_a_line_and_an_area() -> None:

@@ -41,10 +41,10 @@ class Extent:
         if not known:
             return
         low, high = min(known), max(known)
-        if low < self.low:
-            self.low, self.pad_low = low, padded
-        if high > self.high:
-            self.high, self.pad_high = high, padded
+        if low <= self.low:
+            self.low, self.pad_low = low, padded or (self.pad_low and low == self.low)
+        if high >= self.high:
+            self.high, self.pad_high = high, padded or (self.pad_high and high == self.high)
 
     def range(self, to_zero: bool) -> tuple[float, float]:
         """The range of an axis that shows all of it."""

@@ -23,7 +23,11 @@ _GAP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar along its own direction: from ``foot`` to ``head``, ``left`` to ``right`` across."""
+    """One bar along its own direction: from ``foot`` to ``head``, ``left`` to ``right`` across.
+
+    Attributes:
+        slot: what it takes of the axis across, the gap to its neighbours included.
+    """
 
     trace: Trace
     index: int
@@ -31,6 +35,7 @@ class Bar:
     right: float
     foot: float
     head: float
+    slot: tuple[float, float]
 
 
 def is_lying(trace: Trace) -> bool:
@@ -48,13 +53,16 @@ def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping
     along, up = ("y", "x") if lying and lying[0] else ("x", "y")
     position_axis, size_axis = (y_axis, x_axis) if along == "y" else (x_axis, y_axis)
     positions = [position_axis.places(values(trace[along])) for trace in traces]
-    pitch = _pitch([place for row in positions for place in row if place is not None])
+    taken = [place for row in positions for place in row if place is not None]
+    pitch = _pitch(taken)
     room = pitch * (1 - float(layout.get("bargap", 0.2)))
-    share = room / len(traces) if mode == "group" else room
+    # Bars share a place only where two of them want it.
+    beside = mode == "group" and len(set(taken)) < len(taken)
+    share = room / len(traces) if beside else room
     tops: dict[tuple[float, bool], float] = {}
     bars = []
     for order, (trace, places) in enumerate(zip(traces, positions, strict=True)):
-        shift = (order - (len(traces) - 1) / 2) * share if mode == "group" else 0.0
+        shift = (order - (len(traces) - 1) / 2) * share if beside else 0.0
         sizes = size_axis.places(values(trace[up]))
         for index, (place, size) in enumerate(zip(places, sizes, strict=True)):
             if place is None or size is None:
@@ -67,7 +75,9 @@ def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping
                 key = (place, size < 0)
                 foot = tops.get(key, 0.0)
                 tops[key] = foot + size
-            bars.append(Bar(trace, index, middle - width / 2, middle + width / 2, foot, foot + size))
+            half = pitch / 2 if own is None else width / 2
+            slot = place - half, place + half
+            bars.append(Bar(trace, index, middle - width / 2, middle + width / 2, foot, foot + size, slot))
     return bars
 
 
@@ -81,7 +91,7 @@ def reach(bars: Sequence[Bar], x_axis: Axis, y_axis: Axis) -> None:
     """Tell the axes what the bars reach."""
     for bar in bars:
         position_axis, size_axis = (y_axis, x_axis) if is_lying(bar.trace) else (x_axis, y_axis)
-        position_axis.extent.add([bar.left, bar.right], padded=False)
+        position_axis.extent.add(bar.slot, padded=False)
         size_axis.extent.add([bar.foot], padded="base" in bar.trace)
         size_axis.extent.add([bar.head], padded=bar.head != 0)
 
