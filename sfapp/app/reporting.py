@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import sfapp
 from sfapp.accounting import judge, measure
 from sfapp.app.workspace import Judged, Workspace
+from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.incidents import Book
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
@@ -79,6 +80,23 @@ def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Make
     return made
 
 
+def incident_report(workspace: Workspace, incident_id: str) -> Make:
+    """Makes the report on an incident as it stands."""
+
+    def made(wish: Wish, progress: Progress) -> tuple[str, bytes]:
+        incident = workspace.incidents.book().incident(incident_id)
+        order = Order(
+            output=f"sfapp-incident-{incident.short_id}{wish.ending}",
+            paths=tuple(map(str, workspace.paths)),
+            incident=incident.id,
+            called=incident.short_id,
+            at=(incident.changed or incident.written).at,
+        )
+        return deliver(workspace, order, wish, progress)
+
+    return made
+
+
 def deliver(workspace: Workspace, order: Order, wish: Wish, progress: Progress) -> tuple[str, bytes]:
     """Make what was ordered; blocking.
 
@@ -87,13 +105,15 @@ def deliver(workspace: Workspace, order: Order, wish: Wish, progress: Progress) 
         CancelledReportError: it was cancelled.
     """
     book = workspace.incidents.book()
-    runs = [key.run_id for key in order.windows]
-    store = workspace.store_of(runs[0]) if runs else workspace.store
-    names = _names(store, book, progress) if wish.redact else None
+    names = _names(_stores(workspace, order, book), book, progress) if wish.redact else None
 
     def look(key: WindowKey, view: ViewState) -> Evidence:
         progress.tell(f"judging and drawing window {key.window}")
-        return _evidence(workspace, key, view, names)
+        try:
+            return _evidence(workspace, key, view, names)
+        except (WindowError, WindowNotFoundError) as error:
+            # The report says it in the window's place: under pseudonyms too.
+            raise type(error)(names.text(str(error)) if names else str(error)) from error
 
     progress.tell("collecting")
     _, files = make(order, look, book, version=sfapp.__version__, names=names)
@@ -125,16 +145,24 @@ def _hidden(judged: Judged, view: ViewState, names: Pseudonyms) -> Evidence:
     return Evidence(window, judge(measures, view.gates, view.frontier, reference), packets)
 
 
-def _names(store: Store, book: Book, progress: Progress) -> Pseudonyms:
-    """Pseudonyms for every run and host of the store, so that the command's report has the same ones."""
-    rows = store.windows(WindowQuery(limit=_EVERY)).rows
+def _stores(workspace: Workspace, order: Order, book: Book) -> list[Store]:
+    """The store, and that of the examples where one of them is told."""
+    keys = list(order.windows)
+    if order.incident is not None:
+        items = book.incident(order.incident).items
+        keys += [item.window for item in items if item.window is not None]
+    return list(dict.fromkeys([workspace.store, *(workspace.store_of(key.run_id) for key in keys)]))
+
+
+def _names(stores: Sequence[Store], book: Book, progress: Progress) -> Pseudonyms:
+    """Pseudonyms for every run and host there is, so that the command's report has the same ones."""
+    windows = [(store, row) for store in stores for row in store.windows(WindowQuery(limit=_EVERY)).rows]
     hosts: set[str] = set()
-    for place, row in enumerate(rows, 1):
-        progress.tell(
-            f"collecting the names to hide: {format.count(place)} of {format.count(len(rows))} windows"
-        )
+    for place, (store, row) in enumerate(windows, 1):
+        done = f"{format.count(place)} of {format.count(len(windows))}"
+        progress.tell(f"collecting the names to hide: {done} windows")
         hosts.update(store.window(row["run_id"], row["window"]).ranks.hostname)
-    return Pseudonyms.of_names({row["run_id"] for row in rows}, hosts, book)
+    return Pseudonyms.of_names({row["run_id"] for _, row in windows}, hosts, book)
 
 
 def _paths(workspace: Workspace, store: Store, key: WindowKey) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import threading
 import zipfile
 from pathlib import Path
@@ -15,9 +16,10 @@ from nicegui.testing import User
 from page_elements import one, slider
 from recorded_job import RUN
 
-from sfapp.app.reporting import CancelledReportError, Progress, Wish, window_report
+from sfapp.app.reporting import CancelledReportError, Progress, Wish, incident_report, window_report
 from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowNotFoundError
+from sfapp.incidents import Author
 from sfapp.model import Gates
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
@@ -105,6 +107,27 @@ def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
         assert diagnosis["frontier"] == "carry_over"
     assert RUN in json.dumps(shown)
     assert f'"{RUN}"' not in json.dumps(hidden)
+
+
+def test_an_incident_is_handed_over_with_what_was_collected(own_workspace: Workspace) -> None:
+    own_workspace.store.ingest()
+    ada = Author(own_workspace.incidents, "Ada")
+    incident_id = ada.open_incident("Slow callback", severity="high", summary=f"{RUN} is slow.")
+    incident = own_workspace.incidents.book().incident(incident_id)
+    ada.add_window(incident, SICK, "gamma_a=0.6")
+    incident = own_workspace.incidents.book().incident(incident_id)
+    ada.add_window(incident, WindowKey(RUN, 77))  # is not there
+    name, content = incident_report(own_workspace, incident_id)(Wish(".html", False), Progress())
+    page = content.decode()
+    assert name == f"sfapp-incident-{incident.short_id}.html"
+    for said in ("<h1>Slow callback</h1>", "job is slow.", "γA 0.6 (default 0.4)", "callbacks on rank 3"):
+        assert said in page
+    assert f"sfapp report {incident.short_id} " in page
+    hidden = incident_report(own_workspace, incident_id)(Wish(".html", True), Progress())[1].decode()
+    assert "run-1 is slow." in hidden
+    assert "run-1/77: " in hidden
+    assert "node-0" not in hidden
+    assert not re.search(rf"\b{RUN}\b", re.sub(r"(?s)<script.*?</script>", "", hidden))
 
 
 def test_names_are_hidden_as_the_command_hides_them(workspace: Workspace) -> None:
