@@ -43,6 +43,7 @@ KEYS = (
     ("n", "write a note on what is looked at"),
     ("a", "add it to an incident"),
     ("z", "undo the last edit of a note or incident"),
+    ("r", "make a report"),
     ("i", "all incidents"),
     ("d", "light or dark"),
     ("Esc", "leave a field or a dialog"),
