@@ -15,15 +15,29 @@ from sfapp.accounting import LETTERS, Comparison
 from sfapp.app.address import run_page, window_page
 from sfapp.app.comparing import SIDES, CompareState, compared, parse_compare
 from sfapp.app.panels.aids import ReadingAids
+from sfapp.app.panels.collect import Collector
 from sfapp.app.panels.comparison import ComparisonView
+from sfapp.app.panels.pen import Pen
 from sfapp.app.panels.sides import SideChooser, Windows
 from sfapp.app.panels.strip import open_clicked
-from sfapp.app.theme import Crumb, box, empty, frame, is_dark, link, notices, show_address, text, with_keys
+from sfapp.app.theme import (
+    Crumb,
+    author_of,
+    box,
+    empty,
+    frame,
+    is_dark,
+    link,
+    notices,
+    show_address,
+    text,
+    with_keys,
+)
 from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError, StoreError, WindowError
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.views import format
+from sfapp.views import format, words
 
 ANSWERED = (StoreError, ComparisonError, WindowError)
 """What a comparison may be refused with: said on the page, with the choosers there to ask for another."""
@@ -98,6 +112,8 @@ class ComparePage:
         crumbs = (Crumb("windows", "/"), Crumb("compare"))
         with frame(self._workspace, request, "compare", crumbs) as page:
             page.dark.on_value_change(lambda event: self._redraw(bool(event.value)))
+            ledger = self._workspace.ledger
+            self._collector = Collector(ledger, Pen(ledger, author_of(request)))
             with box("stack"):
                 notices(told)
                 with box("card sides-card", "section"):
@@ -115,6 +131,10 @@ class ComparePage:
             swap = with_keys(text("A ⇄ B", "button", "key"), label="swap A and B").mark("swap")
             swap.on("click", lambda: self._apply(self._state.swapped()))
             box("grow")
+            self._add = with_keys(
+                text("+ incident", "button", "plain"), "a", "add this comparison to an incident"
+            )
+            self._add.mark("add-comparison").on("click", self._collect)
             self._json = link(".json", "", "badge").mark("json")
         with box("toolbar judged-as") as self._judged_box:
             self._judged_as = text("", "span", "muted")
@@ -138,6 +158,7 @@ class ComparePage:
         self._judged_box.set_visibility(bool(judged))
         self._json.props["href"] = state.href("/compare.json")
         self._json.set_visibility(state.is_whole)
+        self._add.set_visibility(state.is_whole)
 
     def _show(self) -> None:
         self._empty.clear()
@@ -188,6 +209,14 @@ class ComparePage:
             self._answer = found
             self._show_choosers()
             self._show()
+
+    def _collect(self) -> None:
+        """Ask into which incident this comparison goes."""
+        query, found = self._state.query, self._answer.found
+        title = words.comparison(found).headline if found is not None else ""
+        self._collector.ask(
+            "this comparison", lambda author, incident: [author.add_comparison(incident, query)], title
+        )
 
     def _open(self, point: Mapping[str, Any]) -> None:
         open_clicked(point, lambda key: ui.navigate.to(self._state.view.href(window_page(key))))

@@ -15,6 +15,8 @@ from sfapp.app.panels.evidence import evidence_of
 from sfapp.app.panels.incident_head import IncidentHead
 from sfapp.app.panels.item_card import ItemCard, Moves
 from sfapp.app.panels.pen import Pen
+from sfapp.app.panels.report import report_button
+from sfapp.app.reporting import incident_report
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentNotFoundError
@@ -78,6 +80,8 @@ class IncidentPage:
         crumbs = (Crumb("incidents", "/incidents"), Crumb(title))
         with frame(self._workspace, request, title, crumbs) as page:
             page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
+            with page.beside:
+                report_button("this incident", lambda: incident_report(self._workspace, self._incident.id))
             self._pen = Pen(self._ledger, author_of(request))
             with box("stack"):
                 self._head = IncidentHead(self._ledger, self._pen, self._incident)

@@ -87,6 +87,7 @@ class IncidentsPage:
     def _show_notices(self, book: Book) -> None:
         self._notices.clear()
         problems = [self._ledger.problem] if self._ledger.problem else []
+        self._notices.set_visibility(bool(problems or book.notices))
         with self._notices:
             notices([*problems, *(f"In the log of notes, {notice}." for notice in book.notices)])
 

@@ -150,7 +150,15 @@ class WindowPage:
         with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
             page.main.classes("with-rail")
             pen = Pen(self._workspace.ledger, author_of(request))
-            self._desk = Desk(self._workspace.ledger, pen, self.key, window, lambda: self.view, self._look_at)
+            self._desk = Desk(
+                self._workspace.ledger,
+                pen,
+                self.key,
+                window,
+                look=lambda: self.view,
+                go=self._look_at,
+                headline=lambda: words.headline_of(self._scene.diagnosis, window.ranks)[0],
+            )
             with page.beside:
                 self._neighbour_links = [
                     self._neighbour_link("‹ k", "k ArrowUp", "previous window"),

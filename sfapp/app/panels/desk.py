@@ -32,6 +32,7 @@ class Desk:
         window: Window,
         look: Callable[[], ViewState],
         go: Callable[[Pin], Any],
+        headline: Callable[[], str],
     ) -> None:
         """Build what floats over the page, inside the current container.
 
@@ -39,12 +40,14 @@ class Desk:
             window: all ranks of the window.
             look: what is looked at now.
             go: looks at what a note is pinned to.
+            headline: what the verdict says now, in few words: the title offered for a new incident.
         """
         self._ledger = ledger
         self._pen = pen
         self._key = key
         self._look = look
         self._go = go
+        self._headline = headline
         self._notes: Sequence[Note] = ()
         self._cards: dict[str, NoteCard] = {}
         self._list: ui.element | None = None
@@ -111,7 +114,7 @@ class Desk:
         self._collector.ask(f"the plot {plot.replace('_', ' ')}", add, self._title())
 
     def _title(self) -> str:
-        return f"{format.clip(self._key.run_id)} / {self._key.window}"
+        return f"{self._headline()}: {format.clip(self._key.run_id)} / {self._key.window}"
 
     # --- the list -------------------------------------------------------------------------------------
 

@@ -84,8 +84,9 @@ class IncidentHead:
                 history(self._ledger.book, incident.id)
 
     def _choice(self, name: str, choices: tuple[str, ...]) -> ui.select:
-        field = ui.select(list(choices), value=getattr(self._incident, name), label=name)
-        field.props("dense outlined options-dense").mark(name)
+        field = ui.select(list(choices), value=getattr(self._incident, name))
+        field.props(f"dense outlined options-dense aria-label={name}").mark(name)
+        field.props["title"] = name
         field.on_value_change(lambda: self._save(name))
         return field
 

@@ -63,8 +63,9 @@ def with_notes(
             if shape is not None:
                 shapes.append(shape | {"layer": layer})
             spot = tuple(place.values())
-            marks.append(_mark(number, note, place, crowd.get(spot, 0), dark))
-            crowd[spot] = crowd.get(spot, 0) + 1
+            if place:
+                marks.append(_mark(number, note, place, crowd.get(spot, 0), dark))
+                crowd[spot] = crowd.get(spot, 0) + 1
     meta = layout["meta"]
     told = f"{_counted([number for number, _ in placed])} pinned here."
     return figure | {
@@ -87,7 +88,10 @@ def _has_place(pin: Pin, name: str, step: int | None) -> bool:
 
 
 def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | None, dict[str, Any]]]:
-    """What is drawn for a note, and where its number stands: a region, a step, else the plot's corner."""
+    """What is drawn for a note, and where its number stands: a region, a step, else the plot's corner.
+
+    A number stands once: at the region, where the note has one here.
+    """
     colour = palette.theme(dark).accent
     region = [zoom for zoom in pin.region if zoom.plot == name] if pin.plot == name else []
     if region:
@@ -103,7 +107,7 @@ def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | 
             "type": "line", "x0": pin.step, "x1": pin.step, "yref": "paper", "y0": 0, "y1": 1,
             "line": {"color": colour, "width": 1.6, "dash": "dot"}, "name": "note",
         }  # fmt: skip
-        yield line, {"xref": "x", "x": pin.step, "yref": "paper", "y": 1}
+        yield line, {} if region else {"xref": "x", "x": pin.step, "yref": "paper", "y": 1}
     elif not region:
         yield None, {"xref": "paper", "x": 1, "yref": "paper", "y": 1}
 
@@ -124,6 +128,7 @@ def _mark(number: int, note: Note, place: dict[str, Any], before: int, dark: boo
         "xanchor": "right" if corner else "left",
         "yanchor": "top",
         "xshift": before * step,
+        "width": MARK - 6 if number < 10 else MARK,
         "height": MARK - 4,
         "bgcolor": colours.accent,
         "borderpad": 2,
