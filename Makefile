@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
 
-.PHONY: demo test lint bench evidence screenshots sample chromium clean
+.PHONY: demo test lint bench bench-recorder evidence screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -19,6 +19,9 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
 	$(BIN)/python -m benchmarks
+
+bench-recorder: $(VENV)/installed  ## what the recorder costs the training it watches; needs a quiet machine
+	$(BIN)/python -m benchmarks recorder
 
 evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about half an hour)
 	$(BIN)/python -m benchmarks.experiments

@@ -49,6 +49,10 @@ def _shown(value: float | None, unit: str) -> str:
         return "–"
     if unit == "s":
         return f"{value * 1e3:.2f} ms" if value < 10 else f"{value:.1f} s"
+    if unit == "ns":
+        return f"{value:.0f} ns"
+    if unit == "%":
+        return f"{value:.2f} %"
     return f"{value / 1e3:.1f} kB"
 
 

@@ -301,12 +301,17 @@ class Recorder:
 
     @property
     def written(self) -> tuple[Path, ...]:
-        """Packets this rank has written so far."""
+        """The newest packets this rank has written, at most 256."""
         return tuple(self._writer.written)
 
     @property
+    def pending(self) -> int:
+        """Closed windows that are not on disk yet; beyond ``max_pending`` the next one is dropped."""
+        return self._writer.pending
+
+    @property
     def failures(self) -> tuple[str, ...]:
-        """What went wrong so far, for a log; training was never told."""
+        """The newest things that went wrong, at most 256, for a log; training was never told."""
         return tuple(self._writer.failures)
 
     # ---- inside ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,13 +21,16 @@ from sfapp.record.compose import part_window, whole_window
 from sfapp.record.gather import Gathered, GatherFailed, GatherRefused, TelemetryGroup, one_line
 from sfapp.record.team import Team
 
+REMEMBERED = 256
+"""Newest packets and failures that a recorder can tell of: a run may have any number of windows."""
+
 
 class Writer:
     """Owns the queue of closed windows, the thread that empties it, and the telemetry group's operations."""
 
     def __init__(self, most_waiting: int) -> None:
-        self.written: list[Path] = []
-        self.failures: list[str] = []
+        self.written: deque[Path] = deque(maxlen=REMEMBERED)
+        self.failures: deque[str] = deque(maxlen=REMEMBERED)
         self._most_waiting = most_waiting
         self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer] | None] = queue.SimpleQueue()
         self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet
@@ -34,6 +38,12 @@ class Writer:
         self._writing = 0
         self._thread = threading.Thread(target=self._run, name="sfapp-recorder", daemon=True)
         self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """Windows that nobody has written yet."""
+        with self._claims:
+            return len(self._unclaimed)
 
     def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
         """Hand a closed window over; False if too many wait already and its rows are dropped.
