@@ -2,34 +2,317 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from colleague import colleague
+from fastapi import FastAPI
 from nicegui import ui
-from nicegui.testing import User
-from page_elements import chooser, one
+from nicegui.testing import User, UserInteraction
+from page_elements import chooser, href, one, plot
+from recorded_job import HOSTILE, RUN
 
+from sfapp.app import api
 from sfapp.app.workspace import Workspace
+from sfapp.incidents import IncidentLog, document_of, parse
+from sfapp.model.incidents import Incident, Pin
+from sfapp.model.view import WindowKey
 
+KEY = WindowKey(RUN, 2)
 SICK = "/w/job/2"
+SHOWN = 30
+"""Attempts to see evidence: it is looked up after the page is there."""
+
+
+def only(workspace: Workspace) -> Incident:
+    """The only incident there is, as it stands in the file."""
+    (incident,) = workspace.incidents.book().incidents
+    return incident
+
+
+@pytest.fixture
+def told(own_workspace: Workspace) -> Incident:
+    """Grace's incident: a window, a plot of it, a note, and a window that nobody has any more."""
+    grace = colleague(own_workspace.incidents)
+    opened = grace.open_incident("Slow callback", severity="high")
+    grace.add_window(only(own_workspace), KEY, "gamma_a=0.5&step=85")
+    grace.add_plot(only(own_workspace), KEY, "step_timeline", "zoom=step_timeline.x:84.5:90.5")
+    note = grace.write_note("It begins here.", Pin(window=KEY, step=85))
+    grace.add_note(only(own_workspace), note)
+    grace.add_window(only(own_workspace), WindowKey("gone", 7))
+    assert only(own_workspace).id == opened
+    return only(own_workspace)
 
 
 async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    # Given a window looked at with a gate moved
+    # Given a window looked at with a gate moved, and a note on it
+    note = colleague(own_workspace.incidents).write_note("It begins here.", Pin(window=KEY, step=85))
     await user.open(f"{SICK}?gamma_a=0.99&step=85")
     await user.should_see(marker="add-window")
-    # When it is added to a new incident
+    # When it is added to a new incident, together with its note
     user.find(marker="add-window").click()
     await user.should_see("Add window 2 to an incident")
+    await user.should_see("with its note")
     one(user, ui.input, "incident-title").value = "Slow callback"
     user.find(marker="collect").click()
     await user.should_see("window 2 added")
-    # Then the incident has it as it was looked at
-    (incident,) = own_workspace.incidents.book().incidents
-    assert incident.title == "Slow callback"
-    (item,) = incident.items
-    assert (item.kind, str(item.window), item.view) == ("window", "job/2", "step=85&gamma_a=0.99")
-    # And the page of the incident shows it
-    await user.open(f"/incident/{incident.id}")
+    await user.should_see("open “Slow callback”")
+    # Then the incident has both, the window as it was looked at
+    window, noted = only(own_workspace).items
+    assert (window.kind, str(window.window), window.view) == ("window", "job/2", "step=85&gamma_a=0.99")
+    assert noted.note is not None
+    assert noted.note.id == note
+    # And what is added next goes to the same incident, if it is not said otherwise
+    user.find(marker="add-frontier_steps").click()
+    assert chooser(user, "incident-choice").value == only(own_workspace).id
+    user.find(marker="collect").click()
+    await user.should_see("the plot frontier steps added")
+    assert [item.kind for item in only(own_workspace).items] == ["window", "note", "plot"]
+    # And all of it can be undone
+    user.find(marker="undo-edit").click()
+    await user.should_see("undone: the plot frontier steps added")
+    assert [item.kind for item in only(own_workspace).items] == ["window", "note"]
+
+
+async def test_evidence_is_shown_as_it_was_looked_at_and_what_is_gone_says_so(
+    watching_user: User, told: Incident
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.short_id}")
     await user.should_see("step 85 · 1 gate moved")
-    await user.should_see("callbacks on rank 3", retries=20)
+    await user.should_see("callbacks on rank 3", retries=SHOWN)
+    await user.should_see("It begins here.")
+    await user.should_see("Not here any more: no run 'gone' in the store", retries=SHOWN)
+    shown = plot(user, "Step by step").figure["layout"]
+    assert shown["xaxis"]["range"] == [84.5, 90.5]
+    # The note is marked in the plot, too
+    assert shown["annotations"][-1]["text"] == "<b>1</b>"
+    links = [element.props["href"] for element in user.find(marker="item-link").elements]
+    assert "/w/job/2?step=85&gamma_a=0.5" in links
+
+
+def _button(user: User, evidence: str, marker: str) -> ui.element:
+    """A button on one piece of evidence."""
+    cards = user.find(marker="item").elements
+    (card,) = (card for card in cards if card.props["aria-label"] == evidence)
+    buttons = user.find(marker=marker).elements
+    (button,) = (button for button in buttons if button in set(card.descendants()))
+    return button
+
+
+async def test_evidence_is_moved_and_taken_out_and_back(
+    watching_user: User, own_workspace: Workspace, told: Incident
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.id}")
+    await user.should_see("It begins here.")
+    UserInteraction(user, {_button(user, "evidence 4", "move-up")}, None).click()
+    await user.should_see("evidence moved to place 3")
+    kinds = [item.kind for item in only(own_workspace).items]
+    assert kinds == ["window", "plot", "window", "note"]
+    user.find(marker="undo-edit").click()
+    await user.should_see("undone: evidence moved")
+    assert [item.kind for item in only(own_workspace).items] == ["window", "plot", "note", "window"]
+
+
+async def test_each_field_is_saved_by_itself(
+    watching_user: User, own_workspace: Workspace, told: Incident
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.id}")
+    await user.should_see(marker="title")
+    # Given somebody who is writing a summary
+    one(user, ui.textarea, "summary").value = "A checkpoint on rank 3"
+    # While Grace changes the status
+    colleague(own_workspace.incidents).edit_incident(told, status="mitigated")
+    await own_workspace.ledger.current()
+    # Then the page has her status, and what is being written stays
+    assert chooser(user, "status").value == "mitigated"
+    assert one(user, ui.textarea, "summary").value == "A checkpoint on rank 3"
+    # And each is saved for itself
+    chooser(user, "severity").value = "critical"
+    await user.should_see("severity changed")
+    user.find(marker="summary").trigger("blur")
+    await user.should_see("summary changed")
+    found = only(own_workspace)
+    assert (found.severity, found.status, found.summary) == (
+        "critical",
+        "mitigated",
+        "A checkpoint on rank 3",
+    )
+    assert found.overwritten == ()
+
+
+async def test_a_title_that_two_people_change_is_shown_twice(
+    watching_user: User, own_workspace: Workspace, told: Incident
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.id}")
+    await user.should_see(marker="title")
+    one(user, ui.input, "title").value = "Slow disk"
+    colleague(own_workspace.incidents).edit_incident(told, title="Slow checkpoint")
+    await own_workspace.ledger.current()
+    assert one(user, ui.input, "title").value == "Slow disk"
+    user.find(marker="title").trigger("blur")
+    await user.should_see("set the title at the same time:")
+    await user.should_see("Slow checkpoint")
+    # Kept, there is nothing left to settle
+    user.find(marker="keep-mine").click()
+    await user.should_not_see("at the same time:")
+    assert (only(own_workspace).title, only(own_workspace).overwritten) == ("Slow disk", ())
+
+
+async def test_an_incident_needs_a_title(
+    watching_user: User, own_workspace: Workspace, told: Incident
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.id}")
+    await user.should_see(marker="title")
+    one(user, ui.input, "title").value = "  "
+    user.find(marker="title").trigger("blur")
+    await user.should_see("an incident needs a title")
+    assert one(user, ui.input, "title").value == "Slow callback"
+
+
+async def test_windows_and_notes_are_added_on_the_page_itself(
+    watching_user: User, own_workspace: Workspace
+) -> None:
+    user = watching_user
+    opened = colleague(own_workspace.incidents).open_incident("Slow callback")
+    await user.open(f"/incident/{opened}")
+    await user.should_see("No evidence yet")
+    chooser(user, "add-a-window").value = "job/3"
+    await user.should_see("window 3 added")
+    one(user, ui.input, "free-note").value = "It went away by itself."
+    user.find(marker="add-free-note").click()
+    await user.should_see("note added")
+    window, note = only(own_workspace).items
+    assert str(window.window) == "job/3"
+    assert note.note is not None
+    assert (note.note.text, note.note.pin) == ("It went away by itself.", None)
+    await user.should_not_see("No evidence yet")
+
+
+async def test_a_removed_incident_stays_on_the_open_page_and_can_come_back(
+    watching_user: User, own_workspace: Workspace, told: Incident
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.id}")
+    await user.should_see(marker="remove-incident")
+    user.find(marker="remove-incident").click()
+    await user.should_see("incident removed")
+    assert own_workspace.incidents.book().incidents == ()
+    assert (await user.http_client.get(f"/incident/{told.id}")).status_code == 404
+    user.find(marker="undo-edit").click()
+    await user.should_see("undone: incident removed")
+    assert only(own_workspace).title == "Slow callback"
+
+
+async def test_a_comparison_is_told_in_a_sentence(watching_user: User, own_workspace: Workspace) -> None:
+    user = watching_user
+    await user.open("/compare?a=job/1&b=job/2")
+    await user.should_see(marker="add-comparison")
+    user.find(marker="add-comparison").click()
+    await user.should_see("Add this comparison to an incident")
+    user.find(marker="collect").click()
+    await user.should_see("this comparison added")
+    await user.open(f"/incident/{only(own_workspace).id}")
+    await user.should_see("per step slower than A", retries=SHOWN)
+    assert href(user, "item-link") == "/compare?a=job/1&b=job/2"
+
+
+async def test_the_list_has_the_worst_or_the_latest_first(
+    watching_user: User, own_workspace: Workspace
+) -> None:
+    user = watching_user
     await user.open("/incidents")
+    await user.should_see("No incidents yet")
+    grace = colleague(own_workspace.incidents)
+    for title, severity in (("first", "critical"), ("second", "low"), (HOSTILE, "high")):
+        grace.open_incident(title, severity=severity)  # type: ignore[arg-type]
+    await own_workspace.ledger.current()
+    await user.should_see("second")
+
+    def order() -> list[str]:
+        links = user.find(marker="incident-link").elements
+        return [element.text for element in sorted(links, key=lambda element: element.id)]  # type: ignore[attr-defined]
+
+    assert order() == [HOSTILE, "second", "first"]
+    await user.open("/incidents?sort=severity")
+    await user.should_see("second")
+    assert order() == ["first", HOSTILE, "second"]
+
+
+async def test_an_incident_is_begun_from_the_list(watching_user: User, own_workspace: Workspace) -> None:
+    user = watching_user
+    await user.open("/incidents")
+    await user.should_see(marker="new-title")
+    user.find(marker="new-incident").click()
+    await user.should_see("an incident needs a title")
+    one(user, ui.input, "new-title").value = "Slow callback"
+    user.find(marker="new-incident").click()
+    await user.should_see("No evidence yet", retries=SHOWN)
+    assert only(own_workspace).title == "Slow callback"
+
+
+async def upload(user: User, content: bytes) -> None:
+    chosen = one(user, ui.upload, "import")
+    await chosen.handle_uploads([ui.upload.SmallFileUpload("incident.json", "application/json", content)])
+
+
+async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
+    watching_user: User, own_workspace: Workspace, tmp_path: Path
+) -> None:
+    user = watching_user
+    other = IncidentLog.beside(tmp_path)
+    opened = colleague(other).open_incident("From elsewhere")
+    content = msgspec.json.encode(document_of(other.book(), opened))
+    await user.open("/incidents")
+    await user.should_see(marker="import")
+    await upload(user, content)
+    await user.should_see("1 edit imported")
+    await user.should_see("From elsewhere")
+    assert only(own_workspace) == other.book().incident(opened)
+    # Twice is once
+    await upload(user, content)
+    await user.should_see("everything in it was here already")
+    # Nothing of what is wrong is taken in
+    for wrong in (
+        b"{",
+        b"[]",
+        b'{"format": "x", "version": 1, "events": []}',
+        content.replace(b'"v":1', b'"v":9'),
+    ):
+        before = own_workspace.incidents.path.read_bytes()
+        await upload(user, wrong)
+        await user.should_see("incident.json was not imported")
+        assert own_workspace.incidents.path.read_bytes() == before
+
+
+async def test_incidents_are_data_that_can_be_imported(own_workspace: Workspace, told: Incident) -> None:
+    application = FastAPI(title="sfapp", version="1", description="as data", docs_url=None, redoc_url=None)
+    api.build(application, own_workspace)
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        one_of_them = await client.get(f"/incident/{told.short_id}.json")
+        every = await client.get("/incidents.json")
+        missing = await client.get("/incident/nobody.json")
+        described = (await client.get("/openapi.json")).json()["paths"]
+    assert json.loads(one_of_them.text)["incidents"][0]["title"] == "Slow callback"
+    assert len(parse(every.content)) == len(own_workspace.incidents.book().events)
+    assert (missing.status_code, missing.json()) == (404, {"error": "there is no incident 'nobody'"})
+    assert {"/incidents.json", "/incident/{incident}.json"} <= described.keys()
+
+
+async def test_lines_that_cannot_be_read_are_told(watching_user: User, own_workspace: Workspace) -> None:
+    user = watching_user
+    colleague(own_workspace.incidents).open_incident("Slow callback")
+    with own_workspace.incidents.path.open("ab") as file:
+        file.write(b'{"v":2}\n')
+    await user.open("/incidents")
+    await user.should_see("line 2: written in format 2; this sfapp reads format 1")
     await user.should_see("Slow callback")

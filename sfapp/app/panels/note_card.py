@@ -11,7 +11,7 @@ from sfapp.app.panels.pen import Pen
 from sfapp.app.panels.revisions import at_the_same_time, history
 from sfapp.app.theme import box, text, with_keys
 from sfapp.errors import IncidentNotFoundError
-from sfapp.incidents import Author
+from sfapp.incidents import MAX_TEXT, Author
 from sfapp.model.incidents import Note
 from sfapp.views import words
 
@@ -106,7 +106,7 @@ class NoteCard:
         with self._editor:
             field = (
                 ui.textarea(value=self._note.text)
-                .props("outlined autogrow autofocus aria-label='words of the note'")
+                .props(f"outlined autogrow autofocus maxlength={MAX_TEXT} aria-label='words of the note'")
                 .mark("note-words")
             )
             field.on("keydown.ctrl.enter", lambda: self._save(field.value or ""))

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from sfapp.app.panels.pen import Pen
 from sfapp.app.theme import box, text, with_keys
+from sfapp.incidents import MAX_TEXT
 from sfapp.model import Window
 from sfapp.model.incidents import Pin
 from sfapp.model.view import ViewState, WindowKey, Zoom
@@ -72,7 +73,7 @@ class NoteForm:
             with_keys(text("×", "button", "plain"), label="close the note").on("click", self.close)
         self._words = (
             ui.textarea(placeholder="What is seen here, and what follows from it?")
-            .props("outlined autogrow aria-label='words of the note'")
+            .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label='words of the note'")
             .mark("new-note")
         )
         self._words.on("keydown.ctrl.enter", self._save)
