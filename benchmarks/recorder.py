@@ -92,9 +92,9 @@ def _spans(steps: int) -> float:
 def memory() -> Iterator[Result]:
     """What a recorder of one rank holds, and what ten thousand windows add to it: the memory of Python and
     NumPy, not of the Parquet library, which is freed after every packet."""
-    import sfapp.packets  # code is no memory of the recorder's
-
     with tempfile.TemporaryDirectory() as folder:
+        with sfapp.Recorder(folder, run_id="first") as perf:  # loads what is loaded once in a process
+            _windows(perf, 1)
         tracemalloc.start()
         perf = sfapp.Recorder(folder, run_id="bench", window_steps=100, gather="local")
         for _ in range(3 * 100):
