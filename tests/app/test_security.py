@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from sfapp.app.security import SecurityMiddleware, allowed_hosts, is_loopback
+from sfapp.app.security import MAX_BODY, MAX_UPLOAD, SecurityMiddleware, allowed_hosts, is_loopback
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -237,3 +237,17 @@ async def test_every_answer_keeps_the_page_to_itself() -> None:
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["referrer-policy"] == "no-referrer"
     assert response.headers["x-powered-by"] == "inner"
+
+
+async def test_a_file_may_be_larger_where_a_page_takes_one_and_nowhere_else() -> None:
+    app = SecurityMiddleware(inner)
+    content = b"x" * (MAX_BODY + 1)
+    taken = "/_nicegui/client/5f0c/upload/12"
+    assert (await ask(app, taken, method="POST", content=content)).text == str(len(content))
+    for path in ("/", "/_nicegui/client/5f0c/upload/12/more", "/x/_nicegui/client/5f0c/upload/12"):
+        assert (await ask(app, path, method="POST", content=content)).status_code == 413
+    announced = {"Content-Length": str(MAX_UPLOAD + MAX_BODY + 1)}
+    assert (await ask(app, taken, method="POST", headers=announced)).status_code == 413
+    # And the guard stays where it was
+    foreign = {"Origin": "http://evil.example"}
+    assert (await ask(app, taken, method="POST", headers=foreign)).status_code == 403
