@@ -1,0 +1,83 @@
+"""From a plot to an incident in a real browser: annotate the step where it begins, collect, hand over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+from recorded_job import HOSTILE
+from served import Served
+
+pytestmark = pytest.mark.browser
+
+SICK = "/w/gpt-small-ddp/13?tab=frontier"
+
+
+def card(page: Page, title: str) -> Locator:
+    return page.locator(".figure", has=page.get_by_role("heading", name=title, exact=True))
+
+
+def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served, tmp_path: Path) -> None:
+    # Given a colleague who looks at the same window
+    elsewhere = browser.new_context(base_url=server.url)
+    colleague = elsewhere.new_page()
+    colleague.goto(f"{SICK}&step=520")
+    # When the first step is looked into and annotated, by key, under a name
+    page.goto(SICK)
+    steps = card(page, "Step by step")
+    expect(steps.locator(".main-svg").first).to_be_visible()
+    page.keyboard.press("]")
+    expect(page.locator(".stepper")).to_contain_text("step 520")
+    page.keyboard.press("n")
+    form = page.get_by_role("region", name="a note on this window")
+    expect(form.get_by_label("step")).to_have_value("520")
+    form.get_by_role("button", name="as anonymous").click()
+    page.get_by_label("your name").fill("Ada")
+    page.keyboard.press("Enter")
+    form.get_by_role("textbox", name="words of the note").fill(f"It begins here. {HOSTILE}")
+    page.keyboard.press("Control+Enter")
+    # Then its number stands in the plot, for the colleague too, without a reload
+    for looked_at in (page, colleague):
+        mark = card(looked_at, "Step by step").locator(".annotation", has_text=re.compile("^1$"))
+        expect(mark).to_be_visible()
+        expect(looked_at.get_by_role("tab", name="Notes 1")).to_be_visible()
+    colleague.get_by_role("tab", name="Notes 1").click()
+    expect(colleague.locator(".note-text")).to_have_text(f"It begins here. {HOSTILE}")
+    expect(colleague.locator(".note-head")).to_contain_text("Ada")
+    # When the window goes into an incident with its note, and a plot as it is shown
+    page.keyboard.press("a")
+    page.get_by_role("dialog").get_by_label("title of the new incident").fill("Slow loader")
+    page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
+    expect(page.locator(".snack")).to_contain_text("window 13 added")
+    steps.get_by_role("button", name="add step timeline to an incident").click()
+    page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
+    expect(page.locator(".snack")).to_contain_text("the plot step timeline added")
+    page.locator(".snack").get_by_role("link").click()
+    # Then the incident tells them in order, and evidence is moved by keys
+    items = page.locator(".item")
+    expect(items).to_have_count(3)
+    expect(items.nth(0)).to_contain_text("data on rank 0")
+    expect(items.nth(1)).to_contain_text("It begins here.")
+    expect(items.nth(2).locator(".annotation", has_text=re.compile("^1$"))).to_be_visible()
+    items.nth(2).focus()
+    page.keyboard.press("Shift+ArrowUp")
+    expect(items.nth(1).locator(".main-svg").first).to_be_visible()
+    expect(items.nth(1)).to_be_focused()
+    page.keyboard.press("z")
+    expect(items.nth(1)).to_contain_text("It begins here.")
+    assert page.evaluate("window.pwned") is None
+    assert colleague.evaluate("window.pwned") is None
+    # And its export is a file that can be imported again
+    with page.expect_download() as download:
+        page.get_by_role("link", name="export .json").click()
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    page.keyboard.press("i")
+    expect(page.get_by_role("row", name=re.compile("Slow loader"))).to_contain_text("3")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="import an exported incident").click()
+    chooser.value.set_files(file)
+    expect(page.get_by_text("everything in it was here already")).to_be_visible()
+    elsewhere.close()
