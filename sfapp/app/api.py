@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from sfapp.app import docs
 from sfapp.app.address import run_of
-from sfapp.app.comparing import compared, parse_compare
+from sfapp.app.comparing import compared
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
 from sfapp.app.workspace import Judged, Workspace
@@ -31,6 +31,7 @@ from sfapp.errors import (
     WindowNotFoundError,
 )
 from sfapp.incidents import document_of
+from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import tables

@@ -1,86 +1,17 @@
-"""What ``/compare`` was asked for, as its address; and the comparison that answers it."""
+"""The comparison that answers what ``/compare`` was asked for."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.accounting import Comparison, compare
 from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError
 from sfapp.model import Diagnosis
-from sfapp.model.sides import SideKey
-from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.model.sides import CompareState, SideKey
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.views import format
-
-SIDES = ("a", "b", "c")
-
-_OTHERS = {item.name for item in fields(ViewState)} - {"gates", "frontier", "baseline", "group", "reference"}
-"""What a window's page has in its address and a comparison has not."""
 
 MOST_JUDGED = 400
 """Windows of a run that are read again for another view of them; under the defaults none has to be."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareState:
-    """What the page shows: up to three sides, and how they are judged.
-
-    Attributes:
-        view: gates, frontier, baseline, group and reference, as on a window's page; the rest is not used.
-    """
-
-    a: SideKey | None = None
-    b: SideKey | None = None
-    c: SideKey | None = None
-    view: ViewState = field(default_factory=ViewState)
-
-    @property
-    def sides(self) -> tuple[SideKey, ...]:
-        """The sides that were named, in order."""
-        return tuple(side for side in (self.a, self.b, self.c) if side is not None)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether there is something to compare."""
-        return self.a is not None and self.b is not None
-
-    @property
-    def query(self) -> str:
-        """The URL query without ``?``."""
-        named = [(name, str(getattr(self, name))) for name in SIDES if getattr(self, name) is not None]
-        parts = [urlencode(named, quote_via=quote, safe="/"), self.view.judging.query]
-        return "&".join(part for part in parts if part)
-
-    def href(self, path: str = "/compare") -> str:
-        """``path`` with this comparison."""
-        return f"{path}?{self.query}" if self.query else path
-
-    def swapped(self) -> CompareState:
-        """B against A."""
-        return replace(self, a=self.b, b=self.a)
-
-
-def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState, list[str]]:
-    """What a query asks for, and a notice for everything in it that was not understood."""
-    pairs = dict(parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query)
-    values: dict[str, Any] = {}
-    told: list[str] = []
-    for name in SIDES:
-        text = pairs.pop(name, None)
-        if not text:
-            continue
-        try:
-            values[name] = SideKey.parse(text)
-        except ValueError as error:
-            told.append(f"In the link, {name} {error}, not {format.clip(text)!r}; pick one.")
-    for name in sorted(_OTHERS & pairs.keys()):
-        del pairs[name]
-        told.append(f"The link's {name!r} belongs to a window's page; it is ignored.")
-    view, more = parse_query(pairs.items())
-    return CompareState(**values, view=view.judging), [*told, *more]
 
 
 def compared(workspace: Workspace, state: CompareState) -> Comparison:

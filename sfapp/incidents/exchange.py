@@ -6,6 +6,7 @@ The edits are what is read again; ``incidents`` and ``notes`` say the same for p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -14,6 +15,7 @@ import msgspec
 from sfapp.errors import IncidentError
 from sfapp.incidents.book import Book, book_of
 from sfapp.incidents.events import Event, IncidentEdit, ItemEdit, NoteEdit, Undo, checked, fields_of
+from sfapp.model.sides import SideKey
 
 FORMAT = "sfapp-incidents"
 VERSION = 1
@@ -117,8 +119,11 @@ def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -
         return f"{run(run_id)}/{number}"
 
     def named(old: str) -> str:
-        _, slash, number = old.rpartition("/")
-        return key(old) if slash and number.isdigit() else run(old)
+        try:
+            side = SideKey.parse(old)
+        except ValueError:
+            return text(old)
+        return str(replace(side, run_id=run(side.run_id)))
 
     def query(view: str) -> str:
         pairs = [

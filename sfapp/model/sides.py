@@ -1,9 +1,14 @@
-"""What one side of a comparison is called in an address or on the command line."""
+"""What is compared with what, as one frozen value, and as the query of its address."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from sfapp.model.view import ViewState, parse_query, shown
 
 _WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
 
@@ -35,3 +40,68 @@ class SideKey:
         if not run_id:
             raise ValueError("must be RUN or RUN/WINDOW")
         return cls(run_id)
+
+
+SIDES = ("a", "b", "c")
+
+_OTHERS = {item.name for item in fields(ViewState)} - {"gates", "frontier", "baseline", "group", "reference"}
+"""What a window's page has in its address and a comparison has not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareState:
+    """What the page shows: up to three sides, and how they are judged.
+
+    Attributes:
+        view: gates, frontier, baseline, group and reference, as on a window's page; the rest is not used.
+    """
+
+    a: SideKey | None = None
+    b: SideKey | None = None
+    c: SideKey | None = None
+    view: ViewState = field(default_factory=ViewState)
+
+    @property
+    def sides(self) -> tuple[SideKey, ...]:
+        """The sides that were named, in order."""
+        return tuple(side for side in (self.a, self.b, self.c) if side is not None)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is something to compare."""
+        return self.a is not None and self.b is not None
+
+    @property
+    def query(self) -> str:
+        """The URL query without ``?``."""
+        named = [(name, str(getattr(self, name))) for name in SIDES if getattr(self, name) is not None]
+        parts = [urlencode(named, quote_via=quote, safe="/"), self.view.judging.query]
+        return "&".join(part for part in parts if part)
+
+    def href(self, path: str = "/compare") -> str:
+        """``path`` with this comparison."""
+        return f"{path}?{self.query}" if self.query else path
+
+    def swapped(self) -> CompareState:
+        """B against A."""
+        return replace(self, a=self.b, b=self.a)
+
+
+def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState, list[str]]:
+    """What a query asks for, and a notice for everything in it that was not understood."""
+    pairs = dict(parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query)
+    values: dict[str, Any] = {}
+    told: list[str] = []
+    for name in SIDES:
+        text = pairs.pop(name, None)
+        if not text:
+            continue
+        try:
+            values[name] = SideKey.parse(text)
+        except ValueError as error:
+            told.append(f"In the link, {name} {error}, not {shown(text)}; pick one.")
+    for name in sorted(_OTHERS & pairs.keys()):
+        del pairs[name]
+        told.append(f"The link's {name!r} belongs to a window's page; it is ignored.")
+    view, more = parse_query(pairs.items())
+    return CompareState(**values, view=view.judging), [*told, *more]

@@ -204,11 +204,11 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
             elif name in _FIELDS:
                 values[name] = _FIELDS[name](text)
             else:
-                notices.append(f"The link's {_shown(name)} is not an option of this page; it is ignored.")
+                notices.append(f"The link's {shown(name)} is not an option of this page; it is ignored.")
         except GateError as error:
             notices.append(f"In the link, {error}; the default is used.")
         except ValueError as error:
-            notices.append(f"In the link, {name} {error}, not {_shown(text)}; the default is used.")
+            notices.append(f"In the link, {name} {error}, not {shown(text)}; the default is used.")
     return ViewState(gates=gates, **values), notices
 
 
@@ -238,7 +238,8 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Text of a link, quoted and cut to a length that a notice can bear."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 

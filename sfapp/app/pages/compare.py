@@ -13,7 +13,7 @@ from nicegui import background_tasks, ui
 
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.app.address import run_page, window_page
-from sfapp.app.comparing import SIDES, CompareState, compared, parse_compare
+from sfapp.app.comparing import compared
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.collect import Collector
 from sfapp.app.panels.comparison import ComparisonView
@@ -35,7 +35,7 @@ from sfapp.app.theme import (
 )
 from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError, StoreError, WindowError
-from sfapp.model.sides import SideKey
+from sfapp.model.sides import SIDES, CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.views import format, words
 

@@ -9,7 +9,6 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.address import run_of, run_page, window_page
-from sfapp.app.comparing import CompareState
 from sfapp.app.overview import ListState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.figure import FigureCard
@@ -18,7 +17,7 @@ from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.model.sides import SideKey
+from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.store import RunSummary
 from sfapp.views import figures, format

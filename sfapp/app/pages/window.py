@@ -14,7 +14,6 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
-from sfapp.app.comparing import CompareState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
@@ -35,7 +34,7 @@ from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
 from sfapp.incidents import Book
 from sfapp.model.incidents import Pin
-from sfapp.model.sides import SideKey
+from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
 

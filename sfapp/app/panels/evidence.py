@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfapp.app.comparing import compared, parse_compare
+from sfapp.app.comparing import compared
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import SfappError
 from sfapp.model.incidents import Item
+from sfapp.model.sides import parse_compare
 from sfapp.model.view import ViewState, parse_query
 from sfapp.views import figures, words
 
