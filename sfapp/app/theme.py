@@ -45,6 +45,7 @@ KEYS = (
     ("z", "undo the last edit of a note or incident"),
     ("r", "make a report"),
     ("i", "all incidents"),
+    ("⇧↑  ⇧↓", "move the piece of an incident that has the focus"),
     ("d", "light or dark"),
     ("Esc", "leave a field or a dialog"),
     ("?", "this help"),

@@ -316,3 +316,39 @@ async def test_lines_that_cannot_be_read_are_told(watching_user: User, own_works
     await user.open("/incidents")
     await user.should_see("line 2: written in format 2; this sfapp reads format 1")
     await user.should_see("Slow callback")
+
+
+async def test_evidence_whose_packets_go_says_so_and_the_rest_stays(
+    watching_user: User, own_workspace: Workspace, told: Incident, packets: Path
+) -> None:
+    user = watching_user
+    await user.open(f"/incident/{told.id}")
+    await user.should_see("callbacks on rank 3", retries=SHOWN)
+    # When the packets are deleted while somebody looks
+    packet = own_workspace.source(KEY).packets[0].path
+    content = packet.read_bytes()
+    packet.unlink()
+    await user.should_see("Not here any more: run 'job' has no window 2", retries=60)
+    await user.should_not_see("callbacks on rank 3")
+    await user.should_see("It begins here.")
+    # And come back, so does the evidence
+    packet.write_bytes(content)
+    await user.should_see("callbacks on rank 3", retries=60)
+
+
+async def test_a_note_is_added_by_itself(
+    watching_user: User, own_workspace: Workspace, told: Incident
+) -> None:
+    user = watching_user
+    note = colleague(own_workspace.incidents).write_note("It ends here.", Pin(window=KEY, step=119))
+    await user.open(f"{SICK}?tab=notes")
+    await user.should_see("It ends here.")
+    last = max(user.find(marker="collect-note").elements, key=lambda button: button.id)
+    UserInteraction(user, {last}, None).click()
+    await user.should_see("Add this note to an incident")
+    chooser(user, "incident-choice").value = told.id
+    user.find(marker="collect").click()
+    await user.should_see("this note added")
+    last_item = only(own_workspace).items[-1]
+    assert last_item.note is not None
+    assert last_item.note.id == note

@@ -134,7 +134,7 @@ class IncidentPage:
             self._incident = incident
             self._show()
         for card in self._cards.values():
-            card.marks_changed()
+            card.follow_notes()
         self._fill_soon()
 
     def _show(self) -> None:

@@ -80,7 +80,7 @@ class Desk:
                 begin = text("write a note", "button", "button").mark("write-note-here")
                 begin.on("click", lambda: self._form.open())
                 self._pen.signature()
-            self._list = box("notes-list", "ol")
+            self._list = box("notes-list")
         self._cards = {}
         self._show_list()
 
@@ -113,6 +113,14 @@ class Desk:
 
         self._collector.ask(f"the plot {plot.replace('_', ' ')}", add, self._title())
 
+    def collect_note(self, note: Note) -> None:
+        """Ask into which incident a note goes."""
+
+        def add(author: Author, incident: Incident) -> Sequence[str]:
+            return [author.add_note(incident, note.id)]
+
+        self._collector.ask("this note", add, self._title())
+
     def _title(self) -> str:
         return f"{self._headline()}: {format.clip(self._key.run_id)} / {self._key.window}"
 
@@ -129,7 +137,9 @@ class Desk:
         for place, note in enumerate(self._notes):
             if note.id not in self._cards:
                 with self._list:
-                    self._cards[note.id] = NoteCard(self._ledger, self._pen, note, self._head)
+                    self._cards[note.id] = NoteCard(
+                        self._ledger, self._pen, note, self._head, collect=self.collect_note
+                    )
             card = self._cards[note.id]
             card.show(note)
             card.place()

@@ -85,8 +85,7 @@ class IncidentHead:
 
     def _choice(self, name: str, choices: tuple[str, ...]) -> ui.select:
         field = ui.select(list(choices), value=getattr(self._incident, name))
-        field.props(f"dense outlined options-dense aria-label={name}").mark(name)
-        field.props["title"] = name
+        field.props(f"dense outlined options-dense prefix='{name}:' aria-label={name}").mark(name)
         field.on_value_change(lambda: self._save(name))
         return field
 

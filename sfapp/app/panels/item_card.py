@@ -35,6 +35,7 @@ class ItemCard:
         self._dark = dark
         self._evidence: Evidence | None = None
         self._figure: FigureCard | None = None
+        self._marked: tuple[figures.Numbered, ...] = ()
         self._note: NoteCard | None = None
         self.item = item
         with box("card item", "li").mark("item") as self.element:
@@ -49,7 +50,7 @@ class ItemCard:
             self._body = box("item-body")
             if item.note is not None:
                 with self._body:
-                    self._note = NoteCard(ledger, pen, item.note, _note_place, removable=False)
+                    self._note = NoteCard(ledger, pen, item.note, _note_place)
 
     @property
     def awaits_evidence(self) -> bool:
@@ -91,9 +92,10 @@ class ItemCard:
             else:
                 self._show_window(evidence)
 
-    def marks_changed(self) -> None:
+    def follow_notes(self) -> None:
         """Notes came or went: the plot marks those that are pinned to it."""
-        self._draw()
+        if isinstance(self._evidence, Looked) and self._marks(self._evidence) != self._marked:
+            self._draw()
 
     def _show_window(self, looked: Looked) -> None:
         if looked.told:
@@ -116,11 +118,18 @@ class ItemCard:
     def _drawn(self, looked: Looked) -> figures.Figure:
         """The plot as it was looked at, with the notes that are pinned to it by now."""
         assert self.item.plot is not None
-        assert self.item.window is not None
         view, judged = looked.view, looked.judged
         plot = figures.window_plot(self.item.plot, judged.measures, judged.diagnosis, view, dark=self._dark)
-        notes = self._ledger.book.notes_on(self.item.window)
+        self._marked = self._marks(looked)
+        notes = self._ledger.book.notes_on(looked.judged.source.key)
         return figures.with_notes(plot, self.item.plot, notes, step=view.step, dark=self._dark)
+
+    def _marks(self, looked: Looked) -> tuple[figures.Numbered, ...]:
+        """The notes that have a place in the plot; none in a window's card."""
+        if self.item.plot is None:
+            return ()
+        notes = self._ledger.book.notes_on(looked.judged.source.key)
+        return figures.notes_in(self.item.plot, notes, looked.view.step)
 
     def _head(self) -> None:
         item = self.item

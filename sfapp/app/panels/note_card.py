@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from nicegui import ui
 
@@ -20,21 +21,26 @@ class NoteCard:
     """Built inside the current container. ``show`` brings it up to date; what is being typed in it stays."""
 
     def __init__(
-        self, ledger: Ledger, pen: Pen, note: Note, place: Callable[[Note], None], *, removable: bool = True
+        self,
+        ledger: Ledger,
+        pen: Pen,
+        note: Note,
+        place: Callable[[Note], None],
+        collect: Callable[[Note], Any] | None = None,
     ) -> None:
         """
         Args:
             place: builds, at the head of the card, what says where the note is pinned.
-            removable: offer to remove the note itself.
+            collect: puts it into an incident. None where it is in one: there it is taken out, not removed.
         """
         self._ledger = ledger
         self._pen = pen
         self._place = place
-        self._removable = removable
+        self._collect = collect
         self._note = note
         self._edited: Note | None = None
         self._with_history = False
-        self.element = box("note").mark("note")
+        self.element = box("note", "article").mark("note")
         with self.element:
             self._head = box("note-head")
             self._said = box()
@@ -82,7 +88,10 @@ class NoteCard:
             button = text("history", "button", "plain").mark("note-history")
             button.props["aria-expanded"] = "true" if self._with_history else "false"
             button.on("click", self._toggle_history)
-            if self._removable:
+            collect = self._collect
+            if collect is not None:
+                into = text("+ incident", "button", "plain").mark("collect-note")
+                into.on("click", lambda: collect(self._note))
                 text("remove", "button", "plain").mark("remove-note").on("click", self._remove)
 
     def _show_past(self) -> None:

@@ -34,6 +34,7 @@ class NoteForm:
         self._filling = False
         self._sheet = box("note-form", "section").mark("note-form")
         self._sheet.props["aria-label"] = "a note on this window"
+        self._sheet.on("keydown.esc", self.close)
         with self._sheet:
             self._build()
         self._sheet.set_visibility(False)

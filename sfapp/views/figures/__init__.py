@@ -5,7 +5,7 @@
 
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.base import Figure, plain
-from sfapp.views.figures.catalogue import WINDOW_PLOTS, window_plot, zoomed_axes
+from sfapp.views.figures.catalogue import COMPARISON_PLOTS, WINDOW_PLOTS, window_plot, zoomed_axes
 from sfapp.views.figures.compare import comparison_bars, comparison_spread, comparison_waterfall
 from sfapp.views.figures.crossings import prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
@@ -13,7 +13,7 @@ from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
-from sfapp.views.figures.notes import notes_in, with_notes
+from sfapp.views.figures.notes import Numbered, notes_in, with_notes
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.rules import RULE_NAMES, rules
 from sfapp.views.figures.steps import step_timeline
@@ -21,11 +21,13 @@ from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 from sfapp.views.figures.windows import window_timeline
 
 __all__ = [
+    "COMPARISON_PLOTS",
     "QUANTITIES",
     "QUANTITY_WORDS",
     "RULE_NAMES",
     "WINDOW_PLOTS",
     "Figure",
+    "Numbered",
     "Quantity",
     "ambiguity_plane",
     "comparison_bars",
