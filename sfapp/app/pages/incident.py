@@ -133,8 +133,6 @@ class IncidentPage:
         if incident != self._incident:
             self._incident = incident
             self._show()
-        for card in self._cards.values():
-            card.follow_notes()
         self._fill_soon()
 
     def _show(self) -> None:
@@ -145,12 +143,13 @@ class IncidentPage:
             if not self._cards[gone].is_edited:
                 self._cards.pop(gone).element.delete()
         moves = Moves(self._move, self._remove)
+        notes = [item.note for item in self._incident.items if item.note is not None]
         for place, item in enumerate(self._incident.items):
             if item.id not in self._cards:
                 with self._list:
                     self._cards[item.id] = ItemCard(self._ledger, self._pen, item, moves, dark=self._dark)
             card = self._cards[item.id]
-            card.show(item, place + 1, self._dark)
+            card.show(item, place + 1, notes, self._dark)
             if self._list.default_slot.children[place] is not card.element:
                 card.element.move(self._list, place)
         self._empty.set_visibility(not self._cards)

@@ -138,11 +138,10 @@ class Desk:
             if note.id not in self._cards:
                 with self._list:
                     self._cards[note.id] = NoteCard(
-                        self._ledger, self._pen, note, self._head, collect=self.collect_note
+                        self._ledger, self._pen, note, self._pinned, collect=self.collect_note
                     )
             card = self._cards[note.id]
-            card.show(note)
-            card.place()
+            card.show(note, place + 1)
             if self._list.default_slot.children[place] is not card.element:
                 card.element.move(self._list, place)
         self._show_empty()
@@ -162,10 +161,8 @@ class Desk:
                     "looked at, and stays with the packets. Everybody who opens them sees it.",
                 )
 
-    def _head(self, note: Note) -> None:
-        """The number of a note, and the way to what it is pinned to."""
-        numbers = [other.id for other in self._notes]
-        text(str(numbers.index(note.id) + 1) if note.id in numbers else "–", "span", "note-number")
+    def _pinned(self, note: Note) -> None:
+        """The way to what a note is pinned to."""
         pin = note.pin
         if pin is not None:
             where = text(" · ".join(words.pinned_within(pin)) or "the whole window", "button", "plain pinned")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,10 @@ class ItemCard:
     """Built inside the current container; empty of evidence until ``fill``."""
 
     def __init__(self, ledger: Ledger, pen: Pen, item: Item, moves: Moves, *, dark: bool) -> None:
-        self._ledger = ledger
         self._dark = dark
         self._evidence: Evidence | None = None
         self._figure: FigureCard | None = None
-        self._marked: tuple[figures.Numbered, ...] = ()
+        self._notes: Sequence[Note] = ()
         self._note: NoteCard | None = None
         self.item = item
         with box("card item", "li").mark("item") as self.element:
@@ -43,7 +42,7 @@ class ItemCard:
             self.element.props["data-movable"] = True
             self.element.props["tabindex"] = 0
             with box("item-head"):
-                self._number = text("", "span", "note-number")
+                self._number = text("", "span", "muted")
                 with box("grow"):
                     self._head()
                 self._buttons(moves)
@@ -62,15 +61,22 @@ class ItemCard:
         """Whether somebody is typing in it."""
         return self._note is not None and self._note.is_edited
 
-    def show(self, item: Item, number: int, dark: bool) -> None:
-        """The item as it stands now, at a place, in a theme."""
+    def show(self, item: Item, number: int, notes: Sequence[Note], dark: bool) -> None:
+        """The item as it stands now, at a place, in a theme.
+
+        Args:
+            notes: all that the incident collects: plots mark those pinned to them.
+        """
         self.item = item
-        self._number.text = str(number)
+        self._number.text = f"{number}."
         self.element.props["aria-label"] = f"evidence {number}"
+        here = _on_its_window(item, notes)
+        looks_other = (here, dark) != (self._notes, self._dark)
+        self._notes, self._dark = here, dark
         if item.note is not None and self._note is not None:
-            self._note.show(item.note)
-        if dark != self._dark:
-            self._dark = dark
+            numbers = [note.id for note in here]
+            self._note.show(item.note, numbers.index(item.note.id) + 1 if item.note.id in numbers else None)
+        elif looks_other:
             self._draw()
 
     def fill(self, evidence: Evidence) -> None:
@@ -92,11 +98,6 @@ class ItemCard:
             else:
                 self._show_window(evidence)
 
-    def follow_notes(self) -> None:
-        """Notes came or went: the plot marks those that are pinned to it."""
-        if isinstance(self._evidence, Looked) and self._marks(self._evidence) != self._marked:
-            self._draw()
-
     def _show_window(self, looked: Looked) -> None:
         if looked.told:
             text(" ".join(looked.told), "p", "muted")
@@ -116,20 +117,11 @@ class ItemCard:
             self._figure.redraw(self._drawn(self._evidence))
 
     def _drawn(self, looked: Looked) -> figures.Figure:
-        """The plot as it was looked at, with the notes that are pinned to it by now."""
+        """The plot as it was looked at, with the incident's notes that are pinned to it."""
         assert self.item.plot is not None
         view, judged = looked.view, looked.judged
         plot = figures.window_plot(self.item.plot, judged.measures, judged.diagnosis, view, dark=self._dark)
-        self._marked = self._marks(looked)
-        notes = self._ledger.book.notes_on(looked.judged.source.key)
-        return figures.with_notes(plot, self.item.plot, notes, step=view.step, dark=self._dark)
-
-    def _marks(self, looked: Looked) -> tuple[figures.Numbered, ...]:
-        """The notes that have a place in the plot; none in a window's card."""
-        if self.item.plot is None:
-            return ()
-        notes = self._ledger.book.notes_on(looked.judged.source.key)
-        return figures.notes_in(self.item.plot, notes, looked.view.step)
+        return figures.with_notes(plot, self.item.plot, self._notes, step=view.step, dark=self._dark)
 
     def _head(self) -> None:
         item = self.item
@@ -159,12 +151,17 @@ class ItemCard:
 
 
 def _note_place(note: Note) -> None:
-    """Where a note is pinned, as a link to it."""
-    pin = note.pin
-    if pin is None:
-        return
-    view = looked_at(pin, ViewState(tab=NOTES))
-    link(words.pinned(pin), view.href(window_page(pin.window))).mark("note-link")
+    """The way to what a note is pinned to."""
+    if note.pin is not None:
+        view = looked_at(note.pin, ViewState(tab=NOTES))
+        link(words.pinned(note.pin), view.href(window_page(note.pin.window))).mark("note-link")
+
+
+def _on_its_window(item: Item, notes: Sequence[Note]) -> list[Note]:
+    """The notes pinned to the window that an item is about: their places are their numbers."""
+    pin = item.note.pin if item.note is not None else None
+    window = item.window if pin is None else pin.window
+    return [note for note in notes if note.pin is not None and note.pin.window == window]
 
 
 def _chip(chip: words.Chip) -> str:

@@ -30,7 +30,7 @@ class NoteCard:
     ) -> None:
         """
         Args:
-            place: builds, at the head of the card, what says where the note is pinned.
+            place: builds, at the head of the card, what says where a note is pinned.
             collect: puts it into an incident. None where it is in one: there it is taken out, not removed.
         """
         self._ledger = ledger
@@ -38,6 +38,7 @@ class NoteCard:
         self._place = place
         self._collect = collect
         self._note = note
+        self._number: int | None = None
         self._edited: Note | None = None
         self._with_history = False
         self.element = box("note", "article").mark("note")
@@ -53,15 +54,11 @@ class NoteCard:
         """Whether somebody is typing in it."""
         return self._edited is not None
 
-    def show(self, note: Note) -> None:
-        """The note as it stands now."""
-        if note != self._note:
-            self._note = note
+    def show(self, note: Note, number: int | None) -> None:
+        """The note as it stands now, with its number in the plots of its window."""
+        if (note, number) != (self._note, self._number):
+            self._note, self._number = note, number
             self._show()
-
-    def place(self) -> None:
-        """Build again what says where it is pinned."""
-        self._show_head()
 
     def _show(self) -> None:
         self._show_head()
@@ -78,6 +75,9 @@ class NoteCard:
     def _show_head(self) -> None:
         self._head.clear()
         with self._head:
+            if self._number is not None:
+                number = text(str(self._number), "span", "note-number")
+                number.props["title"] = "its number in the plots"
             self._place(self._note)
             signed = words.signed(self._note.written)
             if self._note.changed is not None:
