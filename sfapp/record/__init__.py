@@ -4,5 +4,6 @@ The one place in sfapp that fails open: whatever goes wrong here is noted in the
 """
 
 from sfapp.record.recorder import Recorder
+from sfapp.record.wrapper import wrapper_of
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "wrapper_of"]

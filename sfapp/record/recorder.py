@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import sfapp
 from sfapp.errors import RecorderError
@@ -37,6 +39,9 @@ from sfapp.record.identity import (
     run_id_from_environment,
     world_size_from_environment,
 )
+from sfapp.record.layers import LayerTimes, channels_of, layers_of
+from sfapp.record.memory import MemoryWatch
+from sfapp.record.phases import Phases
 from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_events
 from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.record.termination import WATCH
@@ -140,6 +145,8 @@ class Recorder:
         self._fraction = event_fraction
         self._sampler, no_events = _event_sampler(self._state, event_fraction)
         self._stage_ns = measure_stage_cost()
+        self._memory: MemoryWatch | None = None
+        self._layers: LayerTimes | None = None
         job = Job(
             root=Path(output),
             run_id=run_id,
@@ -199,6 +206,45 @@ class Recorder:
         """
         return Batches(loader, self._state, lambda: self._schema.accumulation.factor, self._data_stage)
 
+    def phases(self) -> Phases:
+        """Steps and stages told by calls instead of contexts, for loops that offer hooks alone."""
+        return Phases(self._state, self._step, self.stage, self.micro_step)
+
+    def add_step(
+        self,
+        wall_ns: int,
+        micro_steps: Sequence[Mapping[str, int]],
+        syncs: Sequence[bool] = (),
+        faults: Mapping[str, str] | None = None,
+    ) -> None:
+        """Record a step that was timed elsewhere, as a whole, instead of by ``step()`` and ``stage()``.
+
+        Args:
+            micro_steps: per micro-step the ns of its stages by name; what they leave of ``wall_ns`` is the
+                residual.
+            syncs: per micro-step whether gradients were exchanged, where known of all.
+            faults: by code, with what was seen.
+        """
+        state, end = self._state, self._state.clock()
+        for code, detail in (faults or {}).items():
+            self._note(code, detail)
+        state.forget()
+        state.syncs.extend(syncs)
+        state.spent[:] = state.zeros
+        for stages, column_of in zip_longest(micro_steps, self._schema.column_of[: len(micro_steps)]):
+            columns = column_of or self._schema.column_of[-1]
+            for name, spent in stages.items():
+                if name in columns:
+                    state.spent[columns[name]] += spent
+                else:
+                    self._without_column(name)
+        self._finish_step(end - wall_ns, end, True)
+
+    def declare(self, *, wrapper: Wrapper) -> None:
+        """Say what the model is wrapped in, where that shows only after the recorder was made; the windows
+        that are not closed yet will carry it."""
+        self._team.job = replace(self._team.job, wrapper=wrapper)
+
     # ---- beside the stages ----------------------------------------------------------------------
 
     def side_channel(self, name: str) -> SideChannel | Uncounted:
@@ -242,6 +288,43 @@ class Recorder:
         elif name in self._channels or self._may_add(name):
             self._channels.setdefault(name, SideChannel(self._state, name))
             self._state.side[name] = number
+
+    def watch_memory(self, model: Any = None) -> None:
+        """From now on, memory at each step's end as side channels, ``memory.*`` in bytes: allocated and peak
+        of this rank's CUDA device (in one step of 8), or resident memory of the process where there is none.
+
+        Args:
+            model: the model, sharded already where it will be: adds what its parameters take on this rank and
+                altogether, from one pass over them now.
+
+        Raises:
+            RecorderError: the model is no module.
+        """
+        watch = MemoryWatch(model)
+        if not all(name in self._channels or self._may_add(name) for name in watch.names):
+            watch.close()
+            return
+        for name in watch.names:
+            self._channels.setdefault(name, SideChannel(self._state, name))
+        self._memory = watch
+
+    def time_layers(self, model: Any) -> None:
+        """A deep dive: from now on, host time of each layer's forward and backward pass as side channels,
+        ``layer.<name>.forward_ms`` and ``.backward_ms``. Costs a few µs a layer; at most 11 layers.
+
+        Raises:
+            RecorderError: the model is sharded (FSDP) or compiled, or has too many layers or none.
+        """
+        layers = layers_of(model)
+        names = [name for layer in layers for name in channels_of(layer)]
+        if not names or len(self._channels) + len(names) > MAX_CHANNELS:
+            raise RecorderError(
+                f"{len(layers)} layers cannot be timed: there is room for "
+                f"{(MAX_CHANNELS - len(self._channels)) // 2}; pass a part of the model"
+            )
+        for name in names:
+            self._channels.setdefault(name, SideChannel(self._state, name))
+        self._layers = LayerTimes(self._state, layers)
 
     # ---- windows --------------------------------------------------------------------------------
 
@@ -298,6 +381,11 @@ class Recorder:
     ) -> None:
         failing = kind is not None and not issubclass(kind, SystemExit)
         self._end(_FAREWELL_SECONDS if failing else self._timeout + _GRACE_SECONDS)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The ordered explicit stages, without the residual."""
+        return self._schema.broad
 
     @property
     def written(self) -> tuple[Path, ...]:
@@ -359,6 +447,8 @@ class Recorder:
                 self._sampler.forget()
             buffer.forget_side()
         else:
+            if self._memory is not None:
+                self._sample_memory(self._memory, number)
             if self._state.side:
                 buffer.add_side(self._state.side)
             if end < begin:
@@ -369,6 +459,13 @@ class Recorder:
             buffer.record_ns += self._step_ns + self._state.clock() - end
         if self._step_number == self._window_end:
             self._close_window("full", self._schema)
+
+    def _sample_memory(self, memory: MemoryWatch, step: int) -> None:
+        try:
+            memory.sample(step, self._state.side)
+        except Exception as error:  # fail-open: no more samples
+            self._memory = None
+            self._buffer.note_side("memory", one_line(error))
 
     def _follow_syncs(self, syncs: Sequence[bool]) -> None:
         """Close the window before a step whose gradients are exchanged in another pattern than declared."""
@@ -430,6 +527,10 @@ class Recorder:
         self._ended = True
         atexit.unregister(self._at_exit)
         self._stop_recording()
+        if self._memory is not None:
+            self._memory.close()
+        if self._layers is not None:
+            self._layers.close()
         self._writer.close(seconds)
         WATCH.remove(self._farewell)  # last: SIGTERM may come while this waits
 
