@@ -107,18 +107,34 @@ def deliver(workspace: Workspace, order: Order, wish: Wish, progress: Progress) 
     book = workspace.incidents.book()
     names = _names(_stores(workspace, order, book), book, progress) if wish.redact else None
 
-    def look(key: WindowKey, view: ViewState) -> Evidence:
-        progress.tell(f"judging and drawing window {key.window}")
-        try:
-            return _evidence(workspace, key, view, names)
-        except (WindowError, WindowNotFoundError) as error:
-            # The report says it in the window's place: under pseudonyms too.
-            raise type(error)(names.text(str(error)) if names else str(error)) from error
-
     progress.tell("collecting")
+    look = _StoreEvidence(workspace, names, progress)
     _, files = make(order, look, book, version=sfapp.__version__, names=names)
     progress.tell("packing")
     return packed(files)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreEvidence:
+    """Finds windows in the store, under their pseudonyms where there are some."""
+
+    workspace: Workspace
+    names: Pseudonyms | None
+    progress: Progress
+
+    def __call__(self, key: WindowKey, view: ViewState) -> Evidence:
+        self.progress.tell(f"judging and drawing window {key.window}")
+        try:
+            return _evidence(self.workspace, key, view, self.names)
+        except (WindowError, WindowNotFoundError) as error:
+            # The report says it in the window's place: under pseudonyms too.
+            said = str(error)
+            raise type(error)(self.names.text(said) if self.names else said) from error
+
+    def windows(self, run_id: str) -> Sequence[int]:
+        real = self.names.real(WindowKey(run_id, 0)).run_id if self.names else run_id
+        rows = self.workspace.store_of(real).timeline(real)
+        return [row["window"] for row in rows]
 
 
 def _evidence(workspace: Workspace, key: WindowKey, view: ViewState, names: Pseudonyms | None) -> Evidence:

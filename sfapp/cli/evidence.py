@@ -38,6 +38,10 @@ class PacketEvidence:
         packets = tuple(Packet(packet.path.name, packet.sha256) for packet in found.packets)
         return Evidence(found.window, self._of_run(key.run_id, view)[key.window], packets)
 
+    def windows(self, run_id: str) -> Sequence[int]:
+        """The windows of a run in order."""
+        return sorted(found.window.number for found in self._runs.get(run_id, ()))
+
     def diagnoses(self, view: ViewState) -> list[Diagnosis]:
         """Every window that has the view's group, by run and window.
 

@@ -5,14 +5,16 @@ packets.windows                         # a Polars frame
 window = packets.window("my-run", 12)   # verdict card and frontier plot
 window.figures.crossings(step=40)       # a Plotly figure
 window.explore()                        # move the thresholds, see the verdict move
+packets.compare(("my-run", 11), ("my-run", 12))      # what changed, stage by stage
 
 sfapp.examples().window("paper-displaced-wait", 0)   # the paper's first figure, to follow with a pencil
 """
 
+from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.packets import Packets, PacketsDiffer, open_examples, open_packets
 from sfapp.notebook.window import Figures, WindowView
 
 open = open_packets
 examples = open_examples
 
-__all__ = ["Figures", "Packets", "PacketsDiffer", "WindowView", "examples", "open"]
+__all__ = ["ComparisonView", "Figures", "Packets", "PacketsDiffer", "WindowView", "examples", "open"]

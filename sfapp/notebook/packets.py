@@ -12,11 +12,12 @@ from types import TracebackType
 
 import polars as pl
 
-from sfapp.accounting import judge, measure, reference_of
+from sfapp.accounting import compare, judge, measure, reference_of
 from sfapp.assets import EXAMPLES, assets
 from sfapp.errors import WindowError, WindowNotFoundError
-from sfapp.model import ALL_RANKS, Baseline, Frontier, Gates, Reference
+from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference
 from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
 from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
@@ -107,6 +108,44 @@ class Packets:
             )
         measures = measure(window.of_group(group), baseline, against)
         return WindowView(window, measures, judge(measures, gates or Gates(), frontier, against), against)
+
+    def compare(
+        self,
+        a: str | tuple[str, int],
+        b: str | tuple[str, int],
+        c: str | tuple[str, int] | None = None,
+        gates: Gates | None = None,
+        *,
+        frontier: Frontier = "step",
+        baseline: Baseline = "cohort_median",
+        group: str = ALL_RANKS,
+        reference: tuple[str, int] | None = None,
+    ) -> ComparisonView:
+        """Two windows or whole runs, or three of which the last should be like the first.
+
+        Args:
+            a, b, c: ``(run, window)``, or a run for all its windows.
+            gates, frontier, baseline, group, reference: as for ``window``.
+
+        Raises:
+            WindowNotFoundError: no such run, window or group.
+            ComparisonError: the sides cannot be compared; the message says what differs.
+        """
+
+        def judged(run: str, number: int) -> Diagnosis:
+            return self.window(
+                run, number, gates, frontier=frontier, baseline=baseline, group=group, reference=reference
+            ).diagnosis
+
+        def side(named: str | tuple[str, int]) -> Diagnosis | list[Diagnosis]:
+            if not isinstance(named, str):
+                return judged(*named)
+            numbers = [row["window"] for row in self.store.timeline(named)]
+            if not numbers:
+                raise WindowNotFoundError(f"there is no run {named!r}")
+            return [judged(named, number) for number in numbers]
+
+        return ComparisonView(compare(side(a), side(b), None if c is None else side(c)))
 
     def find(self, sha256: Sequence[str], run: str, number: int) -> tuple[str, int]:
         """The run and number of the window that a report was made from, found by the packets' SHA-256.

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sfapp.incidents import Book, document_of
-from sfapp.report.document import Report, Section
+from sfapp.report.document import Compared, Report, Section
 
 
 def to_json(report: Report, book: Book, incident_id: str) -> bytes:
@@ -18,9 +18,20 @@ def to_json(report: Report, book: Book, incident_id: str) -> bytes:
             "command": report.command,
             "sfapp": report.version,
             "windows": [_window(section) for section in report.of(Section)],
+            "comparisons": [_compared(part) for part in report.of(Compared)],
         }
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def _compared(part: Compared) -> dict[str, Any]:
+    return {
+        "view": part.state.query,
+        "said": f"{part.said.headline} {part.said.rest}".strip(),
+        "columns": part.head,
+        "rows": part.rows,
+        "packets": part.packets,
+    }
 
 
 def _window(section: Section) -> dict[str, Any]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from sfapp.accounting import Measures, measure
-from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.accounting import Comparison, Measures, compare, measure
+from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten
+from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
-from sfapp.views import figures, words
+from sfapp.views import comparison_tables, figures, words
 
 PLOTS = (
     "frontier_steps",
@@ -42,11 +43,19 @@ class Evidence:
     packets: tuple[Packet, ...]
 
 
-Look = Callable[[WindowKey, ViewState], Evidence]
-"""Finds the evidence for a window under a view.
+class Look(Protocol):
+    """Finds the evidence."""
 
-Raises WindowNotFoundError where its packets or what the view asks of them are not there, WindowError where it
-cannot be judged so: the report says it in its place and goes on."""
+    def __call__(self, key: WindowKey, view: ViewState) -> Evidence:
+        """A window under a view.
+
+        Raises:
+            WindowNotFoundError: its packets, or what the view asks of them, are not there.
+            WindowError: it cannot be judged so. The report says either in its place and goes on.
+        """
+
+    def windows(self, run_id: str) -> Sequence[int]:
+        """The windows of a run in order; none where there is no such run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +113,64 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedSide:
+    """One side of a comparison.
+
+    Attributes:
+        first: its first window, with the files of that one.
+        packets: of all its windows.
+    """
+
+    key: SideKey
+    first: tuple[int, tuple[Packet, ...]]
+    packets: tuple[Packet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two or three windows, or whole runs, side by side.
+
+    Attributes:
+        state: what is compared, and how it is judged.
+        title: the sides: ``A · window 12, B · window 13``.
+        head, rows: the table of stages, as texts; its columns add up as printed.
+    """
+
+    state: CompareState
+    sides: tuple[ComparedSide, ...]
+    title: str
+    said: words.ComparisonWords
+    plots: tuple[Plot, ...]
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def packets(self) -> tuple[Packet, ...]:
+        """Of all sides."""
+        return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
+
+
+@dataclass(frozen=True, slots=True)
 class Remark:
     """A note.
 
     Attributes:
+        number: what it is marked with on the plots of its window; None for a free note.
         pinned: what it is about: ``run / 13 · step 161 · rank 3``; empty for a free note.
         signed: ``Ada, 2026-11-21 09:14 UTC``.
         overwritten: what others wrote at the same time, each with its author.
     """
 
+    number: int | None
     text: str
     pinned: str
     signed: str
     overwritten: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        """What it is about, with its number: ``1 · run / 13 · step 161``."""
+        return self.pinned if self.number is None else f"{self.number} · {self.pinned}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +180,8 @@ class Missing:
     said: str
 
 
-Part = Section | Shown | Remark | Missing
-Kind = TypeVar("Kind", Section, Shown, Remark, Missing)
+Part = Section | Shown | Compared | Remark | Missing
+Kind = TypeVar("Kind", Section, Shown, Compared, Remark, Missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +214,7 @@ class Report:
 
 def plots_of(part: Part) -> tuple[Plot, ...]:
     """The plots of one part."""
-    if isinstance(part, Section):
+    if isinstance(part, Section | Compared):
         return part.plots
     return (part.plot,) if isinstance(part, Shown) else ()
 
@@ -197,9 +251,12 @@ def _facts(incident: Incident) -> tuple[tuple[str, str], ...]:
 def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
     """Items in order; a plot whose window was not told yet brings the window's verdict along."""
     told: set[tuple[WindowKey, ViewState]] = set()
+    notes = [item.note for item in items if item.note is not None]
     for item in items:
         if item.note is not None:
-            yield remark(item.note)
+            yield remark(item.note, notes)
+        if item.kind == "comparison":
+            yield _compared(item, look)
         if item.window is None:
             continue
         view, _ = parse_query(item.view)
@@ -214,16 +271,17 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
         )
         if item.kind == "window" or (item.window, view.judging) not in told:
             told.add((item.window, view.judging))
-            yield _section(evidence, measures, view, PLOTS if item.kind == "window" else ())
+            names = PLOTS if item.kind == "window" else ()
+            yield _section(evidence, view, [_plot(name, evidence, measures, view, notes) for name in names])
         if item.plot is not None and item.kind == "plot":
             if item.plot in figures.WINDOW_PLOTS:
-                shown = _plot(item.plot, evidence, measures, view)
+                shown = _plot(item.plot, evidence, measures, view, notes)
                 yield Shown(item.window.run_id, item.window.window, view, words.seen(view), shown)
             else:
                 yield Missing(f"{item.window}: this sfapp knows no plot called {item.plot!r}")
 
 
-def _section(evidence: Evidence, measures: Measures, view: ViewState, plots: Sequence[str]) -> Section:
+def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     steps, ranks = window.step_N, window.ranks
     size = f"{len(steps)} steps {steps[0]}–{steps[-1]} · {len(ranks)} ranks on {len(ranks.nodes)} nodes"
@@ -237,7 +295,7 @@ def _section(evidence: Evidence, measures: Measures, view: ViewState, plots: Seq
         view=view,
         diagnosis=diagnosis,
         verdict=words.verdict(diagnosis, ranks),
-        plots=tuple(_plot(name, evidence, measures, view) for name in plots),
+        plots=tuple(plots),
         packets=evidence.packets,
         gates=gates_moved(diagnosis.gates),
         frontier=diagnosis.frontier.replace("_", "-"),
@@ -248,16 +306,81 @@ def _section(evidence: Evidence, measures: Measures, view: ViewState, plots: Seq
     )
 
 
-def _plot(name: str, evidence: Evidence, measures: Measures, view: ViewState) -> Plot:
-    light, dark = (
-        figures.window_plot(name, measures, evidence.diagnosis, view, dark=dark) for dark in (False, True)
+def _plot(name: str, evidence: Evidence, measures: Measures, view: ViewState, notes: Sequence[Note]) -> Plot:
+    """A plot with the notes that are pinned to its window marked on it."""
+    window = WindowKey(evidence.diagnosis.run_id, evidence.diagnosis.window)
+    here = _notes_on(window, notes)
+
+    def draw(dark: bool) -> figures.Figure:
+        drawn = figures.window_plot(name, measures, evidence.diagnosis, view, dark=dark)
+        return figures.with_notes(drawn, name, here, step=view.step, dark=dark)
+
+    return Plot(name, draw(False), draw(True), words.HINTS[name])
+
+
+def _notes_on(window: WindowKey, notes: Sequence[Note]) -> list[Note]:
+    """The notes pinned to a window: their places in this list are their numbers."""
+    return [note for note in notes if note.pin is not None and note.pin.window == window]
+
+
+def _compared(item: Item, look: Look) -> Compared | Missing:
+    """A comparison; what keeps it from being made where it cannot be."""
+    state, told = parse_compare(item.view)
+    if not state.is_whole:
+        return Missing(" ".join(told) or "a comparison that names no two windows")
+    try:
+        sides = [_side(side, state.view, look) for side in state.sides]
+        given = [
+            [one.diagnosis for one in found] if key.window is None else found[0].diagnosis
+            for key, found in zip(state.sides, sides, strict=True)
+        ]
+        found = compare(*given)
+    except (WindowError, WindowNotFoundError, ComparisonError) as error:
+        return Missing(f"{' and '.join(map(str, state.sides))} cannot be compared: {error}")
+    spread = any(len(side.windows) > 1 for side in found.sides)
+    names = [name for name in figures.COMPARISON_PLOTS if name != "comparison_spread" or spread]
+    columns = comparison_tables.stage_columns(found)
+    return Compared(
+        state=state,
+        sides=tuple(
+            ComparedSide(
+                key=key,
+                first=(side[0].diagnosis.window, side[0].packets),
+                packets=tuple(packet for one in side for packet in one.packets),
+            )
+            for key, side in zip(state.sides, sides, strict=True)
+        ),
+        title=", ".join(words.side_names(found)),
+        said=words.comparison(found),
+        plots=tuple(_comparison_plot(name, found) for name in names),
+        head=tuple(column.title for column in columns),
+        rows=tuple(
+            tuple(str(row.get(column.shown, "")) for column in columns)
+            for row in comparison_tables.stage_rows(found)
+        ),
     )
+
+
+def _side(key: SideKey, view: ViewState, look: Look) -> list[Evidence]:
+    """The windows of one side: the one that is named, or all of a run."""
+    if key.window is not None:
+        return [look(WindowKey(key.run_id, key.window), view)]
+    numbers = look.windows(key.run_id)
+    if not numbers:
+        raise WindowNotFoundError(f"there is no run {key.run_id!r} among the packets given")
+    return [look(WindowKey(key.run_id, number), view) for number in numbers]
+
+
+def _comparison_plot(name: str, found: Comparison) -> Plot:
+    light, dark = (figures.COMPARISON_PLOTS[name](found, dark=dark) for dark in (False, True))
     return Plot(name, light, dark, words.HINTS[name])
 
 
-def remark(note: Note) -> Remark:
-    """A note in words."""
+def remark(note: Note, notes: Sequence[Note]) -> Remark:
+    """A note in words, with its number among all the notes on its window."""
+    here = [] if note.pin is None else [one.id for one in _notes_on(note.pin.window, notes)]
     return Remark(
+        number=here.index(note.id) + 1 if note.id in here else None,
         text=note.text,
         pinned="" if note.pin is None else words.pinned(note.pin),
         signed=words.signed(note.written)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sfapp.report.document import Plot, Remark, Report, Section, Shown
+from sfapp.report.document import Compared, Plot, Remark, Report, Section, Shown
 from sfapp.report.paper import caption
 from sfapp.report.svg import to_svg
 from sfapp.views import format
@@ -41,6 +41,8 @@ def to_markdown(report: Report, folder: str) -> tuple[str, Mapping[str, str]]:
             seen = f" · {part.seen}" if part.seen else ""
             blocks.append(f"## {shown(f'{part.run_id} · window {part.window}{seen}')}")
             blocks += _plot(part.plot, folder, drawings)
+        elif isinstance(part, Compared):
+            blocks += _compared(part, folder, drawings)
         elif isinstance(part, Remark):
             blocks.append(_note(part))
         else:
@@ -129,6 +131,22 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     yield table(("", ""), judged)
 
 
+def _compared(part: Compared, folder: str, drawings: dict[str, str]) -> Iterator[str]:
+    said = part.said
+    yield f"## {shown(part.title)}"
+    rest = f" {shown(said.rest)}" if said.rest else ""
+    yield f"{shown(said.kicker)}: **{shown(said.headline)}**{rest}"
+    yield shown(" ".join(said.explanation))
+    rows = [(number.title, f"{number.value} {number.note}") for number in said.numbers]
+    rows += [("labels", " · ".join(label.text for label in said.labels))] if said.labels else []
+    rows += [("mind", caveat) for caveat in said.caveats]
+    yield table(("", ""), rows)
+    yield table([shown(title) for title in part.head], part.rows)
+    for plot in part.plots:
+        yield from _plot(plot, folder, drawings)
+    yield table(("", ""), [("packet", f"{one.name} sha256 {one.sha256}") for one in part.packets])
+
+
 def _plot(plot: Plot, folder: str, drawings: dict[str, str]) -> Iterator[str]:
     name = f"{len(drawings) + 1:02d}-{plot.name.replace('_', '-')}.svg"
     drawings[name] = to_svg(plot.light)
@@ -149,7 +167,7 @@ def _address(folder: str) -> str:
 def _note(remark: Remark) -> str:
     said = [lines(remark.text)]
     if remark.pinned:
-        said.insert(0, f"**{shown(remark.pinned)}**")
+        said.insert(0, f"**{shown(remark.heading)}**")
     said += [f"Written at the same time: {lines(lost)}" for lost in remark.overwritten]
     said.append(f"— {shown(remark.signed)}")
     return "\n".join(f"> {line}".rstrip() for line in "\n\n".join(said).split("\n"))

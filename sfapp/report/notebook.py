@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
-from sfapp.report.document import Part, Plot, Remark, Report, Section, Shown
+from sfapp.report.document import Compared, ComparedSide, Part, Plot, Remark, Report, Section, Shown
 from sfapp.report.markdown import lines, shown, table
 from sfapp.report.paper import caption
 
@@ -83,6 +84,8 @@ def _part(part: Part, names: Mapping[tuple[str, int, ViewState], str]) -> Iterat
         seen = f" · {part.seen}" if part.seen else ""
         yield _text(f"## {shown(f'{part.run_id} · window {part.window}{seen}')}")
         yield from _plot(part.plot, part.view, names[_told(part)])
+    elif isinstance(part, Compared):
+        yield from _compared(part)
     elif isinstance(part, Remark):
         yield _text(*_note(part))
     else:
@@ -91,7 +94,7 @@ def _part(part: Part, names: Mapping[tuple[str, int, ViewState], str]) -> Iterat
 
 def _note(remark: Remark) -> Iterator[str]:
     if remark.pinned:
-        yield f"**{shown(remark.pinned)}**"
+        yield f"**{shown(remark.heading)}**"
     yield lines(remark.text)
     for lost in remark.overwritten:
         yield f"Written at the same time: {lines(lost)}"
@@ -112,6 +115,32 @@ def _window(section: Section, name: str) -> Iterator[Cell]:
             yield from _plot(plot, section.view, name)
 
 
+def _compared(part: Compared) -> Iterator[Cell]:
+    """The comparison made again; the packets of each side are found as those of a window are."""
+    said = part.said
+    yield _text(f"## {shown(part.title)}", f"The report said: **{shown(said.headline)}** {shown(said.rest)}")
+    found = "".join(_side_found(side) for side in part.sides)
+    sides = "".join(f"    {_side(side.key)},\n" for side in part.sides)
+    asked = "".join(f"    {name}={value},\n" for name, value in _asked(part.state.view))
+    yield _code(f"{found}comparison = packets.compare(\n{sides}{asked})\ncomparison")
+    for plot in part.plots:
+        yield _text(f"### {shown(caption(plot).title)}", shown(plot.hint))
+        yield _code(f"comparison.plot({plot.name!r})")
+
+
+def _side_found(side: ComparedSide) -> str:
+    """Find the run by the packets of the side's first window."""
+    number, packets = side.first
+    hashes = "".join(f"    {packet.sha256!r},\n" for packet in packets)
+    run = repr(side.key.run_id)
+    return f"runs[{run}], _ = packets.find((\n{hashes}), {run}, {number})\n"
+
+
+def _side(side: SideKey) -> str:
+    run = f"runs[{side.run_id!r}]"
+    return run if side.window is None else f"({run}, {side.window})"
+
+
 def _opened(section: Section, name: str) -> str:
     """Find the window by its packets, judge it as the report did, show it."""
     run = repr(section.run_id)
@@ -125,7 +154,16 @@ def _opened(section: Section, name: str) -> str:
 
 def _judging(section: Section) -> Iterator[tuple[str, str]]:
     """What is not as it is by default, as Python."""
-    view, default = section.view, ViewState()
+    yield from _asked(section.view)
+    reference = section.diagnosis.reference
+    if reference is not None:
+        run = repr(reference.run_id)
+        yield "reference", f"(runs.get({run}, {run}), {reference.window})"
+
+
+def _asked(view: ViewState) -> Iterator[tuple[str, str]]:
+    """How a view judges, where that is not as it is by default, as Python."""
+    default = ViewState()
     moved = view.gates.changed()
     if moved:
         yield (
@@ -135,10 +173,6 @@ def _judging(section: Section) -> Iterator[tuple[str, str]]:
     for name in ("frontier", "baseline", "group"):
         if getattr(view, name) != getattr(default, name):
             yield name, repr(getattr(view, name))
-    reference = section.diagnosis.reference
-    if reference is not None:
-        run = repr(reference.run_id)
-        yield "reference", f"(runs.get({run}, {run}), {reference.window})"
 
 
 def _plot(plot: Plot, view: ViewState, window: str) -> Iterator[Cell]:

@@ -15,7 +15,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sfapp.assets import PLOTLY, assets
-from sfapp.report.document import Remark, Report, Section, Shown
+from sfapp.report.document import Compared, Remark, Report, Section, Shown
 
 _TEMPLATES = Environment(
     loader=PackageLoader("sfapp.report", "templates"),
@@ -24,7 +24,7 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-for kind in (Section, Shown, Remark):
+for kind in (Section, Shown, Compared, Remark):
     _TEMPLATES.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
 
 

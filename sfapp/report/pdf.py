@@ -13,7 +13,7 @@ import typst
 
 from sfapp.assets import assets
 from sfapp.errors import ReportError
-from sfapp.report.document import Part, Plot, Remark, Report, Section, Shown
+from sfapp.report.document import Compared, Part, Plot, Remark, Report, Section, Shown
 from sfapp.report.paper import caption
 from sfapp.report.svg import to_svg
 from sfapp.views import format
@@ -83,11 +83,13 @@ def _part(part: Part, anchor: str) -> Mapping[str, Any]:
         seen = f" · {part.seen}" if part.seen else ""
         heading = _breakable(f"{part.run_id} · window {part.window}{seen}")
         return {"kind": "plot", "heading": heading, "plot": _plot(part.plot)}
+    if isinstance(part, Compared):
+        return {"kind": "comparison", **_compared(part)}
     if isinstance(part, Remark):
         return {
             "kind": "note",
             "text": _breakable(part.text),
-            "pinned": _breakable(part.pinned),
+            "pinned": _breakable(part.heading),
             "signed": _breakable(part.signed),
             "overwritten": [_breakable(lost) for lost in part.overwritten],
         }
@@ -123,6 +125,26 @@ def _window(section: Section) -> Mapping[str, Any]:
             ["against", _breakable(section.reference)],
         ],
         "packets": [[_breakable(packet.name), packet.sha256] for packet in section.packets],
+    }
+
+
+def _compared(part: Compared) -> Mapping[str, Any]:
+    said = part.said
+    rows = [[number.title, number.value, number.note] for number in said.numbers]
+    rows += [["mind", "", caveat] for caveat in said.caveats]
+    return {
+        "heading": _breakable(part.title),
+        "tone": said.tone,
+        "kicker": _breakable(said.kicker),
+        "headline": _breakable(said.headline),
+        "rest": said.rest,
+        "explanation": _breakable(" ".join(said.explanation)),
+        "labels": [label.text for label in said.labels],
+        "rows": [[name, lead, _breakable(rest)] for name, lead, rest in rows],
+        "head": list(part.head),
+        "table": [[_breakable(cell) for cell in row] for row in part.rows],
+        "plots": [_plot(plot) for plot in part.plots],
+        "packets": [[_breakable(packet.name), packet.sha256] for packet in part.packets],
     }
 
 

@@ -32,7 +32,7 @@ def sick_window() -> Report:
     key = WindowKey("gpt-small-ddp", 10)
     book, incident = sketch("A slow callback", [(key, ViewState())], WHEN, book_of(()))
     made = document(book.incident(incident), evidence, command="sfapp report packets", version="1.2.3")
-    note = Remark("It begins here.\nSee the strip.", "gpt-small-ddp / 10 · step 401", "Ada, today", ())
+    note = Remark(1, "It begins here.\nSee the strip.", "gpt-small-ddp / 10 · step 401", "Ada, today", ())
     return replace(made, summary="Two lines\nof summary.", parts=(note, *made.parts, Missing("gone/1: gone")))
 
 
@@ -45,5 +45,5 @@ def harmful() -> Report:
     key = WindowKey(HARM, window.number)
     book, incident = sketch(HARM, [(key, ViewState())], WHEN, book_of(()))
     made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")
-    parts = (*made.parts, Remark(HARM, HARM, HARM, (HARM,)), Missing(HARM))
+    parts = (*made.parts, Remark(2, HARM, HARM, HARM, (HARM,)), Missing(HARM))
     return replace(made, summary=f"{HARM}\n{HARM}", facts=(("status", HARM),), parts=parts)

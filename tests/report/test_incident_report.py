@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pypdf import PdfReader
 from test_report import HOSTILE, SAMPLE, run, unpacked
 
 from sfapp.incidents import Author, IncidentLog, parse
@@ -56,7 +57,7 @@ def test_an_incident_is_told_in_order_with_its_notes(packets: Path, tmp_path: Pa
         "Since the new logger on node-0 went in.",
         "gpt-small-ddp · window 13 ·",  # the window with its six plots
         "γA 0.6 (default 0.4)",
-        "gpt-small-ddp / 13 · step 565 · rank 3",
+        "1 · gpt-small-ddp / 13 · step 565 · rank 3",
         "It begins here, on node-0!",
         "Written at the same time: text, by Lin",
         "Grace,",
@@ -160,6 +161,60 @@ def test_hostile_words_in_a_note_stay_words(packets: Path, tmp_path: Path) -> No
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "&lt;script&gt;window.pwned" in page
     assert "<script>window.pwned" not in page
+
+
+def compared(packets: Path, *queries: str) -> str:
+    log = IncidentLog.beside(packets)
+    ada = Author(log, "Ada")
+    incident_id = ada.open_incident("Removed again")
+    for query in queries:
+        ada.add_comparison(log.book().incident(incident_id), query)
+    return incident_id
+
+
+ABA = "a=gpt-small-ddp/12&b=gpt-small-ddp/13&c=gpt-small-ddp/14"
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "json", "pdf", "ipynb"])
+def test_a_comparison_is_told_in_every_format(packets: Path, tmp_path: Path, ending: str) -> None:
+    made = run("report", compared(packets, ABA), packets, "-o", f"r.{ending}", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    content = (tmp_path / f"r.{ending}").read_bytes()
+    if ending == "pdf":
+        pages = PdfReader(tmp_path / "r.pdf").pages
+        content = " ".join(" ".join(page.extract_text().split()) for page in pages).encode()
+    said = content.decode("utf-8")
+    assert re.search(r"slower than A, all of it in data", said)
+    assert re.search(r"C recovers \d+ % of it", said)
+
+
+def test_the_columns_of_a_comparison_add_up_as_printed(packets: Path, tmp_path: Path) -> None:
+    run("report", compared(packets, ABA), packets, "-o", "r.json", cwd=tmp_path)
+    (found,) = json.loads((tmp_path / "r.json").read_bytes())["report"]["comparisons"]
+    columns = list(zip(*found["rows"], strict=True))
+    for title, cells in zip(found["columns"], columns, strict=True):
+        if "ms" in title:
+            *parts, whole = (round(100 * float(cell.replace("−", "-").replace("±", ""))) for cell in cells)
+            assert sum(parts) == whole, title
+
+
+def test_a_redacted_comparison_names_no_run(packets: Path, tmp_path: Path) -> None:
+    incident_id = compared(packets, ABA, "a=gpt-small-ddp&b=gpt-small-ddp")
+    made = run("report", incident_id, packets, "--redact", "-o", "r.ipynb", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    said = (tmp_path / "r.ipynb").read_text(encoding="utf-8")
+    assert "gpt-small" not in said
+    assert "packets.compare(" in said
+
+
+def test_a_comparison_that_cannot_be_made_is_said_and_the_rest_stands(packets: Path, tmp_path: Path) -> None:
+    incident_id = compared(packets, "a=gone/1&b=gpt-small-ddp/13", "a=nothing", ABA)
+    made = run("report", incident_id, packets, "-o", "r.html", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "gone/1 and gpt-small-ddp/13 cannot be compared: there is no window gone/1" in page
+    assert "a comparison that names no two windows" in page
+    assert "all of it in data" in page
 
 
 @pytest.mark.parametrize(

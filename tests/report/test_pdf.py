@@ -114,14 +114,14 @@ def test_nobodys_words_are_markup() -> None:
 @settings(max_examples=15)
 @given(st.text(max_size=200))
 def test_any_text_can_be_typeset(text: str) -> None:
-    note = Remark(text, text, text, (text,))
+    note = Remark(None, text, text, text, (text,))
     made = Report(text, text, ((text, text),), (note,), text, "1.2.3")
     assert to_pdf(made).startswith(b"%PDF-")
 
 
 def test_names_longer_than_a_line_stay_on_the_page() -> None:
     name = "a" * 400
-    made = Report(name, name, (), (Remark(name, name, name, ()),), name, "1")
+    made = Report(name, name, (), (Remark(None, name, name, name, ()),), name, "1")
     text = said(to_pdf(made))
     assert text.count("a" * 400) == 6
 

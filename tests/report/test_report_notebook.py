@@ -114,7 +114,9 @@ def test_nobodys_words_get_into_the_code() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_stays_a_literal(text: str) -> None:
-    notebook = read(Report(text, text, ((text, text),), (Remark(text, text, text, (text,)),), text, "1"))
+    notebook = read(
+        Report(text, text, ((text, text),), (Remark(None, text, text, text, (text,)),), text, "1")
+    )
     tree = ast.parse(code(notebook)[-1])
     assigned = tree.body[0]
     assert isinstance(assigned, ast.Assign)

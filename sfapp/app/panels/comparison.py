@@ -15,14 +15,8 @@ from sfapp.app.theme import box, link, term, text
 from sfapp.views import comparison_tables, figures, words
 from sfapp.views.figures import Figure
 
-Draw = Callable[..., Figure]
-
-PLOTS: Mapping[str, tuple[Draw, int]] = {
-    "comparison_waterfall": (figures.comparison_waterfall, 7),
-    "comparison_bars": (figures.comparison_bars, 5),
-    "comparison_spread": (figures.comparison_spread, 12),
-}
-"""Plots by name: how each is drawn, and its width in twelfths of the page."""
+SPANS: Mapping[str, int] = {"comparison_waterfall": 7, "comparison_bars": 5, "comparison_spread": 12}
+"""How wide each plot is, in twelfths of the page."""
 
 SIDE_BY_SIDE = 330
 """Height of the two plots in the first row, in pixels."""
@@ -61,8 +55,8 @@ class ComparisonView:
     def draw(self, found: Comparison, dark: bool) -> None:
         """Draw the plots; the spread where a side has several windows."""
         self._grid.set_visibility(True)
-        for name, (draw, span) in PLOTS.items():
-            figure = draw(found, dark=dark)
+        for name, span in SPANS.items():
+            figure = figures.COMPARISON_PLOTS[name](found, dark=dark)
             if span < 12:
                 figure["layout"]["height"] = SIDE_BY_SIDE
             if name in self._plots:

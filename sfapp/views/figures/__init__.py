@@ -13,7 +13,7 @@ from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
-from sfapp.views.figures.notes import Numbered, notes_in, with_notes
+from sfapp.views.figures.notes import notes_in, with_notes
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.rules import RULE_NAMES, rules
 from sfapp.views.figures.steps import step_timeline
@@ -27,7 +27,6 @@ __all__ = [
     "RULE_NAMES",
     "WINDOW_PLOTS",
     "Figure",
-    "Numbered",
     "Quantity",
     "ambiguity_plane",
     "comparison_bars",

@@ -12,6 +12,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.base import Figure
+from sfapp.views.figures.compare import comparison_bars, comparison_spread, comparison_waterfall
 from sfapp.views.figures.crossings import prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
@@ -23,6 +24,13 @@ from sfapp.views.figures.steps import step_timeline
 from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 
 Draw = Callable[[Measures, Diagnosis, ViewState, bool], Figure]
+
+COMPARISON_PLOTS: Mapping[str, Callable[..., Figure]] = {
+    "comparison_waterfall": comparison_waterfall,
+    "comparison_bars": comparison_bars,
+    "comparison_spread": comparison_spread,
+}
+"""Every plot of a comparison by name; called with it and ``dark``. The spread is one of whole runs."""
 
 WINDOW_PLOTS: Mapping[str, Draw] = {
     "frontier_steps": lambda m, d, view, dark: frontier_steps(m, d, view.step, dark=dark),

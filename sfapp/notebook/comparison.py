@@ -1,0 +1,52 @@
+"""A comparison in a notebook: what it says, its table, its plots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+import polars as pl
+
+from sfapp.accounting import Comparison
+from sfapp.notebook.card import escaped
+from sfapp.notebook.window import as_plotly
+from sfapp.views import comparison_tables, figures, words
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparisonView:
+    """Two or three windows, or whole runs, side by side.
+
+    Attributes:
+        comparison: the numbers, exact; ``comparison.document()`` is their JSON.
+    """
+
+    comparison: Comparison
+
+    @property
+    def stages(self) -> pl.DataFrame:
+        """One row a stage and their sum, in ns per step."""
+        columns = [column.field for column in comparison_tables.stage_columns(self.comparison)]
+        rows = comparison_tables.stage_rows(self.comparison)
+        return pl.DataFrame([{name: row.get(name) for name in columns} for row in rows])
+
+    def plot(self, name: str = "comparison_waterfall") -> go.Figure:
+        """One of ``comparison_waterfall``, ``comparison_bars``, ``comparison_spread``."""
+        return as_plotly(figures.COMPARISON_PLOTS[name](self.comparison))
+
+    def __repr__(self) -> str:
+        said = words.comparison(self.comparison)
+        return "\n".join([f"{said.kicker}: {said.headline} {said.rest}".strip(), *said.explanation])
+
+    def _ipython_display_(self) -> None:
+        """What it says, then the way from one side to the other; plain text where no more is shown."""
+        from IPython.display import HTML, display
+
+        said = words.comparison(self.comparison)
+        lines = (
+            f'<div style="opacity:.7">{escaped(said.kicker)}</div>',
+            f'<div style="font-size:1.4em"><b>{escaped(said.headline)}</b> {escaped(said.rest)}</div>',
+            f"<div>{escaped(' '.join((*said.explanation, *said.caveats)))}</div>",
+        )
+        display(HTML(f'<div style="line-height:1.5;max-width:72em">{"".join(lines)}</div>'))
+        display(self.plot())
