@@ -388,6 +388,11 @@ class Recorder:
         return self._schema.broad
 
     @property
+    def accumulation(self) -> Accumulation:
+        """Gradient accumulation as it is recorded now."""
+        return self._schema.accumulation
+
+    @property
     def written(self) -> tuple[Path, ...]:
         """The newest packets this rank has written, at most 256."""
         return tuple(self._writer.written)
