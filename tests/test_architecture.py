@@ -104,7 +104,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_the_recorder_loads_nothing_of_the_app() -> None:
-    loaded = loaded_after("import sfapp.record")
+    loaded = loaded_after("from sfapp.record import Recorder")
     assert not loaded & {"nicegui", "duckdb", "polars", "plotly"}
 
 

@@ -43,6 +43,8 @@ REASONS: Mapping[str, str] = {
     "unknown_stage": "A stage that the recorder was not told of was opened; its time is in the residual.",
     "reconfigure_refused": "The recorder was told to record what it cannot, and went on as before.",
     "prefetch_unaligned": "Data waits may belong to another step than the one they were recorded in.",
+    "optimizers_alternate": "Different optimizers step in turn; each optimizer step is recorded as a step.",
+    "loop_unclear": "What was seen of the training loop leaves open which stage some of its time belongs to.",
     "roles_differ": "The group holds more than one role.",
     "roles_missing": "Model parallelism is declared but ranks carry no role.",
     "accumulation_collapsed": "Several micro-steps share one broad stage.",
