@@ -238,3 +238,13 @@ async def test_too_long_a_note_is_refused_in_words(watching_user: User, own_work
     user.find(marker="add-note").click()
     await user.should_see("Expected `str` of length <= 20000")
     assert notes(own_workspace) == ()
+
+
+async def test_notes_that_cannot_be_read_are_told_and_the_window_is_shown(
+    watching_user: User, own_workspace: Workspace
+) -> None:
+    user = watching_user
+    own_workspace.incidents.path.mkdir(parents=True)
+    await user.open(f"{SICK}?tab=notes")
+    await user.should_see("incidents.jsonl cannot be read")
+    await user.should_see("callbacks on rank 3")

@@ -13,7 +13,7 @@ from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.note_form import NoteForm
 from sfapp.app.panels.pen import Pen
 from sfapp.app.panels.tables import titled
-from sfapp.app.theme import box, empty, text, with_keys
+from sfapp.app.theme import box, empty, notices, text, with_keys
 from sfapp.incidents import Author
 from sfapp.model import Window
 from sfapp.model.incidents import Incident, Note, Pin
@@ -76,6 +76,8 @@ class Desk:
     def notes_list(self) -> None:
         """The notes, for the tab of their own; kept up to date by ``show``."""
         with titled("Notes on this window", "pinned to what they are about; numbered as in the plots"):
+            if self._ledger.problem:
+                notices([self._ledger.problem])
             with box("actions"):
                 begin = text("write a note", "button", "button").mark("write-note-here")
                 begin.on("click", lambda: self._form.open())
