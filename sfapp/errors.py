@@ -13,6 +13,7 @@ SfappError
 │   └── IncidentNotFoundError  no such note, incident or edit
 ├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
+├── RunError               a training script cannot be started as asked
 ├── ServeError             the app cannot be served as asked: path, address or token
 └── MissingExtraError      a command needs an optional part of sfapp that is not installed
 
@@ -106,6 +107,10 @@ class ReportError(SfappError):
 
 class RecorderError(SfappError):
     """The recorder was constructed wrongly. Never raised while training runs."""
+
+
+class RunError(SfappError):
+    """A training script cannot be started as asked; the message says how."""
 
 
 class ServeError(SfappError):

@@ -15,6 +15,7 @@ from sfapp.errors import SfappError
 
 # name -> one line of help. Kept here so that `--help` imports no command.
 COMMANDS = {
+    "run": "Run a training script as torchrun would and record it, without a change to it.",
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
     "analyze": "Print the verdict on every window, as a table, JSON, CSV or Parquet.",
     "compare": "Say how much slower one window or run is than another, and in which stages.",
