@@ -43,6 +43,9 @@ HOMES: dict[str, set[str]] = {
     "click": {"cli"},
     "jinja2": {"report"},
     "typst": {"report"},
+    "lightning": {"record"},
+    "transformers": {"record"},
+    "accelerate": {"record"},
 }
 
 PURE = ("model", "accounting", "views")
@@ -104,8 +107,8 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_the_recorder_loads_nothing_of_the_app() -> None:
-    loaded = loaded_after("from sfapp.record import Recorder")
-    assert not loaded & {"nicegui", "duckdb", "polars", "plotly"}
+    loaded = loaded_after("from sfapp.record import Recorder, wrapper_of")
+    assert not loaded & {"nicegui", "duckdb", "polars", "plotly", "lightning", "transformers", "accelerate"}
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -14,7 +14,6 @@ from sfapp.record.contexts import Stage, Step, Uncounted
 from sfapp.record.recorder import Recorder
 from sfapp.record.side import SideChannel
 
-
 _NOT_IN_A_CHANNEL = re.compile(r"[^A-Za-z0-9_.:\[\]/-]")
 
 

@@ -1,0 +1,58 @@
+"""What callbacks of training frameworks share: hooks that never raise, options checked before training."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+
+from sfapp.errors import RecorderError
+from sfapp.record.gather import one_line
+from sfapp.record.phases import Phases
+from sfapp.record.recorder import Recorder
+
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+HOOK_FAILED = "hook_failed"
+"""The telemetry fault of a hook that raised; its step may lack time in its stages."""
+
+
+class Hooked(Protocol):
+    """What has hooks: once recording has begun, its phases."""
+
+    phases: Phases | None
+
+
+def never_raises(hook: Hook) -> Hook:
+    """Around a hook of training: it does nothing before recording has begun, and an error in it is a fault in
+    the packet."""
+
+    @functools.wraps(hook)
+    def guarded(self: Hooked, *args: Any, **kwargs: Any) -> None:
+        phases = self.phases
+        if phases is None:
+            return
+        try:
+            hook(self, *args, **kwargs)
+        except Exception as error:  # fail-open
+            phases.fault(HOOK_FAILED, f"{hook.__name__}: {one_line(error)}")
+
+    return cast(Hook, guarded)
+
+
+def check_options(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse at once what the recorder would refuse only when training begins.
+
+    Args:
+        options: of ``sfapp.Recorder``.
+        known: those that the framework itself says.
+
+    Raises:
+        RecorderError: an option that does not exist, or is not to be given.
+    """
+    for name in options:
+        if name in known:
+            raise RecorderError(f"{name} is not to be given: it is taken from the training loop itself")
+        if name not in inspect.signature(Recorder).parameters:
+            raise RecorderError(f"the recorder has no option {name!r}")

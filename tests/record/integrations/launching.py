@@ -1,0 +1,55 @@
+"""Starting training jobs on two ranks and looking at what they left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import sfapp
+from sfapp.model import Window
+from sfapp.packets import read_windows
+
+DATA = "data.next_wait"
+STEPS, DELAY_NS = 6, 100_000_000
+
+
+def torchrun(script: str, root: Path, *job: str) -> None:
+    """Run a job of this folder on two ranks."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    result = subprocess.run(
+        [*command, str(Path(__file__).parent / script), str(root), *job],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr[-5000:]
+
+
+def only_window(root: Path, run_id: str) -> Window:
+    (window,) = (item.window for item in read_windows([root]).windows if item.window.run_id == run_id)
+    return window
+
+
+def is_whole(window: Window) -> None:
+    """All steps of both ranks in one packet, next to nothing outside stages."""
+    assert window.manifest.gather_ok
+    assert window.manifest.faults == ()
+    assert window.ranks.rank == (0, 1)
+    assert window.step_N.tolist() == list(range(STEPS))
+    residual, wall = window.duration_SNR[-1].sum(), window.wall_NR.sum()
+    assert int(residual) < 0.1 * int(wall)
+    assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
+
+
+def is_aimed_at_rank_1_s_data(window: Window) -> None:
+    """The 100 ms that rank 1 waits for data are in its data stage, and named."""
+    diagnosis = sfapp.diagnose(window)
+    data = [place for place, stage in enumerate(window.stages) if stage.startswith(DATA)]
+    assert int(window.duration_SNR[data, :, 1].sum(dim=0).median()) >= DELAY_NS
+    assert diagnosis.routing_set is not None
+    assert DATA in diagnosis.routing_set
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank) == (DATA, 1)

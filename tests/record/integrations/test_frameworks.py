@@ -1,0 +1,126 @@
+"""Lightning, Hugging Face's Trainer and Accelerate, each training for real on two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launching import DATA, DELAY_NS, STEPS, is_aimed_at_rank_1_s_data, is_whole, only_window, torchrun
+
+import sfapp
+from sfapp.model import Accumulation
+
+pytestmark = pytest.mark.torchrun
+
+CALLBACKS, OPTIMIZER = "callbacks.cpu_wall", "optim.step_cpu_wall"
+IN_TWO = Accumulation(factor=2, ordered=True, sync="last")
+
+
+@pytest.fixture(scope="module")
+def lightning(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("lightning", reason="lightning is not installed", exc_type=ImportError)
+    root = tmp_path_factory.mktemp("lightning")
+    torchrun("frameworks.py", root, "lightning")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
+    pytest.importorskip("accelerate", reason="accelerate is not installed", exc_type=ImportError)
+    root = tmp_path_factory.mktemp("trainer")
+    torchrun("frameworks.py", root, "trainer")
+    return root
+
+
+@pytest.fixture(scope="module")
+def accelerate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("accelerate", reason="accelerate is not installed", exc_type=ImportError)
+    pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
+    root = tmp_path_factory.mktemp("accelerate")
+    torchrun("frameworks.py", root, "accelerate")
+    return root
+
+
+@pytest.mark.parametrize("run_id", ["lightning", "lightning-accumulating", "lightning-manual"])
+def test_lightning_leaves_whole_packets_that_name_the_slow_rank(lightning: Path, run_id: str) -> None:
+    window = only_window(lightning, run_id)
+    is_whole(window)
+    assert window.manifest.wrapper == "ddp"
+    is_aimed_at_rank_1_s_data(window)
+
+
+def test_lightning_s_accumulation_is_kept_apart_and_validation_belongs_to_no_step(lightning: Path) -> None:
+    window = only_window(lightning, "lightning-accumulating")
+    assert window.manifest.accumulation == IN_TWO
+    # two validations of 100 ms each lie between steps: none of them is in a step that waits for no data
+    waits = window.duration_SNR[window.stages.index(f"{DATA}[0]")]
+    assert (waits[:, 0] < 0.8 * DELAY_NS).all()
+
+
+def test_another_callback_of_lightning_is_in_the_callbacks_stage_and_named(lightning: Path) -> None:
+    window = only_window(lightning, "lightning-callback")
+    is_whole(window)
+    assert int(window.duration_SNR[window.stages.index(CALLBACKS), :, 1].min()) >= DELAY_NS
+    aim = sfapp.diagnose(window).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (CALLBACKS, 1)
+
+
+def test_manual_optimization_is_told_apart_no_further_than_hooks_tell(lightning: Path) -> None:
+    window = only_window(lightning, "lightning-manual")
+    assert int(window.duration_SNR[window.stages.index(OPTIMIZER)].sum()) == 0
+
+
+def test_a_fit_that_fails_leaves_the_steps_before(lightning: Path) -> None:
+    window = only_window(lightning, "lightning-failing")
+    assert window.step_N.tolist() == [0, 1, 2, 3]
+    assert window.manifest.closed_by == "shutdown"
+    assert window.ranks.rank == (0, 1)
+
+
+@pytest.mark.parametrize("run_id", ["trainer", "trainer-accumulating"])
+def test_the_trainer_leaves_whole_packets_that_name_the_slow_rank(trainer: Path, run_id: str) -> None:
+    window = only_window(trainer, run_id)
+    is_whole(window)
+    assert window.manifest.wrapper == "ddp"
+    assert CALLBACKS not in window.stages  # no event of the Trainer tells other callbacks' time
+    is_aimed_at_rank_1_s_data(window)
+
+
+def test_the_trainer_s_accumulation_is_kept_apart(trainer: Path) -> None:
+    window = only_window(trainer, "trainer-accumulating")
+    assert window.manifest.accumulation == IN_TWO
+    # it fetches both batches before the first micro-step
+    assert int(window.duration_SNR[window.stages.index(f"{DATA}[1]")].sum()) == 0
+
+
+def test_a_compiled_model_s_forward_pass_still_ends_where_it_ends(trainer: Path) -> None:
+    window = only_window(trainer, "trainer-compiled")
+    is_whole(window)
+    forward, backward = (
+        window.duration_SNR[window.stages.index(name)].median(dim=0).values.tolist()
+        for name in ("model.fwd_loss_cpu_wall", "model.backward_and_clip_cpu_wall")
+    )
+    assert backward[0] > 0.5 * DELAY_NS > forward[0]  # rank 0 waits for rank 1 in the backward pass
+
+
+@pytest.mark.parametrize("run_id", ["accelerate", "accelerate-accumulating"])
+def test_a_loop_with_accelerate_leaves_whole_packets_that_name_the_slow_rank(
+    accelerate: Path, run_id: str
+) -> None:
+    window = only_window(accelerate, run_id)
+    is_whole(window)
+    assert window.manifest.wrapper == "ddp"
+    is_aimed_at_rank_1_s_data(window)
+    # 30 ms of validation after each step belong to none
+    assert int(window.duration_SNR[-1].max()) < 0.2 * DELAY_NS
+
+
+def test_a_loop_with_accelerate_says_when_gradients_are_exchanged(accelerate: Path) -> None:
+    window = only_window(accelerate, "accelerate-accumulating")
+    assert window.manifest.accumulation == IN_TWO
+    first, last = (window.stages.index(f"model.backward_and_clip_cpu_wall[{micro}]") for micro in range(2))
+    waits = window.duration_SNR.median(dim=1).values[:, 0]
+    assert waits[last] > 10 * waits[first]
+    assert len(window.step_N) == STEPS
