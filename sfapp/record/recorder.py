@@ -310,7 +310,7 @@ class Recorder:
 
     def time_layers(self, model: Any) -> None:
         """A deep dive: from now on, host time of each layer's forward and backward pass as side channels,
-        ``layer.<name>.forward_ms`` and ``.backward_ms``. Costs a few µs a layer; at most 11 layers.
+        ``layer.<name>.forward_ms`` and ``.backward_ms``. Costs a few µs a layer; at most 12 layers.
 
         Raises:
             RecorderError: the model is sharded (FSDP) or compiled, or has too many layers or none.

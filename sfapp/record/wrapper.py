@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from sfapp.model.manifest import Wrapper
+
+_SHARDED: dict[Wrapper, tuple[tuple[str, str], ...]] = {
+    "fsdp2": (
+        ("torch.distributed.fsdp", "FSDPModule"),
+        ("torch.distributed._composable.fsdp", "FSDPModule"),  # before torch 2.6
+    ),
+    "fsdp1": (("torch.distributed.fsdp", "FullyShardedDataParallel"),),
+}
+"""By wrapper, where the classes of its modules live."""
+
+_ZERO = ("torch.distributed.optim", "ZeroRedundancyOptimizer")
 
 
 def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
@@ -20,29 +33,21 @@ def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
         ``other`` for what is no ``torch.nn.Module``.
     """
     import torch
+    from torch.nn.parallel import DistributedDataParallel
 
     if not isinstance(model, torch.nn.Module):
         return "other"
-    if not torch.distributed.is_available():
-        return "single"
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-    from torch.nn.parallel import DistributedDataParallel
-
     kinds = {type(module) for module in model.modules()}
-    if any(issubclass(kind, sharded_module()) for kind in kinds):
-        return "fsdp2"
-    if any(issubclass(kind, FullyShardedDataParallel) for kind in kinds):
-        return "fsdp1"
-    if isinstance(optimizer, ZeroRedundancyOptimizer):
+    for wrapper, homes in _SHARDED.items():
+        if any(issubclass(kind, home) for home in _loaded(homes) for kind in kinds):
+            return wrapper
+    if isinstance(optimizer, _loaded((_ZERO,))):
         return "zero1"
     return "ddp" if any(issubclass(kind, DistributedDataParallel) for kind in kinds) else "single"
 
 
-def sharded_module() -> type:
-    """The class that ``fully_shard`` mixes into a module; torch has moved it."""
-    try:
-        from torch.distributed.fsdp import FSDPModule
-    except ImportError:  # before torch 2.6
-        from torch.distributed._composable.fsdp import FSDPModule
-    return FSDPModule
+def _loaded(homes: Sequence[tuple[str, str]]) -> tuple[type, ...]:
+    """Those of the classes whose modules are loaded: no object is of another. Loading them for this would
+    take a second, and may warn."""
+    found = (getattr(sys.modules.get(module), name, None) for module, name in homes)
+    return tuple(kind for kind in found if isinstance(kind, type))

@@ -13,7 +13,7 @@ from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import DATA, FORWARD, OPTIMIZER
 from sfapp.record.batches import Batch
-from sfapp.record.integrations.hooks import check_options, never_raises
+from sfapp.record.integrations.hooks import begins_or_warns, check_options, never_raises
 from sfapp.record.phases import Phases
 from sfapp.record.recorder import Recorder
 from sfapp.record.wrapper import wrapper_of
@@ -101,6 +101,7 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
         self._micro = 0
         self._skips_sync = False
 
+    @begins_or_warns
     def on_train_begin(
         self,
         args: TrainingArguments,

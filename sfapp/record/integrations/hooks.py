@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
@@ -37,6 +38,23 @@ def never_raises(hook: Hook) -> Hook:
             hook(self, *args, **kwargs)
         except Exception as error:  # fail-open
             phases.fault(HOOK_FAILED, f"{hook.__name__}: {one_line(error)}")
+
+    return cast(Hook, guarded)
+
+
+def begins_or_warns(begin: Hook) -> Hook:
+    """Around a hook that makes the recorder: options that cannot work are refused, and any other error is a
+    warning in the log and a training that is not recorded."""
+
+    @functools.wraps(begin)
+    def guarded(self: Hooked, *args: Any, **kwargs: Any) -> None:
+        try:
+            begin(self, *args, **kwargs)
+        except RecorderError:
+            raise
+        except Exception as error:  # fail-open
+            self.phases = None
+            logging.getLogger("sfapp").warning("training is not recorded: %s", one_line(error))
 
     return cast(Hook, guarded)
 

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.record.integrations.hooks import check_options, never_raises
+from sfapp.record.integrations.hooks import begins_or_warns, check_options, never_raises
 from sfapp.record.phases import Phases
 from sfapp.record.recorder import Recorder
 from sfapp.record.wrapper import wrapper_of
@@ -80,6 +80,7 @@ class RecorderCallback(Callback):
         """Leave the other callbacks as they were."""
         self._remove_closing(trainer)
 
+    @begins_or_warns
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the recorder: the ranks are there and the model is wrapped."""
         model = trainer.strategy.model

@@ -62,7 +62,7 @@ class Detector:
         stage = self._stages.get(name)
         if stage is not None:
             return self._perf.stage(stage)
-        return self._perf.side_channel(_NOT_IN_A_CHANNEL.sub("_", name)[:64])
+        return self._perf.side_channel(_NOT_IN_A_CHANNEL.sub("_", str(name))[:64])
 
     def wrap_callables(self, callable_ids: Iterable[Any], profile_cuda: bool = True) -> None:
         """Put a section round each callable, named ``object.callable`` as ``str(callable_id)`` says.
