@@ -65,8 +65,8 @@ class _Forwards:
             return
         trains = torch.is_grad_enabled() and module.training
         if not self._session.enter("forward", 0, int(trains)):
-            if not self._session.active:
-                self.look_away()
+            if self._session.inside == "backward" or not self._session.active:
+                self.look_away()  # checkpointed modules run again
             return
         self._session.runs(module, getattr(module, "require_backward_grad_sync", None))
         try:
@@ -138,7 +138,6 @@ def _hook_backward(session: Session, forwards: _Forwards) -> None:
     def backward(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or not session.enter("backward"):
             return run(*args, **kwargs)
-        forwards.look_away()  # checkpointed modules run again inside
         try:
             return run(*args, **kwargs)
         finally:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,7 +21,7 @@ from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.record.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
 from sfapp.record.gather import one_line
 from sfapp.record.team import distributed_rank
-from sfapp.record.wrapper import sharded_module, wrapper_of
+from sfapp.record.wrapper import wrapper_of
 
 if TYPE_CHECKING:
     from sfapp.record import Recorder
@@ -193,7 +193,6 @@ class Session:
             return
         if self._recorder is None:
             self._make_recorder()
-            sharded_module()  # what tells how a model is wrapped takes a while to import: now, not in a step
         else:
             self._recorder.rejoin()
 
@@ -263,22 +262,28 @@ class Session:
         events, self._events = self._events, []
         self._steps += 1
         step = read_step(events, self._before)
+        end = events[-1].end
         if step is None:
-            self._before = Before(events[-1].end)
+            self._before = Before(end)
         else:
             self._before = step.left
-            self._take(replace(step, faults=step.faults | self._seen(events)))
-        assert self._before.end is not None
-        self._before = replace(self._before, end=self._before.end + self._clock() - begin)
+            self._note_optimizers(events)
+            if self._faults:
+                step.faults.update(self._faults)
+                self._faults = {}
+            self._take(step)
+        self._before.end = end + self._clock() - begin
 
-    def _seen(self, events: list[Event]) -> dict[str, str]:
-        """Faults that show in the order of steps."""
-        seen, self._faults = self._faults, {}
-        optimizers = frozenset(event.key for event in events if event.kind == "optimizer")
+    def _note_optimizers(self, events: list[Event]) -> None:
+        keys = [events[-1].key]
+        place = len(events) - 2
+        while place >= 0 and events[place].kind == "optimizer":
+            keys.append(events[place].key)
+            place -= 1
+        optimizers = frozenset(keys)
         if self._optimizers and optimizers != self._optimizers:
-            seen["optimizers_alternate"] = f"{len(optimizers | self._optimizers)} optimizers"
+            self._faults["optimizers_alternate"] = f"{len(optimizers | self._optimizers)} optimizers"
         self._optimizers = optimizers
-        return seen
 
     def _take(self, step: TimedStep) -> None:
         if self._pending is None:
@@ -315,18 +320,23 @@ class Session:
             sync="every" if known else "unknown",
         )
         recorder.reconfigure(accumulation=self._accumulation)
-        self._latest = [factor]
+        self._latest = []
 
     def _record(self, step: TimedStep) -> None:
         recorder = self._recorder or self._make_recorder()
         factor, count = self._accumulation.factor, len(step.micro_steps)
-        faults = dict(step.faults)
-        self._latest = [*self._latest, count][-LEARNED_FROM:]
-        if self._latest == [count] * LEARNED_FROM and (
-            count != factor or (not self._accumulation.ordered and count <= MOST_KEPT_APART)
-        ):
-            self._accumulate(recorder, count, ordered=True)
-        elif count != factor:
-            faults["accumulation_mixed"] = f"{count} micro-steps, not {factor}"
-        recorder.add_step(step.wall_ns, step.micro_steps, step.syncs, faults)
+        if count != factor or not self._accumulation.ordered:
+            self._follow(recorder, step, count)
+        elif self._latest:
+            self._latest.clear()
+        recorder.add_step(step.wall_ns, step.micro_steps, step.syncs, step.faults)
         self._recorded += 1
+
+    def _follow(self, recorder: Recorder, step: TimedStep, count: int) -> None:
+        """Another number of micro-steps than learned: a fault, until it has been the same for some steps."""
+        self._latest = [*self._latest, count][-LEARNED_FROM:]
+        settled = self._latest == [count] * LEARNED_FROM and count <= MOST_KEPT_APART
+        if settled or (count != self._accumulation.factor and self._latest == [count] * LEARNED_FROM):
+            self._accumulate(recorder, count, ordered=True)
+        elif count != self._accumulation.factor:
+            step.faults["accumulation_mixed"] = f"{count} micro-steps, not {self._accumulation.factor}"

@@ -44,7 +44,7 @@ class Event(NamedTuple):
         return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Before:
     """What the step before leaves.
 
@@ -57,7 +57,7 @@ class Before:
     held_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TimedStep:
     """One step: per micro-step the ns of its stages and, if known of all, whether it exchanged gradients."""
 
@@ -100,13 +100,13 @@ def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
     while first_update and events[first_update - 1].kind == "optimizer":
         first_update -= 1
     work, updates = events[:first_update], events[first_update:]
-    if not updates or not any(event.kind == "backward" for event in work):
+    backwards = [event for event in work if event.kind == "backward"]
+    if not updates or not backwards:
         return None
-    outer = [update for update in updates if sum(_lies_in(event, update) for event in work) > 1]
-    if outer:  # a closure that the optimizer evaluates again and again: all of it is the optimizer's
-        begin = outer[0].begin
-        kept = [event for event in work if event.end <= begin]
-        work = [*kept, Event("backward", begin, begin)]
+    closure = _evaluated_again(backwards, updates)
+    if closure is not None:  # a closure that the optimizer evaluates again and again: all of it is its own
+        kept = [event for event in work if event.end <= closure.begin]
+        work = [*kept, Event("backward", closure.begin, closure.begin)]
     step = _Reading(before)
     region: list[Event] = []
     for event in work:
@@ -115,13 +115,19 @@ def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
             region = []
         else:
             region.append(event)
-    if outer:
+    if closure is not None:
         step.faults["nested_stages"] = "the optimizer evaluates a closure more than once"
     return step.finish(region, updates[-1].end)
 
 
-def _lies_in(event: Event, update: Event) -> bool:
-    return event.kind == "backward" and update.begin <= event.begin and event.end <= update.end
+def _evaluated_again(backwards: Sequence[Event], updates: Sequence[Event]) -> Event | None:
+    """The optimizer's step that holds more than one backward."""
+    if len(backwards) == 1:
+        return None
+    for update in updates:
+        if sum(update.begin <= event.begin and event.end <= update.end for event in backwards) > 1:
+            return update
+    return None
 
 
 class _Reading:
@@ -139,8 +145,9 @@ class _Reading:
 
     def add(self, region: Sequence[Event], backward: Event) -> None:
         """What lies between the backward before and this one."""
-        part = _with_forward(region) if any(e.kind == "forward" for e in region) else _without(region)
-        self.faults |= part.faults
+        seen = any(event.kind == "forward" for event in region)
+        part = _with_forward(region) if seen else _without(region)
+        self.faults.update(part.faults)
         self._backward_end = backward.end
         if self._micro and part.begin is None:  # one more loss of the same micro-step
             self._micro[-1][BACKWARD] += backward.ns
@@ -164,9 +171,11 @@ class _Reading:
 
     def finish(self, tail: Sequence[Event], end: int) -> TimedStep:
         """The step, with what followed its last backward."""
-        fetched = [event for event in tail if event.kind == "data"]
-        late_ns = sum(event.ns for event in fetched)
-        self._late_batches += sum(event.mark == BATCH for event in fetched)
+        late_ns = 0
+        for event in tail:
+            if event.kind == "data":
+                late_ns += event.ns
+                self._late_batches += event.mark == BATCH
         self._micro[-1][OPTIMIZER] = end - self._backward_end - late_ns
         if self._late_batches > len(self._micro):
             self.faults["prefetch_unaligned"] = "batches were fetched more than a step ahead"
@@ -206,8 +215,9 @@ def _with_forward(region: Sequence[Event]) -> _Part:
         if not data or data == forward or region[data - 1].kind != "forward":
             break
     part = _part(region[:start], region[start:stop])
-    part.late_ns = sum(event.ns for event in late)
-    part.late_batches = sum(event.mark == BATCH for event in late)
+    for event in late:
+        part.late_ns += event.ns
+        part.late_batches += event.mark == BATCH
     return part
 
 
@@ -230,19 +240,22 @@ def _without(region: Sequence[Event]) -> _Part:
 
 def _part(earlier: Sequence[Event], events: Sequence[Event]) -> _Part:
     """Of its own waits and forwards, and what came before them."""
-    waits = [event for event in events if event.kind == "data"]
-    keys = {event.key for event in waits}
-    early = sum(event.ns for event in earlier if event.mark == EXHAUSTED and event.key in keys)
-    work_begin = events[0].begin
+    part = _Part(begin=events[0].begin, work_begin=events[0].begin)
+    keys = set()
+    working = False
     for event in events:
         if event.kind != "data":
-            break
-        work_begin = event.end
-    return _Part(
-        begin=events[0].begin,
-        work_begin=work_begin,
-        waited_ns=early + sum(event.ns for event in waits),
-        early_ns=early,
-        inner_ns=sum(event.ns for event in waits if event.begin >= work_begin),
-        has_data=bool(waits),
-    )
+            working = True
+            continue
+        keys.add(event.key)
+        part.waited_ns += event.ns
+        if working:
+            part.inner_ns += event.ns
+        else:
+            part.work_begin = event.end
+    for event in earlier:
+        if event.mark == EXHAUSTED and event.key in keys:
+            part.early_ns += event.ns
+    part.waited_ns += part.early_ns
+    part.has_data = bool(keys)
+    return part

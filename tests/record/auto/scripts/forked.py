@@ -1,4 +1,4 @@
-"""Runs loops.py's kinds, each in a process of its own forked from this one, hooks installed: forked.py FOLDER."""
+"""Runs kinds of loops.py, hooks installed, each in a process forked from this one: forked.py FOLDER."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.distributed.fsdp
 
+import sfapp.packets  # noqa: F401 - loaded once, for all of them
 from sfapp.record.auto.hooks import install
 from sfapp.record.auto.session import Session, Settings
 
 LOOPS = Path(__file__).with_name("loops.py")
-KINDS = {
-    "evaluated": 20,
+STEPS_OF = {
+    "evaluated": 10,
     "by_hand": 20,
-    "adversarial": 10,
-    "two_optimizers": 10,
+    "adversarial": 6,
+    "two_optimizers": 6,
     "line_search": 5,
-    "closure_once": 10,
+    "closure_once": 6,
     "scaled": 9,
-    "checkpointed": 10,
-    "compiled": 20,
-    "prefetched": 10,
-    "threaded": 10,
-    "two_loaders": 10,
-    "chunked": 10,
-    "uneven": 10,
-    "made_up": 10,
-    "frozen": 10,
-    "workers": 10,
+    "checkpointed": 6,
+    "compiled": 10,
+    "prefetched": 6,
+    "threaded": 6,
+    "two_loaders": 6,
+    "chunked": 6,
+    "uneven": 6,
+    "made_up": 6,
+    "frozen": 6,
+    "workers": 6,
     "untrained": 4,
 }
 
@@ -50,8 +52,9 @@ def run(kind: str, steps: int, root: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     context = multiprocessing.get_context("fork")
-    for kind, steps in KINDS.items():
+    for kind, steps in STEPS_OF.items():
         process = context.Process(target=run, args=(kind, steps, Path(sys.argv[1])))
         process.start()
         process.join()
-        print(kind, process.exitcode)
+        if process.exitcode:
+            sys.exit(f"{kind} ended with {process.exitcode}")
