@@ -70,11 +70,11 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     user.find(marker="add-frontier_steps").click()
     assert chooser(user, "incident-choice").value == only(own_workspace).id
     user.find(marker="collect").click()
-    await user.should_see("the plot frontier steps added")
+    await user.should_see("the plot “Where the step's time is first exposed” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note", "plot"]
     # And all of it can be undone
     user.find(marker="undo-edit").click()
-    await user.should_see("undone: the plot frontier steps added")
+    await user.should_see("undone: the plot “Where the step's time is first exposed” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note"]
 
 

@@ -12,12 +12,13 @@ import plotly.graph_objects as go
 import pytest
 import simulated_windows as jobs
 
-from sfapp.accounting import Measures, compare
+from sfapp.accounting import Measures, compare, judge, measure
 from sfapp.model import Diagnosis
 from sfapp.model.diagnosis import Frontier
+from sfapp.model.view import ViewState
 from sfapp.views import figures
 from sfapp.views.figures import Figure
-from sfapp.views.words import HINTS
+from sfapp.views.words import HINTS, PLOT_TITLES
 
 KINDS = sorted(jobs.ALL)
 
@@ -160,3 +161,11 @@ def test_below_the_floor_shares_are_na_and_the_reason_is_given() -> None:
         assert box["marker"]["pattern"]["shape"] == "/"
         assert "n/a" in words["text"]
         assert "denominator floor" in words["text"].replace("<br>", " ")
+
+
+def test_a_plot_is_spoken_of_by_the_title_that_stands_over_it() -> None:
+    measures = measure(jobs.data_tail())
+    diagnosis = judge(measures)
+    for name in figures.WINDOW_PLOTS:
+        title = figures.window_plot(name, measures, diagnosis, ViewState())["layout"]["meta"]["title"]
+        assert PLOT_TITLES[name].replace("a node", "node 0") == title

@@ -65,7 +65,7 @@ class Desk:
 
     def plot_buttons(self, plot: str) -> None:
         """For one plot, in the head of its card."""
-        named = plot.replace("_", " ")
+        named = words.plot_title(plot)
         note = with_keys(text("✎", "button", "info"), label=f"write a note on {named}").mark(f"note-{plot}")
         note.props["title"] = "write a note on this plot"
         note.on("click", lambda: self._form.open(plot))
@@ -113,7 +113,7 @@ class Desk:
         def add(author: Author, incident: Incident) -> Sequence[str]:
             return [author.add_plot(incident, self._key, plot, query)]
 
-        self._collector.ask(f"the plot {plot.replace('_', ' ')}", add, self._title())
+        self._collector.ask(f"the plot “{words.plot_title(plot)}”", add, self._title())
 
     def collect_note(self, note: Note) -> None:
         """Ask into which incident a note goes."""

@@ -129,7 +129,7 @@ class ItemCard:
             view, _ = parse_query(item.view)
             what = _named(item.window)
             if item.kind == "plot":
-                what = f"the plot {format.clip(item.plot or '').replace('_', ' ')} of {what}"
+                what = f"“{words.plot_title(item.plot or '')}” of {what}"
             link(what, view.href(window_page(item.window))).mark("item-link")
             seen = words.seen(view)
             moved = len(view.gates.changed())

@@ -13,7 +13,7 @@ from sfapp.incidents import MAX_TEXT
 from sfapp.model import Window
 from sfapp.model.incidents import Pin
 from sfapp.model.view import ViewState, WindowKey, Zoom
-from sfapp.views import figures, format
+from sfapp.views import format, words
 
 
 class NoteForm:
@@ -79,7 +79,7 @@ class NoteForm:
         )
         self._words.on("keydown.ctrl.enter", self._save)
         stages = {None: "any stage", **format.short_stages(self._window.broad_stages)}
-        plots = {None: "no plot", **{name: name.replace("_", " ") for name in figures.WINDOW_PLOTS}}
+        plots = {None: "no plot", **words.PLOT_TITLES}
         with box("pins"):
             self._fields: Mapping[str, Any] = {
                 "step": self._number("step", "the whole window"),

@@ -352,6 +352,7 @@ def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
             note(f"{rows[-1]['window']}", len(rows) - 0.5, 0, dark, xanchor="right", **style),
         ]
     room = _CHARACTERS / len(rows)
+    style["yshift"] = -8  # below the lowest line of labels
     return [
         note(plain(rows[first]["run_id"], max(4, int(room * (last - first)))), first - 0.4, 0, dark,
              xanchor="left", **style)

@@ -18,8 +18,8 @@ from sfapp.views.words.evidence import (
     dissent,
     evidence_lines,
 )
-from sfapp.views.words.hints import HINTS, STAGE_MEANING
-from sfapp.views.words.pins import pinned, pinned_within, seen, signed
+from sfapp.views.words.hints import HINTS, PLOT_TITLES, STAGE_MEANING
+from sfapp.views.words.pins import pinned, pinned_within, plot_title, seen, signed
 from sfapp.views.words.unknown import unknown
 from sfapp.views.words.verdict import (
     Chip,
@@ -40,6 +40,7 @@ __all__ = [
     "EVIDENCE_MEANING",
     "EVIDENCE_TITLES",
     "HINTS",
+    "PLOT_TITLES",
     "STAGE_MEANING",
     "Chip",
     "ComparisonWords",
@@ -65,6 +66,7 @@ __all__ = [
     "over_limit",
     "pinned",
     "pinned_within",
+    "plot_title",
     "seen",
     "side_names",
     "signed",

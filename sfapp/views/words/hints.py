@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+PLOT_TITLES: Mapping[str, str] = {
+    "frontier_steps": "Where the step's time is first exposed",
+    "prefix_crossings": "Who reaches each boundary when",
+    "step_timeline": "Step by step",
+    "routing_pareto": "Routing set",
+    "ambiguity_plane": "Ambiguity plane",
+    "verdict_regions": "Verdict map",
+    "routing_over_tau": "Routing set over τC",
+    "rank_step_heatmap": "Rank × step",
+    "handover_matrix": "Hand-overs of the lead",
+    "rules": "What other rules would say",
+    "node_ranks": "Ranks of a node",
+    "node_sparklines": "Course of each rank of a node",
+    "node_skew": "Skew of a node",
+}
+"""What each plot of a window is called where it is spoken of: as over the plot, but for a node's number."""
+
 HINTS: Mapping[str, str] = {
     "frontier_steps": (
         "At each stage boundary the line stands where the last rank stood. A rise is step time that shows "

@@ -7,6 +7,7 @@ from datetime import UTC
 from sfapp.model.incidents import Pin, Stamp
 from sfapp.model.view import ViewState
 from sfapp.views import format
+from sfapp.views.words.hints import PLOT_TITLES
 
 
 def pinned(pin: Pin) -> str:
@@ -25,9 +26,14 @@ def pinned_within(pin: Pin) -> tuple[str, ...]:
     if pin.stage is not None:
         found.append(format.clip(pin.stage))
     if pin.plot is not None:
-        plot = format.clip(pin.plot).replace("_", " ")
-        found.append(f"a part of the plot {plot}" if pin.region else f"the plot {plot}")
+        plot = plot_title(pin.plot)
+        found.append(f"a part of the plot “{plot}”" if pin.region else f"the plot “{plot}”")
     return tuple(found)
+
+
+def plot_title(name: str) -> str:
+    """What a plot is called; one that this sfapp does not know by its own name."""
+    return PLOT_TITLES.get(name) or format.clip(name).replace("_", " ")
 
 
 def seen(view: ViewState) -> str:

@@ -51,9 +51,9 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     page.get_by_role("dialog").get_by_label("title of the new incident").fill("Slow loader")
     page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
     expect(page.locator(".snack")).to_contain_text("window 13 added")
-    steps.get_by_role("button", name="add step timeline to an incident").click()
+    steps.get_by_role("button", name="add Step by step to an incident").click()
     page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
-    expect(page.locator(".snack")).to_contain_text("the plot step timeline added")
+    expect(page.locator(".snack")).to_contain_text("the plot “Step by step” added")
     page.locator(".snack").get_by_role("link").click()
     # Then the incident tells them in order, and evidence is moved by keys
     items = page.locator(".item")

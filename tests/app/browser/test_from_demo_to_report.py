@@ -5,18 +5,30 @@ from __future__ import annotations
 import html
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from pypdf import PdfReader
-from served import Served
+from served import Served, served
 
 pytestmark = pytest.mark.browser
 
+ROOT = Path(__file__).parents[3]
 SAID = "B is 76 ms per step slower than A, all of it in data"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of its own: nobody else's notes are beside its packets."""
+    root = tmp_path_factory.mktemp("demo")
+    shutil.copytree(ROOT / "sample_data" / "packets", root / "packets")
+    with served(root / "packets", "--memory", cwd=root) as server:
+        yield server
 
 
 def card(page: Page, title: str) -> Locator:
@@ -25,7 +37,7 @@ def card(page: Page, title: str) -> Locator:
 
 def add_to_incident(page: Page, title: str | None = None) -> None:
     """What the dialog asks: a title for a new incident, else the one used last."""
-    page.keyboard.press("a")
+    page.get_by_role("button", name=re.compile("^add this (window|comparison)")).click()
     dialog = page.get_by_role("dialog")
     if title is not None:
         dialog.get_by_label("title of the new incident").fill(title)
