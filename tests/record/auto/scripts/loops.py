@@ -157,13 +157,14 @@ def two_optimizers(options: argparse.Namespace) -> None:
 
 
 def line_search(options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
     model = nn.Linear(8, 1)
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-3, max_iter=4)
     for batch in loader_of(options, options.steps):
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss = (model(batch) - 1).square().mean()  # noqa: B023
+            loss = (model(batch) - 100).square().mean()  # noqa: B023
             loss.backward()
             return loss
 

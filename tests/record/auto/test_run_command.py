@@ -1,0 +1,158 @@
+"""``sfapp run`` from a shell: real processes, real torchrun, scripts that know nothing of sfapp."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
+
+import sfapp
+from sfapp.model import Window
+from sfapp.packets import read_windows
+
+pytestmark = pytest.mark.torchrun
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LOOPS = SCRIPTS / "loops.py"
+COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "run"]
+
+
+def run(
+    folder: Path, *arguments: str | Path, expect: int = 0, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [*COMMAND, "--run-id", "run", "--window-steps", "5", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+    )
+    assert result.returncode == expect, result.stderr[-3000:]
+    return result
+
+
+def windows(folder: Path) -> list[Window]:
+    return [found.window for found in read_windows([folder / "packets"]).windows]
+
+
+def test_a_delay_on_one_rank_is_named_at_the_end(tmp_path: Path) -> None:
+    result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "plain", "--steps", "20", "--slow-rank", "1")
+    *_, last = found = windows(tmp_path)
+    assert [len(window.step_N) for window in found] == [5, 5, 5, 5]
+    assert last.stages == (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
+    assert all(window.manifest.gather_ok and window.manifest.faults == () for window in found)
+    assert last.manifest.wrapper == "ddp"
+    assert last.ranks.rank == (0, 1)
+    assert "sfapp: 4 windows in packets/run" in result.stderr
+    assert re.search(r"  window \d: data on rank 1 \(\S+\), every step \(severity \d+ %\)", result.stderr)
+    assert result.stderr.rstrip().endswith("sfapp serve packets")
+    assert result.stdout == ""
+    aim = sfapp.diagnose(last).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (DATA, 1)
+
+
+def test_accumulation_is_learned_and_its_pattern_of_exchange_too(tmp_path: Path) -> None:
+    run(tmp_path, "--nproc-per-node=2", LOOPS, "accumulated", "--steps=10")
+    first, second = windows(tmp_path)
+    assert first.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
+    for window in (first, second):
+        accumulation = window.manifest.accumulation
+        assert (accumulation.factor, accumulation.ordered, accumulation.sync) == (4, True, "last")
+        assert window.manifest.faults == ()
+        assert int(window.duration_SNR[-1].sum()) < 0.05 * int(window.wall_NR.sum())
+
+
+def test_a_sharded_model_is_recorded(tmp_path: Path) -> None:
+    run(tmp_path, "--nproc-per-node", "2", LOOPS, "sharded", "--steps", "5")
+    (window,) = windows(tmp_path)
+    assert window.manifest.wrapper == "fsdp2"
+    assert window.manifest.faults == ()
+    assert window.manifest.gather_ok
+
+
+def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    run(tmp_path, "--nproc-per-node", "2", LOOPS, "one_rank_trains", "--steps", "5")
+    (window,) = windows(tmp_path)
+    assert window.ranks.rank == (0,)
+    assert window.manifest.missing_ranks == (1,)
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize("torchrun", [[], ["--nproc-per-node", "2"]], ids=["alone", "two ranks"])
+def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path, torchrun: list[str]) -> None:
+    result = run(tmp_path, *torchrun, LOOPS, "failing", "--steps", "8", "--exit", expect=7)
+    assert {step for window in windows(tmp_path) for step in window.step_N.tolist()} == set(range(7))
+    assert "sfapp: 2 windows in packets/run" in result.stderr
+
+
+def test_an_error_of_the_script_is_shown_as_ever(tmp_path: Path) -> None:
+    result = run(tmp_path, LOOPS, "failing", "--steps", "8", expect=1)
+    assert "RuntimeError: the loss is not finite" in result.stderr
+    assert len(windows(tmp_path)) == 2
+
+
+def test_a_script_runs_as_python_would_run_it(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "beside.py").write_text("NAME = 'beside'\n")
+    (package / "train.py").write_text(
+        "import os, sys, pickle\n"
+        "os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "class Mine: pass\n"
+        "if __name__ == '__main__':\n"
+        "    print(sys.argv[1:], 'torch' in sys.modules, __file__, __spec__ and __spec__.name)\n"
+        "    print(type(pickle.loads(pickle.dumps(Mine()))) is Mine)\n"
+        "    import torch\n"
+        "    print(torch.get_num_threads(), torch.__spec__.loader.__class__.__name__)\n"
+    )
+    (package / "script.py").write_text("from beside import NAME\nprint(NAME)\n")
+    many = {"OMP_NUM_THREADS": "2"}
+    result = run(tmp_path, "-m", "package.train", "--out", "there", "-m", "x", environment=many)
+    first, second, third = result.stdout.splitlines()
+    assert first == f"['--out', 'there', '-m', 'x'] False {package / 'train.py'} package.train"
+    assert second == "True"
+    assert third == "1 SourceFileLoader"
+    assert "nothing was recorded" in result.stderr
+    assert run(tmp_path, package / "script.py").stdout == "beside\n"
+
+
+def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--nproc-per-node", "2", "--window-steps", "5", "--run-id", "run", str(LOOPS), "plain",
+         "--steps", "100000"],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("packets/run/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "in packets/run" in stderr
+    assert windows(tmp_path)[-1].manifest.closed_by == "shutdown"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["python", "train.py"], "give the training script itself, not python"),
+        (["torchrun", "train.py"], "give the training script itself, not torchrun"),
+        (["train.py"], "no such script: train.py"),
+    ],
+)
+def test_a_mistaken_command_starts_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
+    assert message in run(tmp_path, *arguments, expect=2).stderr
+    assert not list(tmp_path.iterdir())
