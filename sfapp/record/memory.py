@@ -56,7 +56,7 @@ def _shared_by(model: Any) -> dict[int, int]:
     return {
         id(parameter): unit.process_group.size()
         for unit in FullyShardedDataParallel.fsdp_modules(model)
-        if unit.sharding_strategy is not ShardingStrategy.NO_SHARD
+        if unit.process_group is not None and unit.sharding_strategy is not ShardingStrategy.NO_SHARD
         for parameter in unit.parameters()
     }
 

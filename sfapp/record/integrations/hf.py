@@ -37,7 +37,8 @@ _TAKEN_FROM_THE_LOOP = ("stages", "accumulation", "first_step")
 class _ModelHooks:
     """A module's own forward hooks: where the forward pass ends and the backward pass may begin."""
 
-    phases: Phases | None = None
+    recording = False
+    phases: Phases
     _handles: tuple[Any, ...] = ()
 
     def _watch(self, model: torch.nn.Module) -> None:
@@ -124,6 +125,7 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
             **{"wrapper": wrapper, **self._options},
         )
         self.phases = self._perf.phases()
+        self.recording = True
         if model is not None:
             self._watch(model)
 
@@ -133,7 +135,7 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
 
     def _close(self) -> None:
         self._unwatch()
-        perf, self._perf, self.phases = self._perf, None, None
+        perf, self._perf, self.recording = self._perf, None, False
         if perf is not None:
             perf.close()
 
@@ -188,10 +190,8 @@ def _wrapper_of_trainer(args: TrainingArguments, model: Any, optimizer: Any) -> 
     inside = wrapper_of(model, getattr(optimizer, "optimizer", optimizer))
     if inside != "single":
         return inside
-    if args.deepspeed:
+    if args.deepspeed or args.fsdp:
         return "other"
-    if args.fsdp:
-        return "fsdp1"  # version 2 shards the model itself
     return "ddp" if args.parallel_mode == ParallelMode.DISTRIBUTED else "single"
 
 
@@ -236,13 +236,17 @@ class AccelerateRecorder(_ModelHooks):
         self._factor = int(accelerator.gradient_accumulation_steps)
         self._micro = 0
         self._stepped = self._told_sync = False
+        state = getattr(accelerator, "gradient_state", None)
+        self._syncs_each = bool(getattr(state, "plugin_kwargs", {}).get("sync_each_batch", False))
+        syncs_last = self._factor > 1 and not self._syncs_each
         self._perf = Recorder(
             output,
             stages=STAGES,
-            accumulation=Accumulation(factor=self._factor, sync="last" if self._factor > 1 else "every"),
+            accumulation=Accumulation(factor=self._factor, sync="last" if syncs_last else "every"),
             **{"wrapper": wrapper_of(model, inside), **options},
         )
         self.phases = self._perf.phases()
+        self.recording = True
         self._watch(model)
         self._handles += (
             inside.register_step_pre_hook(self._optimizer_begins),
@@ -265,7 +269,7 @@ class AccelerateRecorder(_ModelHooks):
         """Close the recorder, and leave model and optimizer as they were."""
         self._end_step()
         self._unwatch()
-        self.phases = None
+        self.recording = False
         self._perf.close()
 
     def __enter__(self) -> AccelerateRecorder:
@@ -278,7 +282,7 @@ class AccelerateRecorder(_ModelHooks):
             self.close()
         else:
             self._unwatch()
-            self.phases = None
+            self.recording = False
             self._perf.__exit__(kind, value, trace)
 
     @never_raises
@@ -313,7 +317,7 @@ class AccelerateRecorder(_ModelHooks):
             return
         if not self._told_sync:
             self._told_sync = True
-            self.phases.tell_sync(bool(self._accelerator.sync_gradients))
+            self.phases.tell_sync(self._syncs_each or bool(self._accelerator.sync_gradients))
         self.phases.enter(FORWARD)
 
     @never_raises

@@ -20,24 +20,24 @@ HOOK_FAILED = "hook_failed"
 
 
 class Hooked(Protocol):
-    """What has hooks: once recording has begun, its phases."""
+    """What has hooks: its phases are there while it is recording."""
 
-    phases: Phases | None
+    recording: bool
+    phases: Phases
 
 
 def never_raises(hook: Hook) -> Hook:
-    """Around a hook of training: it does nothing before recording has begun, and an error in it is a fault in
+    """Around a hook of training: it does nothing while nothing is recorded, and an error in it is a fault in
     the packet."""
 
     @functools.wraps(hook)
     def guarded(self: Hooked, *args: Any, **kwargs: Any) -> None:
-        phases = self.phases
-        if phases is None:
+        if not self.recording:
             return
         try:
             hook(self, *args, **kwargs)
         except Exception as error:  # fail-open
-            phases.fault(HOOK_FAILED, f"{hook.__name__}: {one_line(error)}")
+            self.phases.fault(HOOK_FAILED, f"{hook.__name__}: {one_line(error)}")
 
     return cast(Hook, guarded)
 
@@ -53,7 +53,7 @@ def begins_or_warns(begin: Hook) -> Hook:
         except RecorderError:
             raise
         except Exception as error:  # fail-open
-            self.phases = None
+            self.recording = False
             logging.getLogger("sfapp").warning("training is not recorded: %s", one_line(error))
 
     return cast(Hook, guarded)

@@ -54,12 +54,14 @@ class RecorderCallback(Callback):
         RecorderError: an option that the recorder does not have.
     """
 
+    phases: Phases
+
     def __init__(self, output: str | Path, **options: Any) -> None:
         check_options(options, ("stages", "accumulation", "first_step"))
         self._output = output
         self._options = options
         self._perf: Recorder | None = None
-        self.phases: Phases | None = None
+        self.recording = False
         self._closing = _LastCallback(self)
         self._factor = 1
         self._micro = 0
@@ -96,6 +98,7 @@ class RecorderCallback(Callback):
             **{"wrapper": wrapper, **self._options},
         )
         self.phases = self._perf.phases()
+        self.recording = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the recorder."""
@@ -111,7 +114,7 @@ class RecorderCallback(Callback):
         trainer.callbacks = others  # type: ignore[attr-defined]
 
     def _close(self, error: BaseException | None) -> None:
-        perf, self._perf, self.phases = self._perf, None, None
+        perf, self._perf, self.recording = self._perf, None, False
         if perf is not None:
             perf.__exit__(None if error is None else type(error), error, None)
 
@@ -184,7 +187,8 @@ class RecorderCallback(Callback):
         self.phases.end_step(completed=False)  # one that Lightning left in the middle
         if trainer.accumulate_grad_batches != self._factor:
             self._factor = trainer.accumulate_grad_batches
-            self._perf.reconfigure(accumulation=self._accumulation())
+            if self._perf is not None:
+                self._perf.reconfigure(accumulation=self._accumulation())
         self.phases.wait()
 
     @never_raises

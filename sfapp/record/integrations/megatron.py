@@ -70,9 +70,8 @@ class StragglerDetector:
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> None:
         self.stop()
-        return False
 
     @property
     def enabled(self) -> bool:

@@ -61,6 +61,7 @@ def recorder_options(run_id: str) -> dict[str, Any]:
 
 def lightning() -> None:
     import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
     from sfapp.record.integrations.lightning import RecorderCallback
 
@@ -100,7 +101,6 @@ def lightning() -> None:
             accelerator="cpu",
             devices=2,
             strategy="ddp",
-            max_epochs=1,
             callbacks=[*callbacks, mine],
             use_distributed_sampler=False,
             enable_progress_bar=False,
@@ -108,7 +108,7 @@ def lightning() -> None:
             enable_model_summary=False,
             logger=False,
             num_sanity_val_steps=1,
-            **options,
+            **{"max_epochs": 1, **options},
         )
         before = list(trainer.callbacks)
         with contextlib.suppress(MemoryError):
@@ -126,6 +126,8 @@ def lightning() -> None:
         limit_val_batches=2,
     )
     fit("lightning-callback", Model(), loader(delay=0.0), callbacks=(SlowCallback(),))
+    scheduled = GradientAccumulationScheduler({0: 1, 1: MICRO_STEPS})
+    fit("lightning-scheduled", Model(), loader(delay=0.0), callbacks=(scheduled,), max_epochs=2)
     fit("lightning-manual", Model(automatic=False), loader())
     fit("lightning-failing", Model(fails_at=4), loader(delay=0.0))
 

@@ -9,6 +9,7 @@ from launching import DATA, DELAY_NS, STEPS, is_aimed_at_rank_1_s_data, is_whole
 
 import sfapp
 from sfapp.model import Accumulation
+from sfapp.packets import read_windows
 
 pytestmark = pytest.mark.torchrun
 
@@ -65,6 +66,15 @@ def test_another_callback_of_lightning_is_in_the_callbacks_stage_and_named(light
     aim = sfapp.diagnose(window).aim
     assert aim is not None
     assert (aim.stage, aim.rank) == (CALLBACKS, 1)
+
+
+def test_an_accumulation_that_lightning_changes_closes_the_window(lightning: Path) -> None:
+    windows = [item.window for item in read_windows([lightning / "lightning-scheduled"]).windows]
+    first, second = sorted(windows, key=lambda window: window.number)
+    assert [len(window.step_N) for window in (first, second)] == [STEPS, STEPS // 2]
+    assert first.manifest.accumulation == Accumulation(factor=1, ordered=True, sync="every")
+    assert second.manifest.accumulation == IN_TWO
+    assert first.manifest.faults == second.manifest.faults == ()
 
 
 def test_manual_optimization_is_told_apart_no_further_than_hooks_tell(lightning: Path) -> None:
