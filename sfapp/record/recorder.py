@@ -306,6 +306,8 @@ class Recorder:
             return
         for name in watch.names:
             self._channels.setdefault(name, SideChannel(self._state, name))
+        if self._memory is not None:
+            self._memory.close()
         self._memory = watch
 
     def time_layers(self, model: Any) -> None:
@@ -317,13 +319,15 @@ class Recorder:
         """
         layers = layers_of(model)
         names = [name for layer in layers for name in channels_of(layer)]
-        if not names or len(self._channels) + len(names) > MAX_CHANNELS:
+        if not names or len(self._channels.keys() | set(names)) > MAX_CHANNELS:
             raise RecorderError(
                 f"{len(layers)} layers cannot be timed: there is room for "
                 f"{(MAX_CHANNELS - len(self._channels)) // 2}; pass a part of the model"
             )
         for name in names:
             self._channels.setdefault(name, SideChannel(self._state, name))
+        if self._layers is not None:
+            self._layers.close()
         self._layers = LayerTimes(self._state, layers)
 
     # ---- windows --------------------------------------------------------------------------------

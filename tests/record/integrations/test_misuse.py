@@ -113,6 +113,21 @@ def test_layers_of_a_compiled_model_are_refused(perf: Recorder) -> None:
         perf.time_layers(torch.compile(network(), backend="eager"))
 
 
+def test_layers_timed_again_are_timed_once_and_never_after_the_end(tmp_path: Path) -> None:
+    model = network()
+    with Recorder(tmp_path, run_id="run", window_steps=2) as perf:
+        for _ in range(2):
+            perf.time_layers(model)
+            perf.watch_memory(model)
+        assert [len(layer._forward_hooks) for layer in model] == [1, 1]
+        with perf.step():
+            model(torch.ones(1, 4)).sum().backward()
+    assert [len(layer._forward_hooks) for layer in model] == [0, 0]
+    side = read_window(tmp_path).side
+    assert side["memory.parameter_full_bytes"].value_NR.item() == 2 * (4 * 4 + 4) * 4
+    assert side["layer.1.backward_ms"].value_NR.item() > 0
+
+
 def test_memory_is_watched_of_modules_alone(perf: Recorder) -> None:
     with pytest.raises(RecorderError, match="not of a list"):
         perf.watch_memory([network()])
