@@ -13,10 +13,11 @@ from types import FrameType
 import click
 
 from sfapp.errors import RunError, SfappError
-from sfapp.model.stages import MAX_NAME_LENGTH
 
 MOST_SHOWN = 3
 """Windows whose verdict is printed at the end: those that call for action most."""
+
+LONGEST_NAME = 128
 
 LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 
@@ -69,7 +70,7 @@ def run(
     Exits as the script does. Under another launcher, run `python -m sfapp.record.auto SCRIPT` in its place.
     """
     check_script(script, is_module)
-    run_id = run_id or f"{Path(script).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"[-MAX_NAME_LENGTH:]
+    run_id = run_id or f"{Path(script).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"[-LONGEST_NAME:]
     worker = ["--out", str(out), "--run-id", run_id, "--window-steps", str(window_steps)]
     worker += [*(["-m"] if is_module else []), script, *arguments]
     torchrun = {
@@ -157,6 +158,8 @@ def exit_code(code: int) -> int:
 
 def packets_of(out: Path, run_id: str) -> set[Path]:
     """The packets of a run so far."""
+    if not out.is_dir():
+        return set()
     from sfapp.packets import find_packets, packet_path
 
     folder = packet_path(out, run_id, 0).parent

@@ -24,12 +24,16 @@ class _AfterTorch(MetaPathFinder, Loader):
         self.session: Session | None = None
         self._options = options
         self._loader: Loader | None = None
+        self._looking = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "torch":
+        if name != "torch" or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        self._looking = True
+        try:
+            spec = find_spec(name)  # may only be asked whether there is one
+        finally:
+            self._looking = False
         if spec is not None and spec.loader is not None:
             self._loader, spec.loader = spec.loader, self
         return spec
@@ -42,6 +46,7 @@ class _AfterTorch(MetaPathFinder, Loader):
         assert self._loader is not None
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+        sys.meta_path.remove(self)
         self._loader.exec_module(module)
         try:
             self.session = _start(self._options)
@@ -64,19 +69,20 @@ def run(options: argparse.Namespace) -> None:
     after_torch = _AfterTorch(options)
     sys.meta_path.insert(0, after_torch)
     sys.argv = [options.script, *options.arguments]
-    error: type[BaseException] | None = None
+    failing = True
     try:
         if options.is_module:
             runpy.run_module(options.script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = str(Path(options.script).resolve().parent)
             runpy.run_path(options.script, run_name="__main__")
-    except BaseException as raised:
-        error = None if isinstance(raised, SystemExit) and not raised.code else type(raised)
+        failing = False
+    except SystemExit as leaving:
+        failing = leaving.code not in (None, 0)
         raise
     finally:
         if after_torch.session is not None:
-            after_torch.session.close(error)
+            after_torch.session.close(failing)
 
 
 def main() -> None:

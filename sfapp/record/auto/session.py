@@ -200,11 +200,11 @@ class Session:
     def leaving(self) -> None:
         """``destroy_process_group`` is about to run: the last window is gathered while it can be."""
         if self.active and threading.get_ident() == self._thread:
-            self._close(sys.exc_info()[0])
+            self._close(failing=sys.exc_info()[0] is not None)
 
-    def close(self, error: type[BaseException] | None = None) -> None:
-        """The script has ended, with this error."""
-        self._finish(error)
+    def close(self, failing: bool = False) -> None:
+        """The script has ended. One that is failing waits for the other ranks no more than moments."""
+        self._finish(failing)
         self.active = False
 
     def forget(self) -> None:
@@ -220,22 +220,22 @@ class Session:
     # ---- inside ---------------------------------------------------------------------------------
 
     @_fail_open
-    def _finish(self, error: type[BaseException] | None) -> None:
+    def _finish(self, failing: bool) -> None:
         if not self.active:
             return
-        self._close(error)
+        self._close(failing)
         if not self._recorded:
             seen = f"{self._steps} optimizer steps, but no backward before them" if self._steps else "no step"
             self._say(f"nothing was recorded: the process's main thread took {seen}")
 
-    def _close(self, error: type[BaseException] | None) -> None:
+    def _close(self, failing: bool) -> None:
         if self._events and self._events[-1].kind == "optimizer":
             self._end_step()
         if self._pending:
             self._learn(self._pending)
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.__exit__(error, None, None)
+            recorder.__exit__(InterruptedError if failing else None, None, None)
         self._pending = []
 
     def _say(self, what: str) -> None:
