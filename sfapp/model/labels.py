@@ -39,6 +39,7 @@ REASONS: Mapping[str, str] = {
     "dropped_steps": "The recorder dropped steps.",
     "nested_stages": "A stage was opened inside another one; its time counts for the outer one.",
     "nested_steps": "A step was opened inside another one; the inner one is recorded.",
+    "stage_on_another_thread": "A stage was opened on another thread than its step's; its time is left out.",
     "stage_outside_step": "A stage was opened outside a step; its time is not recorded.",
     "unknown_stage": "A stage that the recorder was not told of was opened; its time is in the residual.",
     "reconfigure_refused": "The recorder was told to record what it cannot, and went on as before.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from types import TracebackType
 
 from sfapp.errors import RecorderError
@@ -34,7 +35,9 @@ class StepState:
         stock: batches fetched and not yet consumed.
         syncs: per micro-step of the step whether gradients were exchanged, where the trainer says so.
         side: side-channel values of the step.
+        strangers: stages entered on other threads than the step's and not yet left: refused.
         strict: raise where a stage is nested.
+        thread: the one that entered the step.
         stages: per gradient-accumulation micro-step, the contexts of its stages by name; a last, empty one
             for a micro-step that the accumulation does not have.
         current: those of the micro-step under way.
@@ -58,8 +61,10 @@ class StepState:
         "spent",
         "stages",
         "stock",
+        "strangers",
         "strict",
         "syncs",
+        "thread",
         "zeros",
     )
 
@@ -78,6 +83,8 @@ class StepState:
         self.refused: list[int] = []
         self.nested_ns = 0
         self.held_ns = self.moved_ns = self.stock = 0
+        self.strangers = 0
+        self.thread = get_ident()
         self.held_column: int | None = None
         self.syncs: list[bool] = []
         self.side: dict[str, float] = {}
@@ -119,6 +126,10 @@ class StepState:
         Raises:
             RecorderError: the recorder is strict.
         """
+        if self.in_step and get_ident() != self.thread:
+            self.strangers += 1
+            self.on_fault("stage_on_another_thread", name)
+            return
         inside = self.open_stage
         if self.strict and inside is not None:
             raise RecorderError(
@@ -148,6 +159,8 @@ class Step:
         state.open_stage = None
         if state.refused or state.side or state.syncs:
             state.forget()
+        state.thread = get_ident()
+        state.strangers = 0
         state.current = state.stages[0]
         state.spent[:] = state.zeros
         held, state.held_ns, state.moved_ns = state.held_ns, 0, 0
@@ -177,7 +190,7 @@ class Stage:
 
     def __enter__(self) -> None:
         state = self._state
-        if state.open_stage is None and state.in_step:
+        if state.open_stage is None and state.in_step and get_ident() == state.thread:
             state.open_stage = self
             self.begin = state.clock()
         else:
@@ -186,7 +199,9 @@ class Stage:
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state
         end = state.clock()
-        if state.refused:  # contexts are left in the reverse order, so this is a refused one
+        if state.strangers and get_ident() != state.thread:
+            state.strangers -= 1
+        elif state.refused:  # contexts are left in the reverse order, so this is a refused one
             state.nested_ns += max(0, end - state.refused.pop()) if state.in_step else 0
         elif state.open_stage is self:
             state.open_stage = None

@@ -22,12 +22,17 @@ from types import FrameType
 Farewell = Callable[[], None]
 
 
+_ENDING_SECONDS = 1.0
+"""How long the watching thread may take to end; it does at once."""
+
+
 class _Watch:
     """The handler, its pipe and its thread: one per process while anything is registered."""
 
     def __init__(self) -> None:
         self._farewells: list[Farewell] = []
         self._reader = self._writer = -1
+        self._thread: threading.Thread | None = None
         self._guarded_fork = False
         self._forking = threading.local()
 
@@ -68,7 +73,8 @@ class _Watch:
                 before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child
             )
             self._guarded_fork = True
-        threading.Thread(target=self._wait, args=(reader,), name="sfapp-farewell", daemon=True).start()
+        self._thread = threading.Thread(target=self._wait, args=(reader,), name="sfapp-farewell", daemon=True)
+        self._thread.start()
         return True
 
     def _stop(self) -> None:
@@ -80,6 +86,9 @@ class _Watch:
         if current not in (-1, self._writer):
             signal.set_wakeup_fd(current)  # somebody else's by now
         os.close(self._writer)  # the thread reads the end of the pipe, closes its side and ends
+        if self._thread is not None:
+            self._thread.join(_ENDING_SECONDS)
+            self._thread = None
         self._reader = self._writer = -1
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

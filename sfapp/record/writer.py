@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -66,18 +66,28 @@ class Writer:
         self.rescue("the recorder was closed before the other ranks answered", seconds)
 
     def rescue(self, reason: str, seconds: float) -> None:
-        """Write this rank's part of every window that is not being written yet, on the calling thread, and
-        wait at most ``seconds`` for those that other threads write. Nothing is gathered after it."""
+        """Write this rank's part of every window that is not being written yet, and wait at most ``seconds``
+        for that and for those that other threads write. Nothing is gathered after it."""
+        deadline = time.monotonic() + seconds
         with self._claims:
             left = list(self._unclaimed.values())
+        if left:
+            # On a thread that can be left behind: the file system may be one that does not answer.
+            saving = threading.Thread(
+                target=self._save, args=(left, reason), name="sfapp-rescue", daemon=True
+            )
+            saving.start()
+            saving.join(seconds)
+        with self._claims:
+            self._claims.wait_for(lambda: not self._writing, max(0.0, deadline - time.monotonic()))
+
+    def _save(self, left: Sequence[tuple[Team, WindowBuffer]], reason: str) -> None:
         for team, buffer in left:
             with self._claimed(buffer) as mine:
                 if mine:
                     self._write_part(team, buffer, reason)
             if team.group is not None:
                 team.group.give_up()
-        with self._claims:
-            self._claims.wait_for(lambda: not self._writing, seconds)
 
     # ---- the thread -----------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "dropped_steps": lambda: slow_data(faults=("dropped_steps",)),
     "nested_stages": lambda: slow_data(faults=("nested_stages",)),
     "nested_steps": lambda: slow_data(faults=("nested_steps",)),
+    "stage_on_another_thread": lambda: slow_data(faults=("stage_on_another_thread",)),
     "stage_outside_step": lambda: slow_data(faults=("stage_outside_step",)),
     "unknown_stage": lambda: slow_data(faults=("unknown_stage",)),
     "reconfigure_refused": lambda: slow_data(faults=("reconfigure_refused",)),

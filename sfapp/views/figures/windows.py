@@ -352,10 +352,10 @@ def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
             note(f"{rows[-1]['window']}", len(rows) - 0.5, 0, dark, xanchor="right", **style),
         ]
     room = _CHARACTERS / len(rows)
-    style["yshift"] = -8  # below the lowest line of labels
+    below = style | {"yshift": -8}  # the lowest line of labels
     return [
         note(plain(rows[first]["run_id"], max(4, int(room * (last - first)))), first - 0.4, 0, dark,
-             xanchor="left", **style)
+             xanchor="left", **below)
         for first, last in zip(starts, ends, strict=True)
         if room * (last - first) >= 6
     ]  # fmt: skip
