@@ -88,9 +88,8 @@ def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 60
 
 
-@pytest.mark.parametrize("torchrun", [[], ["--nproc-per-node", "2"]], ids=["alone", "two ranks"])
-def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path, torchrun: list[str]) -> None:
-    result = run(tmp_path, *torchrun, LOOPS, "failing", "--steps", "8", "--exit", expect=7)
+def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path) -> None:
+    result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "failing", "--steps", "8", "--exit", expect=7)
     assert {step for window in windows(tmp_path) for step in window.step_N.tolist()} == set(range(7))
     assert "sfapp: 2 windows in packets/run" in result.stderr
 
