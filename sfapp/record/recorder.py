@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import threading
@@ -21,6 +20,7 @@ from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, 
 from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, RESIDUAL, stage_category
 from sfapp.model.window import RankIdentity
 from sfapp.record.batches import Batch, Batches
+from sfapp.record.beside import Beside
 from sfapp.record.buffers import Schema, WindowBuffer
 from sfapp.record.compose import Job
 from sfapp.record.contexts import (
@@ -39,10 +39,8 @@ from sfapp.record.identity import (
     run_id_from_environment,
     world_size_from_environment,
 )
-from sfapp.record.layers import LayerTimes, channels_of, layers_of
-from sfapp.record.memory import MemoryWatch
 from sfapp.record.phases import Phases
-from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_events
+from sfapp.record.side import EventSample, SideChannel
 from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.record.termination import WATCH
 from sfapp.record.writer import Writer
@@ -141,12 +139,8 @@ class Recorder:
         self._state = StepState(clock, self._finish_step, self._note, strict)
         self._step = Step(self._state)
         self._uncounted = Uncounted()
-        self._channels: dict[str, SideChannel | EventSample] = {}
-        self._fraction = event_fraction
-        self._sampler, no_events = _event_sampler(self._state, event_fraction)
+        self._beside = Beside(self._state, event_fraction)
         self._stage_ns = measure_stage_cost()
-        self._memory: MemoryWatch | None = None
-        self._layers: LayerTimes | None = None
         job = Job(
             root=Path(output),
             run_id=run_id,
@@ -156,7 +150,7 @@ class Recorder:
             prefetch=prefetch,
             model_fit=model_fit,
             recorder=_recorder_info(identity),
-            extra={"event_fraction": event_fraction, "no_events": no_events},
+            extra={"event_fraction": event_fraction, "no_events": self._beside.no_events},
         )
         self._team, self._window_number = join(job, identity, timeout, gather)
         self._use(schema)
@@ -250,44 +244,17 @@ class Recorder:
     def side_channel(self, name: str) -> SideChannel | Uncounted:
         """Context of something measured beside the stages, inside one or round several: its time over a step,
         in ms, as ``side.<name>``. Never part of the accounting."""
-        found = self._channels.get(name)
-        if found is None:
-            if not self._may_add(name):
-                return self._uncounted
-            found = self._channels[name] = SideChannel(self._state, name)
-        return found if isinstance(found, SideChannel) else self._uncounted
+        return self._beside.channel(name)
 
     def cuda_event_sample(self, name: str = FORWARD_EVENT) -> EventSample | Uncounted:
         """Context of a region of the current stream that two timing events go round in ``event_fraction`` of
         the steps, in ms. Nothing is waited for. Without a CUDA device the channel is there, sampled nowhere.
         """
-        if self._sampler is None:
-            if self._fraction:  # asked for, and not to be had: the channel says so
-                self._buffer.channel(name)
-            return self._uncounted
-        if not self._sampler.samples(self._step_number) or not self._state.in_step:
-            return self._uncounted
-        found = self._channels.get(name)
-        if found is None:
-            if not self._may_add(name):
-                return self._uncounted
-            found = self._channels[name] = EventSample(self._sampler, name, self._place_of)
-        return found if isinstance(found, EventSample) else self._uncounted
+        return self._beside.event(name, self._step_number)
 
     def observe(self, name: str, value: float) -> None:
         """Note a value of the current step as ``side.<name>``: bytes, tokens, a loss. The last one counts."""
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            self._buffer.note_side(name, "no finite number")
-            return
-        if not self._state.in_step:
-            self._buffer.note_side(name, "outside a step")
-        elif not math.isfinite(number):
-            self._buffer.note_side(name, "no finite number")
-        elif name in self._channels or self._may_add(name):
-            self._channels.setdefault(name, SideChannel(self._state, name))
-            self._state.side[name] = number
+        self._beside.observe(name, value)
 
     def watch_memory(self, model: Any = None) -> None:
         """From now on, memory at each step's end as side channels, ``memory.*`` in bytes: allocated and peak
@@ -300,15 +267,7 @@ class Recorder:
         Raises:
             RecorderError: the model is no module.
         """
-        watch = MemoryWatch(model)
-        if not all(name in self._channels or self._may_add(name) for name in watch.names):
-            watch.close()
-            return
-        for name in watch.names:
-            self._channels.setdefault(name, SideChannel(self._state, name))
-        if self._memory is not None:
-            self._memory.close()
-        self._memory = watch
+        self._beside.watch_memory(model)
 
     def time_layers(self, model: Any) -> None:
         """A deep dive: from now on, host time of each layer's forward and backward pass as side channels,
@@ -317,18 +276,7 @@ class Recorder:
         Raises:
             RecorderError: the model is sharded (FSDP) or compiled, or has too many layers or none.
         """
-        layers = layers_of(model)
-        names = [name for layer in layers for name in channels_of(layer)]
-        if not names or len(self._channels.keys() | set(names)) > MAX_CHANNELS:
-            raise RecorderError(
-                f"{len(layers)} layers cannot be timed: there is room for "
-                f"{(MAX_CHANNELS - len(self._channels)) // 2}; pass a part of the model"
-            )
-        for name in names:
-            self._channels.setdefault(name, SideChannel(self._state, name))
-        if self._layers is not None:
-            self._layers.close()
-        self._layers = LayerTimes(self._state, layers)
+        self._beside.time_layers(model)
 
     # ---- windows --------------------------------------------------------------------------------
 
@@ -428,17 +376,6 @@ class Recorder:
             self._note("unknown_stage", name)
         return self._uncounted
 
-    def _may_add(self, name: str) -> bool:
-        """Whether there may be one more side channel, of this name."""
-        if len(self._channels) < MAX_CHANNELS and NAME.fullmatch(name):
-            return True
-        self._buffer.note_side(name, "name refused, or too many channels")
-        return False
-
-    def _place_of(self, name: str) -> tuple[Values, int]:
-        """A side channel's values in the window under way, and the row of the step under way."""
-        return self._buffer.channel(name), self._buffer.filled
-
     def _note(self, code: str, detail: str) -> None:
         self._buffer.note(code, detail)
 
@@ -452,29 +389,16 @@ class Recorder:
         buffer, number = self._buffer, self._step_number
         self._step_number += 1
         if not completed:
-            if self._sampler is not None:
-                self._sampler.forget()
-            buffer.forget_side()
+            self._beside.drop_step()
         else:
-            if self._memory is not None:
-                self._sample_memory(self._memory, number)
-            if self._state.side:
-                buffer.add_side(self._state.side)
+            if self._state.side or self._beside.is_watching:
+                self._beside.finish_step(number)
             if end < begin:
                 buffer.note("nonmonotonic_clock", "step")
             buffer.append(number, max(0, end - begin), self._state.spent)
-            if self._sampler is not None:
-                self._sampler.poll()
             buffer.record_ns += self._step_ns + self._state.clock() - end
         if self._step_number == self._window_end:
             self._close_window("full", self._schema)
-
-    def _sample_memory(self, memory: MemoryWatch, step: int) -> None:
-        try:
-            memory.sample(step, self._state.side)
-        except Exception as error:  # fail-open: no more samples
-            self._memory = None
-            self._buffer.note_side("memory", one_line(error))
 
     def _follow_syncs(self, syncs: Sequence[bool]) -> None:
         """Close the window before a step whose gradients are exchanged in another pattern than declared."""
@@ -494,6 +418,7 @@ class Recorder:
         if schema is not self._schema:
             self._use(schema)
         self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
+        self._beside.buffer = self._buffer
         self._window_begin = self._step_number
         self._window_end = self._step_number + self._window_steps
 
@@ -522,8 +447,7 @@ class Recorder:
         last = closed_by == "shutdown"
         if self._step_number == self._window_begin and not last:
             return True
-        if self._sampler is not None:
-            self._sampler.forget()
+        self._beside.forget_events()
         self._buffer.nested_ns, self._state.nested_ns = self._state.nested_ns, 0
         self._buffer.close(closed_by)
         self._window_number += 1
@@ -536,10 +460,7 @@ class Recorder:
         self._ended = True
         atexit.unregister(self._at_exit)
         self._stop_recording()
-        if self._memory is not None:
-            self._memory.close()
-        if self._layers is not None:
-            self._layers.close()
+        self._beside.close()
         self._writer.close(seconds)
         WATCH.remove(self._farewell)  # last: SIGTERM may come while this waits
 
@@ -565,11 +486,3 @@ def _recorder_info(identity: RankIdentity) -> RecorderInfo:
     return RecorderInfo(
         version=sfapp.__version__, torch=str(torch.__version__), backend="none", host=identity.hostname
     )
-
-
-def _event_sampler(state: StepState, fraction: float) -> tuple[EventSampler | None, str]:
-    """What samples events, or None and, where they were asked for, why not."""
-    if not fraction:
-        return None, ""
-    make, why_not = cuda_events()
-    return (None, why_not) if make is None else (EventSampler(state, fraction, make), "")
