@@ -28,6 +28,7 @@ class StepState:
         zeros: what ``spent`` starts each step with.
         open_stage: the stage being timed: one at a time.
         refused: when each context was entered that was refused (nested, outside a step) and not yet left.
+        odd: whether any context was refused and not yet left.
         nested_ns: time in nested stages: theirs was dropped, the outer one's holds it.
         held_ns: waited for the next step's batch so far; it is put before that step.
         moved_ns: the part of ``held_ns`` that was waited inside the step under way: not its own time.
@@ -53,6 +54,7 @@ class StepState:
         "in_step",
         "moved_ns",
         "nested_ns",
+        "odd",
         "on_fault",
         "on_step",
         "open_stage",
@@ -84,6 +86,7 @@ class StepState:
         self.nested_ns = 0
         self.held_ns = self.moved_ns = self.stock = 0
         self.strangers = 0
+        self.odd = False
         self.thread = get_ident()
         self.held_column: int | None = None
         self.syncs: list[bool] = []
@@ -103,8 +106,29 @@ class StepState:
     def forget(self) -> None:
         """What only some steps have, before the next one."""
         self.refused.clear()
+        self.strangers = 0
+        self.odd = False
         self.side.clear()
         self.syncs.clear()
+
+    def leave_refused(self, end: int) -> bool:
+        """Whether what is left now is a context that was refused; contexts are left in reverse order."""
+        if self.strangers and get_ident() != self.thread:
+            self.strangers -= 1
+        elif self.refused:
+            self.nested_ns += max(0, end - self.refused.pop()) if self.in_step else 0
+        else:
+            return False
+        self.odd = bool(self.refused or self.strangers)
+        return True
+
+    def take_held(self) -> int:
+        """What was waited for the batch of the step that begins, put into its data stage; where there is none
+        it stays in the residual."""
+        held, self.held_ns, self.moved_ns = self.held_ns, 0, 0
+        if held and self.held_column is not None:
+            self.spent[self.held_column] = held
+        return held
 
     def charge(self, name: str, micro: int, waited: int) -> None:
         """Time waited inside the step for its own batch; a stage that is open holds it already."""
@@ -128,6 +152,7 @@ class StepState:
         """
         if self.in_step and get_ident() != self.thread:
             self.strangers += 1
+            self.odd = True
             self.on_fault("stage_on_another_thread", name)
             return
         inside = self.open_stage
@@ -139,6 +164,7 @@ class StepState:
         if self.strict:
             raise RecorderError(f"stage {name!r} was entered outside a step")
         self.refused.append(self.clock())
+        self.odd = True
         self.on_fault("nested_stages" if self.in_step else "stage_outside_step", name)
 
 
@@ -157,23 +183,23 @@ class Step:
             state.on_fault("nested_steps", "")
         state.in_step = True
         state.open_stage = None
-        if state.refused or state.side or state.syncs:
+        if state.odd or state.side or state.syncs:
             state.forget()
         state.thread = get_ident()
-        state.strangers = 0
         state.current = state.stages[0]
         state.spent[:] = state.zeros
-        held, state.held_ns, state.moved_ns = state.held_ns, 0, 0
-        if held and state.held_column is not None:
-            state.spent[state.held_column] = held
-        self._begin = state.clock() - held
+        if state.held_ns or state.moved_ns:
+            self._begin = state.clock() - state.take_held()
+        else:
+            self._begin = state.clock()
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state
         end = state.clock()
         if state.in_step:
             state.in_step = False
-            state.stock = max(0, state.stock - len(state.stages) + 1)
+            if state.stock:
+                state.stock = max(0, state.stock - len(state.stages) + 1)
             state.on_step(self._begin + state.moved_ns, end, kind is None)
 
 
@@ -199,11 +225,9 @@ class Stage:
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state
         end = state.clock()
-        if state.strangers and get_ident() != state.thread:
-            state.strangers -= 1
-        elif state.refused:  # contexts are left in the reverse order, so this is a refused one
-            state.nested_ns += max(0, end - state.refused.pop()) if state.in_step else 0
-        elif state.open_stage is self:
+        if state.odd and state.leave_refused(end):
+            return
+        if state.open_stage is self:
             state.open_stage = None
             if end >= self.begin:
                 state.spent[self.index] += end - self.begin
