@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,9 @@ from sfapp.errors import RunError, SfappError
 
 MOST_SHOWN = 3
 """Windows whose verdict is printed at the end: those that call for action most."""
+
+MOST_BYTES = 64 << 20
+"""Packets that are looked at, at the end of a run that may have left far more."""
 
 LONGEST_NAME = 128
 
@@ -141,6 +144,8 @@ def launch_many(options: Sequence[str], worker: Sequence[str]) -> int:
     arguments = torchrun.parse_args([*options, "-m", "sfapp.record.auto", *worker])
     try:
         torchrun.run(arguments)
+    except ValueError as error:  # of the options: no such number of processes, of nodes
+        raise RunError(f"torchrun refuses: {error}") from error
     except ChildFailedError as failed:
         click.echo(str(failed), err=True)
         return exit_code(failed.get_first_failure()[1].exitcode)
@@ -166,6 +171,17 @@ def packets_of(out: Path, run_id: str) -> set[Path]:
     return set(find_packets([folder])) if folder.is_dir() else set()
 
 
+def newest(packets: Collection[Path], most_bytes: int) -> list[Path]:
+    """The newest of some packets, at least one of them, that together are no larger than this."""
+    kept: list[Path] = []
+    for path in sorted(packets, reverse=True):  # by window
+        most_bytes -= path.stat().st_size
+        if most_bytes < 0 and kept:
+            break
+        kept.append(path)
+    return kept
+
+
 def report(out: Path, run_id: str, before: set[Path]) -> None:
     """Say on stderr what was recorded, what the worst windows show, and how to look at them."""
     new = packets_of(out, run_id) - before
@@ -177,11 +193,13 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     from sfapp.views import format, words
 
     folder = packet_path(out, run_id, 0).parent
-    loaded = without_overflow(read_windows([folder]))
-    fresh = {found.window.number for found in loaded.windows if any(p.path in new for p in found.packets)}
-    diagnoses = [d for d in diagnose_runs(found.window for found in loaded.windows) if d.window in fresh]
+    looked_at = newest(new, MOST_BYTES)
+    loaded = without_overflow(read_windows(looked_at))
+    diagnoses = diagnose_runs(found.window for found in loaded.windows)
     loud = sorted((d for d in diagnoses if not d.is_quiet), key=lambda d: -(d.severity or 0.0))
-    click.secho(f"sfapp: {format.counted(len(diagnoses), 'window')} in {folder}", err=True, bold=True)
+    which = "the newest " if len(looked_at) < len(new) else ""
+    counted = format.counted(len(diagnoses), "window")
+    click.secho(f"sfapp: {which}{counted} in {folder}", err=True, bold=True)
     for diagnosis in loud[:MOST_SHOWN]:
         severity = "" if diagnosis.severity is None else f" (severity {format.percent(diagnosis.severity)})"
         said = printable(words.summary(diagnosis))

@@ -14,6 +14,7 @@ import pytest
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 import sfapp
+from sfapp.cli.run import newest
 from sfapp.model import Window
 from sfapp.packets import read_windows
 
@@ -58,6 +59,14 @@ def test_a_delay_on_one_rank_is_named_at_the_end(tmp_path: Path) -> None:
     aim = sfapp.diagnose(last).aim
     assert aim is not None
     assert (aim.stage, aim.rank) == (DATA, 1)
+
+
+def test_of_very_many_packets_the_newest_are_looked_at(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number:08d}.parquet" for number in range(5)]
+    for path in paths:
+        path.write_bytes(b"x" * 100)
+    assert newest(paths, most_bytes=250) == [paths[4], paths[3]]
+    assert newest(paths, most_bytes=10) == [paths[4]]
 
 
 def test_accumulation_is_learned_and_its_pattern_of_exchange_too(tmp_path: Path) -> None:
@@ -151,8 +160,9 @@ def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> 
         (["python", "train.py"], "give the training script itself, not python"),
         (["torchrun", "train.py"], "give the training script itself, not torchrun"),
         (["train.py"], "no such script: train.py"),
+        (["--nproc-per-node", "many", LOOPS, "plain"], "torchrun refuses: Unsupported nproc_per_node value"),
     ],
 )
-def test_a_mistaken_command_starts_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_a_mistaken_command_starts_nothing(tmp_path: Path, arguments: list[str | Path], message: str) -> None:
     assert message in run(tmp_path, *arguments, expect=2).stderr
     assert not list(tmp_path.iterdir())
