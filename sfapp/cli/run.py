@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -189,6 +190,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
         return
     from sfapp.accounting import diagnose_runs
     from sfapp.cli.analyze import printable, without_overflow
+    from sfapp.model import REASONS
     from sfapp.packets import packet_path, read_windows
     from sfapp.views import format, words
 
@@ -209,4 +211,13 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
         click.echo(f"  {quiet} quiet: no action called for", err=True)
     if len(loud) > MOST_SHOWN:
         click.echo(f"  {len(loud) - MOST_SHOWN} more: sfapp analyze {folder}", err=True)
+    labels = [label for diagnosis in diagnoses for label in diagnosis.labels]
+    limits = Counter(
+        reason for label in labels if label.label == "telemetry_limited" for reason in label.reasons
+    )
+    for reason, windows in limits.items():
+        click.echo(
+            f"  limited in {format.counted(windows, 'window')}: {REASONS.get(reason) or printable(reason)}",
+            err=True,
+        )
     click.echo(f"  sfapp serve {out}", err=True)

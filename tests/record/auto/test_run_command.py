@@ -90,7 +90,8 @@ def test_a_sharded_model_is_recorded(tmp_path: Path) -> None:
 
 def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
     begin = time.monotonic()
-    run(tmp_path, "--nproc-per-node", "2", LOOPS, "one_rank_trains", "--steps", "5")
+    result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "one_rank_trains", "--steps", "5")
+    assert "limited in 1 window: Ranks that should have reported are absent." in result.stderr
     (window,) = windows(tmp_path)
     assert window.ranks.rank == (0,)
     assert window.manifest.missing_ranks == (1,)
