@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.record.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
 from sfapp.record.gather import one_line
-from sfapp.record.team import distributed_rank
+from sfapp.record.team import GatherMode, distributed_rank
 from sfapp.record.wrapper import wrapper_of
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Session:
         if not self.active or threading.get_ident() != self._thread:
             return
         if self._recorder is None:
-            self._make_recorder()
+            self._make_recorder("gloo")
         else:
             self._recorder.rejoin()
 
@@ -243,7 +243,13 @@ class Session:
             sys.stderr.write(f"sfapp: {what}\n")
         self._said = True
 
-    def _make_recorder(self) -> Recorder:
+    def _recorder_now(self) -> Recorder:
+        """The recorder; made here, it must not wait for ranks that may never come this far."""
+        if self._recorder is not None:
+            return self._recorder
+        return self._make_recorder("gloo" if distributed_rank() is None else "local")
+
+    def _make_recorder(self, gather: GatherMode) -> Recorder:
         from sfapp.record import Recorder
 
         settings = self._settings
@@ -253,6 +259,7 @@ class Session:
             window_steps=settings.window_steps,
             stages=STAGES,
             first_step=self._recorded,
+            gather=gather,
         )
         return self._recorder
 
@@ -297,7 +304,7 @@ class Session:
         """Set the accumulation as the first steps show it, then record them."""
         self._pending = None
         self._wrapper = self._find_wrapper()
-        recorder = self._recorder or self._make_recorder()
+        recorder = self._recorder_now()
         counts = Counter(len(step.micro_steps) for step in steps)
         factor = max(counts, key=lambda count: (counts[count], count))
         self._accumulate(recorder, factor, ordered=len(counts) == 1)
@@ -323,7 +330,7 @@ class Session:
         self._latest = []
 
     def _record(self, step: TimedStep) -> None:
-        recorder = self._recorder or self._make_recorder()
+        recorder = self._recorder_now()
         factor, count = self._accumulation.factor, len(step.micro_steps)
         if count != factor or not self._accumulation.ordered:
             self._follow(recorder, step, count)
@@ -335,8 +342,8 @@ class Session:
     def _follow(self, recorder: Recorder, step: TimedStep, count: int) -> None:
         """Another number of micro-steps than learned: a fault, until it has been the same for some steps."""
         self._latest = [*self._latest, count][-LEARNED_FROM:]
-        settled = self._latest == [count] * LEARNED_FROM and count <= MOST_KEPT_APART
-        if settled or (count != self._accumulation.factor and self._latest == [count] * LEARNED_FROM):
+        same = self._latest == [count] * LEARNED_FROM
+        if same and (count != self._accumulation.factor or count <= MOST_KEPT_APART):
             self._accumulate(recorder, count, ordered=True)
         elif count != self._accumulation.factor:
             step.faults["accumulation_mixed"] = f"{count} micro-steps, not {self._accumulation.factor}"

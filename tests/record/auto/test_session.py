@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 from sfapp.model import Window
@@ -202,6 +203,17 @@ def test_an_error_of_ours_ends_the_recording_and_nothing_else(
     session.close()
     assert not session.active
     assert capsys.readouterr().err == "sfapp: recording stopped: StopIteration: \n"
+
+
+def test_a_recorder_made_late_waits_for_no_other_rank(tmp_path: Path, loop: Loop) -> None:
+    """Where torch.distributed was initialised without the hooks, other ranks may never take a step."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        loop.steps(3)
+        loop.session.close()
+    finally:
+        dist.destroy_process_group()
+    assert read_window(tmp_path).manifest.recorder.backend == "none"  # no group was made
 
 
 def test_a_forked_child_records_nothing(tmp_path: Path, loop: Loop) -> None:
