@@ -21,7 +21,7 @@ bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
 	$(BIN)/python -m benchmarks
 
 bench-recorder: $(VENV)/installed  ## what the recorder costs the training it watches; needs a quiet machine
-	$(BIN)/python -m benchmarks recorder
+	$(BIN)/python -m benchmarks.recorder --out docs/evidence
 
 evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about half an hour)
 	$(BIN)/python -m benchmarks.experiments

@@ -1,4 +1,6 @@
-"""What the recorder costs the training that it watches. ``make bench-recorder``; about ten minutes.
+"""What the recorder costs the training that it watches. ``make bench-recorder``; about twelve minutes.
+
+    python -m benchmarks.recorder [--out docs/evidence]
 
 Overheads are measured inside one job: blocks of steps with and without, in pairs, and a bootstrap over the
 pairs. An A/A run of the same shape, where nothing is switched on, says how much of it is noise.
@@ -6,6 +8,7 @@ pairs. An A/A run of the same shape, where nothing is switched on, says how much
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -21,7 +24,8 @@ from pathlib import Path
 from torch.profiler import record_function
 
 import sfapp
-from benchmarks.harness import Result
+from benchmarks.experiments.__main__ import machine
+from benchmarks.harness import HEADER, Result
 from benchmarks.recorder_job import STAGES
 
 ROUNDS = 41
@@ -38,8 +42,11 @@ def run() -> Iterator[Result]:
     for step_ms, bar in ((2.5, 1.0), (20.0, 0.2)):
         noise = overhead("nothing", step_ms)
         found = overhead("sfapp", step_ms)
-        shown = f"DDP, 2 ranks, {found.step_ms:.1f} ms a step: overhead, 95 % upper bound"
-        yield Result(f"{shown} (A/A: {noise.upper:.2f} %)", found.upper, max(bar, noise.upper), "%")
+        shown = f"2-rank DDP, {found.step_ms:.1f} ms a step, overhead (mean {found.mean:+.2f} %)"
+        # Where steps are long, no smaller difference can be seen than nothing at all makes.
+        may = bar if step_ms < 20 else max(bar, noise.upper)
+        yield Result(shown, found.upper, may, "%")
+        yield Result(f"the same with nothing switched on (mean {noise.mean:+.2f} %)", noise.upper, 100.0, "%")
 
 
 def hot_path() -> Iterator[Result]:
@@ -148,3 +155,47 @@ def overhead(tool: str, step_ms: float) -> Overhead:
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, **quiet)
         document = json.loads(out.read_text())
     return Overhead([tuple(pair) for pair in document["pairs"]], document["steps"])
+
+
+def main() -> None:
+    """Print the table, and write it down where asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=None)
+    out: Path | None = parser.parse_args().out
+    results = []
+    print(HEADER)
+    for result in run():
+        print(result.line(), flush=True)
+        results.append(result)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "overhead.md").write_text(page(results), encoding="utf-8")
+    sys.exit(0 if all(result.holds for result in results) else 1)
+
+
+def page(results: list[Result]) -> str:
+    """docs/evidence/overhead.md."""
+    table = "\n".join([HEADER, *(result.line() for result in results)])
+    return "\n".join(
+        [
+            "# What the recorder costs",
+            "",
+            f"Written by `python -m benchmarks.recorder --out docs/evidence` on {machine()}.",
+            "Overheads are 95 % upper bounds of the throughput lost, by paired bootstrap over blocks of steps",
+            "with and without the recorder in one job: windows of 100 steps, gathered over Gloo and written as",
+            "Parquet meanwhile. Beside each stands the same with nothing switched on: what cannot be told from",
+            "noise.",
+            "Paper, 8 to 128 ranks, windows of 400 steps: at most 0.181 %.",
+            "",
+            "```",
+            table,
+            "```",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
