@@ -36,8 +36,9 @@ class Explorer:
         self.controls = self._make_controls()
         self._card = ipywidgets.HTML()
         self._message = ipywidgets.HTML()
+        self._shown = self._draw()
         self.plots: dict[str, go.FigureWidget] = {
-            name: go.FigureWidget(figure["data"], titled(figure)) for name, figure in self._draw().items()
+            name: go.FigureWidget(figure["data"], titled(figure)) for name, figure in self._shown.items()
         }
         self._reset = ipywidgets.Button(description="reset")
         self._reset.on_click(lambda _: self.reset())
@@ -96,8 +97,10 @@ class Explorer:
             self._message.value = card.escaped(str(error))
             return
         self._message.value = ""
-        for name, figure in self._draw().items():
-            show(self.plots[name], figure)
+        drawn = self._draw()
+        for name, figure in drawn.items():
+            show(self.plots[name], self._shown[name], figure)
+        self._shown = drawn
         self._say()
 
     def _draw(self) -> dict[str, figures.Figure]:
@@ -114,14 +117,23 @@ class Explorer:
         self._card.value = card.markup(words.verdict(self.diagnosis, self._view.window.ranks))
 
 
-def show(widget: go.FigureWidget, figure: figures.Figure) -> None:
-    """Show another figure in a widget, in one message to the browser."""
-    target = go.Figure(figure["data"], titled(figure))
+def show(widget: go.FigureWidget, old: figures.Figure, new: figures.Figure) -> None:
+    """Show another figure in a widget: what differs, in one message to the browser, or in none."""
+    if new["data"] == old["data"] and new["layout"] == old["layout"]:
+        return
+    before, after = titled(old), titled(new)
     with widget.batch_update():
-        if [trace.type for trace in widget.data] == [trace.type for trace in target.data]:
-            for old, new in zip(widget.data, target.data, strict=True):
-                old.update(new.to_plotly_json(), overwrite=True)
+        if [trace["type"] for trace in old["data"]] == [trace["type"] for trace in new["data"]]:
+            for shown, was, trace in zip(widget.data, old["data"], new["data"], strict=True):
+                if trace != was:
+                    shown.update(trace, overwrite=True)
         else:
             widget.data = ()
-            widget.add_traces(target.data)
-        widget.layout.update(target.layout.to_plotly_json(), overwrite=True)
+            widget.add_traces(new["data"])
+        widget.layout.update(_changed(before, after), overwrite=True)
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a layout that differ; None for those that are gone."""
+    gone = {key: None for key in before if key not in after}
+    return gone | {key: value for key, value in after.items() if key not in before or before[key] != value}

@@ -26,9 +26,10 @@ def titled(figure: figures.Figure) -> dict[str, Any]:
     """The layout with the words that elsewhere stand in the card around the plot."""
     layout: dict[str, Any] = figure["layout"]
     meta, margin = layout["meta"], layout.get("margin", {})
+    # One text of two lines: Plotly lays a subtitle over its title where a plot is drawn out of sight first.
+    said, more = figures.plain(meta["title"], 120), figures.plain(meta["subtitle"], 200)
     title = {
-        "text": figures.plain(meta["title"], 120),
-        "subtitle": {"text": figures.plain(meta["subtitle"], 200)},
+        "text": f'{said}<br><span style="font-size: 12px">{more}</span>' if more else said,
         "x": 0,
         "xref": "paper",
         "y": 1,

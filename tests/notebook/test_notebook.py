@@ -106,7 +106,7 @@ def test_the_other_controls_of_the_panel_are_followed(packets: Packets) -> None:
     explorer.controls["baseline"].value = "rank_median"
     assert (explorer.diagnosis.frontier, explorer.diagnosis.baseline) == ("carry_over", "rank_median")
     explorer.controls["step"].value = int(explorer.controls["step"].options[3][1])
-    assert "step" in explorer.plots["frontier"].layout.title.subtitle.text
+    assert "step" in explorer.plots["frontier"].layout.title.text
 
 
 def test_text_from_files_stays_text_in_the_card(packets: Packets) -> None:
