@@ -30,9 +30,7 @@ def run() -> Iterator[Result]:
             times = [timed(lambda value=value: setattr(slider, "value", value)) for value in moves]
         yield Result("a slider in a notebook, 64 × 100 × 6, kernel's part", statistics.median(times), 0.150)
         if jupyter_lab() is None:
-            print(
-                "a slider to its plots: left out, JupyterLab is not installed", file=sys.stderr
-            )
+            print("a slider to its plots: left out, JupyterLab is not installed", file=sys.stderr)
         else:
             seconds = slider_to_plot(Path(folder), window.run_id, window.number)
             yield Result("a slider to its plots in JupyterLab, 64 × 100 × 6", seconds, 0.150)
