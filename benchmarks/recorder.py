@@ -1,4 +1,4 @@
-"""What the recorder costs the training that it watches. ``make bench-recorder``; about twelve minutes.
+"""What the recorder costs the training that it watches. ``make bench-recorder``; about seven minutes.
 
     python -m benchmarks.recorder [--out docs/evidence]
 
@@ -31,7 +31,7 @@ from benchmarks.recorder_job import STAGES
 ROUNDS = 41
 STEPS = 2_000
 
-PAIRS = {2.5: (24, 1_000), 20.0: (16, 300)}
+PAIRS = {2.5: (12, 1_000), 20.0: (8, 300)}
 """Step in ms -> pairs of blocks, steps a block: ten windows, and three."""
 
 
