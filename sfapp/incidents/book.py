@@ -13,7 +13,7 @@ from typing import Any
 
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents.events import Edit, Event, IncidentEdit, ItemEdit, NoteEdit, PinFields, Undo, fields_of
-from sfapp.model.incidents import Incident, Item, Note, Overwritten, Pin, Stamp
+from sfapp.model.incidents import Incident, Item, Note, Overwritten, Pin, Stamp, notes_on
 from sfapp.model.view import WindowKey, Zoom
 
 
@@ -47,7 +47,7 @@ class Book:
 
     def notes_on(self, window: WindowKey) -> tuple[Note, ...]:
         """The notes pinned to a window or to a part of it."""
-        return tuple(note for note in self.notes if note.pin is not None and note.pin.window == window)
+        return notes_on(window, self.notes)
 
     def note(self, note_id: str) -> Note:
         """One note.

@@ -5,6 +5,7 @@ Plain and frozen, as everything here. How they are kept and how edits become the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
@@ -80,6 +81,11 @@ class Note:
     changed: Stamp | None
     revision: str
     overwritten: tuple[Overwritten, ...] = ()
+
+
+def notes_on(window: WindowKey | None, notes: Iterable[Note]) -> tuple[Note, ...]:
+    """The notes pinned to a window or to a part of it, in order: places are their numbers."""
+    return tuple(note for note in notes if note.pin is not None and note.pin.window == window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from sfapp.accounting import Comparison, Measures, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME, Gates
-from sfapp.model.incidents import Incident, Item, Note, Overwritten
+from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import comparison_tables, figures, words
@@ -309,18 +309,13 @@ def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Sect
 def _plot(name: str, evidence: Evidence, measures: Measures, view: ViewState, notes: Sequence[Note]) -> Plot:
     """A plot with the notes that are pinned to its window marked on it."""
     window = WindowKey(evidence.diagnosis.run_id, evidence.diagnosis.window)
-    here = _notes_on(window, notes)
+    here = notes_on(window, notes)
 
     def draw(dark: bool) -> figures.Figure:
         drawn = figures.window_plot(name, measures, evidence.diagnosis, view, dark=dark)
         return figures.with_notes(drawn, name, here, step=view.step, dark=dark)
 
     return Plot(name, draw(False), draw(True), words.HINTS[name])
-
-
-def _notes_on(window: WindowKey, notes: Sequence[Note]) -> list[Note]:
-    """The notes pinned to a window: their places in this list are their numbers."""
-    return [note for note in notes if note.pin is not None and note.pin.window == window]
 
 
 def _compared(item: Item, look: Look) -> Compared | Missing:
@@ -378,7 +373,7 @@ def _comparison_plot(name: str, found: Comparison) -> Plot:
 
 def remark(note: Note, notes: Sequence[Note]) -> Remark:
     """A note in words, with its number among all the notes on its window."""
-    here = [] if note.pin is None else [one.id for one in _notes_on(note.pin.window, notes)]
+    here = [] if note.pin is None else [one.id for one in notes_on(note.pin.window, notes)]
     return Remark(
         number=here.index(note.id) + 1 if note.id in here else None,
         text=note.text,

@@ -14,7 +14,7 @@ from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.pen import Pen
 from sfapp.app.panels.pinned import looked_at
 from sfapp.app.theme import box, chips, link, text, with_keys
-from sfapp.model.incidents import Item, Note
+from sfapp.model.incidents import Item, Note, notes_on
 from sfapp.model.view import NOTES, ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
 
@@ -157,11 +157,11 @@ def _note_place(note: Note) -> None:
         link(words.pinned(note.pin), view.href(window_page(note.pin.window))).mark("note-link")
 
 
-def _on_its_window(item: Item, notes: Sequence[Note]) -> list[Note]:
-    """The notes pinned to the window that an item is about: their places are their numbers."""
+def _on_its_window(item: Item, notes: Sequence[Note]) -> Sequence[Note]:
+    """The notes pinned to the window that an item is about."""
     pin = item.note.pin if item.note is not None else None
     window = item.window if pin is None else pin.window
-    return [note for note in notes if note.pin is not None and note.pin.window == window]
+    return notes_on(window, notes)
 
 
 def _chip(chip: words.Chip) -> str:
