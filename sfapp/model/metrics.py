@@ -1,0 +1,130 @@
+"""What a running job says of itself beside its packets: its machines, devices and processes, and its pace.
+
+For looking at while the job runs, never part of a diagnosis. A sample is sent as it is, kept as a line of
+JSON (``sfapp.metrics``) and stored as a row (docs/store.md). What a field means and how the values of several
+samples become one with age is said here, once. Names carry the units; None is what could not be read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+
+Thinning = Literal["mean", "max", "sum", "newest", "union"]
+"""How several values become one; a mean is weighted by ``steps`` where the sample counts steps."""
+
+_LONGEST = 1024
+
+
+# Bounds are those of the store's columns.
+def _number(thinning: Thinning, meaning: str, least: int = 0) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning, ge=least, le=2**63 - 1, extra={"thinning": thinning})
+
+
+def _place(meaning: str) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning, ge=0, le=2**31 - 1, extra={"thinning": "newest"})
+
+
+def _text(thinning: Thinning, meaning: str) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning, max_length=_LONGEST, extra={"thinning": thinning})
+
+
+class Sample(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
+    """What all samples have. None is trusted: sizes and signs are checked when they are decoded."""
+
+    at_ns: Annotated[
+        int, _number("newest", "when, ns since 1970; by the aggregator's clock where offsets are known")
+    ]
+    node_rank: Annotated[int, _place("which node")]
+
+
+class NodeSample(Sample, frozen=True, tag="node", kw_only=True):
+    """One node at one moment; rates are since the sample before."""
+
+    hostname: Annotated[str, _text("newest", "its host name")]
+    cpu_percent: Annotated[float | None, _number("mean", "of all its cores together, 0 to 100")] = None
+    load_1min: Annotated[float | None, _number("mean", "processes that ran or waited, over a minute")] = None
+    memory_used_bytes: Annotated[int | None, _number("max", "what is not available to new processes")] = None
+    memory_total_bytes: Annotated[int | None, _number("newest", "what it has")] = None
+    disk_read_bytes_per_s: Annotated[float | None, _number("mean", "from all its disks")] = None
+    disk_written_bytes_per_s: Annotated[float | None, _number("mean", "to all its disks")] = None
+    network_received_bytes_per_s: Annotated[
+        float | None, _number("mean", "by all its interfaces but loopback")
+    ] = None
+    network_sent_bytes_per_s: Annotated[
+        float | None, _number("mean", "by all its interfaces but loopback")
+    ] = None
+    no_gpu_because: Annotated[
+        str | None, _text("newest", "why nothing is known of GPUs; null where it is")
+    ] = None
+
+
+class GpuSample(Sample, frozen=True, tag="gpu", kw_only=True):
+    """One GPU of a node at one moment, as NVML says."""
+
+    gpu: Annotated[int, _place("its index on the node, as NVML counts")]
+    name: Annotated[str, _text("newest", "its model")] = ""
+    utilisation_percent: Annotated[
+        float | None, _number("mean", "part of the last moments in which a kernel ran, 0 to 100")
+    ] = None
+    memory_used_bytes: Annotated[int | None, _number("max", "allocated on it, by any process")] = None
+    memory_total_bytes: Annotated[int | None, _number("newest", "what it has")] = None
+    temperature_celsius: Annotated[float | None, _number("max", "of the chip")] = None
+    power_watts: Annotated[float | None, _number("mean", "drawn by the board")] = None
+    sm_clock_mhz: Annotated[float | None, _number("mean", "of its multiprocessors")] = None
+    memory_clock_mhz: Annotated[float | None, _number("mean", "of its memory")] = None
+    throttle_reasons: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=64)], ...],
+        msgspec.Meta(
+            description="why its clocks were lower than they could be",
+            max_length=32,
+            extra={"thinning": "union"},
+        ),
+    ] = ()
+
+
+class ProcessSample(Sample, frozen=True, tag="process", kw_only=True):
+    """The process of one rank at one moment; rates are since the sample before."""
+
+    rank: Annotated[int, _place("which rank")]
+    cpu_percent: Annotated[float | None, _number("mean", "of one core, so beyond 100 with threads")] = None
+    rss_bytes: Annotated[int | None, _number("max", "resident memory")] = None
+    threads: Annotated[int | None, _number("max", "how many threads")] = None
+    open_files: Annotated[int | None, _number("max", "how many file descriptors")] = None
+    read_bytes_per_s: Annotated[float | None, _number("mean", "from storage")] = None
+    written_bytes_per_s: Annotated[float | None, _number("mean", "to storage")] = None
+
+
+class PaceSample(Sample, frozen=True, tag="pace", kw_only=True):
+    """The steps that one rank finished in one stretch of time; at least one."""
+
+    rank: Annotated[int, _place("which rank")]
+    step: Annotated[int, _number("max", "the newest of them")]
+    steps: Annotated[int, _number("sum", "how many", least=1)]
+    wall_mean_ns: Annotated[float, _number("mean", "their mean wall time, ns")]
+    wall_max_ns: Annotated[int, _number("max", "the longest of them, ns")]
+
+
+AnySample = NodeSample | GpuSample | ProcessSample | PaceSample
+
+SAMPLES: tuple[type[Sample], ...] = (NodeSample, GpuSample, ProcessSample, PaceSample)
+
+SUBJECTS: dict[type[Sample], tuple[str, ...]] = {
+    NodeSample: ("node_rank",),
+    GpuSample: ("node_rank", "gpu"),
+    ProcessSample: ("rank",),
+    PaceSample: ("rank",),
+}
+"""What a sample is of: the fields that samples of one subject share."""
+
+
+def described(kind: type[Sample]) -> dict[str, tuple[str, Thinning]]:
+    """Per field of a kind of sample, in order: what it means and how it is thinned."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: _described(hints[name]) for name in kind.__struct_fields__}
+
+
+def _described(hint: Any) -> tuple[str, Thinning]:
+    (meta,) = [meta for meta in hint.__metadata__ if meta.extra is not None]
+    return meta.description, meta.extra["thinning"]
