@@ -13,6 +13,8 @@ SfappError
 │   └── IncidentNotFoundError  no such note, incident or edit
 ├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
+├── StreamError            a stream of steps cannot be opened as asked, or a message in it is wrong
+│   └── StreamVersionError the message is of a newer version than this aggregator
 ├── RunError               a training script cannot be started as asked
 ├── ServeError             the app cannot be served as asked: path, address or token
 └── MissingExtraError      a command needs an optional part of sfapp that is not installed
@@ -107,6 +109,14 @@ class ReportError(SfappError):
 
 class RecorderError(SfappError):
     """The recorder was constructed wrongly. Never raised while training runs."""
+
+
+class StreamError(SfappError):
+    """A stream cannot be opened as asked (an address that needs keys, say), or a message in it is wrong."""
+
+
+class StreamVersionError(StreamError):
+    """The message is of a newer version than this aggregator knows."""
 
 
 class RunError(SfappError):
