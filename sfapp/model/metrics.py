@@ -7,7 +7,7 @@ samples become one with age is said here, once. Names carry the units; None is w
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -43,21 +43,21 @@ class NodeSample(Sample, frozen=True, tag="node", kw_only=True):
     """One node at one moment; rates are since the sample before."""
 
     hostname: Annotated[str, _text("newest", "its host name")]
-    cpu_percent: Annotated[float | None, _number("mean", "of all its cores together, 0 to 100")] = None
-    load_1min: Annotated[float | None, _number("mean", "processes that ran or waited, over a minute")] = None
-    memory_used_bytes: Annotated[int | None, _number("max", "what is not available to new processes")] = None
-    memory_total_bytes: Annotated[int | None, _number("newest", "what it has")] = None
-    disk_read_bytes_per_s: Annotated[float | None, _number("mean", "from all its disks")] = None
-    disk_written_bytes_per_s: Annotated[float | None, _number("mean", "to all its disks")] = None
-    network_received_bytes_per_s: Annotated[
-        float | None, _number("mean", "by all its interfaces but loopback")
-    ] = None
-    network_sent_bytes_per_s: Annotated[
-        float | None, _number("mean", "by all its interfaces but loopback")
-    ] = None
-    no_gpu_because: Annotated[
-        str | None, _text("newest", "why nothing is known of GPUs; null where it is")
-    ] = None
+    cpu_percent: Annotated[float, _number("mean", "of all its cores together, 0 to 100")] | None = None
+    load_1min: Annotated[float, _number("mean", "processes that ran or waited, over a minute")] | None = None
+    memory_used_bytes: Annotated[int, _number("max", "what is not available to new processes")] | None = None
+    memory_total_bytes: Annotated[int, _number("newest", "what it has")] | None = None
+    disk_read_bytes_per_s: Annotated[float, _number("mean", "from all its disks")] | None = None
+    disk_written_bytes_per_s: Annotated[float, _number("mean", "to all its disks")] | None = None
+    network_received_bytes_per_s: (
+        Annotated[float, _number("mean", "by all its interfaces but loopback")] | None
+    ) = None
+    network_sent_bytes_per_s: (
+        Annotated[float, _number("mean", "by all its interfaces but loopback")] | None
+    ) = None
+    no_gpu_because: (
+        Annotated[str, _text("newest", "why nothing is known of GPUs; null where it is")] | None
+    ) = None
 
 
 class GpuSample(Sample, frozen=True, tag="gpu", kw_only=True):
@@ -65,15 +65,15 @@ class GpuSample(Sample, frozen=True, tag="gpu", kw_only=True):
 
     gpu: Annotated[int, _place("its index on the node, as NVML counts")]
     name: Annotated[str, _text("newest", "its model")] = ""
-    utilisation_percent: Annotated[
-        float | None, _number("mean", "part of the last moments in which a kernel ran, 0 to 100")
-    ] = None
-    memory_used_bytes: Annotated[int | None, _number("max", "allocated on it, by any process")] = None
-    memory_total_bytes: Annotated[int | None, _number("newest", "what it has")] = None
-    temperature_celsius: Annotated[float | None, _number("max", "of the chip")] = None
-    power_watts: Annotated[float | None, _number("mean", "drawn by the board")] = None
-    sm_clock_mhz: Annotated[float | None, _number("mean", "of its multiprocessors")] = None
-    memory_clock_mhz: Annotated[float | None, _number("mean", "of its memory")] = None
+    utilisation_percent: (
+        Annotated[float, _number("mean", "part of the last moments in which a kernel ran, 0 to 100")] | None
+    ) = None
+    memory_used_bytes: Annotated[int, _number("max", "allocated on it, by any process")] | None = None
+    memory_total_bytes: Annotated[int, _number("newest", "what it has")] | None = None
+    temperature_celsius: Annotated[float, _number("max", "of the chip")] | None = None
+    power_watts: Annotated[float, _number("mean", "drawn by the board")] | None = None
+    sm_clock_mhz: Annotated[float, _number("mean", "of its multiprocessors")] | None = None
+    memory_clock_mhz: Annotated[float, _number("mean", "of its memory")] | None = None
     throttle_reasons: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=64)], ...],
         msgspec.Meta(
@@ -88,12 +88,12 @@ class ProcessSample(Sample, frozen=True, tag="process", kw_only=True):
     """The process of one rank at one moment; rates are since the sample before."""
 
     rank: Annotated[int, _place("which rank")]
-    cpu_percent: Annotated[float | None, _number("mean", "of one core, so beyond 100 with threads")] = None
-    rss_bytes: Annotated[int | None, _number("max", "resident memory")] = None
-    threads: Annotated[int | None, _number("max", "how many threads")] = None
-    open_files: Annotated[int | None, _number("max", "how many file descriptors")] = None
-    read_bytes_per_s: Annotated[float | None, _number("mean", "from storage")] = None
-    written_bytes_per_s: Annotated[float | None, _number("mean", "to storage")] = None
+    cpu_percent: Annotated[float, _number("mean", "of one core, so beyond 100 with threads")] | None = None
+    rss_bytes: Annotated[int, _number("max", "resident memory")] | None = None
+    threads: Annotated[int, _number("max", "how many threads")] | None = None
+    open_files: Annotated[int, _number("max", "how many file descriptors")] | None = None
+    read_bytes_per_s: Annotated[float, _number("mean", "from storage")] | None = None
+    written_bytes_per_s: Annotated[float, _number("mean", "to storage")] | None = None
 
 
 class PaceSample(Sample, frozen=True, tag="pace", kw_only=True):
@@ -126,5 +126,6 @@ def described(kind: type[Sample]) -> dict[str, tuple[str, Thinning]]:
 
 
 def _described(hint: Any) -> tuple[str, Thinning]:
-    (meta,) = [meta for meta in hint.__metadata__ if meta.extra is not None]
+    annotated = next((part for part in get_args(hint) if hasattr(part, "__metadata__")), hint)
+    (meta,) = annotated.__metadata__
     return meta.description, meta.extra["thinning"]
