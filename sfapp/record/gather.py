@@ -7,6 +7,7 @@ peer that is gone or stuck never holds this process in native code, not even whi
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ class Hello(msgspec.Struct, frozen=True):
     local_rank: int
     node_rank: int
     hostname: str
+    attempt: str = ""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -129,14 +131,21 @@ class TelemetryGroup:
         self.world_size = dist.get_world_size()
         self.training_backend = str(dist.get_backend())
 
-    def greet(self, identity: RankIdentity, run_id: str, next_window: int) -> tuple[str, int]:
-        """Agree on the run's name (rank 0's) and on its next window (the highest of all ranks').
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int) -> Hello:
+        """Agree on the run's name and a name for this attempt at it (rank 0's), and on its next window (the
+        highest of all ranks').
 
         Raises:
             GatherFailed: a rank is gone or late.
         """
         mine = Hello(
-            run_id, next_window, identity.rank, identity.local_rank, identity.node_rank, identity.hostname
+            run_id,
+            next_window,
+            identity.rank,
+            identity.local_rank,
+            identity.node_rank,
+            identity.hostname,
+            secrets.token_hex(8),
         )
         blocks = self._collect(_block(msgspec.json.encode(mine)))
         agreed = mine
@@ -147,8 +156,7 @@ class TelemetryGroup:
                 for hello in hellos
             )
             agreed = msgspec.structs.replace(mine, next_window=max(hello.next_window for hello in hellos))
-        agreed = _decoded(_block(self._announce(msgspec.json.encode(agreed))), Hello)
-        return agreed.run_id, agreed.next_window
+        return _decoded(_block(self._announce(msgspec.json.encode(agreed))), Hello)
 
     def gather(self, buffer: WindowBuffer) -> Gathered | None:
         """Bring a window to rank 0: the result is there, None elsewhere.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from sfapp.model.window import RankIdentity
@@ -16,6 +17,11 @@ LOCAL = "every rank leaves its own part: gather is local"
 NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
 
 
+def _attempt_by_torchrun() -> str:
+    """A name for this attempt at the run where ranks do not agree on one: as far as torchrun counts."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
 @dataclass(slots=True, eq=False)
 class Team:
     """The ranks that a window is gathered from, as this rank sees them.
@@ -23,12 +29,14 @@ class Team:
     Attributes:
         group: None in a job of one, and from the first failed gather on.
         why_alone: why there is no group, where there should be one.
+        attempt: the same on all ranks that were started together, where they could agree on a name.
     """
 
     identity: RankIdentity
     job: Job
     group: TelemetryGroup | None
     why_alone: str | None
+    attempt: str = field(default_factory=_attempt_by_torchrun)
 
 
 def distributed_rank() -> int | None:
@@ -63,7 +71,8 @@ def join(job: Job, identity: RankIdentity, timeout: float, gather: GatherMode) -
         )
         if group.world_size == 1:
             return Team(identity, job, None, None), job.next_window()
-        run_id, next_window = group.greet(identity, job.run_id, job.next_window())
+        agreed = group.greet(identity, job.run_id, job.next_window())
     except Exception as error:  # fail-open
         return Team(identity, job, None, f"no group: {one_line(error)}"), job.next_window()
-    return Team(identity, replace(job, run_id=run_id), group, None), next_window
+    team = Team(identity, replace(job, run_id=agreed.run_id), group, None, agreed.attempt)
+    return team, agreed.next_window

@@ -27,6 +27,7 @@ from sfapp.model.manifest import (
     RecorderInfo,
     Wrapper,
 )
+from sfapp.model.metrics import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH
 
 VERSION = 2
@@ -160,21 +161,13 @@ class Gap(Message, frozen=True, kw_only=True, tag="gap"):
     reason: Text = ""
 
 
-class Sample(Message, frozen=True, kw_only=True, tag="sample"):
-    """Something measured beside the steps: system metrics of a node or a process, clock offsets.
+class Samples(Message, frozen=True, kw_only=True, tag="samples"):
+    """What was measured beside the steps: of the node, its devices, the process (``sfapp.model.metrics``).
 
-    Not part of the sequence: one that is lost is not sent again. The envelope is the stream's; what
-    ``payload`` holds is whatever ``kind`` names, decoded by who knows it.
-
-    Attributes:
-        kind: of the payload, ``node`` or ``process`` say.
-        at_ns: when it was taken, ns since 1970 of the rank's own clock.
-        payload: MessagePack of a struct of that kind.
+    Not part of the sequence: what is lost is not sent again.
     """
 
-    kind: Name
-    at_ns: Nanoseconds
-    payload: msgspec.Raw
+    samples: Annotated[tuple[AnySample, ...], Meta(max_length=4096)]
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
@@ -198,7 +191,7 @@ class Bye(Message, frozen=True, kw_only=True, tag="bye"):
     sequence: Count
 
 
-FromRank: TypeAlias = Hello | Opened | Steps | Closed | Gap | Sample | Heartbeat | Bye
+FromRank: TypeAlias = Hello | Opened | Steps | Closed | Gap | Samples | Heartbeat | Bye
 """What a rank sends."""
 
 
