@@ -13,6 +13,7 @@ SfappError
 │   └── IncidentNotFoundError  no such note, incident or edit
 ├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
+│   └── IdentityError      what launchers say of this process's place in its job contradicts itself
 ├── StreamError            a stream of steps cannot be opened as asked, or a message in it is wrong
 │   └── StreamVersionError the message is of a newer version than this aggregator
 ├── RunError               a training script cannot be started as asked
@@ -109,6 +110,11 @@ class ReportError(SfappError):
 
 class RecorderError(SfappError):
     """The recorder was constructed wrongly. Never raised while training runs."""
+
+
+class IdentityError(RecorderError):
+    """What launchers say of this process's place in its job contradicts itself or leaves it open; the message
+    names variables and values."""
 
 
 class StreamError(SfappError):

@@ -33,12 +33,7 @@ from sfapp.record.contexts import (
     measure_stage_cost,
 )
 from sfapp.record.gather import one_line
-from sfapp.record.identity import (
-    identity_from_environment,
-    role_of,
-    run_id_from_environment,
-    world_size_from_environment,
-)
+from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.phases import Phases
 from sfapp.record.side import EventSample, SideChannel
 from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
@@ -75,7 +70,8 @@ class Recorder:
         stages: ordered explicit stages; the residual ``step.other_cpu_wall`` is added at the end.
         accumulation: gradient accumulation; where ``ordered`` and the factor above 1, data, forward and
             backward are kept apart per micro-step (``with perf.micro_step(k):``).
-        identity: this rank's place; from torch.distributed and torchrun's environment where None.
+        identity: this rank's place; from torch.distributed and the launcher's environment (torchrun, Slurm,
+            MPI) where None.
         roles: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``), or of every rank by its number; an
             identity brings its own.
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
@@ -126,7 +122,8 @@ class Recorder:
         if not isinstance(clock(), int):
             raise RecorderError("the clock must count whole nanoseconds")
         rank = distributed_rank()
-        identity = identity or identity_from_environment(None, rank)
+        place = place_here() if identity is None or rank is None else None
+        identity = place.identity() if identity is None else identity
         identity = identity if roles is None else replace(identity, role=role_of(roles, identity.rank))
         if rank is not None and rank != identity.rank:
             raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
@@ -144,7 +141,7 @@ class Recorder:
         job = Job(
             root=Path(output),
             run_id=run_id,
-            world_size=world_size_from_environment() if rank is None else 1,
+            world_size=place.world_size if rank is None else 1,
             wrapper=wrapper,
             parallelism=parallelism or Parallelism(),
             prefetch=prefetch,
@@ -313,7 +310,7 @@ class Recorder:
         if not self._recording:
             return
         self._close_window("world_change", self._schema)
-        identity = identity or identity_from_environment(self._schema.role, distributed_rank())
+        identity = identity or replace(identity_after_change(self._team.identity), role=self._schema.role)
         self._team, agreed = join(self._team.job, identity, self._timeout, self._gather)
         self._window_number = self._buffer.number = max(self._window_number, agreed)
 
