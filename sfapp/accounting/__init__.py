@@ -25,6 +25,7 @@ from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure, measure_many
+from sfapp.accounting.nodes import CrossNode, cross_node
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.runs import diagnose_runs, measured
@@ -47,6 +48,7 @@ __all__ = [
     "CarryOver",
     "Change",
     "Comparison",
+    "CrossNode",
     "GateChange",
     "Handover",
     "Measures",
@@ -59,6 +61,7 @@ __all__ = [
     "VerdictMap",
     "check_totals",
     "compare",
+    "cross_node",
     "delta_ns",
     "diagnose",
     "diagnose_runs",

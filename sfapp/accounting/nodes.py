@@ -1,0 +1,116 @@
+"""How evenly ranks and nodes keep pace, step by step: TraceML's cross-node summary (its design, §8.2).
+
+Only for looking at. Ranks that wait for each other finish their steps together, so a small skew says that
+they are synchronised, not that nobody holds them up: that is what the diagnosis is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import WindowError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossNode:
+    """N steps of R ranks on K nodes; NaN, and −1 for a place, where no rank has a time.
+
+    With w[t, r] the step time of rank r in step t, and R_k the ranks of node k:
+
+    Attributes:
+        nodes: the K node ranks, ascending.
+        median_N: M[t] = median_r w[t, r], ns.
+        node_median_NK: m[t, k] = median over r in R_k of w[t, r], ns.
+        worst_N: r*[t] = argmax_r w[t, r], as a place among the R; the first where several tie.
+        rank_skew_N: (w[t, r*] − M[t]) / M[t], a fraction.
+        slowest_N: k*[t] = argmax_k m[t, k], as a place among the K; the first where several tie.
+        node_skew_N: (max_k m[t, k] − min_k m[t, k]) / min_k m[t, k], a fraction.
+        node_worst_NK: the slowest rank of each node, as a place among the R.
+        node_rank_skew_NK: (max over r in R_k of w[t, r] − m[t, k]) / m[t, k], a fraction.
+    """
+
+    nodes: tuple[int, ...]
+    median_N: Floats
+    node_median_NK: Floats
+    worst_N: Integers
+    rank_skew_N: Floats
+    slowest_N: Integers
+    node_skew_N: Floats
+    node_worst_NK: Integers
+    node_rank_skew_NK: Floats
+
+
+def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
+    """The summary of some steps.
+
+    Args:
+        wall_NR: step times, ns [N, R]; NaN where a rank has none.
+        node_R: which node each rank is on.
+
+    Raises:
+        WindowError: the shapes do not fit together.
+    """
+    wall = np.asarray(wall_NR, dtype=np.float64)
+    if wall.ndim != 2 or wall.shape[1] != len(node_R) or not len(node_R):
+        raise WindowError(
+            f"step times must be [steps, {len(node_R)}] for as many ranks, not {list(wall.shape)}"
+        )
+    nodes = tuple(sorted(set(node_R)))
+    places = [np.flatnonzero(np.asarray(node_R) == node) for node in nodes]
+    median_N = _median(wall)
+    worst_N = _largest(wall)
+    node_median = np.stack([_median(wall[:, members]) for members in places], axis=1)
+    within = [_largest(wall[:, members]) for members in places]
+    node_worst = np.stack(
+        [np.where(place < 0, -1, members[place]) for place, members in zip(within, places, strict=True)],
+        axis=1,
+    )
+    slowest_N = _largest(node_median)
+    fastest_N = _largest(-node_median)
+    return CrossNode(
+        nodes=nodes,
+        median_N=median_N,
+        node_median_NK=node_median,
+        worst_N=worst_N,
+        rank_skew_N=_above(_at(wall, worst_N), median_N),
+        slowest_N=slowest_N,
+        node_skew_N=_above(_at(node_median, slowest_N), _at(node_median, fastest_N)),
+        node_worst_NK=node_worst,
+        node_rank_skew_NK=np.stack(
+            [_above(_at(wall, node_worst[:, place]), node_median[:, place]) for place in range(len(nodes))],
+            axis=1,
+        ),
+    )
+
+
+def _median(values_NR: Floats) -> Floats:
+    """Per row the median of what is there; NaN where nothing is."""
+    ordered = np.sort(values_NR, axis=1)  # NaN last
+    there_N = np.count_nonzero(~np.isnan(values_NR), axis=1)
+    low, high = np.maximum(there_N - 1, 0) // 2, np.minimum(there_N // 2, values_NR.shape[1] - 1)
+    return (_at(ordered, low) + _at(ordered, high)) / 2
+
+
+def _largest(values_NR: Floats) -> Integers:
+    """Per row the place of the largest value, the first of several; −1 where there is none."""
+    place_N = np.where(np.isnan(values_NR), -np.inf, values_NR).argmax(axis=1)
+    return np.where(np.isnan(_at(values_NR, place_N)), -1, place_N).astype(np.int64)
+
+
+def _at(values_NR: Floats, place_N: Integers) -> Floats:
+    """Per row the value at a place; NaN where that is −1."""
+    found = values_NR[np.arange(len(values_NR)), np.maximum(place_N, 0)]
+    return np.where(place_N < 0, np.nan, found)
+
+
+def _above(value_N: Floats, base_N: Floats) -> Floats:
+    """By how much a value is above a base, as a fraction of it; NaN where that is 0."""
+    above_N: Floats = np.divide(value_N - base_N, base_N, out=np.full(len(base_N), np.nan), where=base_N > 0)
+    return above_N
