@@ -33,7 +33,7 @@ from sfapp.model.stages import MAX_NAME_LENGTH
 VERSION = 2
 """The newest version of the messages that is understood, and the one that is sent."""
 
-MAX_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 8 << 20
 """Longer messages are dropped and counted; nobody who keeps to the protocol sends one."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
@@ -67,19 +67,19 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
         attempt: the same on all ranks that were started together, another once they are started again (also
             when the world has changed). Windows are put together within an attempt.
         first_window: number of the attempt's first window, the same on all its ranks.
-        local_rank, node_rank, hostname, local_world_size, nnodes: where the rank runs.
+        first: sequence of the first element that the rank still has: those before it are acknowledged.
+        local_rank, node_rank, hostname: where the rank runs.
         wrapper, parallelism, prefetch, model_fit, recorder, extra: what the packet says (packet.md).
     """
 
     run_id: Name
     attempt: Token
     first_window: Count = 0
+    first: Count = 0
     world_size: Annotated[int, Meta(ge=1, le=2**31)]
     local_rank: Rank = 0
     node_rank: Rank = 0
     hostname: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] = ""
-    local_world_size: Rank = 1
-    nnodes: Rank = 1
     wrapper: Wrapper = "other"
     parallelism: Parallelism = Parallelism()
     prefetch: Prefetch = "unknown"
@@ -150,13 +150,14 @@ class Gap(Message, frozen=True, kw_only=True, tag="gap"):
     """The elements ``sequence`` to ``until − 1`` were discarded before they could be delivered.
 
     Attributes:
-        windows: numbers of the windows that they belong to.
+        first_window, last_window: the windows that they belong to.
         steps: how many steps are among them.
     """
 
     sequence: Count
     until: Count
-    windows: tuple[Count, ...] = ()
+    first_window: Count
+    last_window: Count
     steps: Count = 0
     reason: Text = ""
 
@@ -263,7 +264,7 @@ def encode(message: Message) -> bytes:
     return _ENCODER.encode(message)
 
 
-def decode_from_rank(raw: bytes) -> FromRank | LegacyTables:
+def decode_from_rank(raw: bytes | memoryview) -> FromRank | LegacyTables:
     """What a rank has sent.
 
     Raises:
@@ -273,7 +274,7 @@ def decode_from_rank(raw: bytes) -> FromRank | LegacyTables:
     if len(raw) > MAX_MESSAGE_BYTES:
         raise StreamError(f"a message of {len(raw):,} bytes: at most {MAX_MESSAGE_BYTES:,} are taken")
     try:
-        message = _FROM_RANK.decode(raw)
+        message: FromRank = _FROM_RANK.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return _decode_legacy(raw, error)
     _check_version(message.v)
@@ -288,14 +289,33 @@ def decode_from_aggregator(raw: bytes) -> FromAggregator:
         StreamError: it is no message.
     """
     try:
-        message = _FROM_AGGREGATOR.decode(raw)
+        message: FromAggregator = _FROM_AGGREGATOR.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise StreamError(f"no answer of an aggregator: {_one_line(error)}") from error
     _check_version(message.v)
     return message
 
 
-def _decode_legacy(raw: bytes, fault: Exception) -> LegacyTables:
+class _Sender(Struct):
+    """Who sent a message, whatever else it says."""
+
+    rank: Rank
+    incarnation: Token
+
+
+_SENDER = msgspec.msgpack.Decoder(_Sender)
+
+
+def sender_of(raw: bytes | memoryview) -> tuple[int, str] | None:
+    """Rank and incarnation that a message of any version names, None where it names none."""
+    try:
+        found = _SENDER.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return found.rank, found.incarnation
+
+
+def _decode_legacy(raw: bytes | memoryview, fault: Exception) -> LegacyTables:
     """A message of version 1, if it is one; else what is wrong with it as one of ours."""
     try:
         head = _HEAD.decode(raw)

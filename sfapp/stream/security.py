@@ -25,7 +25,7 @@ KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
 """Environment variable with a session's keys as JSON, or the path of a file that holds them."""
 
 _DOMAIN = "sfapp"
-_LIMIT_BYTES = 4 * MAX_MESSAGE_BYTES
+_LIMIT_BYTES = 2 * MAX_MESSAGE_BYTES
 """Beyond this libzmq itself ends the connection, unread."""
 
 
@@ -177,7 +177,7 @@ def bind(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> str:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
         raise StreamError(f"{endpoint} cannot be listened on: {error.strerror}") from error
-    return socket.last_endpoint.decode().rstrip("\0")
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
 
 def connect(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> None:

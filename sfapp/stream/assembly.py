@@ -1,0 +1,387 @@
+"""On the aggregator: rows from many ranks become windows, and windows become packets on disk.
+
+A window is written when all ranks have closed it, or after a timeout without those that are missing; rows
+that come later are put into the packet that is there. Rows that fit no packet (of a rank that died in the
+middle of its window, or that has other steps than most) are written as that rank's part, which readers put
+together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import PacketError
+from sfapp.model.window import RankIdentity, Window
+from sfapp.packets import Packet, assemble, packet_path, read_packet, write_packet
+from sfapp.record.buffers import STEP_COLUMN, Schema, WindowBuffer
+from sfapp.record.compose import Job, part_window, whole_window
+from sfapp.stream.elements import moment_of
+from sfapp.stream.messages import Closed, Hello, Opened
+
+Rows = npt.NDArray[np.int64]
+
+NOT_CLOSED = "the rank had not closed its window when it was last heard of"
+DIFFERENT = "the rank's steps or stages are not those of the others"
+
+
+@dataclass(slots=True, eq=False)
+class RankRows:
+    """One rank's rows of one window, as far as they have come.
+
+    Attributes:
+        number: the window's on disk.
+        end: sequence after the window's last element, known once it is closed.
+        is_durable: whether it is on disk, or was discarded for good.
+        has_gap: whether the rank discarded its last steps before they could be sent.
+    """
+
+    hello: Hello
+    opened: Opened
+    number: int
+    chunks: list[Rows] = field(default_factory=list)
+    steps: int = 0
+    size: int = 0
+    last_step: int | None = None
+    closed: Closed | None = None
+    end: int | None = None
+    is_durable: bool = False
+    has_gap: bool = False
+
+    def add(self, rows: Rows) -> None:
+        """Steps that follow those that are here."""
+        self.chunks.append(rows)
+        self.steps += len(rows)
+        self.size += rows.nbytes
+        self.last_step = int(rows[-1, STEP_COLUMN])
+
+    @property
+    def identity(self) -> RankIdentity:
+        hello = self.hello
+        return RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, self.opened.role)
+
+    def buffer(self) -> WindowBuffer:
+        """As the rank's recorder had it."""
+        opened, closed = self.opened, self.closed
+        row_NC = np.concatenate(self.chunks)
+        schema = Schema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
+        buffer = WindowBuffer(schema, self.number, row_NC, filled=len(row_NC))
+        if closed is None:
+            buffer.closed_by = "shutdown"
+            buffer.note("dropped_steps", NOT_CLOSED)
+            return buffer
+        buffer.closed_by = closed.closed_by
+        buffer.started_at, buffer.ended_at = moment_of(closed.started_at_ns), moment_of(closed.ended_at_ns)
+        buffer.faults |= closed.faults
+        buffer.side_faults |= closed.side_faults
+        buffer.nested_ns = closed.nested_ns
+        buffer.record_ns, buffer.train_ns = closed.overhead.record_ns, closed.overhead.train_ns
+        for name, raw in closed.side.items():
+            values = np.frombuffer(raw, dtype="<f8").astype(np.float64)
+            if len(values) == len(row_NC):
+                buffer.side[name] = np.where(np.isinf(values), np.nan, values)
+        if self.has_gap:
+            buffer.note("dropped_steps", "the rank's spool was full")
+        return buffer
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A window of which rows are in memory.
+
+    Attributes:
+        due: when to write it without the ranks that are missing; None before any rank has closed it.
+        is_late: whether a packet of it is on disk already.
+    """
+
+    run_id: str
+    number: int
+    is_late: bool
+    due: float | None = None
+    ranks: dict[int, RankRows] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rank of its world has closed it."""
+        if self.is_late or not self.ranks:
+            return False
+        newest = next(reversed(self.ranks.values()))
+        return len(self.ranks) >= newest.hello.world_size and all(
+            rows.closed is not None for rows in self.ranks.values()
+        )
+
+
+@dataclass(slots=True)
+class AssemblyCounts:
+    """What was put together so far.
+
+    Attributes:
+        windows: packets written for the first time; ``rewritten`` with ranks that came later.
+        parts: rows of one rank written as its part.
+        incomplete: packets that were written without a rank.
+        twice: windows of a rank that were on disk already.
+        failed: attempts at writing that failed; they are repeated.
+        refused: windows of a rank whose rows no packet can hold.
+    """
+
+    windows: int = 0
+    rewritten: int = 0
+    parts: int = 0
+    incomplete: int = 0
+    twice: int = 0
+    failed: int = 0
+    refused: int = 0
+
+
+class Assembly:
+    """The windows under way, and the packet directory that they go to.
+
+    Args:
+        root: the packet directory.
+        close_after: seconds that a window waits for its last ranks once one has closed it.
+        late_after: seconds that later ranks are collected before a packet is written anew.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, root: Path, close_after: float, late_after: float, clock: Callable[[], float]) -> None:
+        self.counts = AssemblyCounts()
+        self.failures: list[str] = []
+        self.size = 0
+        self._root = root
+        self._close_after = close_after
+        self._late_after = late_after
+        self._clock = clock
+        self._pending: dict[tuple[str, int], Pending] = {}
+
+    def open(self, hello: Hello, opened: Opened, number: int) -> RankRows:
+        """A rank begins a window."""
+        rows = RankRows(hello, opened, number)
+        self._window(hello.run_id, number).ranks[hello.rank] = rows
+        return rows
+
+    def add(self, rows: RankRows, row_NC: Rows) -> None:
+        """More steps of a rank's window."""
+        rows.add(row_NC)
+        self.size += row_NC.nbytes
+
+    def close(self, rows: RankRows, closed: Closed | None, end: int) -> None:
+        """A rank ends its window; ``closed`` is None where its end was discarded."""
+        rows.closed = closed or Closed(
+            v=rows.opened.v,
+            rank=rows.opened.rank,
+            incarnation=rows.opened.incarnation,
+            sequence=end - 1,
+            window=rows.opened.window,
+            steps=rows.steps,
+        )
+        rows.end = end
+        pending = self._window(rows.hello.run_id, rows.number)
+        wait = self._late_after if pending.is_late else self._close_after
+        pending.due = min(pending.due or float("inf"), self._clock() + wait)
+
+    def hurry(self, rows: Iterable[RankRows], seconds: float) -> None:
+        """Somebody waits for these windows to be on disk."""
+        for each in rows:
+            pending = self._pending.get((each.hello.run_id, each.number))
+            if pending is not None and each.closed is not None:
+                pending.due = min(pending.due or float("inf"), self._clock() + seconds)
+
+    def abandon(self, rows: RankRows) -> None:
+        """No more will come of this rank's window: what there is becomes its part."""
+        pending = self._pending.get((rows.hello.run_id, rows.number))
+        if pending is None or pending.ranks.get(rows.hello.rank) is not rows or rows.closed is not None:
+            return
+        if rows.steps:
+            self._write_part(rows, NOT_CLOSED)
+        self._forget(pending, [rows])
+
+    def write_due(self, most_bytes: int, everything: bool = False) -> int:
+        """Write what is complete, what has waited long enough, and the oldest beyond ``most_bytes``.
+
+        Returns:
+            How many windows were tried.
+        """
+        now = self._clock()
+        due = [
+            pending
+            for pending in self._pending.values()
+            if everything or pending.is_complete or (pending.due is not None and pending.due <= now)
+        ]
+        if not due and self.size > most_bytes:
+            due = [next(iter(self._pending.values()))]
+        for pending in due:
+            self._write(pending)
+        return len(due)
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """Per run, the highest number of a window under way."""
+        found: dict[str, int] = {}
+        for run_id, number in self._pending:
+            found[run_id] = max(number, found.get(run_id, 0))
+        return found
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _window(self, run_id: str, number: int) -> Pending:
+        key = run_id, number
+        if key not in self._pending:
+            is_late = packet_path(self._root, run_id, number).exists()
+            self._pending[key] = Pending(run_id, number, is_late)
+        return self._pending[key]
+
+    def _forget(self, pending: Pending, gone: Iterable[RankRows]) -> None:
+        for rows in gone:
+            if pending.ranks.get(rows.hello.rank) is rows:
+                del pending.ranks[rows.hello.rank]
+                self.size -= rows.size
+        if not pending.ranks:
+            self._pending.pop((pending.run_id, pending.number), None)
+
+    def _write(self, pending: Pending) -> None:
+        """Put what is closed on disk. Rows are durable only after that; a failure is tried again."""
+        closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
+        try:
+            self._write_closed(pending, sorted(closed, key=lambda rows: rows.hello.rank))
+        except PacketError as error:
+            self.failures.append(str(error))
+            if isinstance(error.__cause__, OSError):
+                self.counts.failed += 1
+                pending.due = self._clock() + 1.0
+                return
+            self._write_apart(closed)
+        pending.due, pending.is_late = None, True
+        self._forget(pending, closed)
+        for rows in closed:
+            rows.is_durable = True
+            rows.chunks.clear()
+
+    def _write_closed(self, pending: Pending, closed: Sequence[RankRows]) -> None:
+        path = packet_path(self._root, pending.run_id, pending.number)
+        there = read_packet(path) if path.exists() else None
+        fresh = [rows for rows in closed if rows.steps]
+        if there is not None:
+            present = set(there.window.ranks.rank)
+            self.counts.twice += sum(rows.hello.rank in present for rows in fresh)
+            fresh = [rows for rows in fresh if rows.hello.rank not in present]
+        if not fresh:
+            return
+        alike, odd = _majority(fresh)
+        window = _whole(alike)
+        if there is not None and _fits(there.window, window):
+            window = _joined(there, window, path)
+            self.counts.rewritten += 1
+        elif there is not None:
+            odd = fresh
+            window = there.window
+        else:
+            self.counts.windows += 1
+            self.counts.incomplete += bool(window.manifest.missing_ranks)
+        if odd is not fresh:
+            write_packet(window, path)
+        for rows in odd:
+            self._write_part(rows, DIFFERENT)
+        for rows in fresh:
+            if rows not in odd:
+                self._part_path(rows).unlink(missing_ok=True)  # what it had sent before it was cut off
+
+    def _write_apart(self, closed: Sequence[RankRows]) -> None:
+        """Some rank's rows cannot be in a packet: the others' can."""
+        for rows in closed:
+            if rows.steps:
+                self._write_part(rows, DIFFERENT)
+
+    def _write_part(self, rows: RankRows, why: str) -> None:
+        buffer = rows.buffer()
+        try:
+            write_packet(
+                part_window(_job(self._root, rows), buffer, rows.identity, why), self._part_path(rows)
+            )
+            self.counts.parts += 1
+        except PacketError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            self.counts.refused += 1
+            self.failures.append(f"rank {rows.hello.rank}, window {rows.number}: {error}")
+
+    def _part_path(self, rows: RankRows) -> Path:
+        return packet_path(self._root, rows.hello.run_id, rows.number, rows.hello.rank)
+
+
+def _job(root: Path, rows: RankRows) -> Job:
+    hello = rows.hello
+    return Job(
+        root=root,
+        run_id=hello.run_id,
+        world_size=hello.world_size,
+        wrapper=hello.wrapper,
+        parallelism=hello.parallelism,
+        prefetch=hello.prefetch,
+        model_fit=hello.model_fit,
+        recorder=hello.recorder,
+        extra=hello.extra,
+    )
+
+
+def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]]:
+    """The ranks that share schema and steps with most others (ties: the lowest rank's), and the rest."""
+
+    def key(rows: RankRows) -> Hashable:
+        steps = np.concatenate([chunk[:, STEP_COLUMN] for chunk in rows.chunks])
+        return rows.opened.stages, rows.opened.accumulation, rows.hello.world_size, steps.tobytes()
+
+    keys = [key(rows) for rows in ranks]
+    (chosen, _), *_ = Counter(keys).most_common(1)
+    alike = [rows for rows, of in zip(ranks, keys, strict=True) if of == chosen]
+    return alike, [rows for rows, of in zip(ranks, keys, strict=True) if of != chosen]
+
+
+def _whole(ranks: Sequence[RankRows]) -> Window:
+    """One window of ranks, ascending, that share schema and steps; the manifest says who is missing."""
+    import torch
+
+    buffers = [rows.buffer() for rows in ranks]
+    channels = sorted({name for buffer in buffers for name in buffer.side})
+    first = buffers[0]
+    first.faults = _faults(ranks, buffers)
+    row_RNC = torch.from_numpy(np.stack([buffer.packed(channels) for buffer in buffers]))
+    identities = [rows.identity for rows in ranks]
+    window = whole_window(_job(Path(), ranks[0]), first, row_RNC, channels, identities, 0)
+    present = set(window.ranks.rank)
+    missing = tuple(rank for rank in range(window.manifest.world_size) if rank not in present)
+    error = f"{len(missing)} ranks had not closed the window in time" if missing else None
+    manifest = replace(window.manifest, missing_ranks=missing, gather_ok=not missing, gather_error=error)
+    return replace(window, manifest=manifest)
+
+
+def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[str, str]:
+    """Any rank's faults by code, with the rank that saw it first."""
+    found: defaultdict[str, str] = defaultdict(str)
+    for rows, buffer in zip(ranks, buffers, strict=True):
+        for code, detail in buffer.faults.items():
+            if code not in found:
+                found[code] = f"rank {rows.hello.rank}: {detail}" if detail else f"rank {rows.hello.rank}"
+    return dict(found)
+
+
+def _fits(there: Window, late: Window) -> bool:
+    """Whether later ranks can be put into a packet without leaving out a step."""
+    one, other = there.manifest, late.manifest
+    return (one.stages, one.world_size, one.accumulation) == (
+        other.stages,
+        other.world_size,
+        other.accumulation,
+    ) and there.step_N.tolist() == late.step_N.tolist()
+
+
+def _joined(there: Packet, late: Window, path: Path) -> Window:
+    """The packet on disk with later ranks in it; complete, nothing is left of why it was not."""
+    window = assemble([there, Packet(late, path, 0, "", None, 0)])
+    if window.manifest.missing_ranks:
+        return window
+    return replace(window, manifest=replace(window.manifest, gather_ok=True, gather_error=None))

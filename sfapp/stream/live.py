@@ -1,0 +1,186 @@
+"""What an aggregator knows now: every rank's newest rows, how long it has been silent, what was lost.
+
+For looking at while the job runs; verdicts come from packets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model.window import RankIdentity
+from sfapp.stream.messages import Hello
+
+Rows = npt.NDArray[np.int64]
+
+KEPT_STEPS = 512
+"""Newest steps kept of each rank."""
+
+_MOST_PEERS = 1000
+OTHERS = "others"
+"""What faults are counted under once very many peers have sent some."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankNow:
+    """One rank at this moment.
+
+    Attributes:
+        stages: names of the rows' columns from the third on.
+        row_NC: int64 [N, 2 + S], the newest steps: step number, wall ns, then the stages' ns.
+        window: number of the window under way, as the rank counts.
+        silent_seconds: since anything was heard of it.
+        has_left: whether it said goodbye.
+        lost_steps: discarded by a full spool, for good.
+        duplicates: steps that came again and were dropped.
+    """
+
+    run_id: str
+    identity: RankIdentity
+    world_size: int
+    stages: tuple[str, ...]
+    row_NC: Rows
+    window: int
+    silent_seconds: float
+    has_left: bool
+    lost_steps: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """All ranks at this moment, ascending by run and rank, and what peers sent that could not be used.
+
+    Attributes:
+        faults: per peer (address) how many messages were dropped, by kind: ``malformed``, ``oversized``,
+            ``newer_version``, ``legacy``.
+        last_fault: per peer, what the newest of them was.
+        messages: taken so far.
+    """
+
+    ranks: tuple[RankNow, ...]
+    faults: Mapping[str, Mapping[str, int]]
+    last_fault: Mapping[str, str]
+    messages: int
+
+
+@dataclass(slots=True, eq=False)
+class _Track:
+    """What is kept of one rank."""
+
+    hello: Hello
+    heard_at: float
+    stages: tuple[str, ...] = ()
+    window: int = 0
+    chunks: deque[Rows] = field(default_factory=deque)
+    steps: int = 0
+    role: str | None = None
+    has_left: bool = False
+    lost_steps: int = 0
+    duplicates: int = 0
+
+
+class Live:
+    """Written by the aggregator's thread, read by any.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tracks: dict[tuple[str, int], _Track] = {}
+        self._faults: dict[str, Counter[str]] = {}
+        self._last_fault: dict[str, str] = {}
+        self.messages = 0
+
+    def now(self) -> Now:
+        """Everything at this moment."""
+        with self._lock:
+            tracks = [self._tracks[key] for key in sorted(self._tracks)]
+            ranks = tuple(self._rank(track) for track in tracks)
+            faults = {peer: dict(counts) for peer, counts in self._faults.items()}
+            return Now(ranks, faults, dict(self._last_fault), self.messages)
+
+    def greet(self, hello: Hello) -> None:
+        """A rank said who it is."""
+        with self._lock:
+            key = hello.run_id, hello.rank
+            track = self._tracks.get(key)
+            if track is None or track.hello.incarnation != hello.incarnation:
+                self._tracks[key] = _Track(hello, self._clock())
+            else:
+                track.hello = hello
+
+    def heard(self, hello: Hello) -> None:
+        """Anything came from a rank."""
+        track = self._tracks.get((hello.run_id, hello.rank))
+        if track is not None:
+            track.heard_at = self._clock()
+
+    def open(self, hello: Hello, window: int, stages: tuple[str, ...], role: str | None) -> None:
+        """A rank began a window; rows of other stages are not kept beside its."""
+        with self._lock:
+            track = self._track(hello)
+            if track.stages != stages:
+                track.chunks.clear()
+                track.steps = 0
+            track.window, track.stages, track.role = window, stages, role
+
+    def add(self, hello: Hello, row_NC: Rows) -> None:
+        """A rank finished steps."""
+        with self._lock:
+            track = self._track(hello)
+            track.chunks.append(row_NC)
+            track.steps += len(row_NC)
+            while track.steps - len(track.chunks[0]) >= KEPT_STEPS:
+                track.steps -= len(track.chunks.popleft())
+
+    def count(self, hello: Hello, *, lost: int = 0, duplicates: int = 0) -> None:
+        """Steps of a rank were lost, or came again."""
+        with self._lock:
+            track = self._track(hello)
+            track.lost_steps += lost
+            track.duplicates += duplicates
+
+    def leave(self, hello: Hello) -> None:
+        """A rank said goodbye."""
+        with self._lock:
+            self._track(hello).has_left = True
+
+    def fault(self, peer: str, kind: str, what: str) -> None:
+        """A peer sent something that was dropped."""
+        with self._lock:
+            if peer not in self._faults and len(self._faults) >= _MOST_PEERS:
+                peer = OTHERS
+            self._faults.setdefault(peer, Counter())[kind] += 1
+            self._last_fault[peer] = what[:300]
+
+    def _track(self, hello: Hello) -> _Track:
+        key = hello.run_id, hello.rank
+        if key not in self._tracks:
+            self._tracks[key] = _Track(hello, self._clock())
+        return self._tracks[key]
+
+    def _rank(self, track: _Track) -> RankNow:
+        hello = track.hello
+        columns = 2 + len(track.stages)
+        row_NC = np.concatenate(track.chunks) if track.chunks else np.zeros((0, columns), dtype=np.int64)
+        return RankNow(
+            run_id=hello.run_id,
+            identity=RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, track.role),
+            world_size=hello.world_size,
+            stages=track.stages,
+            row_NC=row_NC[-KEPT_STEPS:],
+            window=track.window,
+            silent_seconds=max(0.0, self._clock() - track.heard_at),
+            has_left=track.has_left,
+            lost_steps=track.lost_steps,
+            duplicates=track.duplicates,
+        )

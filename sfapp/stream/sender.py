@@ -1,0 +1,312 @@
+"""A rank's end of the stream: one daemon thread that owns the socket and sends what the spool holds.
+
+Part of the recorder, so it fails open: whatever happens here is noted, and training goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from sfapp.errors import StreamError
+from sfapp.model.metrics import AnySample
+from sfapp.record.gather import one_line
+from sfapp.record.team import Team
+from sfapp.stream.messages import (
+    VERSION,
+    Ack,
+    Bye,
+    Echo,
+    Heartbeat,
+    Hello,
+    Message,
+    Refused,
+    Resend,
+    Samples,
+    decode_from_aggregator,
+    encode,
+)
+from sfapp.stream.security import Keys, check_endpoint, connect
+from sfapp.stream.spool import Spool
+
+ENDPOINT_VARIABLE = "SFAPP_STREAM"
+"""Environment variable with the endpoint that recorders stream to, where they are told of none."""
+
+_BEAT_SECONDS = 1.0
+_LAST_BEAT_SECONDS = 0.25  # while the recorder closes
+_SILENT_SECONDS = 3.0
+"""How long a recorder that closes waits for an aggregator that says nothing."""
+_HIGH_WATER = 64  # messages that libzmq may hold
+_RESTART_SECONDS = 1.0
+_REMEMBERED = 256
+
+SampleSource = Callable[[], Sequence[AnySample]]
+"""Called about once a second on the sender's thread: what there is to say beside the steps."""
+
+EchoListener = Callable[[Echo, int], None]
+"""Called with the answer to a heartbeat, and when it came (ns since 1970), on the sender's thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Where a recorder streams to, and what it may hold.
+
+    Attributes:
+        endpoint: of the node's relay or the aggregator, ``tcp://127.0.0.1:29766``.
+        keys: of the session; needed for any address but this machine's own.
+        batch_seconds: how long a step waits to be sent together with others.
+        spool_memory_bytes: unacknowledged windows in memory; beyond that, they are written as parts.
+        spool_disk_bytes: of those parts; beyond that, the oldest are discarded, and counted.
+    """
+
+    endpoint: str
+    keys: Keys | None = None
+    batch_seconds: float = 0.2
+    spool_memory_bytes: int = 64 * 2**20
+    spool_disk_bytes: int = 2**30
+
+    @classmethod
+    def of(cls, stream: StreamOptions | str | None) -> StreamOptions | None:
+        """What was asked for, or else what the environment says; None to record without a stream.
+
+        Raises:
+            StreamError: the endpoint or the keys cannot be used.
+        """
+        if isinstance(stream, StreamOptions):
+            return stream
+        endpoint = os.environ.get(ENDPOINT_VARIABLE, "") if stream is None else stream
+        return cls(endpoint=endpoint, keys=Keys.from_environment()) if endpoint else None
+
+
+@dataclass(slots=True)
+class SenderCounts:
+    """What a sender has done so far."""
+
+    sent_messages: int = 0
+    sent_again: int = 0
+    failed: int = 0
+    heard_at: float | None = None
+
+
+class Sender:
+    """Sends a spool's elements, in order, until they are acknowledged.
+
+    Nothing here is waited for but in ``close``. The socket is made and used on one thread, which ends with
+    ``close``; a forked child has none.
+
+    Args:
+        greeting: makes the hello of a team that elements belong to.
+        sources: asked about once a second for samples.
+        on_echo: told of every answer to a heartbeat.
+
+    Raises:
+        StreamError: the endpoint is none, or needs keys.
+    """
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        spool: Spool,
+        incarnation: str,
+        greeting: Callable[[Team, int], Hello],
+        sources: Sequence[SampleSource] = (),
+        on_echo: EchoListener | None = None,
+    ) -> None:
+        check_endpoint(options.endpoint, options.keys)
+        self.counts = SenderCounts()
+        self.failures: deque[str] = deque(maxlen=_REMEMBERED)
+        self._options = options
+        self._spool = spool
+        self._incarnation = incarnation
+        self._greeting = greeting
+        self._sources = tuple(sources)
+        self._on_echo = on_echo
+        self._next = 0
+        self._furthest = 0
+        self._greeted: Hello | None = None
+        self._next_beat = 0.0
+        self._deadline: float | None = None  # once closing
+        self._closing_since = 0.0
+        self._refused = ""
+        self._wake, self._woken = sockets.socketpair()
+        self._wake.setblocking(False)
+        self._woken.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="sfapp-sender", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self, seconds: float) -> bool:
+        """Send what is left, wait for it to be acknowledged, and end the thread.
+
+        Args:
+            seconds: how long at most; an aggregator that says nothing is waited for less.
+
+        Returns:
+            Whether everything was acknowledged.
+        """
+        self._closing_since = time.monotonic()
+        self._deadline = self._closing_since + seconds
+        self._rouse()
+        self._thread.join(seconds + 1.0)
+        if not self._thread.is_alive():
+            self._wake.close()
+            self._woken.close()
+        return self._spool.first == self._spool.end
+
+    def _rouse(self) -> None:
+        try:
+            self._wake.send(b"\0")
+        except OSError:  # it is awake, or gone
+            return
+
+    # ---- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._talk()
+                return
+            except Exception as error:  # fail-open: begin again, on another socket
+                self.counts.failed += 1
+                self.failures.append(f"stream: {one_line(error)}")
+            if self._deadline is not None:
+                return
+            time.sleep(_RESTART_SECONDS)
+            self._greeted = None
+
+    def _talk(self) -> None:
+        """Until closed: send and listen, over one socket."""
+        context: zmq.Context[Any] = zmq.Context()
+        socket = context.socket(zmq.DEALER)
+        try:
+            socket.sndhwm = socket.rcvhwm = _HIGH_WATER
+            socket.immediate = True  # nothing is queued for a peer that is not there
+            connect(socket, self._options.endpoint, self._options.keys)
+            poller = zmq.Poller()
+            poller.register(socket, zmq.POLLIN)
+            poller.register(self._woken, zmq.POLLIN)
+            while not self._is_done():
+                closing = self._deadline is not None
+                wait = min(self._options.batch_seconds, 0.05) if closing else self._options.batch_seconds
+                poller.poll(round(wait * 1000))
+                self._listen(socket)
+                self._spool.tighten()
+                if not self._refused:
+                    self._beat(socket)
+                    self._send_elements(socket)
+        finally:
+            socket.close(linger=200 if self._deadline is not None else 0)
+            context.term()
+
+    def _is_done(self) -> bool:
+        if self._deadline is None:
+            return False
+        now = time.monotonic()
+        heard = max(self._closing_since, self.counts.heard_at or 0.0)
+        delivered = self._spool.first == self._spool.end
+        return delivered or bool(self._refused) or now > self._deadline or now > heard + _SILENT_SECONDS
+
+    # ---- listening ------------------------------------------------------------------------------
+
+    def _listen(self, socket: zmq.Socket[bytes]) -> None:
+        try:
+            while self._woken.recv(64):
+                pass
+        except OSError:
+            pass
+        while socket.poll(0):
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+            try:
+                answer = decode_from_aggregator(frames[-1])
+            except StreamError as error:
+                self.failures.append(str(error))
+                continue
+            if answer.incarnation == self._incarnation:
+                self.counts.heard_at = time.monotonic()
+                self._take(answer)
+
+    def _take(self, answer: Ack | Resend | Echo | Refused) -> None:
+        if isinstance(answer, Ack):
+            self._spool.acknowledge(answer.up_to_sequence)
+            self._next = max(self._next, self._spool.first)
+        elif isinstance(answer, Resend):
+            if answer.hello:
+                self._greeted = None
+            self._next = max(self._spool.first, 0 if answer.hello else answer.sequence)
+        elif isinstance(answer, Echo):
+            if self._on_echo is not None:
+                self._on_echo(answer, time.time_ns())
+        elif not self._refused:
+            self._refused = answer.reason
+            self.failures.append(f"the aggregator refuses this stream: {answer.reason}")
+
+    # ---- sending --------------------------------------------------------------------------------
+
+    def _beat(self, socket: zmq.Socket[bytes]) -> None:
+        """Now and then say that this rank is here and where it is, and what its sources have to say."""
+        now = time.monotonic()
+        if now < self._next_beat:
+            return
+        closing = self._deadline is not None
+        self._next_beat = now + (_LAST_BEAT_SECONDS if closing else _BEAT_SECONDS)
+        team = self._spool.newest_team
+        if team is None or not self._greet(socket, team):
+            return
+        rank, end = team.identity.rank, self._spool.end
+        head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": self._incarnation}
+        samples = [sample for source in self._sources for sample in self._asked(source)]
+        if samples:
+            self._send(socket, Samples(**head, samples=tuple(samples)))
+        self._send(socket, Heartbeat(**head, sent=self._next, sent_ns=time.time_ns()))
+        if closing and self._next == end:
+            self._send(socket, Bye(**head, sequence=end))
+
+    def _asked(self, source: SampleSource) -> Sequence[AnySample]:
+        try:
+            return source()
+        except Exception as error:  # fail-open: this one is asked no more
+            self._sources = tuple(other for other in self._sources if other is not source)
+            self.failures.append(f"samples: {one_line(error)}")
+            return ()
+
+    def _send_elements(self, socket: zmq.Socket[bytes]) -> None:
+        """Send what there is, as far as the connection takes it."""
+        self._next = max(self._next, self._spool.first)
+        while (found := self._spool.message(self._next)) is not None:
+            message, after = found
+            team = self._spool.team(self._next)
+            if team is None or not self._greet(socket, team) or not self._send(socket, message):
+                return
+            self.counts.sent_again += self._next < self._furthest
+            self._next = after
+            self._furthest = max(self._furthest, after)
+
+    def _greet(self, socket: zmq.Socket[bytes], team: Team) -> bool:
+        """Say who this is, if that was not said or has changed; False if nobody takes it."""
+        known = self._greeted
+        hello = self._greeting(team, self._spool.first if known is None else known.first)
+        if hello == known:
+            return True
+        if not self._send(socket, hello):
+            return False
+        self._greeted = hello
+        return True
+
+    def _send(self, socket: zmq.Socket[bytes], message: Message) -> bool:
+        try:
+            socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        self.counts.sent_messages += 1
+        return True
