@@ -34,11 +34,11 @@ from sfapp.record.contexts import (
 )
 from sfapp.record.gather import one_line
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
+from sfapp.record.outlet import outlet_for
 from sfapp.record.phases import Phases
 from sfapp.record.side import EventSample, SideChannel
 from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.record.termination import WATCH
-from sfapp.record.writer import Writer
 
 _FAREWELL_SECONDS = 2.0
 """How long a process that is failing or told to terminate may still wait for its packets."""
@@ -82,6 +82,9 @@ class Recorder:
         event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
         strict: raise RecorderError where a stage is entered inside another one or outside a step.
         max_pending: closed windows that may wait to be written before one is dropped.
+        stream: send rows to an aggregator as they are recorded, and gather nothing: its address or that of
+            the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``. Where None, what
+            ``SFAPP_STREAM`` says.
         clock: monotonic ns; for tests.
 
     Raises:
@@ -108,6 +111,7 @@ class Recorder:
         event_fraction: float = 0.0,
         strict: bool = False,
         max_pending: int = 4,
+        stream: Any = None,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
         if window_steps < 1 or max_pending < 1 or timeout <= 0:
@@ -151,8 +155,8 @@ class Recorder:
         )
         self._team, self._window_number = join(job, identity, timeout, gather)
         self._use(schema)
+        self._writer = outlet_for(stream, max_pending)
         self._open_window(schema)
-        self._writer = Writer(max_pending)
         self._recording, self._ended = True, False
         self._stopping = threading.Lock()
         atexit.register(self._at_exit)
@@ -313,6 +317,7 @@ class Recorder:
         identity = identity or replace(identity_after_change(self._team.identity), role=self._schema.role)
         self._team, agreed = join(self._team.job, identity, self._timeout, self._gather)
         self._window_number = self._buffer.number = max(self._window_number, agreed)
+        self._writer.follow(self._team, self._buffer)
 
     def flush(self) -> None:
         """Close the current window now, on every rank alike."""
@@ -416,6 +421,7 @@ class Recorder:
             self._use(schema)
         self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
         self._beside.buffer = self._buffer
+        self._writer.follow(self._team, self._buffer)
         self._window_begin = self._step_number
         self._window_end = self._step_number + self._window_steps
 

@@ -45,6 +45,9 @@ class Writer:
         with self._claims:
             return len(self._unclaimed)
 
+    def follow(self, team: Team, buffer: WindowBuffer) -> None:
+        """A window begins. Nothing is to be done before it ends; a writer that streams begins here."""
+
     def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
         """Hand a closed window over; False if too many wait already and its rows are dropped.
 

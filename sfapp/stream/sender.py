@@ -19,6 +19,7 @@ import zmq
 from sfapp.errors import StreamError
 from sfapp.model.metrics import AnySample
 from sfapp.record.gather import one_line
+from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.team import Team
 from sfapp.stream.messages import (
     VERSION,
@@ -36,9 +37,6 @@ from sfapp.stream.messages import (
 )
 from sfapp.stream.security import Keys, check_endpoint, connect
 from sfapp.stream.spool import Spool
-
-ENDPOINT_VARIABLE = "SFAPP_STREAM"
-"""Environment variable with the endpoint that recorders stream to, where they are told of none."""
 
 _BEAT_SECONDS = 1.0
 _LAST_BEAT_SECONDS = 0.25  # while the recorder closes
@@ -82,7 +80,7 @@ class StreamOptions:
         """
         if isinstance(stream, StreamOptions):
             return stream
-        endpoint = os.environ.get(ENDPOINT_VARIABLE, "") if stream is None else stream
+        endpoint = os.environ.get(STREAM_VARIABLE, "") if stream is None else stream
         return cls(endpoint=endpoint, keys=Keys.from_environment()) if endpoint else None
 
 

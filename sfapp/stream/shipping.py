@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sfapp.errors import StreamError
 from sfapp.record.buffers import WindowBuffer
+from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.team import Team
 from sfapp.record.writer import Writer
 from sfapp.stream.messages import VERSION, Hello
@@ -123,14 +125,13 @@ class StreamWriter:
         )
 
 
-def writer_for(stream: StreamOptions | str | None) -> StreamWriter | None:
+def writer_for(stream: StreamOptions | str | None) -> StreamWriter:
     """The writer of a recorder that streams, as it was told to or as the environment says.
 
-    Returns:
-        None where neither names an endpoint.
-
     Raises:
-        StreamError: the endpoint or the keys cannot be used.
+        StreamError: neither names an endpoint, or that or the keys cannot be used.
     """
     options = StreamOptions.of(stream)
-    return None if options is None else StreamWriter(options)
+    if options is None:
+        raise StreamError(f"no address to stream to: write tcp://HOST:PORT, or set {STREAM_VARIABLE}")
+    return StreamWriter(options)
