@@ -14,6 +14,7 @@ SfappError
 ├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
 │   └── IdentityError      what launchers say of this process's place in its job contradicts itself
+├── MetricsError           a file of samples is refused: it is no such file, or of a newer format
 ├── StreamError            a stream of steps cannot be opened as asked, or a message in it is wrong
 │   └── StreamVersionError the message is of a newer version than this aggregator
 ├── RunError               a training script cannot be started as asked
@@ -115,6 +116,10 @@ class RecorderError(SfappError):
 class IdentityError(RecorderError):
     """What launchers say of this process's place in its job contradicts itself or leaves it open; the message
     names variables and values."""
+
+
+class MetricsError(SfappError):
+    """A file of samples is refused: its first line is no header of ours, or of a newer format."""
 
 
 class StreamError(SfappError):

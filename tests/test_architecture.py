@@ -20,7 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "accounting": {"model"},
     "packets": {"model"},
     "record": {"model", "packets"},
-    "store": {"model", "packets", "accounting"},
+    "metrics": {"model", "packets"},
+    "stream": {"model", "packets", "record", "metrics"},
+    "store": {"model", "packets", "accounting", "metrics"},
     "incidents": {"model"},
     "views": {"model", "accounting"},
     "app": {"model", "accounting", "packets", "store", "incidents", "views", "report", "assets"},
@@ -46,6 +48,9 @@ HOMES: dict[str, set[str]] = {
     "lightning": {"record"},
     "transformers": {"record"},
     "accelerate": {"record"},
+    "zmq": {"stream"},
+    "psutil": {"stream"},
+    "pynvml": {"stream"},
 }
 
 PURE = ("model", "accounting", "views")

@@ -1,0 +1,100 @@
+"""Files of samples are appended to and read as they grow; what is no sample is left out and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfapp.errors import MetricsError
+from sfapp.metrics import find_segments, read_segment
+from sfapp.metrics.segments import VERSION, Header, lines, sample_lines
+from sfapp.model.metrics import ProcessSample
+
+HEADER = Header(version=VERSION, run_id="run", every_s=1)
+
+
+def process(second: int, rank: int = 0) -> ProcessSample:
+    return ProcessSample(at_ns=second * 10**9, node_rank=0, rank=rank, rss_bytes=second)
+
+
+def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(HEADER, [process(1)]))
+    first = read_segment(path)
+    assert first is not None
+    assert (first.header, first.samples, first.is_last) == (HEADER, (process(1),), True)
+    with path.open("ab") as file:
+        file.write(sample_lines([process(2), process(3)]))
+    second = read_segment(path, first.end)
+    assert second is not None
+    assert second.samples == (process(2), process(3))
+    assert second.end == path.stat().st_size
+
+
+@settings(max_examples=40)
+@given(cut=st.integers(0, 400))
+def test_a_line_that_is_half_there_waits_for_its_end(
+    cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "a.jsonl"
+    whole = lines(HEADER, [process(1), process(2), process(3)])
+    path.write_bytes(whole[:cut])
+    begun = read_segment(path)
+    path.write_bytes(whole)
+    rest = read_segment(path, 0 if begun is None else begun.end)
+    assert rest is not None
+    before = () if begun is None else begun.samples
+    assert before + rest.samples == (process(1), process(2), process(3))
+    assert rest.refused == (0 if begun is None else begun.refused) == 0
+
+
+@given(rubbish=st.binary(max_size=300))
+def test_whatever_stands_between_the_lines_the_samples_are_found(
+    rubbish: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("rubbish") / "a.jsonl"
+    path.write_bytes(lines(HEADER, [process(1)]) + rubbish + b"\n" + sample_lines([process(2)]))
+    found = read_segment(path)
+    assert found is not None
+    assert found.samples == (process(1), process(2))
+
+
+def test_lines_that_are_no_samples_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    deep = b"[" * 20_000
+    path.write_bytes(
+        lines(HEADER, ()) + b'{"kind":"node"}\n' + deep + b"\n\xff\n" + sample_lines([process(1)])
+    )
+    found = read_segment(path)
+    assert found is not None
+    assert (found.refused, found.samples) == (3, (process(1),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"kind":"segment","version":2,"run_id":"a","every_s":1}\n', "format 2; this sfapp reads up to 1"),
+        (b'{"kind":"segment","version":1,"run_id":"","every_s":1}\n', "no header of samples"),
+        (b"rubbish\n", "no header of samples"),
+        (b"x" * 70_000, "no header of samples"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(MetricsError, match=message):
+        read_segment(path)
+
+
+def test_files_are_found_in_the_folders_of_runs(tmp_path: Path) -> None:
+    for name in ("metrics/a.jsonl", "run/metrics/b.jsonl", "more/run/metrics/c.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "run" / "metrics" / ".b.jsonl.new").touch()
+    (tmp_path / "run" / "other.jsonl").touch()
+    found = find_segments([tmp_path, tmp_path / "run", tmp_path / "gone"])
+    assert sorted(path.name for path in found) == ["a.jsonl", "b.jsonl", "c.jsonl"]

@@ -1,0 +1,120 @@
+"""A run's samples are on disk at once, coarser with age, and never more than they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sfapp.metrics import MetricsLog, find_segments, read_segment
+from sfapp.metrics.log import SEGMENT_S
+from sfapp.model.metrics import AnySample, ProcessSample
+
+START = 1_700_000_100  # a multiple of five minutes
+HOUR = 3600
+
+
+class Clock:
+    """Seconds since 1970 that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = float(START)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def process(second: float) -> ProcessSample:
+    return ProcessSample(at_ns=int(second * 10**9), node_rank=0, rank=0, rss_bytes=int(second))
+
+
+def run_for(log: MetricsLog, clock: Clock, seconds: int) -> None:
+    """A sample a second, and thinning once a minute."""
+    for _ in range(seconds):
+        log.add([process(clock.now)])
+        clock.now += 1
+        if clock.now % 60 == 0:
+            log.thin()
+
+
+def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
+    """Every sample on disk with the seconds it stands for, in order."""
+    for path in find_segments([root]):
+        chunk = read_segment(path)
+        assert chunk is not None
+        assert chunk.is_last
+        yield from ((chunk.header.every_s, sample) for sample in chunk.samples)
+
+
+def test_samples_are_on_disk_at_once_and_under_the_run_s_name(tmp_path: Path, clock: Clock) -> None:
+    log = MetricsLog(tmp_path, "a/b", now_s=clock)
+    log.add([])
+    assert not log.folder.exists()
+    log.add([process(1), process(2)])
+    (path,) = find_segments([tmp_path])
+    assert path.parent == tmp_path / "a%2Fb" / "metrics"
+    chunk = read_segment(path)
+    assert chunk is not None
+    assert chunk.header.run_id == "a/b"
+    assert chunk.samples == (process(1), process(2))
+
+
+def test_what_is_older_is_coarser(tmp_path: Path, clock: Clock) -> None:
+    log = MetricsLog(tmp_path, "run", now_s=clock)
+    run_for(log, clock, 3 * HOUR)
+    found = list(everything(tmp_path))
+    age = {1: 0.0, 10: 0.0, 60: 0.0}
+    for every_s, sample in found:
+        age[every_s] = max(age[every_s], clock.now - sample.at_ns / 1e9)
+    # each file waits until all of it is old enough, and the minute of the next look
+    assert 600 <= age[1] <= 600 + SEGMENT_S + 60
+    assert 2 * HOUR - 10 <= age[10] <= 2 * HOUR + SEGMENT_S + 60
+    assert age[60] >= 3 * HOUR - 60
+    newest = [sample.at_ns // 10**9 for every_s, sample in found if every_s == 1]
+    assert newest == list(range(newest[0], newest[0] + len(newest)))
+    assert len(found) < 600 + SEGMENT_S + 60 + 720 + 31 + 60 + 10
+    assert log.lost == 0
+
+
+def test_the_oldest_go_where_there_would_be_too_much(tmp_path: Path, clock: Clock) -> None:
+    log = MetricsLog(tmp_path, "run", max_bytes=60_000, now_s=clock)
+    run_for(log, clock, HOUR)
+    paths = find_segments([tmp_path])
+    assert sum(path.stat().st_size for path in paths[:-1]) <= 60_000
+    assert max(sample.at_ns for _, sample in everything(tmp_path)) == (START + HOUR - 1) * 10**9
+
+
+def test_a_line_that_a_killed_writer_left_costs_nothing_else(tmp_path: Path, clock: Clock) -> None:
+    MetricsLog(tmp_path, "run", now_s=clock).add([process(1)])
+    (path,) = find_segments([tmp_path])
+    with path.open("ab") as file:
+        file.write(b'{"kind":"process","at_')
+    MetricsLog(tmp_path, "run", now_s=clock).add([process(2)])
+    chunk = read_segment(path)
+    assert chunk is not None
+    assert (chunk.samples, chunk.refused) == ((process(1), process(2)), 1)
+
+
+def test_a_disk_that_refuses_is_counted_and_not_raised(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "run").write_text("in the way")
+    log = MetricsLog(tmp_path, "run", now_s=clock)
+    log.add([process(1), process(2)])
+    assert log.lost == 2
+    assert "run" in log.failure
+
+
+def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, clock: Clock) -> None:
+    log = MetricsLog(tmp_path, "run", max_bytes=0, now_s=clock)
+    log.add([process(1)])
+    for name in ("notes.jsonl", "20200101T000000Z.jsonl"):
+        (log.folder / name).write_text("mine\n")
+    clock.now += 24 * HOUR
+    log.add([process(clock.now)])
+    log.thin()
+    assert (log.folder / "notes.jsonl").read_text() == "mine\n"

@@ -1,0 +1,94 @@
+"""With age many samples become one, which says of them what its fields promise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfapp.metrics import Paces, thinned
+from sfapp.model.metrics import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample
+
+SECOND = 10**9
+
+
+def pace(second: float, rank: int, steps: int, mean: float, longest: int) -> PaceSample:
+    return PaceSample(
+        at_ns=round(second * SECOND), node_rank=0, rank=rank, step=round(second), steps=steps,
+        wall_mean_ns=mean, wall_max_ns=longest,
+    )  # fmt: skip
+
+
+def test_a_mean_is_of_what_was_read_and_a_maximum_is_kept() -> None:
+    samples = [
+        NodeSample(at_ns=20 * SECOND, node_rank=1, hostname="a", cpu_percent=10.0, memory_used_bytes=7),
+        NodeSample(at_ns=21 * SECOND, node_rank=1, hostname="a", cpu_percent=None, memory_used_bytes=9),
+        NodeSample(at_ns=29 * SECOND, node_rank=1, hostname="b", cpu_percent=40.0, memory_used_bytes=8),
+    ]
+    (found,) = thinned(samples, 10)
+    assert found == NodeSample(
+        at_ns=29 * SECOND, node_rank=1, hostname="b", cpu_percent=25.0, memory_used_bytes=9
+    )
+
+
+def test_a_mean_of_step_times_is_one_of_steps() -> None:
+    (found,) = thinned([pace(10, 3, 9, 100.0, 150), pace(11, 3, 1, 200.0, 200)], 10)
+    assert found == pace(11, 3, 10, 110.0, 200)
+
+
+def test_every_reason_for_a_lower_clock_stays() -> None:
+    samples = [
+        GpuSample(at_ns=second * SECOND, node_rank=0, gpu=0, throttle_reasons=reasons)
+        for second, reasons in ((60, ("sw_power_cap",)), (61, ()), (62, ("hw_slowdown", "sw_power_cap")))
+    ]
+    (found,) = thinned(samples, 60)
+    assert isinstance(found, GpuSample)
+    assert found.throttle_reasons == ("hw_slowdown", "sw_power_cap")
+
+
+def test_subjects_stay_apart() -> None:
+    samples: list[AnySample] = [
+        *(GpuSample(at_ns=SECOND, node_rank=node, gpu=gpu) for node in (0, 1) for gpu in (0, 1)),
+        *(ProcessSample(at_ns=SECOND, node_rank=0, rank=rank) for rank in (0, 1)),
+        *(pace(1, rank, 1, 1.0, 1) for rank in (0, 1)),
+    ]
+    assert sorted(map(repr, thinned(samples * 2, 10))) == sorted(
+        map(
+            repr,
+            [
+                sample if not isinstance(sample, PaceSample) else pace(1, sample.rank, 2, 1.0, 1)
+                for sample in samples
+            ],
+        )
+    )
+
+
+@given(
+    seconds=st.lists(st.integers(0, 10_000), min_size=1, max_size=200),
+    every_s=st.sampled_from([10, 60]),
+    ranks=st.integers(1, 3),
+)
+def test_no_step_is_lost_and_no_stretch_mixed(seconds: list[int], every_s: int, ranks: int) -> None:
+    samples = [
+        pace(second, number % ranks, 1 + number % 3, 5.0, second) for number, second in enumerate(seconds)
+    ]
+    found = list(thinned(samples, every_s))
+    assert sum(sample.steps for sample in found) == sum(sample.steps for sample in samples)
+    assert max(sample.wall_max_ns for sample in found) == max(seconds)
+    in_order = list(thinned(sorted(samples, key=lambda sample: sample.at_ns), every_s))
+    keys = [(sample.rank, sample.at_ns // (every_s * SECOND)) for sample in in_order]
+    assert len(keys) == len(set(keys))
+    assert [sample.at_ns // (every_s * SECOND) for sample in in_order] == sorted(key for _, key in keys)
+    assert list(thinned(in_order, every_s)) == in_order
+
+
+def test_steps_add_up_until_they_are_taken() -> None:
+    paces = Paces()
+    paces.add(1, 0, [4, 5], [10, 30])
+    paces.add(1, 0, [6], [20])
+    paces.add(0, 0, [], [])
+    assert paces.take(7) == [
+        PaceSample(at_ns=7, node_rank=0, rank=1, step=6, steps=3, wall_mean_ns=20.0, wall_max_ns=30)
+    ]
+    assert paces.take(8) == []
+    assert pytest.approx(20.0) == 60 / 3
