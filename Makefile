@@ -21,9 +21,10 @@ bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
 	$(BIN)/python -m benchmarks
 
 bench-recorder: $(VENV)/installed  ## what the recorder costs the training it watches; needs a quiet machine
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.recorder --out docs/evidence
 
-evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about half an hour)
+evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about 25 minutes)
 	$(BIN)/python -m benchmarks.experiments
 
 screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screenshots

@@ -1,26 +1,30 @@
-"""Blocks of training steps with and without a recorder, alternating; started by torchrun.
+"""Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
-recorder_job.py OUT.json TOOL STEP_MS BLOCKS STEPS: TOOL is ``sfapp``, ``nothing`` (an A/A run, for the noise)
-or ``profiler``.
+recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS: TOOL is ``sfapp``, ``traceml`` or ``profiler``. A
+round has GROUPS groups of three blocks of STEPS steps: one with the tool, two without. Rank 0 leaves the
+seconds of every round by kind.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function
 
 import sfapp
+from benchmarks.overhead import KINDS, ON, schedule
 
 STAGES = (
     "data.next_wait",
@@ -30,8 +34,7 @@ STAGES = (
     "optim.step_cpu_wall",
 )
 
-Stage = Callable[[str], AbstractContextManager[object]]
-Step = Callable[[], AbstractContextManager[object]]
+Step = Callable[[], None]
 
 
 class Training:
@@ -41,96 +44,134 @@ class Training:
         torch.manual_seed(0)
         self.model = DistributedDataParallel(nn.Sequential(*(nn.Linear(96, 96) for _ in range(3))))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        self.batch = torch.ones(16, 96)
+        self.data = torch.ones(16, 96)
         self.rest = 0.0
-        self.block(20, *nothing())
-        # A bare step takes what it takes; the rest is waited, as for an accelerator.
-        bare = self.block(60, *nothing()) / 60
+        self.block(20, self.plain)
+        # A bare step takes what it takes undisturbed; the rest is waited, as for an accelerator.
+        bare = min(self.block(20, self.plain) for _ in range(20)) / 20
         self.rest = max(0.0, step_ms / 1e3 - bare)
 
-    def block(self, steps: int, step: Step, stage: Stage) -> float:
-        """Seconds that some steps took, from the moment that all ranks began."""
+    def block(self, steps: int, step: Step) -> float:
+        """Seconds that some steps took, from the moment that all ranks began to the one when all are done."""
         dist.barrier()
         begin = time.perf_counter()
         for _ in range(steps):
-            with step():
-                with stage(STAGES[0]):
-                    batch = self.batch
-                with stage(STAGES[1]):
-                    loss = self.model(batch).square().mean()
-                with stage(STAGES[2]):
-                    if self.rest:
-                        time.sleep(self.rest)
-                    loss.backward()
-                with stage(STAGES[3]):
-                    pass
-                with stage(STAGES[4]):
-                    self.optimizer.step()
-                    self.optimizer.zero_grad()
+            step()
         dist.barrier()
         return time.perf_counter() - begin
 
+    def plain(self) -> None:
+        """A step as it is without any tool."""
+        loss = self.forward(self.data)
+        self.backward(loss)
+        self.update()
 
-def nothing() -> tuple[Step, Stage]:
-    empty = contextlib.nullcontext()
-    return lambda: empty, lambda name: empty
+    def recorded(self, perf: sfapp.Recorder) -> None:
+        """The same step, instrumented."""
+        with perf.step():
+            with perf.stage(STAGES[0]):
+                data = self.data
+            with perf.stage(STAGES[1]):
+                loss = self.forward(data)
+            with perf.stage(STAGES[2]):
+                self.backward(loss)
+            with perf.stage(STAGES[3]):
+                pass
+            with perf.stage(STAGES[4]):
+                self.update()
+
+    def profiled(self) -> None:
+        """The same step, its stages named for torch.profiler."""
+        with record_function(STAGES[1]):
+            loss = self.forward(self.data)
+        with record_function(STAGES[2]):
+            self.backward(loss)
+        with record_function(STAGES[4]):
+            self.update()
+
+    def traced(self, trace_step: Callable[[nn.Module], AbstractContextManager[None]]) -> None:
+        """The same step for TraceML, which finds the stages itself."""
+        with trace_step(self.model):
+            self.plain()
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.model(data).square().mean()
+        return loss
+
+    def backward(self, loss: torch.Tensor) -> None:
+        if self.rest:
+            time.sleep(self.rest)
+        loss.backward()
+
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
 
-@contextlib.contextmanager
-def tool(name: str, folder: str) -> Iterator[tuple[Step, Stage]]:
-    """A recorder or its like, as its users leave it on."""
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A recorder or its like.
+
+    Attributes:
+        step: a step with it.
+        around: what surrounds a block of such steps, untimed.
+        pending: windows not written yet.
+    """
+
+    step: Step
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    pending: Callable[[], int] = lambda: 0
+
+
+@contextmanager
+def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
+    """As its users leave it on."""
     if name == "sfapp":
-        with sfapp.Recorder(folder, run_id="bench", wrapper="ddp") as perf:
-            yield perf.step, perf.stage
-    elif name == "profiler":
+        folder = tempfile.TemporaryDirectory()
+        with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
+            recorded = Tool(lambda: training.recorded(perf), pending=lambda: perf.pending)
+            # From here on windows close in the middle of a block: what that costs falls into the same block.
+            training.block(steps // 2, recorded.step)
+            yield recorded
+    elif name == "traceml":
+        import traceml_ai
+
+        traceml_ai.init(mode="auto")
+        yield Tool(lambda: training.traced(traceml_ai.trace_step))
+    else:  # it cannot be left on for long: on for one block at a time
         activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities):
-            yield lambda: contextlib.nullcontext(), torch.profiler.record_function
-    else:
-        yield nothing()
+        yield Tool(training.profiled, lambda: torch.profiler.profile(activities=activities))
 
 
 def main() -> None:
-    out, name, step_ms, blocks, steps = sys.argv[1:]
+    out, name = sys.argv[1:3]
+    step_ms = float(sys.argv[3])
+    rounds, groups, steps = (int(argument) for argument in sys.argv[4:])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    training = Training(float(step_ms))
-    pairs: list[tuple[float, float]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        if name == "profiler":  # it cannot be left on for long: on for one block at a time
-            for place in range(int(blocks)):
-                pairs.append(_pair(training, name, folder, int(steps), place))
-        else:
-            with tool(name, folder) as recorded:
-                for place in range(int(blocks)):
-                    pairs.append(_pair_with(training, recorded, int(steps), place))
+    training = Training(step_ms)
+    with tool(name, training, steps) as under_test:
+        document = measured(training, under_test, rounds, groups, steps)
     if dist.get_rank() == 0:
-        Path(out).write_text(json.dumps({"pairs": pairs, "steps": int(steps)}))
+        Path(out).write_text(json.dumps(document))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _pair_with(
-    training: Training, recorded: tuple[Step, Stage], steps: int, place: int
-) -> tuple[float, float]:
-    """(off, on), in an order that changes from pair to pair, so that drift counts for neither."""
-    if place % 2:
-        on = training.block(steps, *recorded)
-        return training.block(steps, *nothing()), on
-    off = training.block(steps, *nothing())
-    return off, training.block(steps, *recorded)
-
-
-def _pair(training: Training, name: str, folder: str, steps: int, place: int) -> tuple[float, float]:
-    def on() -> float:
-        with tool(name, folder) as recorded:
-            return training.block(steps, *recorded)
-
-    if place % 2:
-        spent = on()
-        return training.block(steps, *nothing()), spent
-    off = training.block(steps, *nothing())
-    return off, on()
+def measured(training: Training, under_test: Tool, rounds: int, groups: int, steps: int) -> dict[str, object]:
+    """The seconds of every round by kind, and how many windows cost the block after theirs something too."""
+    kinds = iter(schedule(rounds * groups))
+    seconds = [[0.0 for _ in KINDS] for _ in range(rounds)]
+    late = 0
+    for second_K in seconds:
+        for kind in islice(kinds, groups * len(KINDS)):
+            if kind == ON:
+                with under_test.around():
+                    second_K[kind] += training.block(steps, under_test.step)
+                late += under_test.pending()
+            else:
+                second_K[kind] += training.block(steps, training.plain)
+    return {"rounds": seconds, "steps": groups * steps, "late": late}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,42 @@
+"""What figures were measured on, and whether anything else ran there meanwhile."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import time
+
+import psutil
+import torch
+
+
+def described() -> str:
+    """The machine in a few words."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    system = f"{platform.system()} {platform.machine()}"
+    return f"{cores} cores, {memory:.0f} GiB, {system}, torch {torch.__version__}"
+
+
+class Others:
+    """How busy programs other than this one and its finished children keep the machine."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._before = _busy_seconds() - _own_seconds()
+
+    def share(self) -> float:
+        """Of all cores' time since this was made."""
+        others = _busy_seconds() - _own_seconds() - self._before
+        return max(0.0, others / ((time.monotonic() - self._begin) * (os.cpu_count() or 1)))
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def _own_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)

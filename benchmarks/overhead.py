@@ -1,0 +1,117 @@
+"""What a tool takes from a training's throughput, by blocks of steps with and without it, and how surely.
+
+A round has as many steps of each kind: without the tool, with it, and without it once more. The third kind is
+the A/A measurement: what nothing at all seems to cost, in the same minutes of the same job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import numpy as np
+import numpy.typing as npt
+
+Seconds = npt.NDArray[np.float64]
+
+OFF, ON, AGAIN = KINDS = range(3)
+"""Kinds of blocks: without the tool, with it, without it once more."""
+
+ORDERS = (
+    (OFF, ON, AGAIN),
+    (AGAIN, ON, OFF),
+    (ON, AGAIN, OFF),
+    (OFF, AGAIN, ON),
+    (AGAIN, OFF, ON),
+    (ON, OFF, AGAIN),
+)
+"""Every order of the kinds, each followed by its mirror image: a steady drift of the machine cancels."""
+
+RESAMPLES = 4_000
+TRIMMED = 0.2
+"""Share of the rounds left out at each end by the estimate that bursts of noise do not reach."""
+
+
+COLUMNS = (
+    f"{'tool':<10} {'step':>8}  {'lost':>9} {'95 %':>9}  {'trimmed':>9} {'95 %':>9}  {'A/A':>9} {'95 %':>9}"
+    f"  {'noise':>8}  {'rounds':>6} {'late':>5}"
+)
+
+
+def schedule(groups: int) -> list[int]:
+    """The kinds of all blocks: groups of three, one of each kind, in every order in turn."""
+    return [kind for order in islice(cycle(ORDERS), groups) for kind in order]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Throughput lost in percent, and the bound that it stays below with 95 % confidence (one-sided)."""
+
+    lost: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What rounds of blocks say.
+
+    Attributes:
+        step_ms: mean step without the tool.
+        plain: from the sums of all rounds: what a long run loses.
+        trimmed: from the mean log ratio of the middle rounds.
+        noise: A/A: the second half of what ran without the tool, as if it were the tool.
+        noise_bound: what may pass for noise: the A/A bound, whichever half is called the tool.
+        rounds: how many there were.
+        late: windows that were not on disk when their block ended: the next block paid for the rest.
+    """
+
+    step_ms: float
+    plain: Estimate
+    trimmed: Estimate
+    noise: Estimate
+    noise_bound: float
+    rounds: int
+    late: int
+
+    @classmethod
+    def of(cls, rounds: Sequence[Sequence[float]], steps: int, late: int) -> Overhead:
+        """From the seconds of each round, by kind; ``steps`` is how many a round has of each."""
+        second_KN = np.asarray(rounds, dtype=np.float64).T
+        off, on, again = second_KN
+        without = (off + again) / 2
+        noise, mirrored = _bootstrap(_lost, off, again), _bootstrap(_lost, again, off)
+        return cls(
+            step_ms=float(without.mean()) / steps * 1e3,
+            plain=_bootstrap(_lost, without, on),
+            trimmed=_bootstrap(_lost_in_the_middle, without, on),
+            noise=noise,
+            noise_bound=max(noise.upper, mirrored.upper),
+            rounds=len(rounds),
+            late=late,
+        )
+
+    def line(self, tool: str) -> str:
+        """A row under ``COLUMNS``."""
+        pairs = (self.plain, self.trimmed, self.noise)
+        shown = "  ".join(f"{pair.lost:+7.2f} % ≤ {pair.upper:5.2f} %" for pair in pairs)
+        step = f"{self.step_ms:.1f} ms"
+        return f"{tool:<10} {step:>8}  {shown}  {self.noise_bound:6.2f} %  {self.rounds:>6} {self.late:>5}"
+
+
+def _bootstrap(statistic: Callable[[Seconds, Seconds], Seconds], off: Seconds, on: Seconds) -> Estimate:
+    """A round is drawn as a whole, so that what disturbs both kinds alike stays in the pair."""
+    drawn = np.random.default_rng(0).integers(0, len(on), (RESAMPLES, len(on)))
+    found = statistic(off[drawn], on[drawn])
+    return Estimate(float(statistic(off, on)), float(np.quantile(found, 0.95)))
+
+
+def _lost(off: Seconds, on: Seconds) -> Seconds:
+    """Percent: the last axis is the rounds'."""
+    return 100 * (1 - off.sum(-1) / on.sum(-1))
+
+
+def _lost_in_the_middle(off: Seconds, on: Seconds) -> Seconds:
+    ratio = np.sort(np.log(on / off), axis=-1)
+    left_out = int(TRIMMED * ratio.shape[-1])
+    return 100 * (1 - np.exp(-ratio[..., left_out : ratio.shape[-1] - left_out].mean(-1)))
