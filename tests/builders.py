@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.reduction import simulate
 from sfapp.model import (
     DEFAULT_STAGES,
     Manifest,
@@ -16,6 +19,9 @@ from sfapp.model import (
     Window,
     stage_hash,
 )
+from sfapp.record.buffers import Schema, WindowBuffer
+from sfapp.record.compose import Job, reduced_window
+from sfapp.record.reducing import reduce_window
 
 DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER = DEFAULT_STAGES
 MS = 1_000_000
@@ -53,6 +59,33 @@ def window_of(
         ranks=RankTable.of(identities),
         side=side or {},
     )
+
+
+def reduced(window: Window) -> Window:
+    """The same window as its ranks would have left it with ``gather="reduce"``; they must share their steps,
+    and their last stage be what the others leave of the wall time."""
+    ranks = len(window.ranks)
+    schema = Schema(window.stages, window.stages, window.manifest.accumulation, None, ())
+    parts = []
+    for place in range(ranks):
+        rows = [window.step_N, window.wall_NR[:, place], *window.duration_SNR[:, :, place]]
+        row_NC = torch.stack(rows, dim=1).contiguous().numpy()
+        buffer = WindowBuffer(replace(schema, role=window.ranks.role[place]), window.number, row_NC)
+        buffer.filled = len(row_NC)
+        parts.append(reduce_window(buffer, window.ranks.identity(place), ranks, "1"))
+    found, _ = simulate(parts)
+    manifest = window.manifest
+    job = Job(
+        root=Path(),
+        run_id=manifest.run_id,
+        world_size=manifest.world_size,
+        wrapper=manifest.wrapper,
+        parallelism=manifest.parallelism,
+        prefetch=manifest.prefetch,
+        model_fit=manifest.model_fit,
+        recorder=manifest.recorder,
+    )
+    return reduced_window(job, buffer, found, 0)
 
 
 def by_rank(*ranks: Sequence[float], unit: int = 1_000_000_000) -> torch.Tensor:

@@ -28,11 +28,12 @@ PERSISTENT = 0.8
 def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnosis:
     """The same diagnosis compared with a reference: delta, change, severity, culprit and aim.
 
-    Below the denominator floor nothing is compared and the diagnosis comes back as it is.
+    Below the denominator floor nothing is compared and the diagnosis comes back as it is. Of a reduced window
+    the exposed imbalance is not known: its severity is its growth, and absent without a reference.
     """
-    if diagnosis.shares is None or diagnosis.exposed_imbalance is None:
+    if diagnosis.shares is None:
         return diagnosis
-    comparable = reference is not None and set(reference.typical_ns) == set(diagnosis.stages)
+    comparable = reference is not None and set(reference.advance_ns) == set(diagnosis.stages)
     delta = change = None
     if reference is not None and comparable:
         delta = delta_ns(diagnosis, reference)
@@ -42,12 +43,18 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
         reference=reference,
         delta_ns=delta,
         change=change,
-        severity=max(diagnosis.exposed_imbalance, change or 0.0),
+        severity=_severity(diagnosis.exposed_imbalance, change),
     )
     stage, basis = _aim_stage(compared)
     culprit = next(found for found in compared.culprits if found.stage == stage)
     aim = _aim(compared, stage, basis, culprit)
     return replace(compared, culprit=culprit, aim=replace(aim, evidence=_evidence(compared, aim, culprit)))
+
+
+def _severity(imbalance: float | None, change: float | None) -> float | None:
+    if imbalance is None:
+        return None if change is None else max(0.0, change)
+    return max(imbalance, change or 0.0)
 
 
 def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
@@ -116,8 +123,12 @@ def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: 
 
 def _typical_rank_accounts_for(diagnosis: Diagnosis, stage: str, basis: AimBasis) -> bool:
     """Whether the stage's median over ranks explains the change (or, in a quiet window, the share)."""
-    typical = diagnosis.typical_ns[stage]
+    typical = diagnosis.typical_ns.get(stage)
+    if typical is None:
+        return False
     if basis == "delta" and diagnosis.reference is not None and diagnosis.delta_ns is not None:
+        if stage not in diagnosis.reference.typical_ns:
+            return False
         grown = typical - diagnosis.reference.typical_ns[stage]
         return grown >= ACCOUNTS_FOR * diagnosis.delta_ns[stage]
     if basis == "share":
@@ -158,14 +169,18 @@ def _delta_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
 
 
 def _excess_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
-    imbalance = diagnosis.exposed_imbalance or 0.0
+    if diagnosis.exposed_imbalance is None:
+        return EvidenceLine("excess", reason="reduced_rows")
+    imbalance = diagnosis.exposed_imbalance
     if imbalance < QUIET_SEVERITY:
         return EvidenceLine("excess", reason="quiet", value=imbalance)
     return _pointing("excess", diagnosis.carry_over_excess or diagnosis.excess, aim)
 
 
 def _gain_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
-    gains = diagnosis.static_gain or {}
+    if diagnosis.static_gain is None:
+        return EvidenceLine("static_gain", reason="reduced_rows")
+    gains = diagnosis.static_gain
     if max(gains.values(), default=0.0) < diagnosis.gates.gamma_g:
         return EvidenceLine("static_gain", reason="below_gamma_g", value=max(gains.values(), default=0.0))
     return _pointing("static_gain", gains, aim)
@@ -189,6 +204,8 @@ def _persistence_line(aim: Aim, culprit: Culprit) -> EvidenceLine:
 
 def _wait_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
     """Ranks that wait in a stage wait for another one: the fit speaks against an aim it waits in."""
+    if diagnosis.wait_fit is None:
+        return EvidenceLine("wait_fit", reason="reduced_rows")
     if diagnosis.sync_boundary is None:
         return EvidenceLine("wait_fit", reason="no_wait_measured")
     fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary)

@@ -50,7 +50,7 @@ def missing_ranks(measures: Measures) -> tuple[int, ...]:
     """Expected ranks that are not in the rows."""
     window = measures.window
     missing = set(window.manifest.missing_ranks)
-    if window.group == "all":
+    if window.group == "all" and window.reduced is None:
         missing |= set(range(window.manifest.world_size)) - set(window.ranks.rank)
     return tuple(sorted(missing))
 
@@ -96,18 +96,19 @@ def judge(
     labels, suppressed = _labels(measures, gates, facts, routing, residual_share)
     carry_excess_B = None if carry is None else _excess(measures, carry.advance_SN)
     excess_B = _excess(measures, measures.advance_SN)
+    worst_B = excess_B if carry_excess_B is None else carry_excess_B
     diagnosis = replace(
         raw,
         shares=by_name(measures.broad, step_share_B),
-        static_gain=by_name(measures.broad, facts.gain_B),
-        excess=by_name(measures.broad, excess_B),
-        takeover=by_name(measures.broad, facts.takeover_B),
+        static_gain=None if facts.gain_B is None else by_name(measures.broad, facts.gain_B),
+        excess=None if excess_B is None else by_name(measures.broad, excess_B),
+        takeover=None if facts.takeover_B is None else by_name(measures.broad, facts.takeover_B),
         carry_over_shares=None if carry_share_B is None else by_name(measures.broad, carry_share_B),
         carry_over_excess=None if carry_excess_B is None else by_name(measures.broad, carry_excess_B),
-        wait_fit=_wait_fit(measures),
+        wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
         wait_stages=names(measures.window.stages, waits),
         sync_boundary=None if boundary is None else measures.window.stages[boundary],
-        exposed_imbalance=float((excess_B if carry_excess_B is None else carry_excess_B).sum()),
+        exposed_imbalance=None if worst_B is None else float(worst_B.sum()),
         routing_set=routing,
         co_critical_stages=names(measures.broad, ambiguity_set(facts, gates)),
         labels=tuple(labels),
@@ -139,7 +140,7 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
         recorded_stages=window.stages,
         ranks=measures.ranks,
         steps=measures.steps,
-        nodes=len(window.ranks.nodes),
+        nodes=window.node_count,
         first_step=int(measures.step_N[0]),
         last_step=int(measures.step_N[-1]),
         closed_by=window.manifest.closed_by,
@@ -150,11 +151,18 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
         advances_ns=_integers(measures, measures.advance_SN),
         carry_over_advances_ns=None if carry is None else _integers(measures, carry.advance_SN),
         step_time=StepTime(mean, float(p50), float(p95)),
-        typical_ns=by_name(measures.broad, measures.by_broad(measures.median_SN.mean(axis=1))),
+        typical_ns=_typical_ns(measures),
         missing_ranks=missing_ranks(measures),
         gather_ok=window.manifest.gather_ok,
         recorder_labels=window.manifest.labels,
     )
+
+
+def _typical_ns(measures: Measures) -> dict[str, float]:
+    """By broad stage the mean over steps of the median over ranks; empty where no median is known."""
+    if not measures.has_all_rows:
+        return {}
+    return by_name(measures.broad, measures.by_broad(measures.median_SN.mean(axis=1)))
 
 
 def _integers(measures: Measures, advance_SN: Ints) -> dict[str, int]:
@@ -168,8 +176,11 @@ def _shares(measures: Measures, advance_SN: Ints) -> Floats:
     return np.asarray(advance_B / advance_B.sum())
 
 
-def _excess(measures: Measures, advance_SN: Ints) -> Floats:
-    """X or X': the part of the advances that a typical rank did not need, by broad stage (§4, §10)."""
+def _excess(measures: Measures, advance_SN: Ints) -> Floats | None:
+    """X or X': the part of the advances that a typical rank did not need, by broad stage (§4, §10); None
+    where no median over ranks is known."""
+    if not measures.has_all_rows:
+        return None
     over_S = (advance_SN - measures.median_SN).clip(min=0).sum(axis=1)
     return np.asarray(measures.by_broad(over_S) / advance_SN.sum())
 
@@ -187,6 +198,19 @@ def _facts(
     declared = measures.window.manifest.model_fit
     measured = any(measures.broad_of_S[stage] != top for stage in waits)
     holds = {"declared": declared, "measured": measured, "on": True, "off": False}
+    if not measures.has_all_rows:
+        return StageFacts(
+            share_B=share_B,
+            gain_B=None,
+            takeover_B=None,
+            max_share_B=measures.by_broad(measures.max_SN.sum(axis=1)) / makespan,
+            spread_share_B=None,
+            top=top,
+            eligible=int(eligible_N.sum()),
+            switch_rate=switch_rate(leader_N, eligible_N),
+            lag_rise_share=None,
+            waits=holds[gates.model_fit],
+        )
     return StageFacts(
         share_B=share_B,
         gain_B=(makespan - measures.clipped_BN.sum(axis=1)) / makespan,
@@ -235,6 +259,8 @@ def _free_reasons(
         reasons.append("carry_over")
     if not measures.consecutive:
         reasons.append("steps_not_consecutive")
+    if not measures.has_all_rows:
+        reasons.append("reduced_rows")
     return tuple(reasons)
 
 
@@ -253,7 +279,7 @@ def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Lead
     """The most frequent leader at s1 over eligible steps; over all where none is eligible."""
     leader_N = at_top.leader_N[eligible_N] if eligible_N.any() else at_top.leader_N
     position, share = most_frequent(leader_N)
-    ranks = measures.window.ranks
+    ranks = measures.led_by
     return Leader(ranks.rank[position], ranks.hostname[position], share)
 
 
@@ -266,6 +292,6 @@ def _culprits(measures: Measures, carry: CarryOver | None, gates: Gates) -> tupl
         eligible_N = eligible_steps(
             leaders, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks
         )
-        ranks = measures.window.ranks
+        ranks = measures.led_by
         found.append(culprit(stage, leaders, eligible_N, measures.step_N, ranks, gates.gamma_switch))
     return tuple(found)

@@ -24,17 +24,19 @@ class StageFacts:
         top: s1. eligible: eligible steps of s1. switch_rate: of s1's leader.
         lag_rise_share: Σ_t lag rise of s1.
         waits: W, whether the wait model holds for s1.
+
+    Gains, takeovers, spread and lag rise need every rank's rows: None where the window was reduced.
     """
 
     share_B: Floats
-    gain_B: Floats
-    takeover_B: Floats
+    gain_B: Floats | None
+    takeover_B: Floats | None
     max_share_B: Floats
-    spread_share_B: Floats
+    spread_share_B: Floats | None
     top: int
     eligible: int
     switch_rate: float
-    lag_rise_share: float
+    lag_rise_share: float | None
     waits: bool
 
 
@@ -58,7 +60,8 @@ def telemetry_label(
 def role_label(window: Window) -> Label | None:
     """``role_aware_needed`` (§7.3): roles are mixed, or model parallelism is declared without roles."""
     roles = set(window.ranks.role)
-    if len(roles) > 1:
+    reduced = window.manifest.reduced
+    if len(roles) > 1 or (reduced is not None and reduced.roles_differ):
         return Label("role_aware_needed", ("roles_differ",))
     degrees = window.manifest.parallelism
     if roles == {None} and max(degrees.tp, degrees.pp, degrees.ep, degrees.cp) > 1:
@@ -78,7 +81,8 @@ def accumulation_label(window: Window) -> Label | None:
 
 
 def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
-    """The stage verdict (§7.6): the first rule that applies."""
+    """The stage verdict (§7.6): the first rule that applies; none of those that need gains where there are
+    none (the diagnosis says ``reduced_rows``)."""
     order = ranked(facts.share_B)
     top_share = float(facts.share_B[facts.top])
     runner_up = float(facts.share_B[order[1]]) if len(order) > 1 else 0.0
@@ -86,7 +90,7 @@ def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
         return [Label("co_critical", ("share_tie",))]
     if facts.eligible >= 2 and facts.switch_rate > gates.gamma_switch:
         return [Label("co_critical", ("leader_switch",))]
-    if top_share <= gates.gamma_a:
+    if top_share <= gates.gamma_a or facts.gain_B is None:
         return []
     if facts.gain_B[facts.top] >= gates.gamma_g:
         if raw_evidence_agrees(facts, gates):
@@ -95,7 +99,7 @@ def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
     if not facts.waits:
         return [Label("co_critical", ("low_static_gain",))]
     waiting = [Label("sync_wait_dependent")]
-    if facts.lag_rise_share >= gates.eta_a:
+    if facts.lag_rise_share is not None and facts.lag_rise_share >= gates.eta_a:
         waiting.append(Label("likely_sync_wait"))
     return waiting
 
@@ -103,6 +107,8 @@ def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
 def raw_evidence_agrees(facts: StageFacts, gates: Gates) -> bool:
     """Whether maxima, gains and, where ranks differ at all, spread point at s1 too (§7.6c)."""
     top = facts.top
+    if facts.gain_B is None or facts.spread_share_B is None:
+        return False
     agrees = facts.max_share_B[top] >= facts.max_share_B.max() - gates.eta_a
     agrees = agrees and facts.gain_B[top] >= facts.gain_B.max() - gates.eta_g
     if facts.spread_share_B.max() >= gates.eta_a:
@@ -111,9 +117,11 @@ def raw_evidence_agrees(facts: StageFacts, gates: Gates) -> bool:
 
 
 def ambiguity_set(facts: StageFacts, gates: Gates) -> list[int]:
-    """C_A ∪ C_G (§7.7), in stage order: the stages that remain jointly plausible."""
+    """C_A ∪ C_G (§7.7), in stage order: the stages that remain jointly plausible. C_A alone without gains."""
     stages = range(len(facts.share_B))
     chosen = {s for s in stages if facts.share_B[s] >= facts.share_B[facts.top] - gates.eta_a}
+    if facts.gain_B is None or facts.takeover_B is None:
+        return sorted(chosen)
     largest_gain = float(facts.gain_B.max())
     if largest_gain >= gates.gamma_g:
         chosen |= {s for s in stages if facts.gain_B[s] >= largest_gain - gates.eta_g}

@@ -29,7 +29,7 @@ from sfapp.accounting.kernels import median_last, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.waits import wait_slopes
 from sfapp.errors import WindowError
-from sfapp.model import Baseline, DeviceEvidence, Reference, Window, broad_stage
+from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
 
 Key = TypeVar("Key", bound=int | None)
 Kept = TypeVar("Kept")
@@ -76,8 +76,8 @@ class Measures:
         broad: the broad stages in order; ``broad_of_S[s]`` is the position of recorded stage s in it.
         frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3).
         median_SN, mean_SN, max_SN: of d over ranks.
-        first_rank_SN: d of the lowest rank (rival rule).
-        slowest_SN: d of the rank with the largest step total (rival rule).
+        first_rank_SN: d of the lowest rank (rival rule); a reduced window keeps its rows.
+        slowest_SN: d of the rank with the largest step total (rival rule); zeros where its rows are not kept.
         clipped_BN: F[S,t] with each broad stage clipped to the baseline (§4).
         wait_slope_S, wait_se_S: the wait fit, NaN where absent (§11).
         closure: residual and overlap (§2).
@@ -115,7 +115,19 @@ class Measures:
 
     @property
     def ranks(self) -> int:
-        return len(self.window.ranks)
+        """R: how many took part, with or without rows of their own."""
+        return self.window.rank_count
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether every rank's rows are there. Without, there are no medians over ranks, and with them no
+        gains, excess or wait fit: these fields are NaN."""
+        return self.window.reduced is None
+
+    @cached_property
+    def led_by(self) -> RankTable:
+        """The ranks that leaders are positions in."""
+        return self.window.led_by
 
     @cached_property
     def makespan_N(self) -> Ints:
@@ -172,21 +184,24 @@ class Measures:
     @cached_property
     def device(self) -> DeviceEvidence | None:
         """What sampled device events say (§7.8)."""
-        return device_evidence(self.window, self.makespan_N)
+        return device_evidence(self.window, self.makespan_N) if self.has_all_rows else None
 
     @cached_property
     def stage_median_S(self) -> Floats:
         """Median over steps and ranks of each recorded stage, ns: a reference's baseline (§4)."""
+        if not self.has_all_rows:
+            return np.full(len(self.window.stages), np.nan)
         return _host(median_last(self.window.duration_SNR.flatten(start_dim=1)))
 
     def handovers(self) -> list[Handover]:
         """Hand-overs of the step-aligned lead, per boundary (§3)."""
-        return count_handovers(self.leader_SN, self.window.stages, self.window.ranks)
+        return count_handovers(self.leader_SN, self.window.stages, self.led_by)
 
     def remember_unaligned(self, boundaries: Boundaries) -> None:
-        """Keep the carry-over frontier without offsets: measuring the wait slopes needed it anyway."""
+        """Keep the carry-over frontier without offsets, which is known already: measuring the wait slopes
+        needed it, or it was reduced."""
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
-        offset_R = torch.zeros(self.ranks, dtype=torch.int64, device=advance_SN.device)
+        offset_R = torch.zeros(len(self.window.ranks), dtype=torch.int64, device=advance_SN.device)
         self._kept["carry", None] = CarryOver.of(DeviceCarryOver(boundaries, 0, advance_SN, offset_R, None))
 
     def _keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
@@ -248,8 +263,13 @@ def measure_many(
     """Walk many windows of the same stages, steps and ranks in one go.
 
     Everything that restarts at each step does not care which window the step is in: windows are laid end
-    to end, which saves the per-call cost that dominates small windows.
+    to end, which saves the per-call cost that dominates small windows. Of a reduced window the walk was done
+    by its ranks.
     """
+    if any(window.reduced is not None for window in windows):
+        if len(windows) > 1:
+            return [measure(window, baseline, reference) for window in windows]
+        return [_measure_reduced(windows[0], baseline)]
     if len(windows) > 1 and baseline != "cohort_median":
         return [measure(window, baseline, reference) for window in windows]
     first = windows[0]
@@ -317,6 +337,51 @@ def measure_many(
     return found
 
 
+def _measure_reduced(window: Window, baseline: Baseline) -> Measures:
+    """What the ranks found together, as ``measure_many`` finds it from rows: the same to the last bit.
+
+    What needs the rows of all ranks (medians, and with them gains, excess, lags, the wait fit and a sync
+    boundary) is NaN: nothing is guessed from those that were kept.
+    """
+    reduced, said = window.reduced, window.manifest.reduced
+    assert reduced is not None  # the caller asked
+    assert said is not None  # Window's own rule
+    _refuse_overflow([window], reduced.largest_SN.unsqueeze(1))
+    stages, steps = reduced.frontier_SN.shape
+    absent_SN = np.full((stages, steps), np.nan)
+    broad = window.broad_stages
+    # Leaders as positions in ``led_by``, which lists each of them once.
+    places = {rank: place for place, rank in enumerate(window.led_by.rank)}
+    place_of = np.vectorize(places.__getitem__, otypes=[np.int64])
+    leader_SN = place_of(_host(reduced.leader_SN))
+    carry_leader_SN = torch.from_numpy(place_of(_host(reduced.carry_leader_SN)))
+    found = Measures(
+        window=window,
+        baseline=baseline,
+        broad=broad,
+        broad_of_S=tuple(broad.index(broad_stage(stage)) for stage in window.stages),
+        frontier_SN=_host(reduced.frontier_SN),
+        advance_SN=_host(reduced.frontier_SN - previous_boundary(reduced.frontier_SN)),
+        leader_SN=leader_SN,
+        gap_SN=_host(reduced.frontier_SN - reduced.second_SN),
+        median_SN=absent_SN,
+        mean_SN=_host(reduced.total_SN.double() / said.ranks),
+        max_SN=_host(reduced.largest_SN),
+        slowest_SN=_host(torch.zeros_like(reduced.frontier_SN)),
+        first_rank_SN=_host(window.duration_SNR[:, :, 0]),
+        clipped_BN=np.full((len(broad), steps), np.nan),
+        wait_slope_S=np.full(stages, np.nan),
+        wait_se_S=np.full(stages, np.nan),
+        closure=Closure(float(said.residual_ns) / float(max(1, said.wall_ns)), said.overlap_share),
+        consecutive=bool((window.step_N.diff() == 1).all()),
+        _baseline_SNR=torch.empty(0),
+        _before_NR=torch.empty(0),
+    )
+    carried = Boundaries(reduced.carry_frontier_SN, carry_leader_SN, reduced.carry_second_SN)
+    found.remember_unaligned(carried)
+    return found
+
+
 def _end_to_end(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), dim=dim)
 
@@ -335,7 +400,8 @@ def check_totals(window: Window) -> None:
     Raises:
         WindowError: with the sum that is too large.
     """
-    _refuse_overflow([window], window.duration_SNR.amax(dim=-1).unsqueeze(1))
+    largest_SN = window.duration_SNR.amax(dim=-1) if window.reduced is None else window.reduced.largest_SN
+    _refuse_overflow([window], largest_SN.unsqueeze(1))
 
 
 def _refuse_overflow(windows: Sequence[Window], largest_SWN: torch.Tensor) -> None:

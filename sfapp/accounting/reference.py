@@ -19,6 +19,8 @@ def reference_of(source: Measures | Diagnosis) -> Reference:
     if isinstance(source, Measures):
         from sfapp.accounting.judge import judge  # judge builds on this package; only this needs it back
 
+        if not source.has_all_rows:
+            return _from_diagnosis(judge(source), {})
         medians = zip(source.window.stages, source.stage_median_S, strict=True)
         return _from_diagnosis(judge(source), {stage: float(median) for stage, median in medians})
     return _from_diagnosis(source, {})

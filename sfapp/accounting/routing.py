@@ -34,16 +34,19 @@ def routing_set(share_B: Floats, tau_c: float) -> list[int]:
 def rivals(measures: Measures, tau_c: float) -> tuple[Rival, ...]:
     """The five rival rules (paper Section 6.2), normalised to shares and routed by the same τC.
 
-    ``overcount`` is the rule's total over the exposed makespan: what per-stage maxima count twice.
+    ``overcount`` is the rule's total over the exposed makespan: what per-stage maxima count twice. Of a
+    reduced window those are left out that need rows which it does not have.
     """
-    spread_SN = measures.max_SN - measures.median_SN
     totals: dict[str, Floats] = {
         "per_stage_max": measures.by_broad(measures.max_SN.sum(axis=1).astype(np.float64)),
         "per_stage_mean": measures.by_broad(measures.mean_SN.sum(axis=1)),
-        "rank_spread": measures.by_broad(spread_SN.sum(axis=1)),
-        "slowest_rank": measures.by_broad(measures.slowest_SN.sum(axis=1).astype(np.float64)),
-        "rank_0": measures.by_broad(measures.first_rank_SN.sum(axis=1).astype(np.float64)),
     }
+    if measures.has_all_rows:
+        spread_SN = measures.max_SN - measures.median_SN
+        totals["rank_spread"] = measures.by_broad(spread_SN.sum(axis=1))
+        totals["slowest_rank"] = measures.by_broad(measures.slowest_SN.sum(axis=1).astype(np.float64))
+    if measures.window.ranks.rank[0] == 0 or measures.has_all_rows:
+        totals["rank_0"] = measures.by_broad(measures.first_rank_SN.sum(axis=1).astype(np.float64))
     return tuple(_rival(rule, total_B, measures, tau_c) for rule, total_B in totals.items())
 
 

@@ -15,6 +15,7 @@ from sfapp.model.diagnosis import (
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates, ModelFit
 from sfapp.model.labels import CULPRITS, LABELS, REASONS
 from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
+from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank, ReducedPlanes, Reduction
 from sfapp.model.stages import (
     DEFAULT_STAGES,
     FORWARD_EVENT,
@@ -37,7 +38,9 @@ __all__ = [
     "FRONTIERS",
     "GATE_DOCS",
     "LABELS",
+    "LAG_BINS",
     "MODEL_FITS",
+    "PLANES",
     "REASONS",
     "RESIDUAL",
     "Accumulation",
@@ -53,11 +56,14 @@ __all__ = [
     "Leader",
     "Manifest",
     "ModelFit",
+    "NamedRank",
     "Overhead",
     "Parallelism",
     "RankIdentity",
     "RankTable",
     "RecorderInfo",
+    "ReducedPlanes",
+    "Reduction",
     "Reference",
     "Rival",
     "SideChannel",

@@ -54,6 +54,8 @@ REASONS: Mapping[str, str] = {
     "single_rank": "One rank alone gives no evidence across ranks.",
     "carry_over": "Step-aligned shares charge a stage with time another stage of the step before caused.",
     "steps_not_consecutive": "Step numbers have gaps, so the window-aligned frontier is not defined.",
+    "reduced_rows": "The frontier is that of all ranks, but only a few ranks' rows were kept: gains, excess, "
+    "lags and the wait fit cannot be known.",
     "share_tie": "The two largest shares are tied.",
     "leader_switch": "The leading rank changes too often to name one.",
     "evidence_disagrees": "Raw durations, spread or gain point elsewhere than the frontier.",

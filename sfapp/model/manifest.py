@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sfapp.model.reduced import Reduction
+
 FORMAT = 1
 """The packet format this version writes and the newest it reads."""
 
@@ -67,6 +69,7 @@ class Manifest:
     """The JSON under the Parquet footer key ``sfapp.packet``. Unknown keys are ignored on reading.
 
     ``labels`` is what the recorder concluded with its own gates, if it did; the accounting never reads it.
+    ``reduced`` is there where the rows are those of a few ranks and the frontier that of all.
     """
 
     format: int = FORMAT
@@ -90,4 +93,5 @@ class Manifest:
     overhead: Overhead = Overhead()
     faults: tuple[str, ...] = ()
     labels: tuple[Label, ...] = ()
+    reduced: Reduction | None = None
     extra: dict[str, Any] = field(default_factory=dict)

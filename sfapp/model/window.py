@@ -14,6 +14,7 @@ import torch
 
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model.manifest import Manifest
+from sfapp.model.reduced import NamedRank, ReducedPlanes
 from sfapp.model.stages import RESIDUAL, broad_stages
 
 ALL_RANKS = "all"
@@ -106,6 +107,8 @@ class Window:
         ranks: identities of the R ranks.
         side: side channels by name.
         group: ``all``, ``role:NAME`` or ``node:K``.
+        reduced: what all ranks found together, where the rows above are those of a few; None where every rank
+            has rows.
 
     Raises:
         WindowError: shapes, types or signs do not fit together.
@@ -118,6 +121,7 @@ class Window:
     ranks: RankTable
     side: Mapping[str, SideChannel] = field(default_factory=dict)
     group: str = ALL_RANKS
+    reduced: ReducedPlanes | None = None
 
     def __post_init__(self) -> None:
         if self.duration_SNR.dtype != torch.int64 or self.duration_SNR.ndim != 3:
@@ -134,6 +138,13 @@ class Window:
             raise WindowError(f"step times must be int64 [{steps}, {ranks}]")
         if tuple(self.step_N.shape) != (steps,) or len(self.ranks) != ranks:
             raise WindowError("step numbers and rank identities must match the matrix")
+        if (self.reduced is None) != (self.manifest.reduced is None):
+            raise WindowError("a reduced window needs both its planes and what its manifest says of them")
+        if self.reduced is not None and any(
+            tuple(plane.shape) != (stages, steps) or plane.dtype != torch.int64
+            for plane in self.reduced.planes().values()
+        ):
+            raise WindowError(f"planes of a reduced window must be int64 [{stages}, {steps}]")
 
     @property
     def run_id(self) -> str:
@@ -160,8 +171,36 @@ class Window:
         return self.stages.index(RESIDUAL) if RESIDUAL in self.stages else None
 
     @property
+    def rank_count(self) -> int:
+        """How many ranks took part, R: more than have rows where the window was reduced."""
+        return len(self.ranks) if self.manifest.reduced is None else self.manifest.reduced.ranks
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes they are on."""
+        return len(self.ranks.nodes) if self.manifest.reduced is None else self.manifest.reduced.nodes
+
+    @property
+    def led_by(self) -> RankTable:
+        """The ranks that leaders are counted in, ascending: those with rows and, in a reduced window, the
+        others that lead. Where such a rank ran is known of those that the manifest names, else its host is
+        empty."""
+        if self.reduced is None or self.manifest.reduced is None:
+            return self.ranks
+        named = {each.rank: each for each in self.manifest.reduced.named}
+        leaders = torch.cat([self.reduced.leader_SN.flatten(), self.reduced.carry_leader_SN.flatten()])
+        found = [self.ranks.identity(index) for index in range(len(self.ranks))]
+        for rank in set(leaders.tolist()) - set(self.ranks.rank):
+            place = named.get(rank, NamedRank(rank=rank, local_rank=0, node_rank=0, hostname=""))
+            found.append(RankIdentity(rank, place.local_rank, place.node_rank, place.hostname))
+        return RankTable.of(found)
+
+    @property
     def groups(self) -> tuple[str, ...]:
-        """Every group this window can be diagnosed by: ``all``, then roles, then nodes."""
+        """Every group this window can be diagnosed by: ``all``, then roles, then nodes. A frontier reduced
+        over all ranks is no group's."""
+        if self.reduced is not None:
+            return (ALL_RANKS,)
         roles = tuple(f"role:{role}" for role in self.ranks.roles)
         return (ALL_RANKS, *roles, *(f"node:{node}" for node in self.ranks.nodes))
 
@@ -181,7 +220,7 @@ class Window:
             column = [str(node) for node in self.ranks.node_rank]
         else:
             column = ()
-        chosen = [index for index, value in enumerate(column) if value == name]
+        chosen = [index for index, value in enumerate(column) if value == name and group in self.groups]
         if not chosen:
             raise WindowNotFoundError(
                 f"no group {group!r} in window {self.number} of run {self.run_id!r}; "
@@ -212,4 +251,5 @@ class Window:
                 name: SideChannel(channel.value_NR.to(device), channel.sampled_NR.to(device))
                 for name, channel in self.side.items()
             },
+            reduced=None if self.reduced is None else self.reduced.to(device),
         )

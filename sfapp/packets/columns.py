@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
-from sfapp.model import Manifest
+from sfapp.model import PLANES, Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets.faults import Faults, and_more, arrow_errors, quoted
 from sfapp.packets.layout import (
     FIXED_COLUMNS,
     MANIFEST_KEY,
+    REDUCED_PREFIX,
     ROLE,
     SAMPLED_PREFIX,
     SIDE_PREFIX,
@@ -119,7 +120,19 @@ def side_channels(names: Sequence[str]) -> tuple[str, ...]:
 def needed_columns(manifest: Manifest, channels: Sequence[str]) -> tuple[str, ...]:
     """Every column a reader decodes; any other in the file is ignored."""
     sides = (prefix + name for name in channels for prefix in (SIDE_PREFIX, SAMPLED_PREFIX))
-    return (*FIXED_COLUMNS, *manifest.stages, *sides)
+    return (*FIXED_COLUMNS, *manifest.stages, *reduced_columns(manifest), *sides)
+
+
+def column_of(plane: str, stage: str) -> str:
+    """The column that holds a plane of one stage of a reduced window."""
+    return f"{REDUCED_PREFIX}{plane}.{stage}"
+
+
+def reduced_columns(manifest: Manifest) -> tuple[str, ...]:
+    """The columns that a reduced window has beside those of every packet; none for any other."""
+    if manifest.reduced is None:
+        return ()
+    return tuple(column_of(plane, stage) for plane in PLANES for stage in manifest.stages)
 
 
 def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str], faults: Faults) -> bool:
@@ -131,6 +144,7 @@ def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str],
     for name in file.names:
         counted[name] = counted.get(name, 0) + 1
     stages = frozenset(manifest.stages)
+    durations = stages | {WALL, *reduced_columns(manifest)}
     for name in needed_columns(manifest, channels):
         if name not in types:
             what = "a stage of the manifest is no column" if name in stages else "the column is missing"
@@ -138,7 +152,7 @@ def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str],
         elif counted[name] > 1:
             faults.add(f"{counted[name]} columns have this name", column=name)
         else:
-            _check_type(name, types[name], name in stages or name == WALL, faults)
+            _check_type(name, types[name], name in durations, faults)
     for name in channels:
         if len(name) > MAX_NAME_LENGTH:
             faults.add(f"side channel {quoted(name)} has more than {MAX_NAME_LENGTH} characters")

@@ -17,6 +17,12 @@ TEXT_COLUMNS = (HOSTNAME, ROLE)
 
 SIDE_PREFIX, SAMPLED_PREFIX = "side.", "sampled."
 
+REDUCED_PREFIX = "reduced."
+"""Before ``<plane>.<stage>``: what all ranks found together, the same in all rows of a step."""
+
+RESERVED_PREFIXES = (SIDE_PREFIX, SAMPLED_PREFIX, REDUCED_PREFIX)
+"""No stage may be named like this."""
+
 MAX_VALUE = 2**62
 """Largest duration, step time or step number: the difference of any two fits 64 bits. Sums of durations need
 not; the accounting looks after those itself."""

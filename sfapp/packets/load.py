@@ -158,9 +158,12 @@ def _newest_of_each(packets: Sequence[Packet], conflicts: list[Conflict]) -> dic
 
 
 def _parts_for(whole: Packet, parts: Sequence[Packet], conflicts: list[Conflict]) -> tuple[Packet, ...]:
-    """The parts of ranks that the whole window misses; the others must say what the whole says."""
-    present = set(whole.window.ranks.rank)
-    redundant = [part for part in parts if part.part_rank in present]
+    """The parts of ranks that the whole window misses; the others must say what the whole says, where it has
+    their rows. To a window reduced over its ranks no rank can be added."""
+    has_rows = set(whole.window.ranks.rank)
+    reduced = whole.window.reduced is not None
+    present = {part.part_rank for part in parts} if reduced else has_rows
+    redundant = [part for part in parts if part.part_rank in has_rows]
     differing = [part for part in redundant if not _agree(whole.window, part.window)]
     if differing:
         ranks = ", ".join(str(part.part_rank) for part in differing[:8])

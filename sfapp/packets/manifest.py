@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 
 import msgspec
 
 from sfapp.errors import PacketError, PacketVersionError
-from sfapp.model import FORMAT, Manifest, broad_stage, stage_hash
+from sfapp.model import FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets.checks import is_unicode
 from sfapp.packets.faults import Faults, one_line, quoted
-from sfapp.packets.layout import FIXED_COLUMNS, MAX_VALUE, MAX_WORLD_SIZE, SAMPLED_PREFIX, SIDE_PREFIX
+from sfapp.packets.layout import FIXED_COLUMNS, MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE, RESERVED_PREFIXES
 
 
 class _Head(msgspec.Struct):
@@ -79,6 +80,8 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
         if not 0 <= rank < manifest.world_size:
             faults.add(f"missing rank {rank} is outside world_size {manifest.world_size}")
             break
+    if manifest.reduced is not None:
+        _check_reduction(manifest, manifest.reduced, faults)
     return usable
 
 
@@ -93,9 +96,7 @@ def _check_name(what: str, name: str, faults: Faults) -> None:
 
 def _check_stages(manifest: Manifest, faults: Faults) -> bool:
     stages = manifest.stages
-    reserved = [
-        stage for stage in stages if stage in FIXED_COLUMNS or stage.startswith((SIDE_PREFIX, SAMPLED_PREFIX))
-    ]
+    reserved = [stage for stage in stages if stage in FIXED_COLUMNS or stage.startswith(RESERVED_PREFIXES)]
     doubled = [(stage, count) for stage, count in Counter(stages).items() if count > 1]
     if not stages:
         faults.add("the stage list is empty")
@@ -135,3 +136,27 @@ def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
                 f"stage {quoted(broad)} has the micro-steps {quoted(', '.join(present))}, "
                 f"but accumulation factor {factor} needs 0 to {factor - 1}"
             )
+
+
+def _check_reduction(manifest: Manifest, reduction: Reduction, faults: Faults) -> None:
+    """Report what cannot be in what the manifest says of the reduction."""
+    size = manifest.world_size
+    if reduction.ranks + len(set(manifest.missing_ranks)) != size:
+        faults.add(f"reduced.ranks {reduction.ranks} and missing_ranks do not make up world_size {size}")
+    if not 1 <= reduction.nodes <= max(1, reduction.ranks):
+        faults.add(f"reduced.nodes {reduction.nodes} is outside 1…{reduction.ranks}")
+    for what in ("residual_ns", "wall_ns"):
+        if not 0 <= getattr(reduction, what) <= MAX_VALUE:
+            faults.add(f"reduced.{what} is outside 0…2^62")
+    if not (math.isfinite(reduction.overlap_share) and reduction.overlap_share >= 0):
+        faults.add("reduced.overlap_share is no share")
+    for each in reduction.named:
+        if not (0 <= each.rank < size and 0 <= each.local_rank <= MAX_RANK_VALUE):
+            faults.add(f"reduced.named holds rank {each.rank}, outside world_size {size}")
+        if not 0 <= each.node_rank <= MAX_RANK_VALUE:
+            faults.add(f"reduced.named holds node {each.node_rank}")
+        if len(each.hostname) > MAX_NAME_LENGTH or not is_unicode(each.hostname):
+            faults.add(f"reduced.named holds a host {quoted(each.hostname)} that is no name")
+    for stage, counts in reduction.lag_counts.items():
+        if len(counts) != LAG_BINS or min(counts) < 0:
+            faults.add(f"reduced.lag_counts of {quoted(stage)} are not {LAG_BINS} counts")

@@ -53,6 +53,7 @@ from sfapp.packets.layout import (
 )
 from sfapp.packets.manifest import check_manifest, decode_manifest
 from sfapp.packets.paths import part_rank_of
+from sfapp.packets.reduced import check_rows, read_planes
 from sfapp.packets.rows import Grid, check_ranks, check_same_every_step, grid_of
 
 DEFAULT_LIMITS = Limits()
@@ -173,7 +174,10 @@ def _data_of(content: _Content, limits: Limits) -> bytes:
 def _packet(path: Path, content: _Content, limits: Limits) -> Packet:
     part_rank = part_rank_of(path)
     faults = Faults()
-    window = _parse(_data_of(content, limits), part_rank, limits, faults)
+    try:
+        window = _parse(_data_of(content, limits), part_rank, limits, faults)
+    except PacketError as last:
+        raise (faults.found[0] if faults.found else last) from last
     if window is None:
         raise faults.found[0]
     return Packet(window, path, content.size, content.sha256, part_rank, content.mtime_ns)
@@ -206,16 +210,20 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
     wall_NR = _wall(columns, grid, faults)
     ranks = _identities(columns, grid, faults)
     side = _side_channels(columns, channels, grid, faults)
+    reduced = None if manifest.reduced is None else read_planes(columns, manifest, grid, faults)
     if faults.found or ranks is None or wall_NR is None:
         return None
-    return Window(
+    window = Window(
         manifest=manifest,
         duration_SNR=torch.from_numpy(duration_SNR),
         wall_NR=_tensor(wall_NR, np.int64),
         step_N=torch.from_numpy(grid.step_N),
         ranks=ranks,
         side=side,
+        reduced=reduced,
     )
+    check_rows(window, grid, faults)
+    return None if faults.found else window
 
 
 def _tensor(values: np.ndarray[Any, Any], kind: type) -> torch.Tensor:

@@ -37,6 +37,7 @@ from sfapp.packets.layout import (
 )
 from sfapp.packets.manifest import check_manifest, encode_manifest
 from sfapp.packets.paths import part_rank_of
+from sfapp.packets.reduced import check_planes, check_rows, values_of
 from sfapp.packets.rows import Grid, check_ranks
 
 
@@ -92,6 +93,9 @@ def _check(window: Window, part_rank: int | None) -> None:
     for name, plane in zip(window.stages, window.duration_SNR.cpu().numpy(), strict=True):
         check_durations(name, plane, grid.row, faults)
     check_durations(WALL, window.wall_NR.cpu().numpy(), grid.row, faults)
+    if window.reduced is not None:
+        check_planes(window.reduced, window.manifest, grid, faults)
+        check_rows(window, grid, faults)
     faults.raise_first()
 
 
@@ -109,6 +113,8 @@ def _columns(window: Window) -> dict[str, Any]:
     }
     for name, plane in zip(window.stages, window.duration_SNR.cpu(), strict=True):
         columns[name] = _flat(plane)
+    for name, values_N in values_of(window).items():
+        columns[name] = pa.array(np.repeat(values_N, len(ranks)))
     for name, channel in window.side.items():
         value = channel.value_NR.cpu().numpy().ravel()
         columns[SIDE_PREFIX + name] = pa.array(value, pa.float64(), mask=np.isnan(value))

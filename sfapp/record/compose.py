@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, RecorderInfo, Wrapper
+from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity, RankTable, SideChannel, Window
 from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
+from sfapp.record.reducing import ReducedRows
 from sfapp.record.side import is_sampled
 
 _PACKET_NAME = re.compile(r"^(\d{8,})(\.rank\d+)?\.parquet$")
@@ -38,18 +42,37 @@ class Job:
         """The first window number that no packet of this run has yet: a job that is started again goes on.
 
         Args:
-            rank: count whole windows and this rank's parts alone, where ranks cannot agree on a number.
+            rank: where ranks cannot agree on a number: leaves out what the others may have written since
+                they all were started.
         """
         from sfapp.packets import packet_path
 
         folder = packet_path(self.root, self.run_id, 0).parent
         try:
-            names = [_PACKET_NAME.match(path.name) for path in folder.iterdir()]
+            found = [(name, path) for path in folder.iterdir() if (name := _PACKET_NAME.match(path.name))]
         except OSError:  # none yet, or not to be read: the writer will say so
             return 0
-        mine = (None, "" if rank is None else f".rank{rank}")
-        kept = [name for name in names if name and (rank is None or name[2] in mine)]
-        return max((int(name[1]) + 1 for name in kept), default=0)
+        if rank is not None:
+            began, mine = _process_began(), (None, f".rank{rank}")
+            found = [(name, path) for name, path in found if name[2] in mine or _was_there(path, began)]
+        return max((int(name[1]) + 1 for name, _ in found), default=0)
+
+
+def _process_began() -> float:
+    """When this process was started, in seconds since the epoch; where the system does not say, long ago."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return 0.0
+    return time.time() - age
+
+
+def _was_there(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime < moment
+    except OSError:  # gone meanwhile
+        return False
 
 
 def whole_window(
@@ -71,6 +94,33 @@ def whole_window(
     return _window(manifest, row_RNC, channels, identities)
 
 
+def reduced_window(job: Job, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Window:
+    """The window of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
+    import torch
+
+    stages = buffer.schema.stages
+    reduction = Reduction(
+        ranks=found.ranks,
+        nodes=found.nodes,
+        leaders=found.leaders,
+        named=found.named,
+        residual_ns=found.residual_ns,
+        wall_ns=found.wall_ns,
+        overlap_share=found.overlap_share,
+        lag_counts={
+            stage: tuple(counts) for stage, counts in zip(stages, found.lag_SB.tolist(), strict=True)
+        },
+        roles_differ=found.roles_differ,
+    )
+    manifest = replace(_manifest(job, buffer, None, gather_ns), reduced=reduction)
+    if buffer.side:
+        manifest = replace(manifest, extra={**manifest.extra, "side_left_out": sorted(buffer.side)})
+    planes = {
+        f"{name}_SN": torch.from_numpy(np.ascontiguousarray(plane)) for name, plane in found.plane_SN.items()
+    }
+    return _window(manifest, torch.from_numpy(found.row_KNC), (), found.identities, ReducedPlanes(**planes))
+
+
 def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Window:
     """The window of this rank alone; ``error`` says why the others are not in it, None in a job of one.
 
@@ -84,7 +134,11 @@ def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: s
 
 
 def _window(
-    manifest: Manifest, row_RNC: Any, channels: Sequence[str], identities: Sequence[RankIdentity]
+    manifest: Manifest,
+    row_RNC: Any,
+    channels: Sequence[str],
+    identities: Sequence[RankIdentity],
+    reduced: ReducedPlanes | None = None,
 ) -> Window:
     cell_CNR = row_RNC.permute(2, 1, 0)
     ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
@@ -95,6 +149,7 @@ def _window(
         step_N=cell_CNR[STEP_COLUMN, :, 0].contiguous(),
         ranks=RankTable.of(identities),
         side={name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)},
+        reduced=reduced,
     )
 
 

@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity
+from sfapp.model.window import RankIdentity, Window
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
+from sfapp.record.compose import Job, whole_window
+from sfapp.record.refusals import GatherFailed, GatherRefused
 from sfapp.record.side import MAX_CHANNELS
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
@@ -31,24 +33,31 @@ BLOCK_BYTES = 4096
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
 
 
-class GatherRefused(Exception):
-    """All ranks agree that this window cannot be put together; the next may. Stays inside the recorder."""
-
-
-class GatherFailed(Exception):
-    """A rank is gone or late, the group is of no more use. Stays inside the recorder."""
-
-
 class Hello(msgspec.Struct, frozen=True):
     """What a rank says when the group is made."""
 
     run_id: str
     next_window: int
+    next_step: int
     rank: int
     local_rank: int
     node_rank: int
     hostname: str
     attempt: str = ""
+
+    @classmethod
+    def of(cls, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
+        """What this rank says, with a new name for the attempt."""
+        return cls(
+            run_id,
+            next_window,
+            next_step,
+            identity.rank,
+            identity.local_rank,
+            identity.node_rank,
+            identity.hostname,
+            secrets.token_hex(8),
+        )
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -71,7 +80,7 @@ class Header(msgspec.Struct, frozen=True):
         return cls(
             window=buffer.number,
             stage_hash=stage_hash(buffer.schema.stages),
-            accumulation=_spelled(buffer.schema.accumulation),
+            accumulation=spelled(buffer.schema.accumulation),
             steps=len(steps),
             first=int(steps[0]) if len(steps) else None,
             last=int(steps[-1]) if len(steps) else None,
@@ -104,6 +113,19 @@ class Gathered:
     identities: tuple[RankIdentity, ...]
     faults: dict[str, str]
 
+    def window(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Window:
+        """The window that its packet holds; ``gather_ns`` is what bringing it together took."""
+        return whole_window(job, buffer, self.row_RNC, self.channels, self.identities, gather_ns)
+
+
+class Result(Protocol):
+    """What came together of a window on rank 0."""
+
+    @property
+    def faults(self) -> dict[str, str]: ...
+
+    def window(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Window: ...
+
 
 class TelemetryGroup:
     """The recorder's own process group. ``greet``, ``gather`` and ``confirm`` are collective: all ranks call
@@ -125,28 +147,21 @@ class TelemetryGroup:
         self._device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else "cpu"
         self._timeout = timeout
         self._given_up = threading.Event()
+        self._why_given_up = ""
         self._unfinished: list[Any] = []  # operations abandoned in flight, with the memory they write to
         self._identities: tuple[RankIdentity, ...] = ()
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.training_backend = str(dist.get_backend())
 
-    def greet(self, identity: RankIdentity, run_id: str, next_window: int) -> Hello:
-        """Agree on the run's name and a name for this attempt at it (rank 0's), and on its next window (the
-        highest of all ranks').
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
+        """Agree on the run's name and a name for this attempt at it (rank 0's), and on its next window and
+        step (the highest of all ranks').
 
         Raises:
             GatherFailed: a rank is gone or late.
         """
-        mine = Hello(
-            run_id,
-            next_window,
-            identity.rank,
-            identity.local_rank,
-            identity.node_rank,
-            identity.hostname,
-            secrets.token_hex(8),
-        )
+        mine = Hello.of(identity, run_id, next_window, next_step)
         blocks = self._collect(_block(msgspec.json.encode(mine)))
         agreed = mine
         if blocks is not None:
@@ -155,10 +170,14 @@ class TelemetryGroup:
                 RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname)
                 for hello in hellos
             )
-            agreed = msgspec.structs.replace(mine, next_window=max(hello.next_window for hello in hellos))
+            agreed = msgspec.structs.replace(
+                mine,
+                next_window=max(hello.next_window for hello in hellos),
+                next_step=max(hello.next_step for hello in hellos),
+            )
         return _decoded(_block(self._announce(msgspec.json.encode(agreed))), Hello)
 
-    def gather(self, buffer: WindowBuffer) -> Gathered | None:
+    def gather(self, buffer: WindowBuffer) -> Result | None:
         """Bring a window to rank 0: the result is there, None elsewhere.
 
         Headers first: only if all ranks have the same steps of the same stages of the same window do the
@@ -193,8 +212,9 @@ class TelemetryGroup:
         """
         return self._announce(reason.encode()).decode()
 
-    def give_up(self) -> None:
-        """End whatever the group is waiting for, from any thread: it fails at once."""
+    def give_up(self, why: str) -> None:
+        """End whatever the group is waiting for, from any thread: it fails at once, and so does all later."""
+        self._why_given_up = self._why_given_up or why
         self._given_up.set()
 
     # ---- operations -----------------------------------------------------------------------------
@@ -231,6 +251,8 @@ class TelemetryGroup:
         """Start an operation and see it through, or give up on it, by its deadline."""
         deadline = time.monotonic() + self._timeout
         try:
+            if self._given_up.is_set():
+                raise GatherFailed(self._why_given_up)
             work = start()
             if work is None:  # what torch returns, with a warning, once the group has been destroyed
                 raise GatherFailed("the process group is gone: torch.distributed was shut down")
@@ -238,7 +260,7 @@ class TelemetryGroup:
             while not work.is_completed():
                 if self._given_up.wait(pause):
                     self._unfinished.append((work, memory))
-                    raise GatherFailed("the recorder was closed before the other ranks answered")
+                    raise GatherFailed(self._why_given_up)
                 if time.monotonic() > deadline:
                     self._unfinished.append((work, memory))
                     raise GatherFailed(f"no answer from the other ranks within {self._timeout:g} s")
@@ -265,7 +287,8 @@ def _objection(headers: Sequence[Header]) -> str:
     return ""
 
 
-def _spelled(accumulation: Accumulation) -> str:
+def spelled(accumulation: Accumulation) -> str:
+    """The accumulation as ranks compare it."""
     kept = "ordered" if accumulation.ordered else "collapsed"
     return f"{accumulation.factor} {kept}, sync {accumulation.sync}"[:60]
 

@@ -75,9 +75,12 @@ class Recorder:
         roles: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``), or of every rank by its number; an
             identity brings its own.
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
-        first_step: number of the first step, for a run that goes on from a checkpoint.
-        gather: how a window's rows come together: over a ``gloo`` or ``nccl`` group of the recorder's own, or
-            not at all (``local``: every rank leaves its part, which readers put together).
+        first_step: number of the first step, for a run that goes on from a checkpoint; the highest of all
+            ranks'.
+        gather: how a window's rows come together: over a ``gloo`` or ``nccl`` group of the recorder's own; as
+            the frontier alone, with the rows of a few ranks, at a cost that does not grow with their number
+            (``reduce``, over Gloo, for thousands of ranks); or not at all (``local``: every rank leaves its
+            part, which readers put together).
         timeout: seconds a rank waits for the others at a window's end, off the training thread.
         event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
         strict: raise RecorderError where a stage is entered inside another one or outside a step.
@@ -136,7 +139,6 @@ class Recorder:
         self._timeout = timeout
         self._gather: GatherMode = gather
         self._process = os.getpid()
-        self._step_number = first_step
         self._state = StepState(clock, self._finish_step, self._note, strict)
         self._step = Step(self._state)
         self._uncounted = Uncounted()
@@ -153,7 +155,9 @@ class Recorder:
             recorder=_recorder_info(identity),
             extra={"event_fraction": event_fraction, "no_events": self._beside.no_events},
         )
-        self._team, self._window_number = join(job, identity, timeout, gather)
+        self._team, self._window_number, self._step_number = join(
+            job, identity, timeout, gather, step=first_step
+        )
         self._use(schema)
         self._writer = outlet_for(stream, max_pending)
         self._open_window(schema)
@@ -310,14 +314,20 @@ class Recorder:
 
     def rejoin(self, identity: RankIdentity | None = None) -> None:
         """Close the window and join the ranks that torch.distributed has now, after the world has changed; on
-        every rank of the new world alike, between steps."""
+        every rank of the new world alike, between steps. A process that is new to it makes its recorder then,
+        and all go on with the highest window and step that any of them had."""
         if not self._recording:
             return
+        if self._team.group is not None:  # whatever it still waits for, nobody may be there to answer
+            self._team.group.give_up("the world changed before the other ranks answered")
         self._close_window("world_change", self._schema)
         identity = identity or replace(identity_after_change(self._team.identity), role=self._schema.role)
-        self._team, agreed = join(self._team.job, identity, self._timeout, self._gather)
-        self._window_number = self._buffer.number = max(self._window_number, agreed)
+        self._team, window, step = join(
+            self._team.job, identity, self._timeout, self._gather, self._window_number, self._step_number
+        )
+        self._window_number = self._buffer.number = window
         self._writer.follow(self._team, self._buffer)
+        self._go_on_from(step)
 
     def flush(self) -> None:
         """Close the current window now, on every rank alike."""
@@ -422,8 +432,12 @@ class Recorder:
         self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
         self._beside.buffer = self._buffer
         self._writer.follow(self._team, self._buffer)
-        self._window_begin = self._step_number
-        self._window_end = self._step_number + self._window_steps
+        self._go_on_from(self._step_number)
+
+    def _go_on_from(self, step: int) -> None:
+        """The window that has just been opened begins with this step."""
+        self._step_number = self._window_begin = step
+        self._window_end = step + self._window_steps
 
     def _close_window(self, closed_by: ClosedBy, schema: Schema) -> None:
         """Hand the window over and open the next, without waiting for anything."""

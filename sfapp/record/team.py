@@ -9,8 +9,9 @@ from typing import Literal, get_args
 from sfapp.model.window import RankIdentity
 from sfapp.record.compose import Job
 from sfapp.record.gather import TelemetryGroup, one_line
+from sfapp.record.reduce import ReducingGroup
 
-GatherMode = Literal["gloo", "nccl", "local"]
+GatherMode = Literal["gloo", "nccl", "reduce", "local"]
 GATHER_MODES: tuple[GatherMode, ...] = get_args(GatherMode)
 
 LOCAL = "every rank leaves its own part: gather is local"
@@ -53,26 +54,33 @@ def distributed_world_size() -> int:
     return dist.get_world_size()
 
 
-def join(job: Job, identity: RankIdentity, timeout: float, gather: GatherMode) -> tuple[Team, int]:
-    """Join the other ranks and agree on the run's name and next window; collective where torch.distributed is
-    initialised. Where that fails this rank records alone: parts rather than a failed job."""
+def join(
+    job: Job, identity: RankIdentity, timeout: float, gather: GatherMode, window: int = 0, step: int = 0
+) -> tuple[Team, int, int]:
+    """Join the other ranks and agree on the run's name, its next window and its next step; collective where
+    torch.distributed is initialised. Where that fails this rank records alone: parts, not a failed job.
+
+    Args:
+        window, step: where this rank would go on; the ranks go on with the highest of all.
+    """
     if distributed_rank() is None:
         alone = NOT_DISTRIBUTED if job.world_size > 1 else None
-        return Team(identity, job, None, alone), job.next_window(identity.rank)
+        return Team(identity, job, None, alone), max(window, job.next_window(identity.rank)), step
     if gather == "local":
         job = replace(job, world_size=distributed_world_size())
-        return Team(identity, job, None, LOCAL), job.next_window(identity.rank)
+        return Team(identity, job, None, LOCAL), max(window, job.next_window(identity.rank)), step
+    window = max(window, job.next_window())
     try:
-        group = TelemetryGroup(timeout, gather)
+        group = ReducingGroup(timeout) if gather == "reduce" else TelemetryGroup(timeout, gather)
         job = replace(
             job,
             world_size=group.world_size,
             recorder=replace(job.recorder, backend=group.training_backend),
         )
         if group.world_size == 1:
-            return Team(identity, job, None, None), job.next_window()
-        agreed = group.greet(identity, job.run_id, job.next_window())
+            return Team(identity, job, None, None), window, step
+        agreed = group.greet(identity, job.run_id, window, step)
     except Exception as error:  # fail-open
-        return Team(identity, job, None, f"no group: {one_line(error)}"), job.next_window()
+        return Team(identity, job, None, f"no group: {one_line(error)}"), window, step
     team = Team(identity, replace(job, run_id=agreed.run_id), group, None, agreed.attempt)
-    return team, agreed.next_window
+    return team, agreed.next_window, agreed.next_step

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from sfapp.model.window import Window
 from sfapp.record.buffers import WindowBuffer
-from sfapp.record.compose import part_window, whole_window
-from sfapp.record.gather import Gathered, GatherFailed, GatherRefused, TelemetryGroup, one_line
+from sfapp.record.compose import part_window
+from sfapp.record.gather import Result, TelemetryGroup, one_line
+from sfapp.record.refusals import GatherFailed, GatherRefused
 from sfapp.record.team import Team
 
 REMEMBERED = 256
@@ -90,7 +91,7 @@ class Writer:
                 if mine:
                     self._write_part(team, buffer, reason)
             if team.group is not None:
-                team.group.give_up()
+                team.group.give_up(reason)
 
     # ---- the thread -----------------------------------------------------------------------------
 
@@ -131,17 +132,14 @@ class Writer:
         gather_ns = time.perf_counter_ns() - begin
         return group.confirm(self._write_whole(team, buffer, gathered, gather_ns)) or None
 
-    def _write_whole(self, team: Team, buffer: WindowBuffer, gathered: Gathered, gather_ns: int) -> str:
+    def _write_whole(self, team: Team, buffer: WindowBuffer, gathered: Result, gather_ns: int) -> str:
         """Rank 0 writes the whole window; says why not if it could not, so that all ranks write parts."""
         with self._claimed(buffer) as mine:
             if not mine:
                 return "rank 0 had to leave"
             try:
                 buffer.faults |= gathered.faults
-                window = whole_window(
-                    team.job, buffer, gathered.row_RNC, gathered.channels, gathered.identities, gather_ns
-                )
-                self._write(team.job.root, window, None)
+                self._write(team.job.root, gathered.window(team.job, buffer, gather_ns), None)
             except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
                 self._failed(buffer, error)
                 with self._claims:

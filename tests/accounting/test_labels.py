@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, window_of
+from builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, reduced, window_of
 
 from sfapp.accounting import diagnose
 from sfapp.model import FORWARD_EVENT, LABELS, Accumulation, Diagnosis, Gates, Label, Parallelism, SideChannel
@@ -130,6 +130,7 @@ AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "not_sampled": lambda: diagnose(window_of(ddp_job())),
     "too_few_events": LABEL_CASES["forward_event_scope_limited"],
     "no_device_share": lambda: with_events(1.0),
+    "reduced_rows": lambda: diagnose(reduced(window_of(ddp_job()))),
     "single_rank": REASON_CASES["single_rank"],
     "steps_not_consecutive": REASON_CASES["steps_not_consecutive"],
 }
@@ -167,6 +168,14 @@ def test_diagnosing_one_role_lifts_the_need_for_roles() -> None:
     assert (dense.ranks, dense.group) == (4, "role:dense")
     assert dense.aim is not None
     assert dense.aim.rank == 3
+
+
+def test_ranks_of_several_roles_are_noticed_even_where_the_kept_rows_have_one() -> None:
+    roles = ["dense"] * 40 + ["expert"]
+    window = reduced(window_of(by_rank(*[(1.0, 2.0, 3.0)] * 41).repeat(1, 12, 1), roles=roles))
+    assert set(window.ranks.role) == {"dense"}
+    (label,) = (each for each in diagnose(window).labels if each.label == "role_aware_needed")
+    assert label.reasons == ("roles_differ",)
 
 
 def test_below_the_floor_there_are_advances_and_nothing_else() -> None:

@@ -1,0 +1,87 @@
+"""What rank 0 receives of a window, gathered and reduced, by the number of ranks.
+
+    python -m benchmarks.reduction
+
+The ranks are simulated: their parts of the reduction run side by side in this process, exactly as they do
+over a process group. Counted is what the reductions put down on rank 0; a ring moves up to twice as much over
+each rank's wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.harness import HEADER, Result
+from sfapp.model import Accumulation, RankIdentity
+from sfapp.model.stages import DEFAULT_STAGES
+from sfapp.record.buffers import Schema, WindowBuffer
+from sfapp.record.reducing import Exchange, reduce_window
+
+Ints = npt.NDArray[np.int64]
+
+
+def simulate(parts: Sequence[Generator[Exchange, Ints, Any]]) -> tuple[Any, int]:
+    """Run the ranks' parts side by side.
+
+    Returns:
+        what came of it on the first rank, and the bytes that reductions put down there.
+    """
+    reduced: Ints | None = None
+    put_down = 0
+    while True:
+        asked, results = [], []
+        for part in parts:
+            try:
+                asked.append(next(part) if reduced is None else part.send(reduced))
+            except StopIteration as ended:
+                results.append(ended.value)
+        if results:
+            assert not asked, "some ranks had done before the others"
+            return results[0], put_down
+        assert len({(each.how, each.mine.shape) for each in asked}) == 1, "ranks are at different exchanges"
+        combine = np.add if asked[0].how == "sum" else np.maximum
+        reduced = combine.reduce([each.mine for each in asked])
+        put_down += reduced.nbytes
+
+
+def buffer_of(spent_NE: Ints, wall_N: Ints, stages: Sequence[str], first_step: int = 0) -> WindowBuffer:
+    """A rank's closed window of these explicit stages, ns."""
+    schema = Schema.of(stages, Accumulation(), None)
+    buffer = WindowBuffer.empty(schema, 0, len(spent_NE))
+    for step, (wall, spent) in enumerate(zip(wall_N.tolist(), spent_NE.tolist(), strict=True)):
+        buffer.append(first_step + step, wall, spent)
+    buffer.close("full")
+    return buffer
+
+
+def run() -> Iterator[Result]:
+    """The bar: 64 kB for 100 steps of 6 stages, whatever the number of ranks."""
+    stages, steps = DEFAULT_STAGES[:-1], 100
+    for ranks in (8, 64, 1_024):
+        draw = np.random.default_rng(ranks)
+        spent_RNE = draw.integers(1_000_000, 50_000_000, (ranks, steps, len(stages)))
+        parts = []
+        for rank, spent_NE in enumerate(spent_RNE):
+            buffer = buffer_of(spent_NE, spent_NE.sum(axis=1) + 100_000, stages)
+            identity = RankIdentity(rank, rank % 8, rank // 8, f"node{rank // 8}")
+            parts.append(reduce_window(buffer, identity, ranks, "1"))
+        _, received = simulate(parts)
+        gathered = ranks * steps * (2 + len(stages) + 1) * 8
+        yield Result(
+            f"rank 0 receives, {ranks:,} ranks, reduced (gathered: {gathered:,} B)", received, 64e3, "B"
+        )
+
+
+def main() -> None:
+    """Print the table."""
+    print(HEADER)
+    for result in run():
+        print(result.line())
+
+
+if __name__ == "__main__":
+    main()

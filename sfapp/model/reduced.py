@@ -1,0 +1,87 @@
+"""A window whose frontier was reduced over the ranks instead of gathered from them (docs/packet.md, Reduced).
+
+The frontier is a maximum, so ranks can find it together in O(N·S) bytes, however many they are. What is kept
+is every boundary's frontier, leader and runner-up, and the rows of a few ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+
+LAG_BINS = 32
+"""Bins of a lag sketch: bin 0 holds lags below 1 µs, bin i those from 2^(i−1) to below 2^i µs, the last all
+that are longer."""
+
+Why = Literal["leader", "peer"]
+"""Why a rank's rows are kept: it leads where time is exposed, or it was drawn to stand beside those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRank:
+    """A rank that leads a boundary, with or without rows, and where it ran."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    hostname: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """What a manifest says of a reduced window.
+
+    Attributes:
+        ranks: how many ranks took part, R.
+        nodes: how many nodes they are on.
+        leaders: ranks that have rows because they lead; the others that have rows were drawn.
+        named: ranks without rows of which it is known where they ran.
+        residual_ns, wall_ns: Σ over steps and all ranks (accounting.md §2).
+        overlap_share: the largest over all ranks of Σ_t overlap / Σ_t wall.
+        lag_counts: by stage, how many of the N·R boundaries lie how far behind the frontier: ``LAG_BINS``.
+        roles_differ: whether the ranks have more than one role.
+    """
+
+    ranks: int
+    nodes: int
+    leaders: tuple[int, ...] = ()
+    named: tuple[NamedRank, ...] = ()
+    residual_ns: int
+    wall_ns: int
+    overlap_share: float
+    lag_counts: dict[str, tuple[int, ...]]
+    roles_differ: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReducedPlanes:
+    """What all ranks found together, each int64 [S, N].
+
+    Attributes:
+        frontier_SN, leader_SN, second_SN: of the step-aligned frontier, ns, global rank, ns (§1, §3).
+        carry_frontier_SN, carry_leader_SN, carry_second_SN: of the carry-over frontier without offsets (§10).
+        largest_SN, total_SN: maximum and sum over ranks of the durations, ns.
+    """
+
+    frontier_SN: torch.Tensor
+    leader_SN: torch.Tensor
+    second_SN: torch.Tensor
+    carry_frontier_SN: torch.Tensor
+    carry_leader_SN: torch.Tensor
+    carry_second_SN: torch.Tensor
+    largest_SN: torch.Tensor
+    total_SN: torch.Tensor
+
+    def planes(self) -> dict[str, torch.Tensor]:
+        """By the name that the packet's columns have: ``frontier``, ``carry_leader``, …"""
+        return {name: getattr(self, f"{name}_SN") for name in PLANES}
+
+    def to(self, device: torch.device | str) -> ReducedPlanes:
+        """The same on a device."""
+        return replace(self, **{f"{name}_SN": plane.to(device) for name, plane in self.planes().items()})
+
+
+PLANES = tuple(field.name.removesuffix("_SN") for field in fields(ReducedPlanes))
+"""The names of the planes, in the order of the packet's columns."""

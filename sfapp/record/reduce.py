@@ -1,0 +1,69 @@
+"""A window reduced over a process group: what rank 0 receives does not grow with the number of ranks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sfapp.model.window import RankIdentity, Window
+from sfapp.record.buffers import WindowBuffer
+from sfapp.record.compose import Job, reduced_window
+from sfapp.record.gather import Hello, TelemetryGroup, spelled
+from sfapp.record.reducing import Exchange, Ints, ReducedRows, reduce_window
+
+
+class ReducingGroup(TelemetryGroup):
+    """As ``TelemetryGroup``, with reductions instead of gathers, in everything it does."""
+
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
+        self._identity = identity
+        newest = self._reduce(Exchange("max_everywhere", np.array([next_window, next_step], dtype=np.int64)))
+        mine = Hello.of(identity, run_id, *newest.tolist())
+        return msgspec.json.decode(self._announce(msgspec.json.encode(mine)), type=Hello)
+
+    def gather(self, buffer: WindowBuffer) -> Reduced | None:
+        """Find the window's frontier with the other ranks: the result is on rank 0, None elsewhere.
+
+        Raises:
+            GatherRefused: ranks have different windows, steps or stages.
+            GatherFailed: a rank is gone or late.
+        """
+        accumulation = spelled(buffer.schema.accumulation)
+        part = reduce_window(buffer, self._identity, self.world_size, accumulation)
+        reduced: Ints | None = None
+        while True:
+            try:
+                exchange = next(part) if reduced is None else part.send(reduced)
+            except StopIteration as ended:
+                return None if ended.value is None else Reduced(ended.value)
+            reduced = self._reduce(exchange)
+
+    def _reduce(self, exchange: Exchange) -> Ints:
+        """What the ranks' numbers come to; elsewhere than it is asked for, anything."""
+        import torch
+
+        dist = self._dist
+        numbers = torch.from_numpy(exchange.mine.copy()).to(self._device)
+        how = dist.ReduceOp.SUM if exchange.how == "sum" else dist.ReduceOp.MAX
+        options: dict[str, Any] = {"op": how, "group": self._group, "async_op": True}
+        if exchange.how == "max_everywhere":
+            self._finish(partial(dist.all_reduce, numbers, **options), numbers)
+        else:
+            self._finish(partial(dist.reduce, numbers, dst=0, **options), numbers)
+        found: Ints = numbers.cpu().numpy()
+        return found
+
+
+class Reduced:
+    """On rank 0: what all ranks found together."""
+
+    def __init__(self, rows: ReducedRows) -> None:
+        self.rows = rows
+        self.faults = rows.faults
+
+    def window(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Window:
+        """The window that its packet holds."""
+        return reduced_window(job, buffer, self.rows, gather_ns)
