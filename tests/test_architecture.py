@@ -28,7 +28,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": {"model", "accounting", "packets", "store", "incidents", "views", "report", "assets"},
     "report": {"model", "accounting", "incidents", "views", "assets"},
     "notebook": {"model", "accounting", "store", "incidents", "views", "assets"},
-    "cli": {"model", "accounting", "packets", "store", "incidents", "views", "app", "record", "report"},
+    "cli": {
+        "model",
+        "accounting",
+        "packets",
+        "store",
+        "incidents",
+        "views",
+        "app",
+        "record",
+        "report",
+        "stream",
+    },
 }
 
 # Third-party libraries that belong to one room only.
@@ -113,7 +124,8 @@ def loaded_after(statement: str) -> set[str]:
 
 def test_the_recorder_loads_nothing_of_the_app() -> None:
     loaded = loaded_after("from sfapp.record import Recorder, wrapper_of")
-    assert not loaded & {"nicegui", "duckdb", "polars", "plotly", "lightning", "transformers", "accelerate"}
+    heavy = {"nicegui", "duckdb", "polars", "plotly", "lightning", "transformers", "accelerate"}
+    assert not loaded & (heavy | {"zmq", "psutil"})
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -154,7 +154,7 @@ def check_endpoint(endpoint: str, keys: Keys | None) -> None:
     if keys is None and not stays_here(endpoint):
         raise StreamError(
             f"{endpoint!r} can be reached from other machines: without keys only 127.0.0.1 may be used. "
-            f"Make keys (sfapp.stream.Keys.make), and set {KEYS_VARIABLE} on every node"
+            f"Make keys (`sfapp aggregate --make-keys`), and set {KEYS_VARIABLE} on every node"
         )
 
 

@@ -1,0 +1,49 @@
+"""``sfapp aggregate``: take the streams of a job's ranks and write packets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sfapp.cli.stopping import until_told_to_stop
+
+
+@click.command()
+@click.argument("packets", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--listen", default="tcp://127.0.0.1:29765", show_default=True, help="Where relays and ranks connect."
+)
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    help="File with the session's keys [default: $SFAPP_STREAM_KEYS].",
+)
+@click.option("--make-keys", is_flag=True, help="Write new keys to the file that --keys names, first.")
+@click.option(
+    "--close-after", default=30.0, show_default=True, help="Seconds that a window waits for its last ranks."
+)
+def aggregate(packets: Path, listen: str, keys: Path | None, make_keys: bool, close_after: float) -> None:
+    """Take the streams of a job's ranks while it runs and write packets to the folder PACKETS.
+
+    Ranks stream where SFAPP_STREAM says, or Recorder(stream=...). Beyond this machine, keys are needed, the
+    same on every node. Ctrl-C or SIGTERM stops; nothing is lost by starting again.
+
+    \b
+    sfapp aggregate packets
+    sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
+    """
+    from sfapp.stream.aggregator import Aggregator
+    from sfapp.stream.security import Keys
+
+    if make_keys:
+        if keys is None:
+            raise click.UsageError("--make-keys needs --keys FILE, to write them to")
+        Keys.make().save(keys)
+    session = Keys.from_environment() if keys is None else Keys.load(keys)
+    with (
+        Aggregator(packets, listen, session, close_after=close_after) as aggregator,
+        until_told_to_stop() as stop,
+    ):
+        click.echo(f"listening on {aggregator.endpoint}", err=True)
+        aggregator.run(stop)

@@ -1,0 +1,36 @@
+"""``sfapp relay``: one connection to the aggregator for all ranks of a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sfapp.cli.stopping import until_told_to_stop
+
+
+@click.command()
+@click.argument("aggregator")
+@click.option(
+    "--listen", default="tcp://127.0.0.1:29766", show_default=True, help="Where this node's ranks connect."
+)
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    help="File with the session's keys [default: $SFAPP_STREAM_KEYS].",
+)
+def relay(aggregator: str, listen: str, keys: Path | None) -> None:
+    """Forward the streams of this node's ranks to AGGREGATOR, over one connection.
+
+    Keeps nothing: it may be stopped and started again while the job runs.
+
+    \b
+    sfapp relay tcp://node0:29765 --keys session.keys
+    """
+    from sfapp.stream.relay import Relay
+    from sfapp.stream.security import Keys
+
+    session = Keys.from_environment() if keys is None else Keys.load(keys)
+    with Relay(listen, aggregator, session) as forwarding, until_told_to_stop() as stop:
+        click.echo(f"listening on {forwarding.endpoint}", err=True)
+        forwarding.run(stop)
