@@ -13,7 +13,7 @@ from sfapp.accounting import Measures, nearest_changes
 from sfapp.model import GATE_DOCS, LABELS, REASONS, Diagnosis, Manifest
 from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.views import format
-from sfapp.views.figures.chosen import Floats, chosen, position_after, stage_members
+from sfapp.views.figures.chosen import Floats, chosen, leads_by_row, position_after, stage_members
 from sfapp.views.figures.node import lead_shares, stragglers
 from sfapp.views.words import changes, evidence_lines
 
@@ -152,7 +152,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     leads_BR = _leads(measures, diagnosis)
     marked = stragglers(measures, diagnosis)
     rows = []
-    for place in range(measures.ranks):
+    for place in range(len(ranks)):
         who = ranks.identity(place)
         row: Row = {
             "rank": who.rank,
@@ -166,7 +166,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         row |= {"lead": float(lead_R[place]), "lead_text": format.percent(float(lead_R[place]))}
         row |= _duration("stage_ns", float(mean_BR[aimed, place]))
         row |= _duration("slack_ns", float(slack_R[place]))
-        row |= _duration("lag_ns", float(lag_R[place]))
+        row |= _duration("lag_ns", float(lag_R[place]) if measures.has_all_rows else None)
         for index, name in enumerate(measures.broad):
             row[f"stage:{name}"] = float(mean_BR[index, place])
             row[f"lead:{name}"] = float(leads_BR[index, place])
@@ -188,10 +188,10 @@ def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Fl
 def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
     """Part of the steps in which each rank leads each broad stage's last boundary, [B, R]."""
     leader_SN = chosen(measures, diagnosis).leader_SN
-    found = np.zeros((len(measures.broad), measures.ranks))
+    found = np.zeros((len(measures.broad), len(measures.window.ranks)))
     for index in range(len(measures.broad)):
         last = measures.members(index)[-1]
-        found[index] = np.bincount(leader_SN[last], minlength=measures.ranks) / measures.steps
+        found[index] = leads_by_row(measures, leader_SN[last]) / measures.steps
     return found
 
 
@@ -201,7 +201,7 @@ def step_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     advance_BN = measures.by_broad(taken.advance_SN)
     total_N = advance_BN.sum(axis=0)
     top_N = advance_BN.argmax(axis=0)
-    ranks = measures.window.ranks
+    ranks = measures.led_by
     short = format.short_stages(measures.broad)
     rows = []
     for place, step in enumerate(measures.step_N.tolist()):

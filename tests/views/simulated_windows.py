@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from builders import reduced
 
 from sfapp.accounting import Measures, judge, measure, reference_of
 from sfapp.model import (
@@ -238,6 +239,15 @@ def against_healthy(subject: Window, frontier: Frontier = "step") -> tuple[Measu
     return look(subject, frontier, reference)
 
 
+def reduced_wide_nodes() -> Window:
+    """24 ranks that left their frontier and the rows of six of them."""
+    return reduced(wide_nodes())
+
+
+def reduced_callback() -> Window:
+    return reduced(slow_callback())
+
+
 ALL = {
     "tiny": tiny,
     "hand_overs": hand_overs,
@@ -255,6 +265,8 @@ ALL = {
     "two_roles": two_roles,
     "gaps": gaps,
     "hostile": hostile,
+    "reduced_wide_nodes": reduced_wide_nodes,
+    "reduced_callback": reduced_callback,
 }
 """Every kind of window that every view has to bear."""
 

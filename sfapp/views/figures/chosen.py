@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sfapp.accounting import CarryOver, Measures
 from sfapp.model import Diagnosis, broad_stage
+from sfapp.views import format
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -21,7 +22,7 @@ class Chosen:
     Attributes:
         carry: the carry-over accounting, None where the step-aligned one is shown.
         advance_SN: ns.
-        leader_SN: positions in the rank table.
+        leader_SN: positions in ``measures.led_by``.
         gap_SN: ns to the next rank.
     """
 
@@ -59,6 +60,24 @@ def chosen_shares(diagnosis: Diagnosis) -> dict[str, float] | None:
     """A, or A' where the diagnosis is stated in the carry-over frontier."""
     carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_shares
     return diagnosis.carry_over_shares if carried else diagnosis.shares
+
+
+def leads_by_row(measures: Measures, leader_N: Ints) -> Floats:
+    """How many of these boundaries each rank that has rows leads, [R]."""
+    counts = np.bincount(leader_N, minlength=len(measures.led_by)).astype(np.float64)
+    if measures.has_all_rows:
+        return counts
+    place = {rank: index for index, rank in enumerate(measures.led_by.rank)}
+    return counts[[place[rank] for rank in measures.window.ranks.rank]]
+
+
+def too_few_rows(measures: Measures) -> str:
+    """Why a plot over all ranks cannot be drawn of a reduced window."""
+    kept = measures.window.ranks.rank
+    return (
+        f"The frontier was reduced over {format.counted(measures.ranks, 'rank')}; the packet keeps the rows "
+        f"of {format.count(len(kept))} of them ({format.ranges(kept)}), and this needs those of all"
+    )
 
 
 def step_index(measures: Measures, step: int | None) -> int | None:

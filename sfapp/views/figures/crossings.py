@@ -10,8 +10,8 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, plain, revision
-from sfapp.views.figures.chosen import chosen, step_index
+from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, plain, revision
+from sfapp.views.figures.chosen import chosen, step_index, too_few_rows
 from sfapp.views.figures.crossing_notes import notes_of
 from sfapp.views.figures.curves import Curves, Scene, curves_of
 
@@ -38,6 +38,8 @@ def prefix_crossings(
         step: a logical step number, None for the window's mean.
         selected: global ranks to draw by name.
     """
+    if not measures.has_all_rows:
+        return absent(too_few_rows(measures), dark=dark, title="Who reaches each boundary when")
     index = step_index(measures, step)
     taken = chosen(measures, diagnosis)
     curves = curves_of(measures, taken, index)

@@ -55,7 +55,7 @@ class _Stairs:
 
     @cached_property
     def leaders(self) -> list[tuple[int, float, int]]:
-        return main_leaders(self.taken, self.index, self.measures.ranks)
+        return main_leaders(self.taken, self.index, len(self.measures.led_by))
 
     @cached_property
     def unit(self) -> format.Unit:
@@ -84,7 +84,7 @@ class _Stairs:
         if advance_N[sure_N].sum() < 0.5 * advance_N.sum():
             return "ranks meet" if self.stages[place] in self.diagnosis.wait_stages else ""
         rank, part, _ = self.leaders[place]
-        return f"rank {self.measures.window.ranks.rank[rank]} leads" if part >= 0.5 else "ranks take turns"
+        return f"rank {self.measures.led_by.rank[rank]} leads" if part >= 0.5 else "ranks take turns"
 
 
 def frontier_steps(
@@ -198,7 +198,7 @@ def _blocks(stairs: _Stairs) -> Trace:
 
 def _hover(stairs: _Stairs, place: int) -> str:
     rank, part, steps = stairs.leaders[place]
-    who = stairs.measures.window.ranks.identity(rank)
+    who = stairs.measures.led_by.identity(rank)
     stage = plain(format.short_stage(stairs.stages[place]))
     rise = float(stairs.rise_S[place])
     own = float(stairs.largest_S[place] - (stairs.largest_S[place - 1] if place else 0.0))
@@ -273,7 +273,7 @@ def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
 def _in_words(stairs: _Stairs) -> str:
     place = int(stairs.rise_S.argmax())
     rank, part, _ = stairs.leaders[place]
-    who = f"rank {stairs.measures.window.ranks.rank[rank]}" if part >= 0.5 else "changing ranks"
+    who = f"rank {stairs.measures.led_by.rank[rank]}" if part >= 0.5 else "changing ranks"
     text = (
         f"The {stairs.taken.words} reaches {format.duration(stairs.total)} in the {stairs.which}; "
         f"the largest rise is {format.duration(stairs.rise_S[place])} in "

@@ -38,7 +38,7 @@ def handover_matrix(
     notes = () if not close else (_too_close(close, diagnosis),)
     if not pairs:
         return absent(_why_none(measures, boundary, where, notes), dark=dark, title=_TITLE, heading="none")
-    ranks, others = _most_involved(pairs, measures.window.ranks.rank)
+    ranks, others = _most_involved(pairs, measures.led_by.rank)
     if others:
         shown = f"The {format.counted(len(ranks), 'rank')} that hand over most"
         notes = (f"{shown}; the other {format.count(others)} share one row.", *notes)
@@ -73,7 +73,7 @@ def handover_matrix(
 
 def _pairs(measures: Measures, diagnosis: Diagnosis, boundary: str | None) -> tuple[Pairs, int]:
     """Hand-overs between sure leaders by (from, to), and how many were too close to call."""
-    stages, ranks = measures.window.stages, measures.window.ranks.rank
+    stages, ranks = measures.window.stages, measures.led_by.rank
     sure_SN = measures.gap_SN >= diagnosis.gates.eta_q * measures.makespan_N
     pairs: Pairs = Counter()
     close = 0

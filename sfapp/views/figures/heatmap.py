@@ -17,6 +17,7 @@ from sfapp.views.figures.chosen import (
     stage_members,
     step_index,
     time_in,
+    too_few_rows,
 )
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
@@ -56,6 +57,8 @@ def rank_step_heatmap(
     members = stage_members(measures, stage)
     if not members:
         return absent(f"the window has no stage {stage}", dark=dark, title="Rank × step")
+    if quantity == "lag" and not measures.has_all_rows:
+        return absent(too_few_rows(measures), dark=dark, title="Rank × step")
     value_RN = _values(measures, diagnosis, stage, quantity)
     value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
     largest = float(np.abs(value_RN).max())
@@ -122,9 +125,10 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
     if quantity == "lag":
         position_NR = position_after(measures, taken, last + 1)
         return np.asarray((position_NR - np.median(position_NR, axis=1, keepdims=True)).T)
-    lead_RN = np.zeros((measures.ranks, measures.steps))
+    lead_RN = np.zeros((len(measures.led_by), measures.steps))
     lead_RN[taken.leader_SN[last], np.arange(measures.steps)] = taken.gap_SN[last]
-    return lead_RN
+    have_rows = set(measures.window.ranks.rank)
+    return lead_RN[[place for place, rank in enumerate(measures.led_by.rank) if rank in have_rows]]
 
 
 def _reduced(value_RN: Floats, quantity: Quantity) -> tuple[Floats, int, int, tuple[str, ...]]:
@@ -232,7 +236,7 @@ def _in_words(measures: Measures, value_RN: Floats, merged: int, name: str, quan
     slowest = int(means.argmax())
     ranks = measures.window.ranks.rank
     return (
-        f"{name} {quantity} of {format.counted(measures.ranks, 'rank')} over "
+        f"{name} {quantity} of {format.counted(len(measures.window.ranks), 'rank')} over "
         f"{format.counted(measures.steps, 'step')}: highest on average on rank {ranks[slowest * merged]} "
         f"({format.duration(means[slowest])}), highest of all "
         f"{format.duration(float(value_RN[row, column]))} on rank {ranks[int(row) * merged]}."

@@ -19,7 +19,14 @@ from sfapp.views.figures.base import (
     revision,
     step_axis,
 )
-from sfapp.views.figures.chosen import Floats, chosen, stage_members, time_in
+from sfapp.views.figures.chosen import (
+    Floats,
+    chosen,
+    leads_by_row,
+    stage_members,
+    time_in,
+    too_few_rows,
+)
 
 STRAGGLES_FROM = 0.5
 """A rank that leads the aim's stage in at least this part of the eligible steps is a straggler."""
@@ -56,7 +63,7 @@ def lead_shares(measures: Measures, diagnosis: Diagnosis) -> Floats:
     rows = np.asarray(members)
     largest_N = rows[taken.advance_SN[rows].argmax(axis=0)]
     leader_N = taken.leader_SN[largest_N, np.arange(measures.steps)]
-    return np.bincount(leader_N, minlength=measures.ranks) / measures.steps
+    return leads_by_row(measures, leader_N) / measures.steps
 
 
 def _stage(measures: Measures, diagnosis: Diagnosis) -> str:
@@ -228,9 +235,11 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
     title = f"Skew of node {node}"
     if not places:
         return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
+    if not measures.has_all_rows:
+        return absent(too_few_rows(measures), dark=dark, title=title)
     mean_SR = measures.window.duration_SNR.double().mean(dim=1).cpu().numpy()
     mean_BR = measures.by_broad(mean_SR)
-    others = [place for place in range(measures.ranks) if place not in set(places)]
+    others = [place for place in range(len(measures.window.ranks)) if place not in set(places)]
     middle_B = np.median(mean_BR[:, places], axis=1)
     inside_B = mean_BR[:, places].max(axis=1) - middle_B
     against_B = middle_B - np.median(mean_BR[:, others], axis=1) if others else None

@@ -57,7 +57,7 @@ def step_timeline(
         traces.append(leaders)
         layout["yaxis2"] = axis(
             dark, domain=[0, 0.24], nticks=5, tickprefix="r", tickformat="d",
-            range=[max(measures.window.ranks.rank) + 0.7, min(measures.window.ranks.rank) - 0.7],
+            range=[max(measures.led_by.rank) + 0.7, min(measures.led_by.rank) - 0.7],
         )  # fmt: skip
         text = f"rank that sets the frontier at {plain(short.get(stage, stage))}"
         annotations.append(
@@ -121,7 +121,7 @@ def _leaders(measures: Measures, taken: Chosen, stage: str, dark: bool) -> Trace
     advance_N = taken.advance_SN[rows].sum(axis=0)
     sure_N = (gap_N >= 0.02 * measures.makespan_N) & (advance_N >= 0.1 * measures.makespan_N)
     colour = palette.stage_colours(measures.broad, dark)[measures.broad[measures.broad_of_S[members[0]]]]
-    ranks = measures.window.ranks
+    ranks = measures.led_by
     numbers = np.asarray(ranks.rank)[leader_N]
     return {
         "type": "scatter",

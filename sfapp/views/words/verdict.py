@@ -191,7 +191,13 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
 
 
 def _quiet_words(diagnosis: Diagnosis) -> str:
-    text = f"Ranks are balanced: {format.percent(diagnosis.exposed_imbalance)} of the step is imbalance"
+    if diagnosis.exposed_imbalance is None:
+        text = "The rows of a few ranks were kept, so how balanced they are cannot be known"
+        if diagnosis.reference is None:
+            return f"{text}, and the run has no healthy window to compare with."
+    else:
+        share = format.percent(diagnosis.exposed_imbalance)
+        text = f"Ranks are balanced: {share} of the step is imbalance"
     if diagnosis.missing_ranks:
         text = f"Of the {format.counted(diagnosis.ranks, 'rank')} that reported, {text[0].lower()}{text[1:]}"
     if diagnosis.ranks == 1:
@@ -348,7 +354,8 @@ def _numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
         if diagnosis.reference is not None and diagnosis.reference.window == diagnosis.window:
             grown = "the run's healthy window"
     if diagnosis.exposed_imbalance is None:
-        imbalance = Number("Exposed imbalance", format.ABSENT, "waits for shares")
+        waits = "waits for shares" if diagnosis.shares is None else "needs every rank's rows"
+        imbalance = Number("Exposed imbalance", format.ABSENT, waits)
     elif diagnosis.ranks == 1:
         imbalance = Number("Exposed imbalance", format.ABSENT, "waits for a second rank")
     else:

@@ -52,7 +52,6 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
     order = list(diagnosis.top_stages().items())
     top, share = order[0]
     name = format.short_stage(top)
-    gain = (diagnosis.static_gain or {}).get(top, 0.0)
     reasons = diagnosis.all_reasons
     if "share_tie" in reasons and len(order) > 1:
         second, next_share = order[1]
@@ -71,6 +70,9 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
             "no stage label."
         ]
     sentences = [f"{name} holds a share of {format.share(share)}, above γA {format.share(gates.gamma_a)}."]
+    if diagnosis.static_gain is None:
+        return [*sentences, f"No stage label: {_plain_reason('reduced_rows')}"]
+    gain = diagnosis.static_gain[top]
     side = "reaches" if gain >= gates.gamma_g else "is below"
     sentences.append(f"Its static gain {format.share(gain)} {side} γG {format.share(gates.gamma_g)}.")
     if "evidence_disagrees" in reasons:
