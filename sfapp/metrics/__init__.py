@@ -2,7 +2,17 @@
 
 from sfapp.metrics.log import MetricsLog
 from sfapp.metrics.pace import Paces
-from sfapp.metrics.segments import Chunk, Header, find_segments, read_segment
+from sfapp.metrics.segments import SUFFIX, Chunk, Header, find_segments, read_header, read_segment
 from sfapp.metrics.thin import thinned
 
-__all__ = ["Chunk", "Header", "MetricsLog", "Paces", "find_segments", "read_segment", "thinned"]
+__all__ = [
+    "SUFFIX",
+    "Chunk",
+    "Header",
+    "MetricsLog",
+    "Paces",
+    "find_segments",
+    "read_header",
+    "read_segment",
+    "thinned",
+]

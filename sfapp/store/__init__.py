@@ -10,6 +10,7 @@ from sfapp.store.queries import (
     WindowPage,
     WindowQuery,
 )
+from sfapp.store.samples import SampleQuery
 from sfapp.store.store import Store
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Progress",
     "QuarantinedFile",
     "RunSummary",
+    "SampleQuery",
     "Store",
     "WindowConflict",
     "WindowPage",

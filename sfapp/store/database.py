@@ -52,8 +52,12 @@ class Database:
             return cursor.execute(sql, parameters).fetchall()
 
     @contextmanager
-    def transaction(self) -> Iterator[Cursor]:
-        """A cursor whose changes appear together or not at all; one writer at a time."""
+    def transaction(self, counted: bool = True) -> Iterator[Cursor]:
+        """A cursor whose changes appear together or not at all; one writer at a time.
+
+        Args:
+            counted: whether ``generation`` grows: not for samples, which arrive every second.
+        """
         with self._writer, self.cursor() as cursor:
             cursor.begin()
             try:
@@ -63,7 +67,7 @@ class Database:
                 with suppress(duckdb.Error):  # it may have been rolled back already
                     cursor.rollback()
                 raise
-            self._generation += 1
+            self._generation += counted
 
     def close(self) -> None:
         """Fold the log into the file and let go of both. Waits for a change in progress; may be repeated."""

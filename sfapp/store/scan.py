@@ -65,7 +65,7 @@ def scan(roots: Sequence[Path], known: Mapping[str, Stamp]) -> Scan:
     ]
     fresh = tuple(file for file in found if known.get(file.name) != file.stamp)
     missing = known.keys() - {file.name for file in found}
-    gone = sorted(name for name in missing if not any(_is_below(name, root) for root in absent))
+    gone = sorted(name for name in missing if not any(is_below(name, root) for root in absent))
     return Scan(fresh, tuple(gone), len(found) - len(fresh))
 
 
@@ -97,7 +97,7 @@ def as_text(path: Path) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def _is_below(name: str, root: str) -> bool:
+def is_below(name: str, root: str) -> bool:
     return name == root or name.startswith(root.rstrip(os.sep) + os.sep)
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+from sfapp.model.metrics import GpuSample, NodeSample, PaceSample, ProcessSample, Sample, described
+
+SCHEMA_VERSION = 3
 """Grows with every change of a table. A store of another version is rebuilt from the packets."""
 
 
@@ -224,7 +226,68 @@ CONFLICTS = Table(
     ),
 )
 
-TABLES = (STORE_INFO, PACKETS, QUARANTINE, CONFLICTS, WINDOWS, STAGES, RUN_REFERENCES)
+METRIC_FILES = Table(
+    "metric_files",
+    "one file of samples beside the packets (docs/metrics.md)",
+    (
+        Column("path", "VARCHAR", "absolute path"),
+        Column("size", "BIGINT", "bytes"),
+        Column("mtime_ns", "BIGINT", "last written, ns since 1970; 0 where there is more to read"),
+        Column("run_id", "VARCHAR", "from its header; null where it has none"),
+        Column("every_s", "INTEGER", "how many seconds each of its samples stands for"),
+        Column("read_bytes", "BIGINT", "how far it was read"),
+        Column("samples", "BIGINT", "how many there were"),
+        Column("refused_lines", "BIGINT", "lines that are no samples"),
+        Column("fault", "VARCHAR", "why the file was refused as a whole"),
+    ),
+)
+
+_PLACES = frozenset({"node_rank", "rank", "gpu"})
+_COLUMN_TYPES: Mapping[type, str] = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+
+
+def _column_type(name: str, hint: Any) -> str:
+    """The DuckDB type of a field: of what it holds where it is not None."""
+    if name in _PLACES:
+        return "INTEGER"
+    held = [part for part in (get_args(hint) or (hint,)) if part is not type(None)]
+    return "VARCHAR[]" if get_origin(hint) is tuple else _COLUMN_TYPES[held[0]]
+
+
+def _sample_table(name: str, rows: str, kind: type[Sample]) -> Table:
+    """A table for one kind of sample: its fields, ``at_ns`` as a time, and where it is from."""
+    hints = get_type_hints(kind)
+    fields = [
+        Column(field, _column_type(field, hints[field]), meaning)
+        for field, (meaning, _) in described(kind).items()
+        if field != "at_ns"
+    ]
+    return Table(
+        name,
+        rows,
+        (
+            Column("run_id", "VARCHAR", "which run"),
+            Column("sampled_at", "TIMESTAMP", "when, UTC; by the aggregator's clock where offsets are known"),
+            *fields,
+            Column("every_s", "INTEGER", "how many seconds it stands for"),
+            Column("path", "VARCHAR", "the file it is from, see `metric_files`"),
+        ),
+    )
+
+
+SAMPLE_TABLES: Mapping[type[Sample], Table] = {
+    NodeSample: _sample_table("node_samples", "one node at one moment", NodeSample),
+    GpuSample: _sample_table("gpu_samples", "one GPU of a node at one moment, as NVML says", GpuSample),
+    ProcessSample: _sample_table("process_samples", "the process of one rank at one moment", ProcessSample),
+    PaceSample: _sample_table(
+        "pace_samples", "the steps that one rank finished in one stretch of time", PaceSample
+    ),
+}
+
+TABLES = (
+    *(STORE_INFO, PACKETS, QUARANTINE, CONFLICTS, WINDOWS, STAGES, RUN_REFERENCES, METRIC_FILES),
+    *SAMPLE_TABLES.values(),
+)
 
 CELLS = Table(
     "cells",

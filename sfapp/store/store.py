@@ -14,8 +14,9 @@ from typing import Any
 
 from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Reference, Window
+from sfapp.model.metrics import Sample
 from sfapp.packets import Packet, group, load_packet
-from sfapp.store import cells, opening, queries
+from sfapp.store import cells, opening, queries, samples
 from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Database
 from sfapp.store.ingest import Ingest, IngestReport, Progress
@@ -28,6 +29,7 @@ from sfapp.store.queries import (
     WindowQuery,
 )
 from sfapp.store.references import settle
+from sfapp.store.samples import SampleQuery
 from sfapp.store.watch import watch
 
 
@@ -53,6 +55,7 @@ class Store:
         self._database = database
         self._chosen = ChosenReferences.beside(database.path)
         self._ingesting = threading.Lock()
+        self._following = threading.Lock()
         self._cells_are_stale = False
 
     @classmethod
@@ -118,6 +121,7 @@ class Store:
             StoreError: the store cannot be written. A bad packet is quarantined, never raised.
         """
         report = self._ingest(progress, cancel or threading.Event())
+        self.follow()
         if self._cells_are_stale:
             self._refresh_cells()
         return report
@@ -128,7 +132,17 @@ class Store:
         Args:
             on_change: called from this thread with every report of something that changed.
         """
-        watch(self.roots, stop, lambda: self._ingest(None, stop), on_change)
+        watch(self.roots, stop, lambda: self._ingest(None, stop), self.follow, on_change)
+
+    def follow(self) -> int:
+        """Read the samples that a running job has left since the last time; how many. ``ingest`` and
+        ``watch`` do it too, and ``generation`` stays what it is: samples come every second.
+
+        Raises:
+            StoreError: the store cannot be written. Nothing in a file raises.
+        """
+        with self._following:
+            return samples.follow(self._database, self.roots)
 
     def _ingest(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
         with self._ingesting:
@@ -220,6 +234,22 @@ class Store:
     def newest_packet_at(self) -> datetime | None:
         """When the newest packet was written, by the clock of its file system."""
         return queries.newest_packet_at(self._database)
+
+    def samples(self, query: SampleQuery) -> list[dict[str, Any]]:
+        """Samples of nodes, GPUs, processes or the pace of ranks over time; see ``SampleQuery``.
+
+        Raises:
+            StoreError: a kind or subject that there is not, or no points.
+        """
+        return samples.series(self._database, query)
+
+    def newest_samples(self, kind: type[Sample], run: str) -> list[dict[str, Any]]:
+        """The newest sample of every node, GPU or rank of a run, ascending.
+
+        Raises:
+            StoreError: a kind that there is not.
+        """
+        return samples.newest(self._database, kind, run)
 
     # ---- references -----------------------------------------------------------------------------
 

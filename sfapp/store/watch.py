@@ -9,6 +9,8 @@ from pathlib import Path
 
 import watchfiles
 
+from sfapp.metrics import SUFFIX as SAMPLES_SUFFIX
+from sfapp.packets.paths import SUFFIX as PACKET_SUFFIX
 from sfapp.store.ingest import IngestReport
 
 _LOOK_S = 1.0
@@ -23,15 +25,18 @@ def watch(
     roots: Sequence[Path],
     stop: threading.Event,
     ingest: Callable[[], IngestReport],
+    follow: Callable[[], object],
     on_change: Callable[[IngestReport], None],
 ) -> None:
     """Ingest whenever packets may have changed, until stopped; tell of every ingest that changed something.
 
     Notifications come at once, but not for what other machines write (NFS, Lustre): the scans find that.
+    Files of samples, which are few, are followed at every look.
     """
     next_scan = 0.0
     pause = _SCAN_EVERY_S
     for noticed in _looks(roots, stop):
+        follow()
         if not noticed and time.monotonic() < next_scan:
             continue
         report = ingest()
@@ -43,25 +48,25 @@ def watch(
 
 
 def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:
-    """True where a packet was seen to change, False once a second; ends when stopped."""
+    """True where a packet was seen to change, False for samples and once a second; ends when stopped."""
     if stop.is_set():
         return
     yield False
     try:
         for found in watchfiles.watch(
             *(root for root in roots if root.exists()),
-            watch_filter=_is_packet,
+            watch_filter=_is_ours,
             stop_event=stop,
             rust_timeout=int(_LOOK_S * 1000),
             yield_on_timeout=True,
         ):
-            yield bool(found)
+            yield any(path.endswith(PACKET_SUFFIX) for _, path in found)
     except (OSError, RuntimeError):
         pass  # no watches left, or none on this file system: scanning does it alone
     while not stop.wait(_LOOK_S):
         yield False
 
 
-def _is_packet(change: watchfiles.Change, path: str) -> bool:
+def _is_ours(change: watchfiles.Change, path: str) -> bool:
     name = path.rpartition("/")[2]
-    return name.endswith(".parquet") and not name.startswith(".")
+    return name.endswith((PACKET_SUFFIX, SAMPLES_SUFFIX)) and not name.startswith(".")

@@ -72,7 +72,7 @@ def test_scanning_alone_finds_what_notifications_miss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a file system whose notifications say nothing of packets (as NFS does of other machines)
-    monkeypatch.setattr(watching, "_is_packet", lambda change, path: False)
+    monkeypatch.setattr(watching, "_is_ours", lambda change, path: False)
     monkeypatch.setattr(watching, "_SCAN_EVERY_S", 0.0)
     with Store.open([tmp_path]) as store, watched(store):
         put(tmp_path, window())

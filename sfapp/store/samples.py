@@ -1,0 +1,247 @@
+"""Files of samples into the store as they grow, and what pages ask of them (docs/metrics.md).
+
+A file is known by its path, size and time of writing, as a packet is. One that has only grown is read from
+where it ended; one that was thinned has another header and takes the place of what was read of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sfapp.errors import MetricsError, StoreError
+from sfapp.metrics import Chunk, Header, find_segments, read_header, read_segment
+from sfapp.model.metrics import SUBJECTS, AnySample, PaceSample, Sample, Thinning, described
+from sfapp.store.database import Cursor, Database
+from sfapp.store.scan import as_text, is_below
+from sfapp.store.schema import METRIC_FILES, SAMPLE_TABLES, Table, quoted
+from sfapp.store.tables import insert
+
+Row = dict[str, Any]
+
+_UNREAD: Row = {"size": -1, "mtime_ns": 0, "run_id": None, "every_s": None, "read_bytes": 0}
+
+
+def follow(database: Database, roots: Sequence[Path]) -> int:
+    """Read what has come since last time; how many samples that is. A root that is absent says nothing.
+
+    Raises:
+        StoreError: the store cannot be written. Nothing in a file raises.
+    """
+    present = [root for root in roots if root.exists()]
+    absent = [str(root) for root in roots if root not in present]
+    known = {row["path"]: row for row in database.rows("SELECT * FROM metric_files")}
+    found = {as_text(path): path for path in find_segments(present)}
+    added = 0
+    for name, path in found.items():
+        try:
+            status = path.stat()
+            stamp = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+            before = known.get(name, _UNREAD)
+            if stamp.items() <= before.items():
+                continue
+            added += _read(database, path, before | {"path": name}, stamp)
+        except OSError:  # gone meanwhile, or not ours to read
+            continue
+    for name in known.keys() - found.keys():
+        if not any(is_below(name, root) for root in absent):
+            with database.transaction(counted=False) as cursor:
+                _forget(cursor, name)
+    return added
+
+
+def _read(database: Database, path: Path, before: Row, stamp: dict[str, int]) -> int:
+    """Bring one file's rows in line with it."""
+    try:
+        header = read_header(path)
+    except MetricsError as error:
+        _refuse(database, before["path"], stamp, str(error))
+        return 0
+    if header is None:
+        return 0
+    grown = (header.run_id, header.every_s) == (before["run_id"], before["every_s"])
+    grown = grown and before["read_bytes"] <= stamp["size"]
+    begin = before["read_bytes"] if grown else 0
+    row = before if grown else before | {"samples": 0, "refused_lines": 0}
+    added = 0
+    while (chunk := read_segment(path, begin)) is not None and chunk.header == header:
+        row = row | {
+            **(stamp if chunk.is_last else {"size": chunk.end, "mtime_ns": 0}),
+            "run_id": header.run_id,
+            "every_s": header.every_s,
+            "read_bytes": chunk.end,
+            "samples": row["samples"] + len(chunk.samples),
+            "refused_lines": row["refused_lines"] + chunk.refused,
+            "fault": None,
+        }
+        _commit(database, row, chunk, anew=begin == 0)
+        added += len(chunk.samples)
+        begin = chunk.end
+        if chunk.is_last:
+            break
+    return added
+
+
+def _commit(database: Database, row: Row, chunk: Chunk, *, anew: bool) -> None:
+    with database.transaction(counted=False) as cursor:
+        if anew:
+            _forget(cursor, row["path"])
+        cursor.execute("DELETE FROM metric_files WHERE path = ?", [row["path"]])
+        insert(cursor, METRIC_FILES, METRIC_FILES.arrow([row]))
+        for kind, table in SAMPLE_TABLES.items():
+            of_kind = [sample for sample in chunk.samples if type(sample) is kind]
+            if of_kind:
+                insert(
+                    cursor, table, table.arrow_columns(_columns(table, of_kind, chunk.header, row["path"]))
+                )
+
+
+def _refuse(database: Database, name: str, stamp: dict[str, int], fault: str) -> None:
+    row = _UNREAD | stamp | {"path": name, "samples": 0, "refused_lines": 0, "fault": fault}
+    with database.transaction(counted=False) as cursor:
+        _forget(cursor, name)
+        insert(cursor, METRIC_FILES, METRIC_FILES.arrow([row]))
+
+
+def _forget(cursor: Cursor, name: str) -> None:
+    for table in (METRIC_FILES, *SAMPLE_TABLES.values()):
+        cursor.execute(f"DELETE FROM {table.name} WHERE path = ?", [name])
+
+
+def _columns(
+    table: Table, samples: Sequence[AnySample], header: Header, name: str
+) -> dict[str, Sequence[Any]]:
+    count = len(samples)
+    own: dict[str, Sequence[Any]] = {
+        "run_id": [header.run_id] * count,
+        "sampled_at": [sample.at_ns // 1000 for sample in samples],  # µs, as the column has it
+        "every_s": [header.every_s] * count,
+        "path": [name] * count,
+    }
+    return {
+        column: own[column] if column in own else [getattr(sample, column) for sample in samples]
+        for column in table.names
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SampleQuery:
+    """Which samples of a run, and how many points of each subject at most. None lets everything through.
+
+    Attributes:
+        kind: ``NodeSample``, ``GpuSample``, ``ProcessSample`` or ``PaceSample``.
+        node, gpu, rank: of these subjects only, where samples of the kind have them.
+        since, until: taken between these moments, both included.
+        points: samples of one subject are put together where there are more.
+    """
+
+    kind: type[Sample]
+    run: str
+    node: int | None = None
+    gpu: int | None = None
+    rank: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    points: int = 600
+
+
+def series(database: Database, query: SampleQuery) -> list[Row]:
+    """The samples that match, by subject and time: the kind's fields, with ``sampled_at`` for ``at_ns``, and
+    ``every_s``. Those that are put together are thinned as with age.
+
+    Raises:
+        StoreError: a kind or subject that there is not, or no points.
+    """
+    table = _table(query.kind)
+    if query.points < 1:
+        raise StoreError(f"a series of {query.points} points: ask for at least one")
+    where, parameters = _filters(query, table)
+    ((first, last),) = database.tuples(
+        f"SELECT min(sampled_at), max(sampled_at) FROM {table.name} WHERE {where}", parameters
+    )
+    if first is None:
+        return []
+    every_s = max(1, math.ceil((last - first).total_seconds() / query.points))
+    subjects = ", ".join(map(quoted, SUBJECTS[query.kind]))
+    rows = database.rows(
+        f"""
+        SELECT max(sample.sampled_at) AS sampled_at, {_thinned(query.kind)},
+            greatest(max(every_s), $every_s) AS every_s
+        FROM {table.name} AS sample WHERE {where}
+        GROUP BY {subjects}, time_bucket(to_seconds($every_s), sample.sampled_at)
+        ORDER BY {subjects}, sampled_at
+        """,
+        {**parameters, "every_s": every_s},
+    )
+    return [_aware(row) for row in rows]
+
+
+def newest(database: Database, kind: type[Sample], run: str) -> list[Row]:
+    """The newest sample of every subject of a run; as ``series`` gives them.
+
+    Raises:
+        StoreError: a kind that there is not.
+    """
+    table = _table(kind)
+    subjects = ", ".join(map(quoted, SUBJECTS[kind]))
+    shown = [quoted(name) for name in table.names if name not in ("run_id", "path")]
+    rows = database.rows(
+        f"""
+        SELECT {", ".join(f"newest.{name}" for name in shown)} FROM (
+            SELECT {subjects}, arg_max(sample, sampled_at) AS newest
+            FROM {table.name} AS sample WHERE run_id = $run GROUP BY {subjects}
+        ) ORDER BY {subjects}
+        """,
+        {"run": run},
+    )
+    return [_aware(row) for row in rows]
+
+
+def _table(kind: type[Sample]) -> Table:
+    if kind not in SAMPLE_TABLES:
+        raise StoreError(
+            f"no samples of {kind.__name__}: there are {', '.join(k.__name__ for k in SAMPLE_TABLES)}"
+        )
+    return SAMPLE_TABLES[kind]
+
+
+def _filters(query: SampleQuery, table: Table) -> tuple[str, dict[str, Any]]:
+    clauses = ["run_id = $run"]
+    parameters: dict[str, Any] = {"run": query.run}
+    for column, value in (("node_rank", query.node), ("gpu", query.gpu), ("rank", query.rank)):
+        if value is not None:
+            if column not in table.names:
+                raise StoreError(f"{query.kind.__name__} is not of one {column}")
+            clauses.append(f"{column} = ${column}")
+            parameters[column] = value
+    for name, beyond, moment in (("since", ">=", query.since), ("until", "<=", query.until)):
+        if moment is not None:
+            clauses.append(f"sampled_at {beyond} ${name}")
+            parameters[name] = moment.astimezone(UTC).replace(tzinfo=None)
+    return " AND ".join(clauses), parameters
+
+
+def _thinned(kind: type[Sample]) -> str:
+    """Per field its SQL over several samples, as ``sfapp.metrics.thin`` does it."""
+    weight = "steps" if kind is PaceSample else "every_s"
+    sql: dict[Thinning, str] = {
+        "mean": f"sum(sample.{{0}} * {weight}) / sum({weight}) FILTER (sample.{{0}} IS NOT NULL)",
+        "max": "max(sample.{0})",
+        "sum": "sum(sample.{0})::BIGINT",
+        "newest": "arg_max(sample.{0}, sample.sampled_at)",
+        "union": "list_sort(list_distinct(flatten(list(sample.{0}))))",
+    }
+    subjects = SUBJECTS[kind]
+    return ", ".join(
+        quoted(name) if name in subjects else f"{sql[thinning].format(quoted(name))} AS {quoted(name)}"
+        for name, (_, thinning) in described(kind).items()
+        if name != "at_ns"
+    )
+
+
+def _aware(row: Row) -> Row:
+    return row | {"sampled_at": row["sampled_at"].replace(tzinfo=UTC)}
