@@ -1,7 +1,7 @@
 """Training jobs that lose ranks, gain ranks and go on; started by test_elastic.py, not collected by pytest.
 
 elastic_jobs.py FOLDER restarted    rank 2 of 3 dies in its second window; torchrun starts all ranks again
-elastic_jobs.py FOLDER resized      torchrun ends and starts the ranks as nodes come and go
+elastic_jobs.py FOLDER resized      one of two nodes dies; torchrun goes on with the other
 elastic_jobs.py FOLDER in_process   processes that torchrun does not watch: one dies, the others form a new
                                     world by themselves, which another process then joins
 """
@@ -102,20 +102,22 @@ def restarted() -> None:
 
 
 def resized() -> None:
-    """Trains until there is a file that says otherwise."""
+    """The second of two nodes dies as a whole, agent and rank; the first goes on alone."""
     dist.init_process_group("gloo")
     model = model_of()
     perf = recorder("resized")
-    world = dist.get_world_size()
-    if name == str(world - 1):
-        (root / "newest.pid").write_text(str(os.getpid()))
-    while True:
-        train(perf, model, WINDOW)
-        (root / f"trained.{world}").touch()
-        done = torch.tensor(float((root / "stop").exists()))
-        dist.all_reduce(done)
-        if done:
-            break
+    if dist.get_world_size() == 2:
+        (root / "paired").touch()
+        train(perf, model, WINDOW + 3)
+        dist.barrier()
+        time.sleep(0.3)  # until the first window is on disk
+        if os.environ["NODE"] == "second":
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        train(perf, model, 10_000)
+    while not (root / "paired").exists():
+        time.sleep(0.05)  # the nodes have not met yet: torchrun will start this rank again
+    train(perf, model, WINDOW + 2)
     perf.close()
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,46 @@ def test_no_step_and_no_end_of_the_second_life_waits_and_no_thread_stays(restart
     assert ended["longest"] < TIMEOUT / 2
     assert ended["closing"] < TIMEOUT / 2
     assert ended["left"] == []
+
+
+# ---- a node that is lost ---------------------------------------------------------------------------
+
+
+def test_a_job_that_loses_a_node_goes_on_in_another_size(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    first, second = (start_node(tmp_path, port, name) for name in ("first", "second"))
+    try:
+        assert first.wait(120) == 0
+    finally:
+        for node in (first, second):
+            node.terminate()
+            node.wait(60)
+    whole, lost, *after = windows_of(tmp_path, "resized")
+    assert [window.number for window in (whole, lost, *after)] == [0, 1, 2, 3]
+    assert whole.manifest.gather_ok
+    assert whole.ranks.rank == (0, 1)
+    assert lost.manifest.world_size == 2
+    assert len(lost.ranks.rank) == 1
+    assert names_what_is_missing(lost)
+    assert all(window.manifest.world_size == 1 and window.manifest.gather_ok for window in after)
+    assert [len(window.step_N) for window in after] == [5, 2]
+
+
+def start_node(root: Path, port: int, name: str) -> subprocess.Popen[bytes]:
+    """One of two nodes of a job that may go on with one."""
+    is_host = str(name == "first").lower()
+    patience = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
+    return subprocess.Popen(
+        [
+            *TORCHRUN, "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=elastic",
+            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+            f"--rdzv-conf=is_host={is_host},{patience}", str(JOBS), str(root), "resized",
+        ],
+        env={**ENVIRONMENT, "NODE": name},
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 # ---- processes that form another world by themselves -----------------------------------------------
