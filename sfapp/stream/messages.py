@@ -241,8 +241,8 @@ class LegacyTables(Struct, frozen=True):
     """
 
     rank: Rank
-    sampler: str = ""
-    tables: dict[str, list[dict[str, Any]]] = {}
+    sampler: str
+    tables: dict[str, list[dict[str, Any]]]
 
 
 class _Head(Struct):

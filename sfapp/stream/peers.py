@@ -132,6 +132,7 @@ def _take_closed(peer: Peer, closed: Closed, assembly: Assembly) -> None:
         raise StreamError(f"window {closed.window} has side channels of another length")
     peer.expected += 1
     peer.current = None
+    window.hello = peer.hello  # what is known of the job by now
     assembly.close(window, closed, peer.expected)
 
 

@@ -43,14 +43,12 @@ _LAST_BEAT_SECONDS = 0.25  # while the recorder closes
 _SILENT_SECONDS = 3.0
 """How long a recorder that closes waits for an aggregator that says nothing."""
 _HIGH_WATER = 64  # messages that libzmq may hold
+_LINGER_MS = 200  # for the goodbye
 _RESTART_SECONDS = 1.0
 _REMEMBERED = 256
 
 SampleSource = Callable[[], Sequence[AnySample]]
-"""Called about once a second on the sender's thread: what there is to say beside the steps."""
-
 EchoListener = Callable[[Echo, int], None]
-"""Called with the answer to a heartbeat, and when it came (ns since 1970), on the sender's thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +61,8 @@ class StreamOptions:
         batch_seconds: how long a step waits to be sent together with others.
         spool_memory_bytes: unacknowledged windows in memory; beyond that, they are written as parts.
         spool_disk_bytes: of those parts; beyond that, the oldest are discarded, and counted.
+        sources: asked about once a second, on the sender's thread, for what there is to say beside the steps.
+        on_echo: told of every answer to a heartbeat and when it came (ns since 1970), on the same thread.
     """
 
     endpoint: str
@@ -70,6 +70,8 @@ class StreamOptions:
     batch_seconds: float = 0.2
     spool_memory_bytes: int = 64 * 2**20
     spool_disk_bytes: int = 2**30
+    sources: tuple[SampleSource, ...] = ()
+    on_echo: EchoListener | None = None
 
     @classmethod
     def of(cls, stream: StreamOptions | str | None) -> StreamOptions | None:
@@ -102,8 +104,6 @@ class Sender:
 
     Args:
         greeting: makes the hello of a team that elements belong to.
-        sources: asked about once a second for samples.
-        on_echo: told of every answer to a heartbeat.
 
     Raises:
         StreamError: the endpoint is none, or needs keys.
@@ -115,8 +115,6 @@ class Sender:
         spool: Spool,
         incarnation: str,
         greeting: Callable[[Team, int], Hello],
-        sources: Sequence[SampleSource] = (),
-        on_echo: EchoListener | None = None,
     ) -> None:
         check_endpoint(options.endpoint, options.keys)
         self.counts = SenderCounts()
@@ -125,8 +123,7 @@ class Sender:
         self._spool = spool
         self._incarnation = incarnation
         self._greeting = greeting
-        self._sources = tuple(sources)
-        self._on_echo = on_echo
+        self._sources = options.sources
         self._next = 0
         self._furthest = 0
         self._greeted: Hello | None = None
@@ -203,8 +200,9 @@ class Sender:
                 if not self._refused:
                     self._beat(socket)
                     self._send_elements(socket)
+            self._say_goodbye(socket)
         finally:
-            socket.close(linger=200 if self._deadline is not None else 0)
+            socket.close(linger=_LINGER_MS if self._deadline is not None else 0)
             context.term()
 
     def _is_done(self) -> bool:
@@ -243,8 +241,8 @@ class Sender:
                 self._greeted = None
             self._next = max(self._spool.first, 0 if answer.hello else answer.sequence)
         elif isinstance(answer, Echo):
-            if self._on_echo is not None:
-                self._on_echo(answer, time.time_ns())
+            if self._options.on_echo is not None:
+                self._options.on_echo(answer, time.time_ns())
         elif not self._refused:
             self._refused = answer.reason
             self.failures.append(f"the aggregator refuses this stream: {answer.reason}")
@@ -261,14 +259,19 @@ class Sender:
         team = self._spool.newest_team
         if team is None or not self._greet(socket, team):
             return
-        rank, end = team.identity.rank, self._spool.end
-        head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": self._incarnation}
+        head: dict[str, Any] = {"v": VERSION, "rank": team.identity.rank, "incarnation": self._incarnation}
         samples = [sample for source in self._sources for sample in self._asked(source)]
         if samples:
             self._send(socket, Samples(**head, samples=tuple(samples)))
         self._send(socket, Heartbeat(**head, sent=self._next, sent_ns=time.time_ns()))
-        if closing and self._next == end:
-            self._send(socket, Bye(**head, sequence=end))
+        if closing:
+            self._say_goodbye(socket)
+
+    def _say_goodbye(self, socket: zmq.Socket[bytes]) -> None:
+        """Once everything was sent: somebody waits for it to be on disk."""
+        rank, end = None if self._greeted is None else self._greeted.rank, self._spool.end
+        if rank is not None and self._next == end:
+            self._send(socket, Bye(v=VERSION, rank=rank, incarnation=self._incarnation, sequence=end))
 
     def _asked(self, source: SampleSource) -> Sequence[AnySample]:
         try:

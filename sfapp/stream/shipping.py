@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.team import Team
 from sfapp.record.writer import Writer
 from sfapp.stream.messages import VERSION, Hello
-from sfapp.stream.sender import EchoListener, SampleSource, Sender, StreamOptions
+from sfapp.stream.sender import Sender, StreamOptions
 from sfapp.stream.spool import Spool
 
 NOT_ACKNOWLEDGED = "the aggregator had not acknowledged it when the recorder was closed"
@@ -30,23 +29,17 @@ class StreamWriter:
 
     Args:
         options: where to, and how much may wait.
-        sources, on_echo: see ``Sender``.
 
     Raises:
         StreamError: the endpoint is none, or needs keys.
     """
 
-    def __init__(
-        self,
-        options: StreamOptions,
-        sources: Sequence[SampleSource] = (),
-        on_echo: EchoListener | None = None,
-    ) -> None:
+    def __init__(self, options: StreamOptions) -> None:
         self.incarnation = secrets.token_hex(8)
         self._process = os.getpid()
         self._first_window: dict[str, int] = {}
         self._spool = Spool(self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes)
-        self._sender = Sender(options, self._spool, self.incarnation, self._greeting, sources, on_echo)
+        self._sender = Sender(options, self._spool, self.incarnation, self._greeting)
         self._writer = Writer(1)
         self._is_closed = False
 

@@ -1,0 +1,219 @@
+"""Aggregators, relays and ranks for the tests of the stream: in this process, and as processes to kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import zmq
+
+import sfapp
+from sfapp.model import DEFAULT_STAGES, RankIdentity, Window
+from sfapp.packets import read_windows
+from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
+from sfapp.stream.messages import (
+    VERSION,
+    Closed,
+    FromAggregator,
+    Hello,
+    Opened,
+    Steps,
+    decode_from_aggregator,
+    encode,
+)
+from sfapp.stream.security import connect
+
+LOOPBACK = "tcp://127.0.0.1:*"
+CLI = "from sfapp.cli import main; main()"
+JOB = Path(__file__).parent / "rank_job.py"
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """The condition's value once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)
+    return value
+
+
+@contextmanager
+def running(service: Aggregator | Relay) -> Iterator[Any]:
+    """An aggregator or a relay at work on a thread, which is gone afterwards."""
+    stop = threading.Event()
+    thread = threading.Thread(target=service.run, args=(stop,))
+    thread.start()
+    try:
+        yield service
+    finally:
+        stop.set()
+        thread.join(10)
+        assert not thread.is_alive()
+        service.close()
+
+
+@contextmanager
+def aggregating(root: Path, **options: Any) -> Iterator[Aggregator]:
+    """An aggregator on this machine, on a port of its own."""
+    with running(Aggregator(root, options.pop("endpoint", LOOPBACK), **options)) as aggregator:
+        yield aggregator
+
+
+def windows_in(root: Path) -> list[Window]:
+    """The windows of a packet directory, every file of which must be whole."""
+    if not root.exists():
+        return []
+    loaded = read_windows([root])
+    assert not loaded.quarantined
+    assert not loaded.conflicts
+    return [item.window for item in loaded.windows]
+
+
+def files_in(root: Path) -> list[str]:
+    """The names of the packets of a directory with one run."""
+    return sorted(path.name for path in root.rglob("*.parquet"))
+
+
+def recorder(root: Path, endpoint: str | StreamOptions, rank: int = 0, **options: Any) -> sfapp.Recorder:
+    """A recorder that streams; of a job whose size is in ``WORLD_SIZE``."""
+    settings = {"run_id": "run", "window_steps": 10, "timeout": 10.0, "stream": endpoint, **options}
+    place = RankIdentity(rank, rank, 0, "node-0")
+    return sfapp.Recorder(settings.pop("output", root / f"left-by-{rank}"), identity=place, **settings)
+
+
+def train(perf: sfapp.Recorder, steps: int) -> None:
+    """Steps that take no time to speak of."""
+    for _ in range(steps):
+        with perf.step(), perf.stage("data.next_wait"):
+            pass
+
+
+# ---- processes ----------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """A process of ours, with what it says on stderr, that is gone after the test."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.first_line = ""
+
+    def ready(self) -> Process:
+        """Once it has said something."""
+        assert self._process.stderr is not None
+        self.first_line = self._process.stderr.readline()
+        assert "listening" in self.first_line, self.first_line + self._process.stderr.read()
+        return self
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(10)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+    def end(self, seconds: float = 60.0) -> None:
+        """Wait for it to end by itself, well."""
+        _, said = self._process.communicate(timeout=seconds)
+        assert self._process.returncode == 0, said
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.kill()
+
+
+def aggregate(root: Path, port: int, *options: str) -> Process:
+    """``sfapp aggregate`` as a process."""
+    listen = f"tcp://127.0.0.1:{port}"
+    return Process("-c", CLI, "aggregate", str(root), "--listen", listen, *options).ready()
+
+
+def relay(port: int, aggregator: int) -> Process:
+    """``sfapp relay`` as a process."""
+    listen, upstream = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{aggregator}"
+    return Process("-c", CLI, "relay", upstream, "--listen", listen).ready()
+
+
+def rank_process(root: Path, port: int, rank: int, world: int, steps: int, seconds: float) -> Process:
+    """A rank that trains for so many steps of so many seconds."""
+    arguments = (str(root), f"tcp://127.0.0.1:{port}", str(rank), str(steps), str(seconds))
+    return Process(str(JOB), *arguments, WORLD_SIZE=str(world))
+
+
+# ---- by hand ------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A rank's end of the stream, message by message."""
+
+    def __init__(
+        self, endpoint: str, rank: int = 0, incarnation: str = "by-hand", keys: Keys | None = None
+    ) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        connect(self._socket, endpoint, keys)
+        self.head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": incarnation}
+
+    def say(self, *messages: msgspec.Struct | bytes) -> None:
+        for message in messages:
+            self._socket.send(message if isinstance(message, bytes) else encode(message))
+
+    def hear(self, seconds: float = 5.0) -> FromAggregator | None:
+        """The next answer, None if there is none for so long."""
+        if not self._socket.poll(round(seconds * 1000)):
+            return None
+        return decode_from_aggregator(self._socket.recv())
+
+    def hear_of(self, kind: type[FromAggregator], seconds: float = 5.0) -> Any:
+        """The next answer of a kind."""
+        while (answer := self.hear(seconds)) is not None:
+            if isinstance(answer, kind):
+                return answer
+        raise AssertionError(f"no {kind.__name__}")
+
+    def hello(self, **said: Any) -> Hello:
+        return Hello(**self.head, **{"run_id": "run", "attempt": "a", "world_size": 1, **said})
+
+    def opened(self, sequence: int, window: int = 0) -> Opened:
+        stages = {"broad": DEFAULT_STAGES[:-1], "stages": DEFAULT_STAGES}
+        return Opened(**self.head, sequence=sequence, window=window, **stages)
+
+    def steps(self, sequence: int, steps: Sequence[int], window: int = 0) -> Steps:
+        rows = [[step, 60, 10, 10, 10, 10, 10, 10] for step in steps]
+        return Steps(
+            **self.head, sequence=sequence, window=window, rows=np.array(rows, dtype="<i8").tobytes()
+        )
+
+    def closed(self, sequence: int, steps: int, window: int = 0) -> Closed:
+        return Closed(**self.head, sequence=sequence, window=window, steps=steps)
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close(linger=0)
+        self._context.term()

@@ -1,0 +1,134 @@
+"""Every version of the messages is told from the others, and nothing that is sent can break a decoder."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfapp.errors import StreamError, StreamVersionError
+from sfapp.model.metrics import ProcessSample
+from sfapp.stream.messages import (
+    MAX_MESSAGE_BYTES,
+    VERSION,
+    Ack,
+    Bye,
+    Closed,
+    Echo,
+    Gap,
+    Heartbeat,
+    Hello,
+    LegacyTables,
+    Message,
+    Opened,
+    Refused,
+    Resend,
+    Samples,
+    Steps,
+    decode_from_aggregator,
+    decode_from_rank,
+    encode,
+)
+
+HEAD = {"v": VERSION, "rank": 3, "incarnation": "one"}
+
+FROM_RANK: tuple[Message, ...] = (
+    Hello(**HEAD, run_id="run", attempt="a", world_size=4, hostname="node", extra={"seen": [1]}),
+    Opened(**HEAD, sequence=0, window=7, broad=("a",), stages=("a", "b"), role="dp"),
+    Steps(**HEAD, sequence=1, window=7, rows=b"\0" * 32, side={"loss": b"\0" * 8}),
+    Closed(**HEAD, sequence=2, window=7, steps=1, faults={"nested_stages": "data"}),
+    Gap(**HEAD, sequence=3, until=9, first_window=8, last_window=9, steps=4),
+    Samples(**HEAD, samples=(ProcessSample(at_ns=1, node_rank=0, rank=3, threads=4),)),
+    Heartbeat(**HEAD, sent=3, sent_ns=17),
+    Bye(**HEAD, sequence=9),
+)
+FROM_AGGREGATOR: tuple[Message, ...] = (
+    Ack(**HEAD, up_to_sequence=9),
+    Resend(**HEAD, sequence=4, hello=True),
+    Echo(**HEAD, sent_ns=1, received_ns=2, replied_ns=3),
+    Refused(**HEAD, reason="no"),
+)
+
+
+@pytest.mark.parametrize("message", FROM_RANK, ids=lambda message: type(message).__name__)
+def test_what_a_rank_says_arrives_as_it_was(message: Message) -> None:
+    assert decode_from_rank(encode(message)) == message
+
+
+@pytest.mark.parametrize("message", FROM_AGGREGATOR, ids=lambda message: type(message).__name__)
+def test_what_the_aggregator_says_arrives_as_it_was(message: Message) -> None:
+    assert decode_from_aggregator(encode(message)) == message
+
+
+def test_a_message_without_version_and_identity_is_version_1() -> None:
+    tables = {"StepTimeTable": [{"step": 4, "events": {}}]}
+    raw = msgspec.msgpack.encode({"rank": 2, "sampler": "TimeSampler", "tables": tables})
+    assert decode_from_rank(raw) == LegacyTables(2, "TimeSampler", tables)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {**HEAD, "v": 3, "type": "hello", "run_id": "run", "attempt": "a", "world_size": 4},
+        {**HEAD, "v": 3, "type": "unheard of"},
+        {"_v": 2, "rank": 1, "sampler": "", "tables": {}},
+    ],
+    ids=["of a known kind", "of an unknown kind", "TraceML's version 2"],
+)
+def test_a_newer_version_is_refused_with_what_to_do(said: dict[str, object]) -> None:
+    with pytest.raises(StreamVersionError, match=r"newer than version 2.*install a newer sfapp"):
+        decode_from_rank(msgspec.msgpack.encode(said))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rank": -1},
+        {"rank": "0"},
+        {"run_id": ""},
+        {"run_id": "x" * 257},
+        {"world_size": 0},
+        {"v": 1},
+        {"v": None},
+        {"incarnation": "x" * 65},
+        {"type": "unheard of"},
+        {"wrapper": "origami"},
+    ],
+)
+def test_a_message_that_breaks_a_rule_is_refused(changed: dict[str, object]) -> None:
+    whole = {**HEAD, "type": "hello", "run_id": "run", "attempt": "a", "world_size": 4}
+    with pytest.raises(StreamError):
+        decode_from_rank(msgspec.msgpack.encode({**whole, **changed}))
+
+
+def test_a_field_that_a_newer_sender_adds_is_passed_over() -> None:
+    raw = msgspec.msgpack.encode({**HEAD, "type": "bye", "sequence": 1, "colour": "red"})
+    assert decode_from_rank(raw) == Bye(**HEAD, sequence=1)
+
+
+def test_a_message_beyond_the_limit_is_refused_unread() -> None:
+    with pytest.raises(StreamError, match="at most"):
+        decode_from_rank(b"\0" * (MAX_MESSAGE_BYTES + 1))
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_message_raise_nothing_else(raw: bytes) -> None:
+    for decode in (decode_from_rank, decode_from_aggregator):
+        try:
+            decode(raw)
+        except StreamError:
+            continue
+
+
+@given(st.sampled_from([*FROM_RANK, *FROM_AGGREGATOR]), st.data())
+def test_messages_that_were_cut_or_changed_raise_nothing_else(message: Message, data: st.DataObject) -> None:
+    raw = bytearray(encode(message))
+    for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=4)):
+        raw[place] = data.draw(st.integers(0, 255))
+    damaged = bytes(raw[: data.draw(st.integers(0, len(raw)))])
+    for decode in (decode_from_rank, decode_from_aggregator):
+        try:
+            decode(damaged)
+        except StreamError:
+            continue
