@@ -27,7 +27,7 @@ from pathlib import Path
 from torch.profiler import record_function
 
 import sfapp
-from benchmarks import machine
+from benchmarks import machine, reduction
 from benchmarks.harness import HEADER, Result
 from benchmarks.overhead import COLUMNS, TRIMMED, Overhead
 from benchmarks.recorder_job import STAGES
@@ -89,6 +89,9 @@ meanwhile. Paper, 8 to 128 ranks, windows of 400 steps: at most 0.181 %.
 {beside}
 ```
 
+- What rank 0 receives is counted in the results that the reductions put down there, for 100 steps of 6
+  stages; the ranks are simulated, side by side in one process (`benchmarks/reduction.py`). A ring moves up to
+  twice as much over a rank's wire.
 - A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order: all see the same
   minutes of the machine. Windows close in the middle of a block, so that what closing one costs is counted
   there; `late` says how many were not on disk when their block ended. Without means the bare loop.
@@ -262,6 +265,7 @@ def results(is_quick: bool, beside: list[str]) -> Iterator[Result]:
     """Every bar in turn; what each job says goes into the lines ``beside``."""
     yield from hot_path(3 if is_quick else ROUNDS)
     yield from memory(100 if is_quick else WINDOWS)
+    yield from reduction.run()
     for plan in PLANS:
         if not is_installed(plan.tool):
             beside.append(f"{plan.tool:<10} left out: it is not installed (pip install 'sfapp[bench]')")

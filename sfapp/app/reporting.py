@@ -177,7 +177,7 @@ def _names(stores: Sequence[Store], book: Book, progress: Progress) -> Pseudonym
     for place, (store, row) in enumerate(windows, 1):
         done = f"{format.count(place)} of {format.count(len(windows))}"
         progress.tell(f"collecting the names to hide: {done} windows")
-        hosts.update(store.window(row["run_id"], row["window"]).ranks.hostname)
+        hosts.update(store.window(row["run_id"], row["window"]).hostnames)
     return Pseudonyms.of_names({row["run_id"] for _, row in windows}, hosts, book)
 
 

@@ -181,6 +181,12 @@ class Window:
         return len(self.ranks.nodes) if self.manifest.reduced is None else self.manifest.reduced.nodes
 
     @property
+    def hostnames(self) -> frozenset[str]:
+        """Every host that this window names."""
+        named = () if self.manifest.reduced is None else self.manifest.reduced.named
+        return frozenset((*self.ranks.hostname, *(each.hostname for each in named)))
+
+    @property
     def led_by(self) -> RankTable:
         """The ranks that leaders are counted in, ascending: those with rows and, in a reduced window, the
         others that lead. Where such a rank ran is known of those that the manifest names, else its host is

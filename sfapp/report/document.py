@@ -283,8 +283,7 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
 
 def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
-    steps, ranks = window.step_N, window.ranks
-    size = f"{len(steps)} steps {steps[0]}–{steps[-1]} · {len(ranks)} ranks on {len(ranks.nodes)} nodes"
+    size = words.extent(window)
     if diagnosis.group != "all":
         size += f" · only {diagnosis.group}"
     reference = diagnosis.reference
@@ -294,7 +293,7 @@ def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Sect
         size=size,
         view=view,
         diagnosis=diagnosis,
-        verdict=words.verdict(diagnosis, ranks),
+        verdict=words.verdict(diagnosis, window.ranks),
         plots=tuple(plots),
         packets=evidence.packets,
         gates=gates_moved(diagnosis.gates),

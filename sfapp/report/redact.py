@@ -30,7 +30,7 @@ class Pseudonyms:
         Args:
             book: notes and incidents, which may point at runs whose packets are not there.
         """
-        hosts = {host for window in windows for host in window.ranks.hostname}
+        hosts = {host for window in windows for host in window.hostnames}
         return cls.of_names({window.run_id for window in windows}, hosts, book)
 
     @classmethod
@@ -42,9 +42,13 @@ class Pseudonyms:
     def window(self, window: Window) -> Window:
         """The window under its pseudonyms."""
         hosts = tuple(self.hosts[host] for host in window.ranks.hostname)
+        manifest = replace(window.manifest, run_id=self.runs[window.run_id])
+        if manifest.reduced is not None:
+            named = (replace(each, hostname=self.hosts[each.hostname]) for each in manifest.reduced.named)
+            manifest = replace(manifest, reduced=replace(manifest.reduced, named=tuple(named)))
         return replace(
             window,
-            manifest=replace(window.manifest, run_id=self.runs[window.run_id]),
+            manifest=manifest,
             ranks=replace(window.ranks, hostname=hosts),
         )
 

@@ -209,6 +209,29 @@ def size(number: int | None) -> str:
     return f"{value:.0f} {name}" if name == "B" or value >= 9.95 else f"{value:.1f} {name}"
 
 
+def measured(field: str, value: float | None) -> str:
+    """A sampled value by the unit in its field's name: ``87 %``, ``512 W``, ``1.2 GB/s``, ``149.9 ms``."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if field.endswith("_per_s"):
+        return f"{size(round(value))}/s"
+    if field.endswith("_bytes"):
+        return size(round(value))
+    if field.endswith("_ns"):
+        return duration(value)
+    unit = unit_of(field)
+    number = f"{value:,.0f}" if value >= 9.95 or value == round(value) else f"{value:,.1f}"
+    return f"{number} {unit}" if unit else number
+
+
+_FIELD_UNITS = {"percent": "%", "celsius": "°C", "watts": "W", "mhz": "MHz", "bytes": "B", "ns": "ns"}
+
+
+def unit_of(field: str) -> str:
+    """The unit at the end of a sampled field's name; empty for counts."""
+    return "B/s" if field.endswith("_per_s") else _FIELD_UNITS.get(field.rpartition("_")[2], "")
+
+
 def clip(text: str, limit: int = 40) -> str:
     """A name cut to a length that labels can bear, in one line."""
     line = " ".join(text.split())

@@ -135,15 +135,12 @@ class WindowPage:
         """The page without its plots: verdict and controls are there at once."""
         window = self._scene.window
         self._aids = ReadingAids.of(request)
-        steps = format.counted(len(window.step_N), "step")
-        nodes = format.counted(len(window.ranks.nodes), "node")
-        ranks = format.counted(len(window.ranks), "rank")
         crumbs = (
             Crumb("windows", "/"),
             Crumb(f"run {format.clip(self.key.run_id)}", run_page(self.key.run_id)),
             Crumb(
                 f"window {self.key.window}",
-                detail=f"{steps} {format.ranges(window.step_N.tolist())} · {ranks} on {nodes}",
+                detail=words.extent(window),
             ),
         )
         with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:

@@ -12,6 +12,7 @@ from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
 from sfapp.views.figures.history import run_history
+from sfapp.views.figures.live import live_ranks, live_skew, live_steps, samples_over_time
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
 from sfapp.views.figures.notes import notes_in, with_notes
 from sfapp.views.figures.routing import routing_pareto
@@ -33,6 +34,9 @@ __all__ = [
     "comparison_spread",
     "comparison_waterfall",
     "frontier_steps",
+    "live_ranks",
+    "live_skew",
+    "live_steps",
     "handover_matrix",
     "node_ranks",
     "node_skew",
@@ -45,6 +49,7 @@ __all__ = [
     "routing_pareto",
     "rules",
     "run_history",
+    "samples_over_time",
     "step_timeline",
     "stragglers",
     "straggling_nodes",

@@ -61,6 +61,9 @@ def rank_step_heatmap(
         return absent(too_few_rows(measures), dark=dark, title="Rank × step")
     value_RN = _values(measures, diagnosis, stage, quantity)
     value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
+    if not measures.has_all_rows:
+        kept, all_ranks = len(measures.window.ranks), format.counted(measures.ranks, "rank")
+        notes = (f"The packet keeps the rows of {format.count(kept)} of {all_ranks}.", *notes)
     largest = float(np.abs(value_RN).max())
     unit = format.unit_for(largest)
     colours = palette.theme(dark)

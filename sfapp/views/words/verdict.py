@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sfapp.model import CULPRITS, LABELS, REASONS, Diagnosis, RankTable, broad_stage
+from sfapp.model import CULPRITS, LABELS, REASONS, Diagnosis, RankTable, Window, broad_stage
 from sfapp.views import format
 from sfapp.views.words.actions import look_at_all_ranks, look_at_one_rank, why_ranks_rotate
 from sfapp.views.words.evidence import (
@@ -119,12 +119,22 @@ def summary(diagnosis: Diagnosis, ranks: RankTable | None = None) -> str:
     return f"{headline} {place}".strip().removesuffix(",")
 
 
+def extent(window: Window) -> str:
+    """``40 steps 400–439 · 24 ranks on 2 nodes``, and of how many the rows are where not of all."""
+    steps = window.step_N.tolist()
+    text = f"{format.counted(len(steps), 'step')} {format.ranges(steps)} · "
+    text += f"{format.counted(window.rank_count, 'rank')} on {format.counted(window.node_count, 'node')}"
+    return text if window.reduced is None else f"{text}, rows of {format.count(len(window.ranks))}"
+
+
 def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[str, str]:
     """``callbacks on rank 3`` and ``(node-0, local 3), every step``."""
     aim = diagnosis.aim
     if diagnosis.shares is None or aim is None:
         return "Too little time to say anything", ""
     stage = format.short_stage(aim.stage)
+    if diagnosis.severity is None:  # a reduced window: neither imbalance nor growth is known
+        return "No telling without a healthy window", f"(largest share: {stage})"
     if diagnosis.is_quiet:
         return "Quiet: no action called for", f"(largest share: {stage})"
     when = format.steps(aim.steps)

@@ -1,0 +1,314 @@
+"""A job while it runs: step times of all ranks, who lags, and what the machines do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sfapp.accounting import CrossNode, StepTimes
+from sfapp.views import format, palette
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    absent,
+    axis,
+    f4,
+    figure,
+    legend_above,
+    note,
+    plain,
+    step_axis,
+)
+
+RECENT = 20
+"""Steps that a rank's tile is the mean of."""
+
+STALE_S = 5.0
+"""A rank that has said nothing for longer is marked."""
+
+_NAMED_TILES = 64
+_NO_STEPS = "no rank has finished a step yet"
+
+
+def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
+    """Step time over the newest steps: median of all ranks, the slowest rank, each node's median."""
+    title = "Step time, live"
+    if not len(times.step_N):
+        return absent(_NO_STEPS, dark=dark, title=title)
+    summary = times.summary
+    unit = format.unit_for(float(np.nanmax(times.wall_NR)))
+    colours = palette.theme(dark)
+    worst_N = _worst_ns(times, summary)
+    ranks = times.ranks
+    line = {"type": "scatter", "mode": "lines", "x": times.step_N.tolist(), "connectgaps": False}
+    traces: list[Trace] = [_node_lines(times, summary, unit, dark)] if len(summary.nodes) > 1 else []
+    traces += [
+        line
+        | {
+            "y": f4(worst_N / unit.ns),
+            "name": "slowest rank",
+            "line": {"color": colours.alarm, "width": 1.2, "dash": "dot"},
+            "text": [
+                "" if place < 0 else f"rank {ranks.rank[place]} on {plain(ranks.hostname[place])}"
+                for place in summary.worst_N
+            ],
+            "hovertemplate": f"step %{{x}}: %{{text}}, %{{y:.2f}} {unit.name}<extra></extra>",
+        },
+        line
+        | {
+            "y": f4(summary.median_N / unit.ns),
+            "name": "median of all ranks",
+            "line": {"color": colours.ink, "width": 2},
+            "hovertemplate": f"step %{{x}}: median %{{y:.2f}} {unit.name}<extra></extra>",
+        },
+    ]
+    return figure(
+        traces,
+        dark=dark,
+        title=title,
+        subtitle="wall time of each step: median of all ranks, the slowest one, the medians of the nodes",
+        alt=(
+            f"The newest {format.counted(len(times.step_N), 'step')} up to {times.step_N[-1]}; the median of "
+            f"{format.counted(len(ranks), 'rank')} is {format.duration(float(np.nanmedian(summary.median_N)))}."
+        ),
+        xaxis=step_axis(dark, len(times.step_N)),
+        yaxis=axis(dark, ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        uirevision=f"live/{run}",
+    )
+
+
+def _worst_ns(times: StepTimes, summary: CrossNode) -> Any:
+    found = times.wall_NR[np.arange(len(times.step_N)), np.maximum(summary.worst_N, 0)]
+    return np.where(summary.worst_N < 0, np.nan, found)
+
+
+def _node_lines(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bool) -> Trace:
+    """Every node's median as one trace, with gaps between the nodes."""
+    steps = [*times.step_N.tolist(), None]
+    level = np.vstack([summary.node_median_NK / unit.ns, np.full(len(summary.nodes), np.nan)])
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": steps * len(summary.nodes),
+        "y": f4(level.T.ravel()),
+        "text": [f"node {node}" for node in summary.nodes for _ in steps],
+        "name": "median of each node",
+        "line": {"color": palette.theme(dark).rank, "width": 1},
+        "connectgaps": False,
+        "hovertemplate": f"step %{{x}}: %{{text}} %{{y:.2f}} {unit.name}<extra></extra>",
+    }
+
+
+def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
+    """How uneven ranks and nodes were in each of the newest steps."""
+    title = "Skew, live"
+    if not len(times.step_N):
+        return absent(_NO_STEPS, dark=dark, title=title)
+    summary = times.summary
+    ranks, colours = times.ranks, palette.theme(dark)
+    rank_text = [
+        "" if place < 0 else f"rank {ranks.rank[place]} against the median rank" for place in summary.worst_N
+    ]
+    node_text = [
+        "" if place < 0 else f"node {summary.nodes[place]} against the fastest" for place in summary.slowest_N
+    ]
+    shown = [("slowest rank above the median", summary.rank_skew_N, rank_text, colours.alarm, "solid")]
+    if len(summary.nodes) > 1:
+        shown.append(
+            ("slowest node above the fastest", summary.node_skew_N, node_text, colours.accent, "dash")
+        )
+    last = format.percent(float(summary.rank_skew_N[-1]), 1)
+    return figure(
+        [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": times.step_N.tolist(),
+                "y": f4(values_N),
+                "text": text,
+                "name": name,
+                "line": {"color": colour, "width": 1.5, "dash": dash},
+                "connectgaps": False,
+                "hovertemplate": "step %{x}: %{text}, %{y:.1%}<extra></extra>",
+            }
+            for name, values_N, text, colour, dash in shown
+        ],
+        dark=dark,
+        title=title,
+        subtitle="how far the slowest rank is above the median, and the slowest node above the fastest",
+        alt=f"In step {times.step_N[-1]} the slowest rank is {last} above the median rank.",
+        height=240,
+        xaxis=step_axis(dark, len(times.step_N)),
+        yaxis=axis(dark, tickformat=".0%", nticks=5, rangemode="tozero"),
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        uirevision=f"live/{run}",
+    )
+
+
+def live_ranks(
+    times: StepTimes, silent_s: Mapping[int, float] | None = None, *, run: str = "", dark: bool = False
+) -> Figure:
+    """Every rank as a tile: a row a node, a column a local rank, dark where it is slower than the median.
+
+    Args:
+        silent_s: by global rank, seconds since anything was heard of it; marked from ``STALE_S`` on.
+    """
+    title = "Ranks, live"
+    ranks = times.ranks
+    if not len(ranks):
+        return absent("no rank has said anything yet", dark=dark, title=title)
+    silent = silent_s or {}
+    mean_R = _recent_mean(times)
+    middle = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")
+    nodes = {node: row for row, node in enumerate(ranks.nodes)}
+    z = np.full((len(nodes), max(ranks.local_rank) + 1), np.nan)
+    hover = [[""] * z.shape[1] for _ in range(z.shape[0])]
+    words = []
+    for place in range(len(ranks)):
+        who = ranks.identity(place)
+        row, column = nodes[who.node_rank], who.local_rank
+        above = mean_R[place] / middle - 1
+        late = silent.get(who.rank, 0.0)
+        is_stale = late > STALE_S
+        z[row, column] = np.nan if is_stale else above
+        said = f"no data for {late:,.0f} s" if is_stale else f"{format.duration(mean_R[place])} a step"
+        hover[row][column] = (
+            f"<b>rank {who.rank}</b> on {plain(who.hostname)}, local {who.local_rank}<br>{said}"
+            f"<br>{format.percent_change(above)} against the median rank"
+        )
+        if len(ranks) <= _NAMED_TILES or is_stale:
+            text = f"rank {who.rank}<br>{said}" if len(ranks) <= _NAMED_TILES else "?"
+            words.append(note(text, column, row, dark, font=_tile_font(above, is_stale, dark)))
+    stale = sorted(rank for rank in ranks.rank if silent.get(rank, 0.0) > STALE_S)
+    return figure(
+        [
+            {
+                "type": "heatmap",
+                "z": f4(z),
+                "zmin": -_FULL,
+                "zmax": _FULL,
+                "colorscale": palette.diverging(palette.theme(dark)),
+                "hovertext": hover,
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "hoverongaps": True,
+                "showscale": False,
+                "xgap": 3 if len(ranks) <= _NAMED_TILES else 1,
+                "ygap": 3 if len(nodes) <= _NAMED_TILES else 1,
+            }
+        ],
+        dark=dark,
+        title=title,
+        subtitle=f"mean of the newest {RECENT} steps, against the median rank; a row a node",
+        alt=(
+            f"{format.counted(len(ranks), 'rank')} on {format.counted(len(nodes), 'node')}; "
+            + (f"no data from rank {format.ranges(stale)}." if stale else "all of them are heard of.")
+        ),
+        height=int(min(720, 90 + 52 * len(nodes))),
+        xaxis=axis(
+            dark, title="local rank", showgrid=False, tickformat="d", dtick=1 if z.shape[1] <= 16 else None
+        ),
+        yaxis=axis(
+            dark,
+            showgrid=False,
+            autorange="reversed",
+            tickvals=list(nodes.values()),
+            ticktext=[f"node {node}" for node in nodes],
+        ),
+        annotations=words,
+        uirevision=f"live/{run}",
+    )
+
+
+_FULL = 0.25
+"""A rank that is so much above the median has the scale's full colour."""
+
+
+def _recent_mean(times: StepTimes) -> Any:
+    """Mean of each rank's newest steps, ns [R]; NaN where it has none."""
+    recent_NR = times.wall_NR[-RECENT:]
+    there_R = np.count_nonzero(~np.isnan(recent_NR), axis=0)
+    total_R = np.nansum(recent_NR, axis=0)
+    return np.divide(total_R, there_R, out=np.full(len(total_R), np.nan), where=there_R > 0)
+
+
+def _tile_font(above: float, is_stale: bool, dark: bool) -> dict[str, Any]:
+    colours = palette.theme(dark)
+    if is_stale or not np.isfinite(above):
+        return {"size": 11, "color": colours.alarm if is_stale else colours.muted}
+    tile = palette.at(palette.diverging(colours), above / (2 * _FULL) + 0.5)
+    return {"size": 11, "color": palette.readable_on(tile)}
+
+
+def samples_over_time(
+    rows: Sequence[Mapping[str, Any]],
+    field: str,
+    *,
+    title: str,
+    subject: str = "node_rank",
+    run: str = "",
+    dark: bool = False,
+) -> Figure:
+    """One sampled value over time, a line for each subject.
+
+    Args:
+        rows: of the store, by subject and time, with ``sampled_at``; values that are None leave a gap.
+        field: which value; its name says the unit.
+        subject: the field that tells the lines apart: ``node_rank``, ``gpu`` or ``rank``.
+    """
+    there = [row for row in rows if row[field] is not None]
+    if not there:
+        return absent(f"nothing is known of {field.replace('_', ' ')}", dark=dark, title=title, height=180)
+    by_subject: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_subject.setdefault(row[subject], []).append(row)
+    what = subject.removesuffix("_rank")
+    colours = palette.stage_colours([f"{what} {number}" for number in by_subject], dark)
+    divisor, unit = _axis_unit(field, max(float(row[field]) for row in there))
+    newest = {number: found[-1][field] for number, found in by_subject.items()}
+    largest = max(newest, key=lambda number: newest[number] or 0.0)
+    return figure(
+        [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [row["sampled_at"].isoformat() for row in found],
+                "y": f4([np.nan if row[field] is None else row[field] / divisor for row in found]),
+                "name": f"{what} {number}",
+                "line": {"color": colours[f"{what} {number}"], "width": 1.5},
+                "connectgaps": False,
+                "text": [format.measured(field, row[field]) for row in found],
+                "hovertemplate": f"{what} {number}: %{{text}}<br>%{{x|%H:%M:%S}}<extra></extra>",
+            }
+            for number, found in by_subject.items()
+        ],
+        dark=dark,
+        title=title,
+        alt=f"{title}: {what} {largest} is at {format.measured(field, newest[largest])}.",
+        height=180,
+        xaxis=axis(dark, type="date", showgrid=False, nticks=6),
+        yaxis=axis(dark, ticksuffix=f" {unit}" if unit else "", nticks=4, rangemode="tozero"),
+        showlegend=1 < len(by_subject) <= 8,
+        legend=legend_above(),
+        hovermode="closest",
+        uirevision=f"live/{run}",
+    )
+
+
+def _axis_unit(field: str, largest: float) -> tuple[float, str]:
+    """What values are divided by for an axis, and the unit then."""
+    unit = format.unit_of(field)
+    if unit == "ns":
+        found = format.unit_for(largest)
+        return found.ns, found.name
+    if unit in ("B", "B/s"):
+        for divisor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if largest >= divisor:
+                return divisor, f"{prefix}{unit}"
+    return 1.0, unit
