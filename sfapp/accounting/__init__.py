@@ -25,7 +25,7 @@ from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure, measure_many
-from sfapp.accounting.nodes import CrossNode, cross_node
+from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, step_times
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.runs import diagnose_runs, measured
@@ -58,6 +58,7 @@ __all__ = [
     "Spread",
     "StageLeader",
     "StageVerdict",
+    "StepTimes",
     "VerdictMap",
     "check_totals",
     "compare",
@@ -77,6 +78,7 @@ __all__ = [
     "routing_intervals",
     "stage_verdict",
     "step_prefix",
+    "step_times",
     "tie_set",
     "verdict_map",
     "with_reference",

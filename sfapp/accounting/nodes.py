@@ -13,9 +13,52 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import WindowError
+from sfapp.model import RankTable
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimes:
+    """How long some steps took on each rank.
+
+    Attributes:
+        ranks: identities of the R ranks.
+        step_N: int64, step numbers, ascending.
+        wall_NR: ns; NaN where a rank has not said how long the step took.
+    """
+
+    ranks: RankTable
+    step_N: Integers
+    wall_NR: Floats
+
+    @property
+    def summary(self) -> CrossNode:
+        """How evenly the ranks and nodes keep pace."""
+        return cross_node(self.wall_NR, self.ranks.node_rank)
+
+
+def step_times(ranks: RankTable, rows: Sequence[Integers], newest: int = 200) -> StepTimes:
+    """Steps of ranks that are each at their own, side by side.
+
+    Args:
+        rows: per rank, in the order of ``ranks``, int64 [n, at least 2]: step number and wall ns, then
+            whatever; where a step is there twice, the later row counts.
+        newest: how many step numbers to keep, the highest.
+
+    Raises:
+        WindowError: not one array a rank.
+    """
+    if len(rows) != len(ranks):
+        raise WindowError(f"steps of {len(rows)} ranks for {len(ranks)} identities")
+    there = [row_NC[:, 0] for row_NC in rows]
+    step_N = np.unique(np.concatenate([*there, np.empty(0, np.int64)]))[-newest:].astype(np.int64)
+    wall_NR = np.full((len(step_N), len(ranks)), np.nan)
+    for place, row_NC in enumerate(rows):
+        kept = row_NC[np.isin(row_NC[:, 0], step_N)]
+        wall_NR[np.searchsorted(step_N, kept[:, 0]), place] = kept[:, 1]
+    return StepTimes(ranks, step_N, wall_NR)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

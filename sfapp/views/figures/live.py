@@ -70,8 +70,9 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         title=title,
         subtitle="wall time of each step: median of all ranks, the slowest one, the medians of the nodes",
         alt=(
-            f"The newest {format.counted(len(times.step_N), 'step')} up to {times.step_N[-1]}; the median of "
-            f"{format.counted(len(ranks), 'rank')} is {format.duration(float(np.nanmedian(summary.median_N)))}."
+            f"The newest {format.counted(len(times.step_N), 'step')} up to {times.step_N[-1]}: "
+            f"{format.duration(float(np.nanmedian(summary.median_N)))} each on the median of "
+            f"{format.counted(len(ranks), 'rank')}."
         ),
         xaxis=step_axis(dark, len(times.step_N)),
         yaxis=axis(dark, ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),

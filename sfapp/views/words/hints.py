@@ -108,3 +108,23 @@ STAGE_MEANING: Mapping[str, str] = {
     "other": "what the named stages leave over",
 }
 """What each family of stages holds."""
+
+LIVE_HINTS: Mapping[str, str] = {
+    "live_steps": (
+        "Ranks that wait for each other take the same time for a step, whoever is slow: the lines lie on "
+        "each other then, and only their level says that something is. Where they part, ranks run ahead."
+    ),
+    "live_ranks": (
+        "Blue ranks are faster than the median rank, vermilion ones slower, over their newest steps. A rank "
+        "that says nothing any more is marked with for how long. Ranks that wait for each other look alike."
+    ),
+    "live_skew": (
+        "By how much the slowest rank is above the median rank, and the slowest node's median above the "
+        "fastest node's. Small where ranks wait for each other, whoever holds them up: windows say who."
+    ),
+    "samples_over_time": (
+        "What the machine said of itself, as it was read once a second; coarser the older it is. Read beside "
+        "the step times, never part of them."
+    ),
+}
+"""How to read each plot of a job that runs."""
