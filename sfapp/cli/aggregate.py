@@ -23,7 +23,17 @@ from sfapp.cli.stopping import until_told_to_stop
 @click.option(
     "--close-after", default=30.0, show_default=True, help="Seconds that a window waits for its last ranks."
 )
-def aggregate(packets: Path, listen: str, keys: Path | None, make_keys: bool, close_after: float) -> None:
+@click.option(
+    "--abandon-after", default=60.0, show_default=True, help="Seconds after which a silent rank is given up."
+)
+def aggregate(
+    packets: Path,
+    listen: str,
+    keys: Path | None,
+    make_keys: bool,
+    close_after: float,
+    abandon_after: float,
+) -> None:
     """Take the streams of a job's ranks while it runs and write packets to the folder PACKETS.
 
     Ranks stream where SFAPP_STREAM says, or Recorder(stream=...). Beyond this machine, keys are needed, the
@@ -42,7 +52,9 @@ def aggregate(packets: Path, listen: str, keys: Path | None, make_keys: bool, cl
         Keys.make().save(keys)
     session = Keys.from_environment() if keys is None else Keys.load(keys)
     with (
-        Aggregator(packets, listen, session, close_after=close_after) as aggregator,
+        Aggregator(
+            packets, listen, session, close_after=close_after, abandon_after=abandon_after
+        ) as aggregator,
         until_told_to_stop() as stop,
     ):
         click.echo(f"listening on {aggregator.endpoint}", err=True)

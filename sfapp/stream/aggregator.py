@@ -78,7 +78,8 @@ class Aggregator:
         keys: of the session; needed for any address but this machine's own.
         close_after: seconds that a window waits for its last ranks once one has closed it.
         abandon_after: seconds after which a silent rank's unfinished window is written as a part.
-        most_bytes: rows kept in memory; beyond that, windows are written before they are complete.
+        most_bytes: rows kept in memory; beyond that, windows are written before they are complete, and where
+            they cannot be written no more rows are taken.
         on_samples, on_heartbeat: told of what is not part of the steps.
 
     Raises:
@@ -184,7 +185,9 @@ class Aggregator:
                 self._take_message(route, message)
         except StreamVersionError as error:
             self._live.fault(_address(frame, route), "newer_version", str(error))
-            self._refuse(route, frame, str(error))
+            who = sender_of(frame.buffer)
+            if who is not None:
+                self._refuse(route, *who, str(error))
         except StreamError as error:
             kind = "oversized" if len(frame.buffer) > MAX_MESSAGE_BYTES else "malformed"
             self._live.fault(_address(frame, route), kind, str(error))
@@ -201,8 +204,7 @@ class Aggregator:
         peer.route, peer.heard_at = route, now
         self._live.heard(peer.hello)
         if isinstance(message, Element):
-            if self._assembly.size > self._most_bytes or not take(peer, message, self._assembly, self._live):
-                self._ask_again(peer, now)
+            self._take_element(peer, message, now)
         elif isinstance(message, Heartbeat):
             self._answer(peer, message, now)
         elif isinstance(message, Samples):
@@ -211,6 +213,15 @@ class Aggregator:
         elif isinstance(message, Bye):
             self._live.leave(peer.hello)
             self._assembly.hurry(peer.undelivered, _FAREWELL_SECONDS)
+
+    def _take_element(self, peer: Peer, element: Element, now: float) -> None:
+        is_full = self._assembly.is_stuck and self._assembly.size > self._most_bytes
+        try:
+            if is_full or not take(peer, element, self._assembly, self._live):
+                self._ask_again(peer, now)
+        except StreamError as error:  # sending it again would change nothing: its rank writes parts instead
+            self._refuse(peer.route, element.rank, element.incarnation, str(error))
+            raise
 
     def _greet(self, route: tuple[bytes, ...], hello: Hello, now: float) -> None:
         if hello.rank >= hello.world_size:
@@ -273,11 +284,8 @@ class Aggregator:
         for message in self._legacy.translated(tables, address):
             self._take_message(route, message)
 
-    def _refuse(self, route: tuple[bytes, ...], frame: zmq.Frame, reason: str) -> None:
-        """Tell a newer sender so, as far as its message says who it is."""
-        who = sender_of(frame.buffer)
-        if who is not None:
-            self._send(route, Refused(v=VERSION, rank=who[0], incarnation=who[1], reason=reason[:1000]))
+    def _refuse(self, route: tuple[bytes, ...], rank: int, incarnation: str, reason: str) -> None:
+        self._send(route, Refused(v=VERSION, rank=rank, incarnation=incarnation, reason=reason[:1000]))
 
     def _send(self, route: tuple[bytes, ...], answer: FromAggregator) -> None:
         try:

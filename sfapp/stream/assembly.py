@@ -152,6 +152,7 @@ class Assembly:
         self.counts = AssemblyCounts()
         self.failures: list[str] = []
         self.size = 0
+        self.is_stuck = False  # whether the newest attempt at writing failed
         self._root = root
         self._close_after = close_after
         self._late_after = late_after
@@ -252,10 +253,11 @@ class Assembly:
             self.failures.append(str(error))
             if isinstance(error.__cause__, OSError):
                 self.counts.failed += 1
+                self.is_stuck = True
                 pending.due = self._clock() + 1.0
                 return
             self._write_apart(closed)
-        pending.due, pending.is_late = None, True
+        pending.due, pending.is_late, self.is_stuck = None, True, False
         self._forget(pending, closed)
         for rows in closed:
             rows.is_durable = True

@@ -223,7 +223,7 @@ class Echo(Message, frozen=True, kw_only=True, tag="echo"):
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """To the rank: what it sends is not taken, and why (a newer version, say)."""
+    """To the rank: what it sends is not taken, now or ever, and why (a newer version, say)."""
 
     reason: Text
 

@@ -35,7 +35,7 @@ from sfapp.stream.messages import (
     decode_from_aggregator,
     encode,
 )
-from sfapp.stream.security import Keys, check_endpoint, connect
+from sfapp.stream.security import Keys, connect
 from sfapp.stream.spool import Spool
 
 _BEAT_SECONDS = 1.0
@@ -45,7 +45,6 @@ _SILENT_SECONDS = 3.0
 _HIGH_WATER = 64  # messages that libzmq may hold
 _LINGER_MS = 200  # for the goodbye
 _RESTART_SECONDS = 1.0
-_REMEMBERED = 256
 
 SampleSource = Callable[[], Sequence[AnySample]]
 EchoListener = Callable[[Echo, int], None]
@@ -104,9 +103,7 @@ class Sender:
 
     Args:
         greeting: makes the hello of a team that elements belong to.
-
-    Raises:
-        StreamError: the endpoint is none, or needs keys.
+        failures: what goes wrong is put there.
     """
 
     def __init__(
@@ -115,10 +112,10 @@ class Sender:
         spool: Spool,
         incarnation: str,
         greeting: Callable[[Team, int], Hello],
+        failures: deque[str],
     ) -> None:
-        check_endpoint(options.endpoint, options.keys)
         self.counts = SenderCounts()
-        self.failures: deque[str] = deque(maxlen=_REMEMBERED)
+        self._failures = failures
         self._options = options
         self._spool = spool
         self._incarnation = incarnation
@@ -174,7 +171,7 @@ class Sender:
                 return
             except Exception as error:  # fail-open: begin again, on another socket
                 self.counts.failed += 1
-                self.failures.append(f"stream: {one_line(error)}")
+                self._failures.append(f"stream: {one_line(error)}")
             if self._deadline is not None:
                 return
             time.sleep(_RESTART_SECONDS)
@@ -226,7 +223,7 @@ class Sender:
             try:
                 answer = decode_from_aggregator(frames[-1])
             except StreamError as error:
-                self.failures.append(str(error))
+                self._failures.append(str(error))
                 continue
             if answer.incarnation == self._incarnation:
                 self.counts.heard_at = time.monotonic()
@@ -245,7 +242,7 @@ class Sender:
                 self._options.on_echo(answer, time.time_ns())
         elif not self._refused:
             self._refused = answer.reason
-            self.failures.append(f"the aggregator refuses this stream: {answer.reason}")
+            self._failures.append(f"the aggregator refuses this stream: {answer.reason}")
 
     # ---- sending --------------------------------------------------------------------------------
 
@@ -278,7 +275,7 @@ class Sender:
             return source()
         except Exception as error:  # fail-open: this one is asked no more
             self._sources = tuple(other for other in self._sources if other is not source)
-            self.failures.append(f"samples: {one_line(error)}")
+            self._failures.append(f"samples: {one_line(error)}")
             return ()
 
     def _send_elements(self, socket: zmq.Socket[bytes]) -> None:

@@ -18,6 +18,7 @@ from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.team import Team
 from sfapp.record.writer import Writer
 from sfapp.stream.messages import VERSION, Hello
+from sfapp.stream.security import check_endpoint
 from sfapp.stream.sender import Sender, StreamOptions
 from sfapp.stream.spool import Spool
 
@@ -38,9 +39,12 @@ class StreamWriter:
         self.incarnation = secrets.token_hex(8)
         self._process = os.getpid()
         self._first_window: dict[str, int] = {}
-        self._spool = Spool(self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes)
-        self._sender = Sender(options, self._spool, self.incarnation, self._greeting)
+        check_endpoint(options.endpoint, options.keys)
         self._writer = Writer(1)
+        self._spool = Spool(
+            self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
+        )
+        self._sender = Sender(options, self._spool, self.incarnation, self._greeting, self.failures)
         self._is_closed = False
 
     @property
@@ -89,7 +93,6 @@ class StreamWriter:
             return
         self._is_closed = True
         self._sender.close(seconds)
-        self.failures.extend((*self._spool.failures, *self._sender.failures))
         for team, buffer in self._spool.left():
             alone = replace(team, group=None, why_alone=reason)
             self._writer.submit(alone, buffer, last=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,9 +63,9 @@ class Held:
 class Spool:
     """The elements of one rank's stream from the first that is not acknowledged."""
 
-    def __init__(self, incarnation: str, memory_bytes: int, disk_bytes: int) -> None:
+    def __init__(self, incarnation: str, memory_bytes: int, disk_bytes: int, failures: deque[str]) -> None:
         self.lost_steps = 0
-        self.failures: list[str] = []
+        self._failures = failures
         self._incarnation = incarnation
         self._most = memory_bytes, disk_bytes
         self._held: list[Held] = []
@@ -159,10 +160,9 @@ class Spool:
         """Keep to the bounds: the oldest windows go to disk, and from there they are discarded."""
         memory_bytes, disk_bytes = self._most
         while self._in_memory > memory_bytes:
-            held = next(held for held in self._closed() if held.buffer is not None)
-            self._set_down(held)
-        while self._on_disk > disk_bytes:
-            self._discard(next(held for held in self._closed() if held.path is not None))
+            self._set_down(next(held for held in self._closed() if held.buffer is not None))
+            while self._on_disk > disk_bytes:
+                self._discard(next(held for held in self._closed() if held.path is not None))
 
     def left(self) -> list[tuple[Team, WindowBuffer]]:
         """The closed windows that are in memory still. What is in files stays there."""
@@ -220,7 +220,7 @@ class Spool:
         self._forget_file(held)
         held.buffer, held.discarded = None, (number, number)
         self.lost_steps += held.steps
-        self.failures.append(f"window {number}: {held.steps} steps discarded: {why or 'the spool is full'}")
+        self._failures.append(f"window {number}: {held.steps} steps discarded: {why or 'the spool is full'}")
         self._join_gaps()
 
     def _join_gaps(self) -> None:
@@ -243,7 +243,9 @@ class Spool:
             try:
                 held.path.unlink(missing_ok=True)
             except OSError as error:
-                self.failures.append(f"{held.path.name} is delivered and cannot be removed: {error.strerror}")
+                self._failures.append(
+                    f"{held.path.name} is delivered and cannot be removed: {error.strerror}"
+                )
             held.path = None
 
 

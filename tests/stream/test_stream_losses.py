@@ -1,0 +1,250 @@
+"""Whatever dies between a rank and a packet, every step ends on disk once, and training never waits."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streams import (
+    Peer,
+    aggregate,
+    aggregating,
+    files_in,
+    free_port,
+    rank_process,
+    recorder,
+    relay,
+    train,
+    until,
+    windows_in,
+)
+
+from sfapp.model import Window
+from sfapp.stream import StreamOptions
+from sfapp.stream.messages import Ack, Gap, Heartbeat, Refused, Resend, Steps
+
+WORLD, STEPS = 3, 60
+
+
+def whole(windows: list[Window]) -> bool:
+    """Whether every step of every rank is there once, with the values that the ranks gave it."""
+    steps = [step for window in windows for step in window.step_N.tolist()]
+    return (
+        steps == list(range(STEPS))
+        and all(window.ranks.rank == tuple(range(WORLD)) for window in windows)
+        and all(not window.manifest.faults and window.manifest.gather_ok for window in windows)
+        and all(
+            window.side["number"].value_NR[row].tolist() == [1000.0 * rank + step for rank in range(WORLD)]
+            for window in windows
+            for row, step in enumerate(window.step_N.tolist())
+        )
+    )
+
+
+def rank_processes(stack: ExitStack, root: Path, port: int) -> list[object]:
+    return [stack.enter_context(rank_process(root, port, rank, WORLD, STEPS, 0.05)) for rank in range(WORLD)]
+
+
+@pytest.mark.torchrun
+def test_an_aggregator_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
+    packets, port = tmp_path / "packets", free_port()
+    with ExitStack() as stack:
+        aggregator = stack.enter_context(aggregate(packets, port))
+        ranks = rank_processes(stack, tmp_path, port)
+        until(lambda: windows_in(packets), 60)
+        aggregator.kill()
+        time.sleep(0.5)
+        stack.enter_context(aggregate(packets, port))
+        for rank in ranks:
+            rank.end()  # type: ignore[attr-defined]
+    assert whole(windows_in(packets))
+    assert files_in(tmp_path) == files_in(packets)
+
+
+@pytest.mark.torchrun
+def test_a_relay_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
+    packets, upstream, port = tmp_path / "packets", free_port(), free_port()
+    with ExitStack() as stack:
+        stack.enter_context(aggregate(packets, upstream))
+        killed = stack.enter_context(relay(port, upstream))
+        ranks = rank_processes(stack, tmp_path, port)
+        until(lambda: windows_in(packets), 60)
+        killed.kill()
+        time.sleep(0.5)
+        stack.enter_context(relay(port, upstream))
+        for rank in ranks:
+            rank.end()  # type: ignore[attr-defined]
+    assert whole(windows_in(packets))
+
+
+@pytest.mark.torchrun
+def test_a_rank_that_is_killed_leaves_what_it_had_sent(tmp_path: Path) -> None:
+    packets, port = tmp_path / "packets", free_port()
+    with ExitStack() as stack:
+        stack.enter_context(aggregate(packets, port, "--close-after", "1", "--abandon-after", "2"))
+        ranks = rank_processes(stack, tmp_path, port)
+        until(lambda: windows_in(packets), 60)
+        time.sleep(0.25)
+        ranks.pop().kill()  # type: ignore[attr-defined]
+        for rank in ranks:
+            rank.end()  # type: ignore[attr-defined]
+        part = until(lambda: list(packets.rglob("*.rank2.parquet")))
+    windows = windows_in(packets)
+    assert int(part[0].name.partition(".")[0]) in [
+        window.number for window in windows if "dropped_steps" in window.manifest.faults
+    ]
+    assert windows[-1].manifest.missing_ranks == (2,)
+    assert windows[-1].ranks.rank == (0, 1)
+
+
+def test_what_no_aggregator_took_is_left_as_parts(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    perf = recorder(tmp_path, f"tcp://127.0.0.1:{free_port()}")
+    train(perf, 25)
+    assert time.monotonic() - begin < 5
+    assert perf.pending == 2
+    perf.close()
+    assert len(perf.written) == 3
+    windows = windows_in(tmp_path)
+    assert [len(window.step_N) for window in windows] == [10, 10, 5]
+    assert all(window.ranks.rank == (0,) for window in windows)
+
+
+def test_a_rank_that_comes_late_is_put_into_the_packet_that_is_there(tmp_path: Path) -> None:
+    with aggregating(tmp_path, close_after=0.1) as aggregator, ExitStack() as stack:
+        early, late = (stack.enter_context(Peer(aggregator.endpoint, rank, f"p{rank}")) for rank in range(2))
+        early.say(early.hello(world_size=2), early.opened(0), early.steps(1, [0, 1]), early.closed(3, 2))
+        (window,) = until(lambda: windows_in(tmp_path))
+        assert window.manifest.missing_ranks == (1,)
+        assert not window.manifest.gather_ok
+        assert early.hear_of(Ack).up_to_sequence == 4
+
+        late.say(late.hello(world_size=2), late.opened(0), late.steps(1, [0, 1]), late.closed(3, 2))
+        assert late.hear_of(Ack).up_to_sequence == 4
+    (window,) = windows_in(tmp_path)
+    assert window.ranks.rank == (0, 1)
+    assert (window.manifest.missing_ranks, window.manifest.gather_ok) == ((), True)
+    assert files_in(tmp_path) == ["00000000.parquet"]
+
+
+def test_rows_are_acknowledged_only_once_they_are_on_disk(tmp_path: Path) -> None:
+    blocked = tmp_path / "packets"
+    blocked.touch()
+    with aggregating(blocked) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.hello())  # its place among the attempts cannot be noted: it is asked again
+        blocked.unlink()
+        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0]))
+        until(lambda: aggregator.now().ranks and len(aggregator.now().ranks[0].row_NC))
+        folder = blocked / "run"
+        moved = folder.rename(tmp_path / "moved")
+        folder.touch()
+        peer.say(peer.closed(2, 1))
+        until(lambda: aggregator.counts.failed)
+        assert peer.hear(0.1) is None
+        folder.unlink()
+        moved.rename(folder)
+        assert peer.hear_of(Ack).up_to_sequence == 3
+        assert len(windows_in(blocked)) == 1
+
+
+def test_what_comes_twice_counts_once(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0, 1, 2]), peer.steps(1, [0, 1, 2]))
+        peer.say(peer.steps(3, [2, 3, 4]), peer.opened(0), peer.closed(6, 5), peer.closed(6, 5))
+        assert peer.hear_of(Ack).up_to_sequence == 7
+        peer.say(peer.steps(1, [0, 1, 2]))
+        until(lambda: aggregator.now().ranks[0].duplicates == 7)
+    (window,) = windows_in(tmp_path)
+    assert window.step_N.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.steps(1, [0]))
+        assert peer.hear_of(Resend).hello
+        peer.say(peer.hello(), peer.opened(0), peer.steps(2, [1]))
+        asked = peer.hear_of(Resend)
+        assert (asked.sequence, asked.hello) == (1, False)
+        time.sleep(0.3)
+        peer.say(peer.steps(1, [0]), Heartbeat(**peer.head, sent=5, sent_ns=0))
+        assert peer.hear_of(Resend).sequence == 2
+
+
+def test_a_rank_is_taken_up_where_it_is_by_an_aggregator_that_did_not_know_it(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.hello(first=40), peer.opened(40, window=3), peer.steps(41, [30], window=3))
+        peer.say(peer.closed(42, 1, window=3))
+        assert peer.hear_of(Ack).up_to_sequence == 43
+    (window,) = windows_in(tmp_path)
+    assert window.number == 3
+
+
+def test_what_a_full_spool_discards_is_counted_and_shown(tmp_path: Path) -> None:
+    port = free_port()
+    options = StreamOptions(
+        endpoint=f"tcp://127.0.0.1:{port}",
+        batch_seconds=0.02,
+        spool_memory_bytes=3000,  # four windows of ten steps
+        spool_disk_bytes=20_000,  # two or three of their files
+    )
+    with recorder(tmp_path, options) as perf:
+        train(perf, 200)
+        until(lambda: any("the spool is full" in failure for failure in perf.failures))
+        held = until(lambda: len(list(tmp_path.rglob("*.rank0.parquet"))))
+        assert held < 10
+        with aggregating(tmp_path / "packets", endpoint=f"tcp://127.0.0.1:{port}") as aggregator:
+            train(perf, 10)
+            until(lambda: not perf.pending and len(windows_in(tmp_path / "packets")) > 4)
+            lost = until(lambda: aggregator.now().ranks[0].lost_steps)
+            perf.close()
+        windows = windows_in(tmp_path / "packets")
+    kept = sum(len(window.step_N) for window in windows)
+    assert lost + kept == 210
+    assert lost == 10 * (21 - len(windows)) > 0
+    assert windows[-1].step_N.tolist() == list(range(200, 210))
+    assert not list(tmp_path.rglob("*.rank0.parquet"))
+
+
+def test_a_gap_inside_a_window_keeps_what_came_before_it(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0, 1]))
+        peer.say(Gap(**peer.head, sequence=3, until=12, first_window=0, last_window=0, steps=8))
+        assert peer.hear_of(Ack).up_to_sequence == 12
+        assert aggregator.now().ranks[0].lost_steps == 8
+    (window,) = windows_in(tmp_path)
+    assert window.step_N.tolist() == [0, 1]
+    assert window.manifest.faults == ("dropped_steps",)
+
+
+def test_memory_is_bounded_by_writing_early(tmp_path: Path) -> None:
+    with aggregating(tmp_path, most_bytes=500) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.hello(world_size=2))
+        for window in range(4):
+            first = 12 * window
+            steps = range(10 * window, 10 * window + 10)
+            peer.say(peer.opened(first, window), peer.steps(first + 1, steps, window))
+            peer.say(peer.closed(first + 11, 10, window))
+            peer.hear_of(Ack)
+    windows = windows_in(tmp_path)
+    assert [window.manifest.missing_ranks for window in windows] == [(1,)] * 4
+
+
+def test_stages_that_no_packet_can_have_are_refused_once(tmp_path: Path) -> None:
+    with aggregating(tmp_path / "packets") as aggregator:
+        with recorder(tmp_path, aggregator.endpoint, stages=["wall_ns"]) as perf:
+            for _ in range(3):
+                with perf.step(), perf.stage("wall_ns"):
+                    pass
+            refusal = until(lambda: [what for what in perf.failures if "refuses this stream" in what])
+        assert "has the name of a column that is no stage" in refusal[0]
+        assert aggregator.now().faults == {"127.0.0.1": {"malformed": 1}}
+
+
+def test_rows_that_no_packet_can_hold_are_refused(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        rows = np.array([[0, 60, -10, 10, 10, 10, 10, 10]], dtype="<i8").tobytes()
+        peer.say(peer.hello(), peer.opened(0), Steps(**peer.head, sequence=1, window=0, rows=rows))
+        assert "between 0 and 2^62" in peer.hear_of(Refused).reason

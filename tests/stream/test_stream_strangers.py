@@ -1,0 +1,215 @@
+"""Who has no key reads nothing and writes nothing, and rubbish stops nobody."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import zmq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from streams import LOOPBACK, Peer, aggregating, free_port, recorder, running, train, until, windows_in
+
+from sfapp.errors import StreamError
+from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
+from sfapp.stream.live import OTHERS, Live
+from sfapp.stream.messages import MAX_MESSAGE_BYTES, Ack, Message, encode
+
+ANYWHERE = "tcp://0.0.0.0:*"
+
+
+def here(endpoint: str) -> str:
+    return endpoint.replace("0.0.0.0", "127.0.0.1")
+
+
+def goes_through(aggregator: Aggregator, incarnation: str, keys: Keys | None = None) -> bool:
+    """Whether a window from a new peer is acknowledged."""
+    with Peer(here(aggregator.endpoint), 0, incarnation, keys) as peer:
+        peer.say(peer.hello(run_id=incarnation), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+        answer = peer.hear(5.0 if keys is None or keys == KEYS else 0.5)
+        return isinstance(answer, Ack) and answer.up_to_sequence == 3
+
+
+KEYS = Keys.make()
+
+
+# ---- keys ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "endpoint", [ANYWHERE, "tcp://*:0", "tcp://[::]:0", "tcp://node-7:0", "tcp://eth0:0"]
+)
+def test_no_door_is_opened_beyond_this_machine_without_keys(tmp_path: Path, endpoint: str) -> None:
+    with pytest.raises(StreamError, match="without keys"):
+        Aggregator(tmp_path, endpoint)
+    with pytest.raises(StreamError, match="without keys"):
+        Relay(endpoint, "tcp://127.0.0.1:1")
+    with pytest.raises(StreamError, match="without keys"):
+        Relay(LOOPBACK, endpoint)
+    with pytest.raises(StreamError, match="without keys"):
+        recorder(tmp_path, StreamOptions(endpoint=endpoint))
+
+
+def test_with_the_sessions_keys_rows_go_through_a_relay(tmp_path: Path) -> None:
+    with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=KEYS) as aggregator:
+        keys = KEYS.for_clients()
+        with (
+            running(Relay(LOOPBACK, here(aggregator.endpoint), keys)) as relay,
+            recorder(tmp_path, relay.endpoint) as perf,
+        ):
+            train(perf, 15)
+    assert len(windows_in(tmp_path / "packets")) == 2
+
+
+def test_a_recorder_may_have_keys_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=KEYS) as aggregator:
+        monkeypatch.setenv("SFAPP_STREAM_KEYS", KEYS.for_clients().text())
+        with recorder(tmp_path, here(aggregator.endpoint)) as perf:
+            train(perf, 5)
+    assert len(windows_in(tmp_path / "packets")) == 1
+
+
+def test_who_has_no_key_or_another_is_not_heard(tmp_path: Path) -> None:
+    server = Keys.make()
+    impostor = Keys(
+        KEYS.server_public, client_public=server.client_public, client_secret=server.client_secret
+    )
+    with aggregating(tmp_path, endpoint=ANYWHERE, keys=KEYS) as aggregator:
+        with Peer(here(aggregator.endpoint)) as open_peer:
+            open_peer.say(open_peer.hello())
+            assert open_peer.hear(0.5) is None
+        assert not goes_through(aggregator, "knows the server alone", impostor)
+        assert not goes_through(aggregator, "knows another server", server)
+        assert aggregator.now().messages == 0
+        assert goes_through(aggregator, "belongs here", KEYS)
+
+
+def test_a_client_does_not_talk_to_another_server(tmp_path: Path) -> None:
+    with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=Keys.make()) as impostor:
+        options = StreamOptions(endpoint=here(impostor.endpoint), keys=KEYS.for_clients())
+        perf = recorder(tmp_path, options, timeout=0.5)
+        train(perf, 5)
+        perf.close()
+        assert impostor.now().messages == 0
+    assert len(perf.written) == 1
+
+
+def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "session.keys"
+    KEYS.save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Keys.load(path) == KEYS
+    with pytest.raises(StreamError, match="cannot be written"):
+        Keys.make().save(path)
+    path.chmod(0o640)
+    with pytest.raises(StreamError, match="others may read"):
+        Keys.load(path)
+
+
+def test_keys_are_not_shown(tmp_path: Path) -> None:
+    assert KEYS.client_secret not in repr(StreamOptions(endpoint=LOOPBACK, keys=KEYS))
+    with pytest.raises(StreamError) as refusal:
+        Keys.parse('{"server_public": "secret enough"}')
+    assert "secret enough" not in str(refusal.value)
+
+
+def test_a_clients_keys_cannot_open_a_door(tmp_path: Path) -> None:
+    with pytest.raises(StreamError, match="for connecting only"):
+        Aggregator(tmp_path, ANYWHERE, KEYS.for_clients())
+
+
+def test_the_environment_may_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    KEYS.save(tmp_path / "keys")
+    monkeypatch.setenv("SFAPP_STREAM_KEYS", str(tmp_path / "keys"))
+    assert Keys.from_environment() == KEYS
+    monkeypatch.delenv("SFAPP_STREAM_KEYS")
+    assert Keys.from_environment() is None
+
+
+def test_an_address_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, pytest.raises(StreamError, match="cannot be listened on"):
+        Aggregator(tmp_path, aggregator.endpoint)
+
+
+# ---- rubbish ------------------------------------------------------------------------------------
+
+
+def test_rubbish_is_counted_by_peer_and_stops_nobody(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        for size in range(2000):
+            peer.say(os.urandom(size % 200))
+        until(lambda: sum(aggregator.now().faults.get("127.0.0.1", {}).values()) == 2000)
+        assert goes_through(aggregator, "honest")
+
+
+def test_frames_that_are_too_long_are_counted_and_longer_ones_cut_off(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator:
+        with Peer(aggregator.endpoint) as peer:
+            peer.say(bytes(MAX_MESSAGE_BYTES + 1))
+            until(lambda: aggregator.now().faults == {"127.0.0.1": {"oversized": 1}})
+        with Peer(aggregator.endpoint) as peer:
+            peer.say(bytes(3 * MAX_MESSAGE_BYTES))
+        assert goes_through(aggregator, "honest")
+        assert aggregator.now().messages == 5  # the longest was not even read
+
+
+def test_messages_of_too_many_frames_are_dropped(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, running(Relay(LOOPBACK, aggregator.endpoint)) as relay:
+        context = zmq.Context()
+        sockets = [context.socket(zmq.DEALER) for _ in range(2)]
+        for socket, endpoint in zip(sockets, (aggregator.endpoint, relay.endpoint), strict=True):
+            socket.connect(endpoint)
+            socket.send_multipart([b"frame"] * 9)
+        until(lambda: aggregator.now().faults and relay.counts.dropped)
+        for socket in sockets:
+            socket.close(linger=0)
+        context.term()
+
+
+def test_a_peer_behind_a_relay_is_named(tmp_path: Path) -> None:
+    with (
+        aggregating(tmp_path) as aggregator,
+        running(Relay(LOOPBACK, aggregator.endpoint)) as relay,
+        Peer(relay.endpoint) as peer,
+    ):
+        peer.say(b"rubbish")
+        (name,) = until(lambda: aggregator.now().faults)
+    assert name.startswith("127.0.0.1, client ")
+
+
+def said_by(peer: Peer) -> list[Message]:
+    return [peer.hello(), peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2)]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_stream_that_breaks_its_rules_stops_nobody(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Messages in any order, of any window, damaged anywhere."""
+    root = tmp_path_factory.mktemp("packets")
+    with aggregating(root) as aggregator, Peer(aggregator.endpoint, 0, "stranger") as peer:
+        for _ in range(data.draw(st.integers(1, 12))):
+            raw = bytearray(encode(data.draw(st.sampled_from(said_by(peer)))))
+            for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
+                raw[place] = data.draw(st.integers(0, 255))
+            peer.say(bytes(raw))
+        assert goes_through(aggregator, "honest")
+    windows_in(root)
+
+
+def test_what_is_kept_of_peers_is_bounded() -> None:
+    live = Live(clock=lambda: 0.0)
+    for peer in range(3000):
+        live.fault(f"peer {peer}", "malformed", "x" * 10_000)
+    now = live.now()
+    assert len(now.faults) <= 1001
+    assert now.faults[OTHERS]["malformed"] == 2000
+    assert max(map(len, now.last_fault.values())) <= 300
+
+
+def test_a_port_may_be_chosen(tmp_path: Path) -> None:
+    port = free_port()
+    with Aggregator(tmp_path, f"tcp://127.0.0.1:{port}") as aggregator:
+        assert aggregator.endpoint == f"tcp://127.0.0.1:{port}"
