@@ -8,34 +8,16 @@ With ``--packets`` what is there already is judged again, and only what is missi
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from benchmarks.experiments.launch import Launch, launch, launched, machine
 from benchmarks.experiments.plan import Job, full, small
 from benchmarks.experiments.score import Seen
 from benchmarks.experiments.tables import document
 from sfapp.accounting import diagnose_runs
 from sfapp.packets import read_windows
-
-
-def run(job: Job, packets: Path) -> None:
-    """One launch; all its windows."""
-    plan = packets / f"{job.name}.json"
-    plan.write_bytes(msgspec.json.encode(job))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={job.ranks}", "-m", "benchmarks.experiments.job", str(plan), str(packets)]
-    begin = time.monotonic()
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    seconds = time.monotonic() - begin
-    print(f"{job.name}: {len(job.faults)} windows in {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def judge(job: Job, packets: Path) -> list[Seen]:
@@ -47,20 +29,15 @@ def judge(job: Job, packets: Path) -> list[Seen]:
     return [Seen(job.name, fault, diagnoses[number]) for number, fault in enumerate(job.faults)]
 
 
-def experiment(jobs: Sequence[Job], packets: Path) -> list[Seen]:
+def experiment(jobs: Sequence[Job], packets: Path) -> tuple[list[Seen], list[Launch]]:
     """Run what is missing, judge everything."""
     rows: list[Seen] = []
+    launches: list[Launch] = []
     for job in jobs:
-        if not (packets / job.name).is_dir():
-            run(job, packets)
+        there = (packets / job.name).is_dir()
+        launches.append(launched(job, packets) if there else launch(job, packets))
         rows += judge(job, packets)
-    return rows
-
-
-def machine() -> str:
-    """What the numbers were measured on."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
+    return rows, launches
 
 
 def main() -> None:
@@ -72,17 +49,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/evidence"))
     parser.add_argument("--packets", type=Path, default=None, help="keep the packets here")
     arguments = parser.parse_args()
-    jobs = [
-        job for job in (small() if arguments.small else full()) if job.name in (arguments.only or job.name)
-    ]
+    only = arguments.only or []
+    jobs = [job for job in (small() if arguments.small else full()) if not only or job.name in only]
     with tempfile.TemporaryDirectory() as scratch:
         packets = arguments.packets or Path(scratch)
         packets.mkdir(parents=True, exist_ok=True)
-        rows = experiment(jobs, packets)
+        rows, launches = experiment(jobs, packets)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    command = "python -m benchmarks.experiments" + (" --small" if arguments.small else "")
+    chosen = ["--small"] * arguments.small + [f"--only {name}" for name in only]
+    command = " ".join(["python -m benchmarks.experiments", *chosen])
     page = arguments.out / ("routing-small.md" if arguments.small else "routing.md")
-    page.write_text(document(rows, command, machine()), encoding="utf-8")
+    page.write_text(document(rows, command, machine(launches)), encoding="utf-8")
     print(page)
 
 

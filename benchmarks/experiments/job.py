@@ -1,13 +1,14 @@
 """One rank of a training job with faults put in, started by torchrun: job.py PLAN.json OUT.
 
 The model, the loader, the exchange of gradients, the sharding and the optimizer are real. Two cores cannot
-run many ranks at an accelerator's pace, so the time that one would take is a wait of fixed length beside
-them.
+run many ranks at an accelerator's pace, so the time that one would take is a wait beside them, never quite
+the same twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import sys
 import time
 from collections.abc import Iterator
@@ -33,6 +34,10 @@ PACE = {DATA: 0.010, FORWARD: 0.032, BACKWARD: 0.048, CALLBACKS: 0.002, OPTIMIZE
 """Seconds an accelerator would take in each stage of a step, at a pace of 1. The loader's part is what the
 paper's shares imply: 0.43 of a step of 207 + 120 ms are 20 ms more than the delay."""
 
+JITTER = 0.02
+"""Standard deviation of each wait, as a part of it: an accelerator and its host vary from step to step. Where
+nothing at all varies, nothing shows that ranks wait for each other."""
+
 LABEL_OF = {"ddp": "ddp", "accumulation": "ddp", "fsdp": "fsdp1", "zero1": "zero1"}
 
 
@@ -49,6 +54,36 @@ def endless(loader: DataLoader[torch.Tensor]) -> Iterator[torch.Tensor]:
         yield from loader
 
 
+class NodeGroups:
+    """An all-reduce in three hops: to the node's first rank, among those, and back.
+
+    Gloo's ring over 32 processes on two cores takes 150 ms of waking each other up, which would be most of a
+    step; this takes a quarter of that, and is how clusters are wired.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        nodes = [[*range(first, first + RANKS_PER_NODE)] for first in range(0, world_size, RANKS_PER_NODE)]
+        groups = [dist.new_group(ranks) for ranks in nodes]
+        self.world_size = world_size
+        self.first = dist.get_rank() // RANKS_PER_NODE * RANKS_PER_NODE
+        self.node = groups[dist.get_rank() // RANKS_PER_NODE]
+        self.firsts = dist.new_group([ranks[0] for ranks in nodes])
+
+    @classmethod
+    def of(cls, world_size: int) -> NodeGroups | None:
+        """None where there is one node, or they are not full."""
+        whole = world_size > RANKS_PER_NODE and world_size % RANKS_PER_NODE == 0
+        return cls(world_size) if whole else None
+
+    def mean(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The mean over all ranks, in place."""
+        dist.reduce(gradient, self.first, group=self.node)
+        if dist.get_rank() == self.first:
+            dist.all_reduce(gradient, group=self.firsts)
+        dist.broadcast(gradient, self.first, group=self.node)
+        return gradient.div_(self.world_size)
+
+
 class Training:
     """The job of one rank."""
 
@@ -63,6 +98,7 @@ class Training:
         self.batches = endless(DataLoader(Samples(), batch_size=4))
         self.fault = Fault("")
         self.matrix = torch.ones(64, 64)
+        self.random = random.Random(f"{job.name} {self.rank}")
         self.perf = sfapp.Recorder(
             out,
             run_id=job.name,
@@ -86,7 +122,7 @@ class Training:
                 network, sharding_strategy=ShardingStrategy.FULL_SHARD, device_id=torch.device("cpu")
             )
         model = DistributedDataParallel(network)
-        model.register_comm_hook(None, self._exchange)
+        model.register_comm_hook(NodeGroups.of(dist.get_world_size()), self._exchange)
         return model
 
     def _optimizer(self) -> torch.optim.Optimizer:
@@ -96,10 +132,14 @@ class Training:
             return ZeroRedundancyOptimizer(self.model.parameters(), torch.optim.SGD, lr=1e-3)
         return torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
-    def _exchange(self, state, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
+    def _exchange(self, nodes, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
         """DDP's all-reduce, which one rank may come late to."""
         time.sleep(self._extra("backward/comm"))
-        return allreduce_hook(dist.group.WORLD, bucket)
+        if nodes is None:
+            return allreduce_hook(dist.group.WORLD, bucket)
+        summed = torch.futures.Future()
+        summed.set_result(nodes.mean(bucket.buffer()))
+        return summed
 
     def _extra(self, *families: str) -> float:
         mine = self.fault.family in families and self.fault.rank == self.rank
@@ -107,7 +147,8 @@ class Training:
 
     def _take(self, stage: str, *families: str, part: int = 1) -> None:
         """As long as an accelerator would, and what is put in; ``part`` of as many a step."""
-        time.sleep(self.job.pace * PACE[stage] / part + self._extra(*families) / part)
+        usual = self.job.pace * PACE[stage] * max(0.0, self.random.gauss(1.0, JITTER))
+        time.sleep((usual + self._extra(*families)) / part)
 
     def _compute(self, seconds: float) -> None:
         until = time.perf_counter() + seconds
@@ -136,9 +177,11 @@ class Training:
                 if self.fault.family == "callback/sync":
                     dist.barrier()
             with perf.stage(OPTIMIZER):
+                # The update is computed before it is sent round (ZeRO-1); the fault comes behind both.
+                self._take(OPTIMIZER)
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-                self._take(OPTIMIZER, "optimizer/host")
+                time.sleep(self._extra("optimizer/host"))
 
     def _micro_step(self) -> None:
         perf, part = self.perf, self.factor

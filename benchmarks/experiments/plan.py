@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 DATA = "data.next_wait"
 FORWARD = "model.fwd_loss_cpu_wall"
@@ -36,6 +37,15 @@ HIDDEN_RANK = ("data", "backward", "backward/comm", "forward/device", "forward/h
 BEYOND = ("callback/host", "optimizer/host")
 """What the paper leaves unrouted: no group wait follows the delay within the step."""
 
+KEPT_ON = ", kept on"
+"""After the name of an experiment: the second window in a row with the same fault."""
+
+AFTERWARDS = "after a host-only fault"
+"""The healthy window whose first step still waits for the rank that was late."""
+
+STEPS = 16
+"""A window's steps: the wait fit needs ten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -57,6 +67,10 @@ class Fault:
     @property
     def stage(self) -> str | None:
         return STAGE_OF[self.family] if self.family else None
+
+
+Windows = tuple[Fault, ...]
+"""Windows that follow each other in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,39 +106,60 @@ def healthy(count: int, experiment: str = "no fault") -> Iterator[Fault]:
         yield Fault(experiment, seed=seed)
 
 
+def kept_on(experiment: str, families: Iterable[str], delay_ms: int, ranks: int) -> Iterator[Windows]:
+    """Three seeds of every family, two windows each: the second begins with the fault already there."""
+    for fault in hidden(experiment, families, 3, delay_ms, ranks):
+        yield fault, replace(fault, experiment=experiment + KEPT_ON)
+
+
 def removed(seeds: int, delay_ms: int, ranks: int) -> Iterator[Fault]:
     """A/B/A: healthy, a slow callback with a barrier, healthy again."""
-    for seed in range(seeds):
-        yield Fault("A/B/A", seed=seed)
-        yield from (
-            Fault("A/B/A", "callback/sync", delay_ms, rank.rank, seed)
-            for rank in list(hidden("", ["callback/sync"], seed + 1, delay_ms, ranks))[-1:]
-        )
-        yield Fault("A/B/A", seed=seed)
+    for fault in hidden("A/B/A", ["callback/sync"], seeds, delay_ms, ranks):
+        yield Fault("A/B/A", seed=fault.seed)
+        yield fault
+        yield Fault("A/B/A", seed=fault.seed)
+
+
+def interleaved(faults: Iterable[Fault], beyond: Iterable[Windows]) -> Iterator[Fault]:
+    """A run: a window to warm up, then faults with healthy windows among them.
+
+    Four healthy ones come first and one after every third fault. One more follows each host-only fault, which
+    leaves its rank behind the others: the first step after it still waits for that rank, and without a window
+    between them the next fault would start with that.
+    """
+    quiet = healthy(1 << 10)
+    yield Fault("warm-up")
+    yield from islice(quiet, 4)
+    for place, fault in enumerate(faults, start=1):
+        yield fault
+        if place % 3 == 0:
+            yield next(quiet)
+    for windows in beyond:
+        yield from windows
+        yield Fault(AFTERWARDS)
 
 
 def full() -> tuple[Job, ...]:
-    """All tables: about half an hour on two cores."""
-    warm_up = Fault("warm-up")
+    """All tables: about 25 minutes on two cores."""
     jobs = []
-    for ranks, steps, quiet, pace in ((8, 20, 20, 1.9), (32, 15, 15, 0.9)):
-        faults = [warm_up, *healthy(quiet), *hidden("routing", HIDDEN_RANK, 5, 120, ranks)]
+    for ranks, pace in ((8, 1.85), (32, 1.85)):
+        faults = [*hidden("routing", HIDDEN_RANK, 5, 120, ranks)]
         faults += hidden("callbacks", ("callback/sync",), 3, 120, ranks)
-        faults += hidden("beyond", BEYOND, 3, 120, ranks)
         for delay in (12, 30, 60, 180):
             faults += hidden("detectability", ("data",), 3, delay, ranks)
         if ranks == 8:
             for delay in (60, 180, 240):
                 faults += hidden("callbacks", ("callback/sync",), 3, delay, ranks)
-            faults += removed(3, 120, ranks)
-        jobs.append(Job(f"ddp-{ranks}", "ddp", ranks, steps, pace, tuple(faults)))
-    accumulated = ("data", "backward", "forward/host")
-    faults = [warm_up, *healthy(4), *hidden("accumulation", accumulated, 5, 120, 8)]
-    jobs.append(Job("accumulation-8", "accumulation", 8, 20, 1.9, tuple(faults)))
+        windows = [*interleaved(faults, kept_on("beyond", BEYOND, 120, ranks))]
+        if ranks == 8:
+            windows += removed(3, 120, ranks)
+        jobs.append(Job(f"ddp-{ranks}", "ddp", ranks, STEPS, pace, tuple(windows)))
+    accumulated = hidden("accumulation", ("data", "backward", "forward/host"), 5, 120, 8)
+    jobs.append(Job("accumulation-8", "accumulation", 8, STEPS, 1.85, tuple(interleaved(accumulated, ()))))
     for training in ("fsdp", "zero1"):
-        families = ("data", "backward", "forward/host", "callback/sync", "optimizer/host")
-        faults = [warm_up, *healthy(4), *hidden(training, families, 3, 180, 8)]
-        jobs.append(Job(f"{training}-8", training, 8, 20, 1.9, tuple(faults)))
+        faults = [*hidden(training, ("data", "backward", "forward/host", "callback/sync"), 3, 180, 8)]
+        windows = [*interleaved(faults, kept_on(training, ("optimizer/host",), 180, 8))]
+        jobs.append(Job(f"{training}-8", training, 8, STEPS, 1.85, tuple(windows)))
     return tuple(jobs)
 
 
@@ -132,4 +167,4 @@ def small() -> tuple[Job, ...]:
     """One launch of four ranks, for the tests."""
     faults = [Fault("warm-up"), *healthy(2), *hidden("routing", ("data", "forward/host"), 1, 120, 4)]
     faults += hidden("beyond", ("callback/host",), 1, 120, 4)
-    return (Job("ddp-4", "ddp", 4, 12, 1.0, tuple(faults)),)
+    return (Job("ddp-4", "ddp", 4, 12, 1.0, (*faults, Fault(AFTERWARDS))),)

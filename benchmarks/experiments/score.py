@@ -41,6 +41,11 @@ class Seen:
         return {names[place] for place in routing_set(np.array([shares[name] for name in names]), tau_c)}
 
     @property
+    def aim_stage(self) -> str | None:
+        """Where the verdict points, on whatever grounds."""
+        return self.diagnosis.aim.stage if self.diagnosis.aim is not None else None
+
+    @property
     def aims_at_stage(self) -> bool:
         """Whether the carry-over delta against the run's healthy window points at the stage."""
         aim = self.diagnosis.aim

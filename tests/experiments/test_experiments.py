@@ -16,7 +16,9 @@ pytestmark = pytest.mark.torchrun
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
-    return experiment(small(), tmp_path_factory.mktemp("packets"))
+    found, launches = experiment(small(), tmp_path_factory.mktemp("packets"))
+    assert all(launch.seconds > 1 and 0 <= launch.others <= 1 for launch in launches)
+    return found
 
 
 def test_a_fault_on_a_hidden_rank_is_routed_to_its_stage_and_named_with_its_rank(rows: list[Seen]) -> None:
@@ -34,7 +36,8 @@ def test_a_callback_without_a_barrier_is_named_too(rows: list[Seen]) -> None:
 
 def test_the_page_holds_every_rule_and_how_it_was_made(rows: list[Seen]) -> None:
     page = document(rows, "the command", "the machine")
-    assert "Written by `the command` on the machine: 6 windows" in page
+    assert "Written by `the command` on the machine: 7 windows" in page
+    assert "bars hold" in page
     for rule in RULES[1:]:
         assert rule.replace("_", " ") in page
     assert "| data | 4 |" in page

@@ -1,0 +1,104 @@
+"""What the experiments have to show, and whether they do: the head of docs/evidence/routing.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.experiments.plan import BEYOND, KEPT_ON
+from benchmarks.experiments.score import Seen, count, of
+from sfapp.accounting.compare import compare
+
+SHARDED = ("fsdp", "zero1")
+PAPER_TOLERANCE_MS = 8.63
+"""How close to A1 the paper asks A2 to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One thing asked for: in words, and what was measured against it."""
+
+    asked: str
+    measured: str
+    holds: bool
+
+
+def bars(rows: Sequence[Seen]) -> list[Bar]:
+    """Every bar that the rows say something about."""
+    found = [*_routing(rows), *_beyond(rows), *_scoped(rows), *_removed(rows), *_quiet(rows)]
+    return [bar for bar in found if bar is not None]
+
+
+def _share(asked: str, rows: Sequence[Seen], right: Callable[[Seen], bool], least: float = 1.0) -> Bar | None:
+    """At least a part of some rows, all of them unless told."""
+    if not rows:
+        return None
+    hits = sum(map(right, rows))
+    return Bar(asked, f"{hits}/{len(rows)}", hits >= least * len(rows) - 1e-9)
+
+
+def _routing(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+    chosen = of(rows, "routing")
+    found = count(chosen)
+    yield _share("hidden rank, step-aligned: top-1 in 40 of 50, as the paper", chosen, _is_top(1), 0.8)
+    yield _share("hidden rank, step-aligned: top-2 in all", chosen, _is_top(2))
+    yield _share("hidden rank, step-aligned: in the candidate set in all", chosen, _is_candidate)
+    if chosen:
+        yield Bar("mean candidate set of at most 2.00", f"{found.mean_size:.2f}", found.mean_size <= 2.0)
+    yield _share("the same windows, carry-over delta: stage right in 49 of 50", chosen, _aims, 0.98)
+
+
+def _beyond(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+    for family in BEYOND:
+        first = [row for row in _host_only(rows) if row.fault.family == family]
+        later = [row for row in _host_only(rows, kept_on=True) if row.fault.family == family]
+        yield _share(f"{family}, carry-over delta: all, in the window it sets in", first, _aims)
+        yield _share(f"{family}, carry-over delta: all, in the window after that", later, _aims)
+
+
+def _host_only(rows: Sequence[Seen], kept_on: bool = False) -> list[Seen]:
+    """Callbacks without a barrier and optimizers on one host, plain and sharded."""
+    ending = KEPT_ON if kept_on else ""
+    chosen = [row for name in ("beyond", *SHARDED) for row in of(rows, name + ending)]
+    return [row for row in chosen if row.fault.family in BEYOND]
+
+
+def _scoped(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+    accumulated = [row for row in of(rows, "accumulation") if row.fault.family in ("data", "backward")]
+    yield _share("accumulation, data and backward: top-1 in all", accumulated, _is_top(1))
+    waited_for = [row for name in SHARDED for row in of(rows, name) if row.fault.family not in BEYOND]
+    yield _share(
+        "sharded, where a wait follows: top-1 in 87 of 90, as the paper", waited_for, _is_top(1), 87 / 90
+    )
+    yield _share("callback/sync: top-2 in all", of(rows, "callbacks"), _is_top(2))
+
+
+def _removed(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+    chosen = of(rows, "A/B/A")
+    if not chosen:
+        return
+    away = []
+    for place in range(0, len(chosen), 3):
+        found = compare(*(row.diagnosis for row in chosen[place : place + 3]))
+        before, _, after = (float(found.account(side).step_ns) / 1e6 for side in found.sides)
+        away.append(abs(after - before))
+    asked = f"A/B/A: back within {PAPER_TOLERANCE_MS} ms, as the paper"
+    yield Bar(asked, f"{max(away):.2f} ms at most", max(away) <= PAPER_TOLERANCE_MS)
+
+
+def _quiet(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+    chosen = of(rows, "no fault")
+    yield _share("no fault: none calls for action", chosen, lambda row: row.diagnosis.is_quiet)
+    yield _share("no fault: no strong label, as the paper", chosen, lambda row: not row.is_strong)
+
+
+def _is_top(places: int) -> Callable[[Seen], bool]:
+    return lambda row: row.fault.stage in row.ranked()[:places]
+
+
+def _is_candidate(row: Seen) -> bool:
+    return row.fault.stage in row.candidates()
+
+
+def _aims(row: Seen) -> bool:
+    return row.aims_at_stage
