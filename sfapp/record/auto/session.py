@@ -236,7 +236,10 @@ class Session:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.__exit__(InterruptedError if failing else None, None, None)
+        # Whatever trains after this (another world, another model) is learned anew.
         self._pending = []
+        self._before = Before()
+        self._optimizers, self._sync = frozenset(), None
 
     def _say(self, what: str) -> None:
         if not self._said and os.environ.get("RANK", "0") == "0":

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.torchrun
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LOOPS = SCRIPTS / "loops.py"
+MS = 1_000_000
 COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "run"]
 
 
@@ -80,12 +81,57 @@ def test_accumulation_is_learned_and_its_pattern_of_exchange_too(tmp_path: Path)
         assert int(window.duration_SNR[-1].sum()) < 0.05 * int(window.wall_NR.sum())
 
 
-def test_a_sharded_model_is_recorded(tmp_path: Path) -> None:
-    run(tmp_path, "--nproc-per-node", "2", LOOPS, "sharded", "--steps", "5")
-    (window,) = windows(tmp_path)
-    assert window.manifest.wrapper == "fsdp2"
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Window]:
+    """Windows by wrapper, of a script that trains one kind after the other; rank 1 waits for its data."""
+    folder = tmp_path_factory.mktemp("sharded")
+    run(folder, "--window-steps=12", "--nproc-per-node=2", LOOPS, "sharded", "--steps=12", "--slow-rank=1")
+    return {window.manifest.wrapper: window for window in windows(folder)}
+
+
+@pytest.mark.parametrize("wrapper", ["fsdp2", "fsdp1", "zero1"])
+def test_a_sharded_model_is_recorded_and_says_how_it_is_sharded(
+    sharded: dict[str, Window], wrapper: str
+) -> None:
+    window = sharded[wrapper]
     assert window.manifest.faults == ()
     assert window.manifest.gather_ok
+    assert window.ranks.rank == (0, 1)
+    assert len(window.step_N) == 12
+    assert window.stages[0] == CALLBACKS
+    assert int(window.duration_SNR[-1].sum()) < 0.05 * int(window.wall_NR.sum())
+    aim = sfapp.diagnose(window).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (DATA, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "data", "meeting"),
+    [("fsdp2", DATA, FORWARD), ("fsdp1", f"{DATA}[0]", f"{FORWARD}[0]"), ("zero1", DATA, BACKWARD)],
+)
+def test_ranks_wait_where_their_sharding_has_them_meet(
+    sharded: dict[str, Window], wrapper: str, data: str, meeting: str
+) -> None:
+    """Parameters are gathered in forward, gradients averaged in backward."""
+    window = sharded[wrapper]
+    median_SR = window.duration_SNR.median(dim=1).values / MS
+    assert median_SR[window.stages.index(data), 1] >= 40
+    wait_R = median_SR[window.stages.index(meeting)]
+    assert wait_R[0] > wait_R[1] + 20
+
+
+def test_under_fsdp1_micro_steps_are_kept_apart_and_their_exchange_is_not_known(
+    sharded: dict[str, Window],
+) -> None:
+    window = sharded["fsdp1"]
+    accumulation = window.manifest.accumulation
+    assert (accumulation.factor, accumulation.ordered, accumulation.sync) == (2, True, "unknown")
+    assert window.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
+
+
+def test_what_one_training_was_says_nothing_of_the_next_one(sharded: dict[str, Window]) -> None:
+    for window in sharded.values():
+        assert int(window.duration_SNR[0, 0].max()) == 0  # what lies between them belongs to no step
 
 
 def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
