@@ -11,7 +11,7 @@ from sfapp.record.contexts import StepState, Uncounted
 from sfapp.record.gather import one_line
 from sfapp.record.layers import LayerTimes, channels_of, layers_of
 from sfapp.record.memory import MemoryWatch
-from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_events
+from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_device
 
 _UNCOUNTED = Uncounted()
 
@@ -35,8 +35,8 @@ class Beside:
         self._memory: MemoryWatch | None = None
         self._layers: LayerTimes | None = None
         if event_fraction:
-            make, self.no_events = cuda_events()
-            self._sampler = None if make is None else EventSampler(state, event_fraction, make)
+            device, self.no_events = cuda_device()
+            self._sampler = None if device is None else EventSampler(event_fraction, device)
         self.is_watching = self._sampler is not None
 
     def channel(self, name: str) -> SideChannel | Uncounted:
@@ -51,8 +51,11 @@ class Beside:
     def event(self, name: str, step: int) -> EventSample | Uncounted:
         """The context of a device event channel in a step."""
         if self._sampler is None:
-            if self._fraction:  # asked for, and not to be had: the channel says so
-                self.buffer.channel(name)
+            if self._fraction and (name in self._channels or self._may_add(name)):
+                self.buffer.channel(name)  # asked for, and not to be had: the channel says so
+            return _UNCOUNTED
+        if self._sampler.refused:
+            self.buffer.note_side(name, self._sampler.refused)
             return _UNCOUNTED
         if not self._sampler.samples(step) or not self._state.in_step:
             return _UNCOUNTED

@@ -77,30 +77,61 @@ class Event(Protocol):
     def elapsed_time(self, end: Any) -> float: ...
 
 
-def cuda_events() -> tuple[Callable[[], Event] | None, str]:
-    """How timing events are made on this machine, or None and why not."""
+class Device(Protocol):
+    """Where timing events come from."""
+
+    def event(self) -> Event:
+        """A new one."""
+
+    def is_ready(self) -> bool:
+        """Whether events may be recorded and asked now."""
+
+
+class CudaDevice:
+    """The CUDA devices of this process."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda: Any = torch.cuda
+
+    def event(self) -> Event:
+        event: Event = self._cuda.Event(enable_timing=True)
+        return event
+
+    def is_ready(self) -> bool:
+        """Not before training has started CUDA, which would take memory on a device that it may not use; and
+        not while a graph is captured: an event would become part of it, and asking for one would end it."""
+        return bool(self._cuda.is_initialized()) and not self._cuda.is_current_stream_capturing()
+
+
+def cuda_device() -> tuple[Device | None, str]:
+    """Where timing events come from on this machine, or None and why not."""
     import torch
 
     if not torch.cuda.is_available():
         return None, "no CUDA device"
-    return lambda: torch.cuda.Event(enable_timing=True), ""
+    return CudaDevice(), ""
 
 
 class EventSampler:
     """Two timing events round a region in a fixed fraction of the steps, the same ones on every rank.
 
     Nothing is ever waited for: whether an event has happened is asked at later steps, and one that has not by
-    the end of its window stays sampled and not ready.
+    the end of its window stays sampled and not ready. Once the device refuses, nothing more is sampled.
+
+    Attributes:
+        refused: what the device said when it refused.
     """
 
     MAX_PAIRS = 64
     """Most pairs under way; beyond, nothing is sampled."""
 
-    def __init__(self, state: StepState, fraction: float, make: Callable[[], Event]) -> None:
-        """Sample ``fraction`` (0 to 1) of the steps with events from ``make``."""
-        self._state = state
+    def __init__(self, fraction: float, device: Device) -> None:
+        """Sample ``fraction`` (0 to 1) of the steps with events of ``device``."""
+        self.refused = ""
         self._fraction = fraction
-        self._make = make
+        self._device = device
         self._free: list[tuple[Event, Event]] = []
         self._pairs = 0
         self._waiting: deque[tuple[Event, Event, Values, int]] = deque()
@@ -110,29 +141,45 @@ class EventSampler:
         return int((step + 1) * self._fraction) > int(step * self._fraction)
 
     def begin(self) -> tuple[Event, Event] | None:
-        """A pair whose first event has been recorded; None where too many are under way."""
-        if self._free:
-            pair = self._free.pop()
-        elif self._pairs < self.MAX_PAIRS:
-            pair = (self._make(), self._make())
-            self._pairs += 1
-        else:
+        """A pair whose first event has been recorded; None where too many are under way, or none may be."""
+        try:
+            if self.refused or not self._device.is_ready():
+                return None
+            if self._free:
+                pair = self._free.pop()
+            elif self._pairs < self.MAX_PAIRS:
+                pair = (self._device.event(), self._device.event())
+                self._pairs += 1
+            else:
+                return None
+            pair[0].record()
+        except Exception as error:  # fail-open: a device in trouble, or another one than the event is of
+            self._refuse(error)
             return None
-        pair[0].record()
         return pair
 
     def end(self, pair: tuple[Event, Event], values: Values, row: int) -> None:
         """The region is over; its time goes into the row once it is known."""
-        pair[1].record()
+        try:
+            pair[1].record()
+        except Exception as error:  # fail-open
+            self._refuse(error)
+            return
         self._waiting.append((*pair, values, row))
 
     def poll(self) -> None:
         """Take in what has happened since, without waiting."""
-        while self._waiting and self._waiting[0][1].query():
-            begin, end, values, row = self._waiting.popleft()
-            spent = begin.elapsed_time(end)
-            values[row] = spent if np.isnan(values[row]) else values[row] + spent
-            self._free.append((begin, end))
+        try:
+            if not self._waiting or not self._device.is_ready():
+                return
+            # The first event too: on another stream than the second, it may be the later one.
+            while self._waiting and self._waiting[0][1].query() and self._waiting[0][0].query():
+                begin, end, values, row = self._waiting.popleft()
+                spent = begin.elapsed_time(end)
+                values[row] = spent if np.isnan(values[row]) else values[row] + spent
+                self._free.append((begin, end))
+        except Exception as error:  # fail-open: what a failed kernel left behind is told by any call
+            self._refuse(error)
 
     def forget(self) -> None:
         """The window is over: what is still under way goes nowhere. The events are used again."""
@@ -141,11 +188,16 @@ class EventSampler:
         self._waiting.clear()
         self._free.extend(kept)
 
+    def _refuse(self, error: Exception) -> None:
+        self.refused = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+        self._waiting.clear()
+        self._free.clear()
+
 
 class EventSample:
-    """The context of a device event channel."""
+    """The context of a device event channel. Inside itself it counts once."""
 
-    __slots__ = ("_name", "_pair", "_sampler", "_values_of")
+    __slots__ = ("_depth", "_name", "_pair", "_sampler", "_values_of")
 
     def __init__(
         self, sampler: EventSampler, name: str, values_of: Callable[[str], tuple[Values, int]]
@@ -159,16 +211,20 @@ class EventSample:
         self._name = name
         self._values_of = values_of
         self._pair: tuple[Event, Event] | None = None
+        self._depth = 0
 
     def __enter__(self) -> None:
-        self._pair = self._sampler.begin()
+        self._depth += 1
+        if self._depth == 1:
+            self._pair = self._sampler.begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pair, self._pair = self._pair, None
-        if pair is None:
+        self._depth -= 1
+        if self._depth or self._pair is None:
             return
+        pair, self._pair = self._pair, None
         values, row = self._values_of(self._name)
         if not is_sampled(values[row : row + 1].view(np.int64))[0]:
             values[row] = np.nan

@@ -12,9 +12,7 @@ from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
 
 from sfapp.errors import RecorderError
 from sfapp.packets import read_window
-from sfapp.record.buffers import WindowBuffer
-from sfapp.record.contexts import StepState
-from sfapp.record.side import MAX_CHANNELS, EventSample, EventSampler, unsampled
+from sfapp.record.side import MAX_CHANNELS, EventSample, EventSampler, is_sampled, unsampled
 
 
 @pytest.fixture
@@ -161,10 +159,25 @@ class Event:
         return end.at - self.at
 
 
-def sampled(values: WindowBuffer | None = None) -> tuple[EventSampler, EventSample, dict[str, object]]:
-    place: dict[str, object] = {"values": unsampled(10), "row": 0}
-    sampler = EventSampler(StepState(lambda: 0, lambda *_: None, lambda *_: None), 1.0, Event)
-    return sampler, EventSample(sampler, "x", lambda _: (place["values"], place["row"])), place  # type: ignore[return-value]
+class Device:
+    """A stand-in for a CUDA device, which can be busy with a graph, or broken."""
+
+    def __init__(self) -> None:
+        self.capturing, self.broken = False, False
+
+    def event(self) -> Event:
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return Event()
+
+    def is_ready(self) -> bool:
+        return not self.capturing
+
+
+def sampled(device: Device | None = None) -> tuple[EventSampler, EventSample, dict[str, Any]]:
+    place: dict[str, Any] = {"values": unsampled(10), "row": 0}
+    sampler = EventSampler(1.0, device or Device())
+    return sampler, EventSample(sampler, "x", lambda _: (place["values"], place["row"])), place
 
 
 def region(context: EventSample, ms: float) -> None:
@@ -172,20 +185,25 @@ def region(context: EventSample, ms: float) -> None:
         Event.now += ms
 
 
+def happen(sampler: EventSampler) -> None:
+    """All that was recorded has happened, and is taken in."""
+    for begin, end, _, _ in sampler._waiting:
+        begin.happened = end.happened = True  # type: ignore[attr-defined]
+    sampler.poll()
+
+
 def test_an_event_is_taken_in_when_it_has_happened_and_never_waited_for() -> None:
     sampler, context, place = sampled()
     region(context, 5.0)
     sampler.poll()
-    assert math.isnan(place["values"][0])  # type: ignore[index]
-    sampler._waiting[0][1].happened = True  # type: ignore[attr-defined]
-    sampler.poll()
-    assert place["values"][0] == 5.0  # type: ignore[index]
+    assert math.isnan(place["values"][0])
+    happen(sampler)
+    assert place["values"][0] == 5.0
 
 
 def test_events_are_sampled_in_a_fixed_fraction_of_the_steps_on_every_rank_alike() -> None:
-    state = StepState(lambda: 0, lambda *_: None, lambda *_: None)
     for fraction, count in ((0.05, 5), (0.25, 25), (1.0, 100), (0.3, 30)):
-        sampler = EventSampler(state, fraction, Event)
+        sampler = EventSampler(fraction, Device())
         assert sum(sampler.samples(step) for step in range(100)) == count
 
 
@@ -199,7 +217,50 @@ def test_no_more_pairs_than_the_pool_has_are_under_way() -> None:
     sampler.forget()
     assert len(sampler._free) == EventSampler.MAX_PAIRS
     # after the window, nothing is written into it any more
-    assert math.isnan(place["values"][0])  # type: ignore[index]
+    assert math.isnan(place["values"][0])
+
+
+def test_a_region_inside_itself_counts_once() -> None:
+    sampler, context, place = sampled()
+    with context:
+        region(context, 2.0)
+        Event.now += 3.0
+    assert len(sampler._waiting) == 1
+    happen(sampler)
+    assert place["values"][0] == 5.0
+
+
+def test_a_region_that_began_on_a_stream_that_is_behind_is_not_ready_yet() -> None:
+    sampler, context, place = sampled()
+    region(context, 5.0)
+    sampler._waiting[0][1].happened = True  # type: ignore[attr-defined]
+    sampler.poll()
+    assert math.isnan(place["values"][0])
+
+
+def test_no_event_is_touched_while_a_graph_is_captured() -> None:
+    device = Device()
+    sampler, context, place = sampled(device)
+    region(context, 5.0)
+    device.capturing = True
+    region(context, 5.0)
+    assert len(sampler._waiting) == 1
+    happen(sampler)
+    assert math.isnan(place["values"][0])
+    device.capturing = False
+    happen(sampler)
+    assert place["values"][0] == 5.0
+
+
+def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
+    device = Device()
+    sampler, context, place = sampled(device)
+    device.broken = True
+    region(context, 5.0)
+    region(context, 5.0)
+    sampler.forget()
+    assert sampler.refused == "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert not is_sampled(place["values"].view("int64")).any()
 
 
 def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock) -> None:
