@@ -44,6 +44,7 @@ def aggregate(
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
     from sfapp.stream.aggregator import Aggregator
+    from sfapp.stream.collecting import Collector
     from sfapp.stream.security import Keys
 
     if make_keys:
@@ -51,10 +52,17 @@ def aggregate(
             raise click.UsageError("--make-keys needs --keys FILE, to write them to")
         Keys.make().save(keys)
     session = Keys.from_environment() if keys is None else Keys.load(keys)
+    collector = Collector(packets)
     with (
         Aggregator(
-            packets, listen, session, close_after=close_after, abandon_after=abandon_after
+            packets,
+            listen,
+            session,
+            close_after=close_after,
+            abandon_after=abandon_after,
+            on_samples=collector.take,
         ) as aggregator,
+        collector.running(aggregator.now),
         until_told_to_stop() as stop,
     ):
         click.echo(f"listening on {aggregator.endpoint}", err=True)

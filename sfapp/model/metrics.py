@@ -22,6 +22,10 @@ def _number(thinning: Thinning, meaning: str, least: int = 0) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, ge=least, le=2**63 - 1, extra={"thinning": thinning})
 
 
+def _signed(thinning: Thinning, meaning: str) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning, ge=-(2**63), le=2**63 - 1, extra={"thinning": thinning})
+
+
 def _place(meaning: str) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, ge=0, le=2**31 - 1, extra={"thinning": "newest"})
 
@@ -55,6 +59,14 @@ class NodeSample(Sample, frozen=True, tag="node", kw_only=True):
     network_sent_bytes_per_s: (
         Annotated[float, _number("mean", "by all its interfaces but loopback")] | None
     ) = None
+    clock_offset_ns: (
+        Annotated[float, _signed("newest", "what its clock lacks to the aggregator's, ns")] | None
+    ) = None
+    clock_uncertainty_ns: Annotated[float, _number("max", "by how much that may be wrong, ns")] | None = None
+    clock_drift_ppm: (
+        Annotated[float, _signed("newest", "how much faster the aggregator's clock is, in millionths")] | None
+    ) = None
+    clock_jumps: Annotated[int, _number("max", "how often one of the two was seen to be set")] | None = None
     no_gpu_because: (
         Annotated[str, _text("newest", "why nothing is known of GPUs; null where it is")] | None
     ) = None

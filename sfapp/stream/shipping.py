@@ -17,6 +17,7 @@ from sfapp.record.buffers import WindowBuffer
 from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.team import Team
 from sfapp.record.writer import Writer
+from sfapp.stream.measuring import Measuring
 from sfapp.stream.messages import VERSION, Hello
 from sfapp.stream.security import check_endpoint
 from sfapp.stream.sender import Sender, StreamOptions
@@ -26,7 +27,7 @@ NOT_ACKNOWLEDGED = "the aggregator had not acknowledged it when the recorder was
 
 
 class StreamWriter:
-    """Owns a recorder's spool and sender, and the writer for what they leave.
+    """Owns a recorder's spool and sender, what looks at the system, and the writer for what they leave.
 
     Args:
         options: where to, and how much may wait.
@@ -41,6 +42,12 @@ class StreamWriter:
         self._first_window: dict[str, int] = {}
         check_endpoint(options.endpoint, options.keys)
         self._writer = Writer(1)
+        self._measuring = Measuring(self.failures)
+        options = replace(
+            options,
+            sources=(*options.sources, self._measuring.samples),
+            on_echo=options.on_echo or self._measuring.on_echo,
+        )
         self._spool = Spool(
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
@@ -71,6 +78,7 @@ class StreamWriter:
         """A window begins: its steps are sent as the buffer fills."""
         if self._process == os.getpid():
             self._first_window.setdefault(team.attempt, buffer.number)
+            self._measuring.follow(team.identity)
             self._spool.open(team, buffer)
 
     def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
@@ -92,6 +100,7 @@ class StreamWriter:
         if self._is_closed:
             return
         self._is_closed = True
+        self._measuring.close()
         self._sender.close(seconds)
         for team, buffer in self._spool.left():
             alone = replace(team, group=None, why_alone=reason)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from sfapp.errors import MissingExtraError
 from sfapp.model.metrics import AnySample, GpuSample, NodeSample, ProcessSample
-from sfapp.record.identity import Place
+from sfapp.model.window import RankIdentity
 
 PERIOD_S = 1.0
 KEPT = 1024
@@ -49,14 +49,14 @@ class Rates:
 class NodeSampler:
     """The whole machine, by psutil."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, identity: RankIdentity) -> None:
         """Begin to count.
 
         Raises:
             MissingExtraError: psutil is not installed.
         """
         self._psutil = _psutil()
-        self._place = place
+        self._identity = identity
         self._rates = Rates()
         self._read(lambda: self._psutil.cpu_percent(None))  # what the next reading is measured from
 
@@ -71,8 +71,8 @@ class NodeSampler:
         rates = self._rates.of(at_ns, self._counters())
         return NodeSample(
             at_ns=at_ns,
-            node_rank=self._place.node_rank,
-            hostname=self._place.hostname,
+            node_rank=self._identity.node_rank,
+            hostname=self._identity.hostname,
             cpu_percent=self._read(lambda: float(self._psutil.cpu_percent(None))),
             load_1min=None if load is None else load[0],
             memory_used_bytes=None if memory is None else memory.total - memory.available,
@@ -101,10 +101,10 @@ class NodeSampler:
 class ProcessSampler:
     """The process of this rank, by psutil."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, identity: RankIdentity) -> None:
         """As for ``NodeSampler``."""
         self._psutil = _psutil()
-        self._place = place
+        self._identity = identity
         self._process = self._psutil.Process()
         self._rates = Rates()
         self._read(self._process.cpu_percent)
@@ -122,8 +122,8 @@ class ProcessSampler:
             )
             return ProcessSample(
                 at_ns=at_ns,
-                node_rank=self._place.node_rank,
-                rank=self._place.rank,
+                node_rank=self._identity.node_rank,
+                rank=self._identity.rank,
                 cpu_percent=self._read(process.cpu_percent),
                 rss_bytes=None if memory is None else memory.rss,
                 threads=self._read(process.num_threads),
@@ -209,19 +209,25 @@ class SystemWatch:
 
     Attributes:
         dropped: samples that nobody took in time.
-        failures: what went wrong, newest last; at most 16.
+        failures: what goes wrong is put there; bounded.
     """
 
-    def __init__(self, place: Place, period_s: float = PERIOD_S, now_ns: Now = time.time_ns) -> None:
+    def __init__(
+        self,
+        identity: RankIdentity,
+        failures: deque[str],
+        period_s: float = PERIOD_S,
+        now_ns: Now = time.time_ns,
+    ) -> None:
         """Nothing runs before ``start``."""
-        self._place = place
+        self._identity = identity
         self._period_s = period_s
         self._now_ns = now_ns
         self._waiting: deque[AnySample] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sfapp-system", daemon=True)
         self.dropped = 0
-        self.failures: deque[str] = deque(maxlen=16)
+        self.failures = failures
 
     def start(self) -> None:
         """Begin; once."""
@@ -260,15 +266,20 @@ class SystemWatch:
         finish()
 
     def _readers(self) -> tuple[Callable[[int], list[AnySample]], Callable[[], None]]:
-        process = ProcessSampler(self._place)
-        if not self._place.is_node_leader:
+        process = ProcessSampler(self._identity)
+        if not is_node_leader(self._identity):
             return (lambda at_ns: [process.sample(at_ns)]), lambda: None
-        node, gpus = NodeSampler(self._place), GpuSampler(self._place.node_rank)
+        node, gpus = NodeSampler(self._identity), GpuSampler(self._identity.node_rank)
 
         def read_all(at_ns: int) -> list[AnySample]:
             return [process.sample(at_ns), node.sample(at_ns, gpus.no_gpu_because), *gpus.sample(at_ns)]
 
         return read_all, gpus.close
+
+
+def is_node_leader(identity: RankIdentity) -> bool:
+    """Whether a rank is the one of its node that says what the node does."""
+    return identity.local_rank == 0
 
 
 def throttle_reasons(constants: Mapping[str, Any]) -> dict[int, str]:

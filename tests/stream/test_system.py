@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.model.metrics import AnySample, GpuSample, NodeSample, ProcessSample
-from sfapp.record.identity import Place
+from sfapp.model.window import RankIdentity
 from sfapp.stream.system import (
     KEPT,
     GpuSampler,
@@ -28,7 +29,7 @@ from sfapp.stream.system import (
 )
 
 SECOND = 10**9
-LEADER = Place(rank=4, world_size=8, local_rank=0, local_world_size=4, node_rank=1, nodes=2, hostname="b")
+LEADER = RankIdentity(rank=4, local_rank=0, node_rank=1, hostname="b")
 FOLLOWER = replace(LEADER, rank=5, local_rank=1)
 
 
@@ -193,9 +194,9 @@ def test_a_rate_is_the_growth_in_a_second_and_never_negative(readings: list[tupl
         before = value
 
 
-def watched(place: Place, count: int) -> list[AnySample]:
+def watched(identity: RankIdentity, count: int) -> list[AnySample]:
     """The first samples of a watch, which is closed then."""
-    watch = SystemWatch(place, period_s=0.02)
+    watch = SystemWatch(identity, deque(maxlen=16), period_s=0.02)
     watch.start()
     found: list[AnySample] = []
     deadline = time.monotonic() + 10
@@ -221,7 +222,7 @@ def test_the_other_ranks_look_at_themselves_alone() -> None:
 
 
 def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
-    watch = SystemWatch(FOLLOWER)
+    watch = SystemWatch(FOLLOWER, deque())
     for at_ns in range(KEPT + 5):
         watch._keep(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
     kept = watch.take()
@@ -231,7 +232,7 @@ def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
 
 def test_a_system_that_fails_is_asked_again_and_training_is_not_told() -> None:
     times = iter([SECOND, None, 2 * SECOND])  # the second reading of the clock makes no sense
-    watch = SystemWatch(FOLLOWER, period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
+    watch = SystemWatch(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
     watch.start()
     deadline = time.monotonic() + 10
     found: list[AnySample] = []

@@ -1,0 +1,123 @@
+"""The aggregator's side of samples: what ranks send and how fast they step, into files beside packets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sfapp.metrics import MetricsLog, Paces
+from sfapp.model.metrics import AnySample
+from sfapp.stream.live import Now, RankNow
+from sfapp.stream.messages import Hello
+
+EVERY_S = 1.0
+THIN_EVERY_S = 60.0
+KEPT = 65_536
+"""Samples that wait for the disk at most; beyond, the oldest are dropped and counted."""
+
+MOST_RUNS = 64
+
+
+class Collector:
+    """Writes once a second, on a thread of its own: the aggregator's only puts samples into a queue.
+
+    Args:
+        root: the packet directory.
+
+    Attributes:
+        dropped: samples that were not written: too many waited, or too many runs were named.
+        failures: the newest things that went wrong, at most 16.
+    """
+
+    def __init__(self, root: Path, now_s: Callable[[], float] = time.time) -> None:
+        self._root = root
+        self._now_s = now_s
+        self._waiting: deque[tuple[str, AnySample]] = deque()
+        self._logs: dict[str, MetricsLog] = {}
+        self._paces: dict[str, Paces] = {}
+        self._seen: dict[tuple[str, int], int] = {}
+        self._next_thin_s = 0.0
+        self.dropped = 0
+        self.failures: deque[str] = deque(maxlen=16)
+
+    def take(self, hello: Hello, samples: Sequence[AnySample]) -> None:
+        """Samples of a rank; on any thread, never waits."""
+        self._waiting.extend((hello.run_id, sample) for sample in samples)
+        while len(self._waiting) > KEPT:
+            self._waiting.popleft()
+            self.dropped += 1
+
+    @contextmanager
+    def running(self, now: Callable[[], Now]) -> Iterator[None]:
+        """Write while the body runs, and once more at its end.
+
+        Args:
+            now: the state of all ranks.
+        """
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(EVERY_S):
+                self.write(now())
+            self.write(now())
+
+        thread = threading.Thread(target=run, name="sfapp-collector", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def write(self, now: Now) -> None:
+        """Write what waits and the pace since last time; thin once a minute. Never raises for the disk."""
+        by_run: dict[str, list[AnySample]] = {}
+        for _ in range(len(self._waiting)):
+            run_id, sample = self._waiting.popleft()
+            by_run.setdefault(run_id, []).append(sample)
+        for rank in now.ranks:
+            self._count(rank)
+        at_ns = int(self._now_s() * 1e9)
+        for run_id, paces in self._paces.items():
+            by_run.setdefault(run_id, []).extend(paces.take(at_ns))
+        for run_id, samples in by_run.items():
+            self._write_run(run_id, samples)
+        if self._now_s() >= self._next_thin_s:
+            self._next_thin_s = self._now_s() + THIN_EVERY_S
+            self._thin()
+
+    def _count(self, rank: RankNow) -> None:
+        """The steps of a rank that are new. One that goes back to an earlier step begins anew."""
+        if not len(rank.row_NC):
+            return
+        key = rank.run_id, rank.identity.rank
+        step_N, wall_N = rank.row_NC[:, 0], rank.row_NC[:, 1]
+        seen, newest = self._seen.get(key, -1), int(step_N[-1])
+        fresh = step_N > (seen if newest >= seen else -1)
+        self._seen[key] = newest
+        if fresh.any():
+            paces = self._paces.setdefault(rank.run_id, Paces())
+            paces.add(
+                rank.identity.rank, rank.identity.node_rank, step_N[fresh].tolist(), wall_N[fresh].tolist()
+            )
+
+    def _write_run(self, run_id: str, samples: Sequence[AnySample]) -> None:
+        if run_id not in self._logs and len(self._logs) >= MOST_RUNS:
+            self.dropped += len(samples)
+            return
+        log = self._logs.setdefault(run_id, MetricsLog(self._root, run_id, now_s=self._now_s))
+        lost = log.lost
+        log.add(samples)
+        if log.lost > lost:
+            self.failures.append(log.failure)
+
+    def _thin(self) -> None:
+        for log in self._logs.values():
+            try:
+                log.thin()
+            except OSError as error:
+                self.failures.append(f"{log.folder}: {error.strerror or error}")

@@ -1,0 +1,192 @@
+"""What ranks say beside their steps arrives beside the packets, on one time axis, and in the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streams import aggregate, aggregating, free_port, recorder, train, until, windows_in
+
+import sfapp
+from sfapp.metrics import find_segments, read_segment
+from sfapp.model import RankIdentity
+from sfapp.model.metrics import AnySample, NodeSample, PaceSample, ProcessSample
+from sfapp.store import SampleQuery, Store
+from sfapp.stream import collecting
+from sfapp.stream.collecting import Collector
+from sfapp.stream.live import Now, RankNow
+from sfapp.stream.measuring import Measuring
+from sfapp.stream.messages import VERSION, Echo, Hello
+
+SECOND = 10**9
+
+
+def samples_in(root: Path) -> list[AnySample]:
+    found: list[AnySample] = []
+    for path in find_segments([root]):
+        chunk = read_segment(path)
+        assert chunk is not None
+        assert not chunk.refused
+        found += chunk.samples
+    return found
+
+
+def hello(rank: int = 0, run_id: str = "run") -> Hello:
+    return Hello(v=VERSION, rank=rank, incarnation="i", run_id=run_id, attempt="a", world_size=4)
+
+
+def rank_now(rank: int, steps: list[int], run_id: str = "run") -> RankNow:
+    row_NC = np.array([[step, 100 + step, 1] for step in steps], dtype=np.int64).reshape(-1, 3)
+    identity = RankIdentity(rank, rank, 0, "host")
+    return RankNow(run_id, identity, 4, ("a",), row_NC, 0, 0.0, False, 0, 0)
+
+
+def now(*ranks: RankNow) -> Now:
+    return Now(ranks, {}, {}, 0)
+
+
+def test_a_job_s_samples_are_beside_its_packets_and_in_the_store(tmp_path: Path) -> None:
+    port = free_port()
+    begun_ns = time.time_ns()
+    with (
+        aggregate(tmp_path, port),
+        sfapp.Recorder(tmp_path, run_id="run", window_steps=10, stream=f"tcp://127.0.0.1:{port}") as perf,
+    ):
+        train(perf, 25)
+        until(
+            lambda: (
+                {type(sample) for sample in samples_in(tmp_path)} >= {NodeSample, ProcessSample, PaceSample}
+            )
+        )
+        until(
+            lambda: any(
+                sample.clock_offset_ns is not None
+                for sample in samples_in(tmp_path)
+                if isinstance(sample, NodeSample)
+            )
+        )
+        assert not perf.failures
+    paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
+    assert sum(pace.steps for pace in paces) == 25
+    assert max(pace.step for pace in paces) == 24
+    with Store.open([tmp_path], memory=True) as store:
+        report = store.ingest()
+        assert (report.added, report.quarantined) == (3, 0)
+        *_, newest = store.samples(SampleQuery(NodeSample, "run"))
+        # one machine, one clock
+        assert abs(newest["clock_offset_ns"]) <= newest["clock_uncertainty_ns"] + 1000
+        assert newest["clock_jumps"] == 0
+        assert begun_ns / SECOND - 1 < newest["sampled_at"].timestamp() < time.time() + 1
+        (process,) = store.newest_samples(ProcessSample, "run")
+        assert process["rss_bytes"] > 2**20
+
+
+def test_an_aggregator_that_keeps_no_samples_takes_the_steps_all_the_same(tmp_path: Path) -> None:
+    with aggregating(tmp_path / "packets") as aggregator:
+        perf = recorder(tmp_path, aggregator.endpoint)
+        train(perf, 10)
+        perf.close()
+    assert [len(window.step_N) for window in windows_in(tmp_path / "packets")] == [10]
+    assert "sfapp-system" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_times_are_moved_to_the_aggregator_s_clock() -> None:
+    failures: deque[str] = deque(maxlen=16)
+    measuring = Measuring(failures)
+    assert measuring.samples() == []
+    measuring.follow(RankIdentity(0, 0, 0, "host"))
+    ahead_ns = 3600 * SECOND
+    for second in range(3):
+        sent_ns = time.time_ns() + second * SECOND
+        arrives_ns = sent_ns + ahead_ns + 100_000
+        measuring.on_echo(
+            Echo(
+                v=VERSION,
+                rank=0,
+                incarnation="i",
+                sent_ns=sent_ns,
+                received_ns=arrives_ns,
+                replied_ns=arrives_ns,
+            ),
+            sent_ns + 200_000,
+        )
+    found: list[AnySample] = []
+
+    def nodes() -> list[NodeSample]:
+        found.extend(measuring.samples())
+        return [sample for sample in found if isinstance(sample, NodeSample)]
+
+    (node, *_) = until(nodes)
+    measuring.close()
+    measuring.close()
+    assert node.clock_offset_ns == pytest.approx(ahead_ns, abs=1000)
+    assert 100_000 <= (node.clock_uncertainty_ns or 0) < 3_000_000
+    assert abs(node.at_ns - ahead_ns - time.time_ns()) < 20 * SECOND
+    assert not failures
+
+
+def test_another_identity_is_said_from_then_on() -> None:
+    measuring = Measuring(deque())
+    for rank in (3, 1):
+        measuring.follow(RankIdentity(rank, rank, 0, "host"))
+        found = until(measuring.samples)
+        assert {sample.rank for sample in found if isinstance(sample, ProcessSample)} == {rank}
+    measuring.close()
+    assert measuring.samples() == []
+
+
+def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, now_s=lambda: 1_700_000_000.0)
+    collector.write(now(rank_now(0, []), rank_now(1, [4])))
+    collector.write(now(rank_now(0, [5, 6]), rank_now(1, [4])))
+    collector.write(now(rank_now(0, [5, 6, 7]), rank_now(1, [4, 5, 6])))
+    paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
+    assert [(pace.rank, pace.step, pace.steps, pace.wall_max_ns) for pace in paces] == [
+        (1, 4, 1, 104),
+        (0, 6, 2, 106),
+        (0, 7, 1, 107),
+        (1, 6, 2, 106),
+    ]
+
+
+def test_a_rank_that_goes_back_to_a_checkpoint_goes_on_counting(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.write(now(rank_now(0, [50, 51])))
+    collector.write(now(rank_now(0, [40, 41, 42])))
+    collector.write(now(rank_now(0, [40, 41, 42, 43])))
+    assert [sample.steps for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)] == [2, 3, 1]
+
+
+def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "MOST_RUNS", 2)
+    collector = Collector(tmp_path)
+    for name in ("a", "b", "c"):
+        collector.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
+    collector.write(now())
+    assert sorted(path.parent.parent.name for path in find_segments([tmp_path])) == ["a", "b"]
+    assert collector.dropped == 1
+
+
+def test_a_disk_that_refuses_is_said_and_the_aggregator_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("in the way")
+    collector = Collector(tmp_path)
+    collector.take(hello(), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
+    collector.write(now())
+    assert len(collector.failures) == 1
+
+
+def test_more_than_can_be_written_is_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "KEPT", 3)
+    collector = Collector(tmp_path)
+    collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
+    collector.write(now())
+    assert collector.dropped == 2
+    assert [sample.at_ns for sample in samples_in(tmp_path)] == [2, 3, 4]
