@@ -3,6 +3,7 @@
 A Gloo group beside the training's: telemetry never waits for, or is waited for by, a training collective.
 Every operation is started asynchronously and watched from Python with a deadline of our own, so that a
 peer that is gone or stuck never holds this process in native code, not even while the interpreter shuts down.
+After one that failed the connections are in no known state; ``successor`` makes new ones, later.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -141,7 +144,10 @@ class TelemetryGroup:
         import torch.distributed as dist
 
         self._dist = dist
-        self._group = dist.new_group(backend=backend)
+        self._group: Any = dist.new_group(backend=backend)
+        self._backend = backend
+        # Where its ranks meet, and how long they wait there, for a group that is not made yet.
+        self._meeting, self._patience = "", timeout
         # NCCL moves memory of the device alone; the messages are small and the copies wait for nothing else.
         # The device is chosen here: the recorder's own thread would have the first one.
         self._device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else "cpu"
@@ -177,6 +183,17 @@ class TelemetryGroup:
             )
         return _decoded(_block(self._announce(msgspec.json.encode(agreed))), Hello)
 
+    def successor(self, meeting: str, patience: float) -> TelemetryGroup | None:
+        """The same ranks with new connections. Their first gather makes them, if all ranks come to the same
+        meeting within ``patience`` seconds. None over NCCL, whose communicators only training may make."""
+        if self._backend == "nccl":
+            return None
+        following = copy(self)
+        following._group, following._meeting = None, meeting
+        following._patience = min(patience, self._timeout)
+        following._given_up, following._why_given_up, following._unfinished = threading.Event(), "", []
+        return following
+
     def gather(self, buffer: WindowBuffer) -> Result | None:
         """Bring a window to rank 0: the result is there, None elsewhere.
 
@@ -187,6 +204,7 @@ class TelemetryGroup:
             GatherRefused: ranks have different windows, steps or stages.
             GatherFailed: a rank is gone or late.
         """
+        self._connect()
         headers = self._headers(buffer)
         plan = _decoded(_block(self._announce(msgspec.json.encode(_plan(headers)))), Plan)
         if plan.objection:
@@ -219,6 +237,33 @@ class TelemetryGroup:
 
     # ---- operations -----------------------------------------------------------------------------
 
+    def _connect(self) -> None:
+        """Make the connections of a successor once all ranks are there, for whom Python does the waiting.
+
+        Raises:
+            GatherFailed: a rank is gone or late.
+        """
+        if self._group is not None:
+            return
+        deadline = time.monotonic() + self._patience
+        pause = _SHORTEST_PAUSE
+        try:
+            # There is no public way to the store that the job's ranks found each other by.
+            store = self._dist.PrefixStore(
+                f"sfapp/{self._meeting}", self._dist.distributed_c10d._get_default_store()
+            )
+            store.add("here", 1)
+            while store.add("here", 0) < self.world_size:
+                if self._given_up.wait(pause):
+                    raise GatherFailed(self._why_given_up)
+                if time.monotonic() > deadline:
+                    raise GatherFailed(f"not all ranks were there again within {self._patience:.3g} s")
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            patience = timedelta(seconds=self._timeout)
+            self._group = self._dist.ProcessGroupGloo(store, self.rank, self.world_size, patience)
+        except (RuntimeError, ValueError) as error:
+            raise GatherFailed(one_line(error)) from error
+
     def _headers(self, buffer: WindowBuffer) -> list[Header]:
         """On rank 0 every rank's header, elsewhere none."""
         blocks = self._collect(_block(msgspec.json.encode(Header.of(buffer))))
@@ -237,14 +282,18 @@ class TelemetryGroup:
         shape = (self.world_size, *mine.shape)
         everyone = torch.empty(shape, dtype=mine.dtype, device=self._device) if self.rank == 0 else None
         parts = list(everyone.unbind(0)) if everyone is not None else None
-        start = partial(self._dist.gather, mine, parts, dst=0, group=self._group, async_op=True)
-        self._finish(start, mine, everyone)
+        options = self._dist.GatherOptions()
+        options.rootRank = 0
+        outputs = [] if parts is None else [parts]
+        self._finish(partial(self._group.gather, outputs, [mine], options), mine, everyone)
         return None if everyone is None else everyone.cpu()
 
     def _announce(self, message: bytes) -> bytes:
         """Rank 0's message, on every rank."""
         block = _block(message if self.rank == 0 else b"").to(self._device)
-        self._finish(partial(self._dist.broadcast, block, src=0, group=self._group, async_op=True), block)
+        options = self._dist.BroadcastOptions()
+        options.rootRank = options.rootTensor = 0
+        self._finish(partial(self._group.broadcast, [block], options), block)
         return _bytes(block.cpu())
 
     def _finish(self, start: Callable[[], Any], *memory: Any) -> None:

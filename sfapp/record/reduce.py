@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,6 +30,7 @@ class ReducingGroup(TelemetryGroup):
             GatherRefused: ranks have different windows, steps or stages.
             GatherFailed: a rank is gone or late.
         """
+        self._connect()
         accumulation = spelled(buffer.schema.accumulation)
         part = reduce_window(buffer, self._identity, self.world_size, accumulation)
         reduced: Ints | None = None
@@ -47,12 +47,13 @@ class ReducingGroup(TelemetryGroup):
 
         dist = self._dist
         numbers = torch.from_numpy(exchange.mine.copy()).to(self._device)
-        how = dist.ReduceOp.SUM if exchange.how == "sum" else dist.ReduceOp.MAX
-        options: dict[str, Any] = {"op": how, "group": self._group, "async_op": True}
-        if exchange.how == "max_everywhere":
-            self._finish(partial(dist.all_reduce, numbers, **options), numbers)
-        else:
-            self._finish(partial(dist.reduce, numbers, dst=0, **options), numbers)
+        everywhere = exchange.how == "max_everywhere"
+        options = dist.AllreduceOptions() if everywhere else dist.ReduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM if exchange.how == "sum" else dist.ReduceOp.MAX
+        if not everywhere:
+            options.rootRank = 0
+        start = self._group.allreduce if everywhere else self._group.reduce
+        self._finish(partial(start, [numbers], options), numbers)
         found: Ints = numbers.cpu().numpy()
         return found
 

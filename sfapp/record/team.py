@@ -14,6 +14,13 @@ from sfapp.record.reduce import ReducingGroup
 GatherMode = Literal["gloo", "nccl", "reduce", "local"]
 GATHER_MODES: tuple[GatherMode, ...] = get_args(GatherMode)
 
+FIRST_PAUSE, LONGEST_PAUSE = 8, 64
+"""Windows between two attempts to gather again; each a multiple of the one before, so that ranks whose pauses
+differ meet all the same."""
+
+SHORTEST_PATIENCE = 0.5
+"""Seconds that ranks wait for each other at the least when they try to gather again."""
+
 LOCAL = "every rank leaves its own part: gather is local"
 NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
 
@@ -28,7 +35,7 @@ class Team:
     """The ranks that a window is gathered from, as this rank sees them.
 
     Attributes:
-        group: None in a job of one, and from the first failed gather on.
+        group: None in a job of one, and for a while after a failed gather.
         why_alone: why there is no group, where there should be one.
         attempt: the same on all ranks that were started together, where they could agree on a name.
     """
@@ -38,6 +45,32 @@ class Team:
     group: TelemetryGroup | None
     why_alone: str | None
     attempt: str = field(default_factory=_attempt_by_torchrun)
+    _lost: TelemetryGroup | None = None
+    _every: int = FIRST_PAUSE
+
+    def group_for(self, window: int, train_ns: int) -> TelemetryGroup | None:
+        """The group to gather a window over, None where this rank leaves its part.
+
+        After a gather that failed all ranks try again at the same windows, whichever of them failed when: at
+        every eighth, and less often each time that fails too. They wait for each other no longer than the
+        window took (``train_ns``), or windows would pile up behind it.
+        """
+        if self.group is None and self._lost is not None and window % self._every == 0:
+            self.group = self._lost.successor(
+                f"{self.attempt}/{window}", max(SHORTEST_PATIENCE, train_ns / 1e9)
+            )
+        return self.group
+
+    def lose(self, group: TelemetryGroup, window: int, why: str) -> None:
+        """The group is of no more use from this window on."""
+        if self._lost is not None:
+            self._every = min(2 * self._every, LONGEST_PAUSE)
+        self.group, self._lost = None, group
+        self.why_alone = f"no gather since window {window}: {why}"
+
+    def keep(self) -> None:
+        """A window came together."""
+        self._lost, self._every, self.why_alone = None, FIRST_PAUSE, None
 
 
 def distributed_rank() -> int | None:

@@ -104,17 +104,17 @@ class Writer:
                 self._failed(buffer, error)
 
     def _ship(self, team: Team, buffer: WindowBuffer) -> None:
-        group, why = team.group, team.why_alone
+        group, why = team.group_for(buffer.number, buffer.train_ns), team.why_alone
         if group is not None:
             try:
                 why = self._gather(team, group, buffer)
+                team.keep()
             except GatherRefused as refusal:
                 why = str(refusal)
             except GatherFailed as failure:
-                # After a failed collective the group's connections are in no known state: parts from here on.
+                # After a failed collective the group's connections are in no known state: parts for a while.
                 why = str(failure)
-                team.group = None
-                team.why_alone = f"no gather since window {buffer.number}: {why}"
+                team.lose(group, buffer.number, why)
             if why is None:  # on disk
                 with self._claims:
                     self._unclaimed.pop(buffer.number, None)

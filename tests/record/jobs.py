@@ -112,6 +112,18 @@ def late(model: torch.nn.Module) -> None:
     (root / f"late.rank{rank}.txt").write_text(f"{time.monotonic() - begin:.2f}")
 
 
+def stalled(model: torch.nn.Module) -> None:
+    """Rank 1 stalls once at the end of a window, for longer than the others wait."""
+    with recorder("stalled", timeout=1.0, window_steps=2, max_pending=32) as perf:
+        for step in range(40):
+            with perf.step():
+                with perf.stage(BACKWARD):
+                    model(torch.ones(2, 8)).sum().backward()
+                if step == 3 and rank == 1:
+                    time.sleep(3)
+            time.sleep(0.05)
+
+
 def refusing_disk(model: torch.nn.Module) -> None:
     """Rank 0 cannot write; the others can, and the next window too is tried."""
     blocked = root / "refused.txt"
@@ -172,6 +184,7 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     left_out,
     dropped,
     late,
+    stalled,
     refusing_disk,
     renamed,
     started_again,

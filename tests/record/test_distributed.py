@@ -43,8 +43,9 @@ def windows_of(root: Path, run_id: str) -> list[Window]:
     return [item.window for item in read_windows([root]).windows if item.window.run_id == run_id]
 
 
-def files_of(root: Path, run_id: str) -> list[str]:
-    return sorted(path.name for path in (root / run_id).iterdir())
+def files_of(root: Path, run_id: str, window: Window | None = None) -> list[str]:
+    wanted = "" if window is None else f"{window.number:08d}"
+    return sorted(path.name for path in (root / run_id).iterdir() if path.name.startswith(wanted))
 
 
 def test_a_window_holds_what_every_rank_measured(together: Path) -> None:
@@ -160,6 +161,15 @@ def test_rank_0_names_the_run(together: Path) -> None:
 def test_a_run_that_is_started_again_goes_on_after_the_windows_it_has(together: Path) -> None:
     assert files_of(together, "again") == ["00000000.parquet", "00000001.parquet"]
     assert not read_windows([together / "again"]).conflicts
+
+
+def test_after_a_rank_that_stalled_once_ranks_gather_again(together: Path) -> None:
+    windows = windows_of(together, "stalled")
+    assert [window.ranks.rank for window in windows] == [(0, 1, 2)] * 20  # nothing is lost
+    in_parts = [window.number for window in windows if len(files_of(together, "stalled", window)) == 3]
+    assert in_parts == list(range(1, in_parts[-1] + 1))
+    assert in_parts[-1] in (7, 15)  # the next attempt after it works, and so does all that follows
+    assert "no answer from the other ranks within 1 s" in (windows[1].manifest.gather_error or "")
 
 
 def test_a_world_that_shrinks_is_recorded_before_and_after(together: Path) -> None:
