@@ -54,12 +54,12 @@ class CarryOver:
     @classmethod
     def of(cls, found: DeviceCarryOver) -> CarryOver:
         return cls(
-            frontier_SN=_host(found.boundaries.frontier_SN),
+            frontier_SN=host(found.boundaries.frontier_SN),
             start=found.start,
-            advance_SN=_host(found.advance_SN),
-            leader_SN=_host(found.boundaries.leader_SN),
-            gap_SN=_host(found.boundaries.gap_SN),
-            offset_R=_host(found.offset_R),
+            advance_SN=host(found.advance_SN),
+            leader_SN=host(found.boundaries.leader_SN),
+            gap_SN=host(found.boundaries.gap_SN),
+            offset_R=host(found.offset_R),
             boundary=found.sync_stage,
         )
 
@@ -143,7 +143,7 @@ class Measures:
     @cached_property
     def step_N(self) -> Ints:
         """Logical step numbers."""
-        return _host(self.window.step_N)
+        return host(self.window.step_N)
 
     def members(self, broad: int) -> tuple[int, ...]:
         """Positions of the recorded stages that make up a broad one."""
@@ -191,7 +191,7 @@ class Measures:
         """Median over steps and ranks of each recorded stage, ns: a reference's baseline (§4)."""
         if not self.has_all_rows:
             return np.full(len(self.window.stages), np.nan)
-        return _host(median_last(self.window.duration_SNR.flatten(start_dim=1)))
+        return host(median_last(self.window.duration_SNR.flatten(start_dim=1)))
 
     def handovers(self) -> list[Handover]:
         """Hand-overs of the step-aligned lead, per boundary (§3)."""
@@ -211,14 +211,12 @@ class Measures:
             return cast(Kept, self._kept[name, key])
 
     def _takeover(self, broad: int) -> Floats:
-        clipped_SN = _host(
-            clipped_frontier(self.window.duration_SNR, self._baseline_SNR, self.members(broad))
-        )
+        clipped_SN = host(clipped_frontier(self.window.duration_SNR, self._baseline_SNR, self.members(broad)))
         change_S = np.diff(clipped_SN, axis=0, prepend=0).sum(axis=1) - self.advance_SN.sum(axis=1)
         return self.by_broad(change_S) / max(1, self.makespan)
 
     def _median_prefix(self, stage: int) -> Floats:
-        return _host(median_last(self.window.duration_SNR[: stage + 1].sum(dim=0)))
+        return host(median_last(self.window.duration_SNR[: stage + 1].sum(dim=0)))
 
     def _lag_rise(self, broad: int) -> float:
         rise = 0.0
@@ -230,7 +228,7 @@ class Measures:
 
     def _meeting(self, stage: int) -> tuple[Floats, float]:
         offset_R, dispersion = meeting(self.window.duration_SNR, self._before_NR, stage)
-        return _host(offset_R), dispersion
+        return host(offset_R), dispersion
 
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None
@@ -269,7 +267,9 @@ def measure_many(
     if any(window.reduced is not None for window in windows):
         if len(windows) > 1:
             return [measure(window, baseline, reference) for window in windows]
-        return [_measure_reduced(windows[0], baseline)]
+        from sfapp.accounting.reduced import measure_reduced  # builds on this module
+
+        return [measure_reduced(windows[0], baseline)]
     if len(windows) > 1 and baseline != "cohort_median":
         return [measure(window, baseline, reference) for window in windows]
     first = windows[0]
@@ -297,21 +297,21 @@ def measure_many(
     broad = first.broad_stages
     broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
     planes: dict[str, npt.NDArray[Any]] = {
-        "frontier_SN": _host(aligned.frontier_SN),
-        "advance_SN": _host(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
-        "leader_SN": _host(aligned.leader_SN),
-        "gap_SN": _host(aligned.gap_SN),
-        "median_SN": _host(median),
-        "mean_SN": _host(duration.sum(dim=-1).double() / ranks),
-        "max_SN": _host(largest),
-        "first_rank_SN": _host(duration[:, :, 0]),
-        "slowest_SN": _host(_of_rank(duration, aligned.leader_SN[-1])),
-        "clipped_BN": _host(clipped_makespan(duration, total, level, broad_of_S)),
+        "frontier_SN": host(aligned.frontier_SN),
+        "advance_SN": host(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
+        "leader_SN": host(aligned.leader_SN),
+        "gap_SN": host(aligned.gap_SN),
+        "median_SN": host(median),
+        "mean_SN": host(duration.sum(dim=-1).double() / ranks),
+        "max_SN": host(largest),
+        "first_rank_SN": host(duration[:, :, 0]),
+        "slowest_SN": host(_of_rank(duration, aligned.leader_SN[-1])),
+        "clipped_BN": host(clipped_makespan(duration, total, level, broad_of_S)),
     }
     residual = first.residual_index
     explicit = total if residual is None else total - duration[residual]
     closed = closures(explicit.view(per_window), wall.view(per_window))
-    slope_SW, se_SW = _host(slopes.slope), _host(slopes.se)
+    slope_SW, se_SW = host(slopes.slope), host(slopes.se)
     found = []
     for index, window in enumerate(windows):
         rows = slice(index * steps, (index + 1) * steps)
@@ -334,51 +334,6 @@ def measure_many(
             Boundaries(drift.frontier_SN[:, rows], drift.leader_SN[:, rows], drift.second_SN[:, rows])
         )
         found.append(measured)
-    return found
-
-
-def _measure_reduced(window: Window, baseline: Baseline) -> Measures:
-    """What the ranks found together, as ``measure_many`` finds it from rows: the same to the last bit.
-
-    What needs the rows of all ranks (medians, and with them gains, excess, lags, the wait fit and a sync
-    boundary) is NaN: nothing is guessed from those that were kept.
-    """
-    reduced, said = window.reduced, window.manifest.reduced
-    assert reduced is not None  # the caller asked
-    assert said is not None  # Window's own rule
-    _refuse_overflow([window], reduced.largest_SN.unsqueeze(1))
-    stages, steps = reduced.frontier_SN.shape
-    absent_SN = np.full((stages, steps), np.nan)
-    broad = window.broad_stages
-    # Leaders as positions in ``led_by``, which lists each of them once.
-    places = {rank: place for place, rank in enumerate(window.led_by.rank)}
-    place_of = np.vectorize(places.__getitem__, otypes=[np.int64])
-    leader_SN = place_of(_host(reduced.leader_SN))
-    carry_leader_SN = torch.from_numpy(place_of(_host(reduced.carry_leader_SN)))
-    found = Measures(
-        window=window,
-        baseline=baseline,
-        broad=broad,
-        broad_of_S=tuple(broad.index(broad_stage(stage)) for stage in window.stages),
-        frontier_SN=_host(reduced.frontier_SN),
-        advance_SN=_host(reduced.frontier_SN - previous_boundary(reduced.frontier_SN)),
-        leader_SN=leader_SN,
-        gap_SN=_host(reduced.frontier_SN - reduced.second_SN),
-        median_SN=absent_SN,
-        mean_SN=_host(reduced.total_SN.double() / said.ranks),
-        max_SN=_host(reduced.largest_SN),
-        slowest_SN=_host(torch.zeros_like(reduced.frontier_SN)),
-        first_rank_SN=_host(window.duration_SNR[:, :, 0]),
-        clipped_BN=np.full((len(broad), steps), np.nan),
-        wait_slope_S=np.full(stages, np.nan),
-        wait_se_S=np.full(stages, np.nan),
-        closure=Closure(float(said.residual_ns) / float(max(1, said.wall_ns)), said.overlap_share),
-        consecutive=bool((window.step_N.diff() == 1).all()),
-        _baseline_SNR=torch.empty(0),
-        _before_NR=torch.empty(0),
-    )
-    carried = Boundaries(reduced.carry_frontier_SN, carry_leader_SN, reduced.carry_second_SN)
-    found.remember_unaligned(carried)
     return found
 
 
@@ -414,6 +369,7 @@ def _refuse_overflow(windows: Sequence[Window], largest_SWN: torch.Tensor) -> No
             )
 
 
-def _host(tensor: torch.Tensor) -> npt.NDArray[Any]:
+def host(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """A tensor as numpy, brought to the host where it lies elsewhere."""
     array: npt.NDArray[Any] = tensor.cpu().numpy()
     return array
