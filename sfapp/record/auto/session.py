@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.record.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
 from sfapp.record.gather import one_line
+from sfapp.record.identity import place_here
 from sfapp.record.team import GatherMode, distributed_rank
 from sfapp.record.wrapper import wrapper_of
 
@@ -316,7 +317,7 @@ class Session:
             self._record(step)
 
     def _find_wrapper(self) -> Wrapper:
-        if distributed_rank() is None and os.environ.get("WORLD_SIZE", "1") == "1":
+        if distributed_rank() is None and place_here().world_size == 1:
             return "single"
         found = {wrapper_of(module, self._optimizer) for module in self._trained.values()}
         self._trained, self._optimizer = {}, None
