@@ -81,6 +81,7 @@ def test_where_there_is_no_driver_the_reason_is_said() -> None:
     sampler.close()
 
 
+@pytest.mark.gpu
 def test_a_gpu_is_what_its_driver_says() -> None:
     sampler = GpuSampler(3)
     if sampler.no_gpu_because is not None:
