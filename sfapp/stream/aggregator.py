@@ -53,6 +53,7 @@ _FAREWELL_SECONDS = 0.5
 
 _TICK_MS = 50
 _ASK_SECONDS = 0.25
+_COUNT_SECONDS = 0.5  # between two looks at who has gone silent
 _AT_ONCE = 500  # messages between two looks at what is due
 _HIGH_WATER = 10_000
 _MOST_FRAMES = 4
@@ -109,6 +110,7 @@ class Aggregator:
         self._peers: dict[str, Peer] = {}
         self._attempts: dict[str, Attempts] = {}
         self._asked: dict[str, float] = {}
+        self._next_count = 0.0
         self._resources = ExitStack()
         try:
             context: zmq.Context[Any] = zmq.Context()
@@ -299,15 +301,15 @@ class Aggregator:
         if self._assembly.write_due(self._most_bytes):
             self._acknowledge()
         now = time.monotonic()
+        if now < self._next_count:
+            return
+        self._next_count = now + _COUNT_SECONDS
         for incarnation, peer in list(self._peers.items()):
             if now - peer.heard_at > self._abandon_after:
-                self._abandon(peer)
+                if peer.current is not None:
+                    self._assembly.abandon(peer.current)
                 del self._peers[incarnation]
         del self._assembly.failures[:-_REMEMBERED]
-
-    def _abandon(self, peer: Peer) -> None:
-        if peer.current is not None:
-            self._assembly.abandon(peer.current)
 
     def _acknowledge(self) -> None:
         for peer in self._peers.values():

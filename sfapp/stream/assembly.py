@@ -162,7 +162,10 @@ class Assembly:
     def open(self, hello: Hello, opened: Opened, number: int) -> RankRows:
         """A rank begins a window."""
         rows = RankRows(hello, opened, number)
-        self._window(hello.run_id, number).ranks[hello.rank] = rows
+        ranks = self._window(hello.run_id, number).ranks
+        before = ranks.pop(hello.rank, None)  # of the same rank, taken for dead meanwhile
+        self.size -= before.size if before is not None else 0
+        ranks[hello.rank] = rows
         return rows
 
     def add(self, rows: RankRows, row_NC: Rows) -> None:
@@ -257,7 +260,8 @@ class Assembly:
                 pending.due = self._clock() + 1.0
                 return
             self._write_apart(closed)
-        pending.due, pending.is_late, self.is_stuck = None, True, False
+        pending.due, self.is_stuck = None, False
+        pending.is_late = pending.is_late or bool(closed)
         self._forget(pending, closed)
         for rows in closed:
             rows.is_durable = True

@@ -15,7 +15,7 @@ from typing import Any
 import zmq
 
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
-from sfapp.stream.security import Keys, bind, connect
+from sfapp.stream.security import Keys, admitting, bind, connect
 
 _TICK_MS = 100
 _AWAY_MS = 20  # between two attempts at handing a message on
@@ -36,9 +36,9 @@ class Relay:
     """Listens from when it is made; ``run`` forwards, on one thread, until it is told to stop.
 
     Args:
-        endpoint: where this node's ranks connect; this machine's own address, port 0 or ``*`` is chosen.
+        endpoint: where this node's ranks connect; port 0 or ``*`` is chosen.
         aggregator: where the aggregator listens.
-        keys: of the session; needed where the aggregator is on another machine.
+        keys: of the session; needed for any address but this machine's own. Ranks then need them too.
 
     Raises:
         StreamError: an endpoint is none, is taken, or needs keys.
@@ -51,6 +51,7 @@ class Relay:
         try:
             context: zmq.Context[Any] = zmq.Context()
             self._resources.callback(context.term)
+            self._resources.enter_context(admitting(context, keys))
             self._ranks = context.socket(zmq.ROUTER)
             self._resources.callback(self._ranks.close, linger=0)
             self._up = context.socket(zmq.DEALER)
@@ -59,7 +60,7 @@ class Relay:
                 socket.rcvhwm = socket.sndhwm = _HIGH_WATER
             self._up.immediate = True  # nothing is queued for an aggregator that is not there
             connect(self._up, aggregator, keys)
-            self.endpoint = bind(self._ranks, endpoint, None)
+            self.endpoint = bind(self._ranks, endpoint, None if keys is None else keys.of_relay())
         except BaseException:
             self._resources.close()
             raise

@@ -57,6 +57,11 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         """What ranks and relays need, and no more."""
         return msgspec.structs.replace(self, server_secret="")
 
+    def of_relay(self) -> Keys:
+        """The keys between a relay and its node's ranks: it has no server's secret, so it listens with the
+        clients' own pair."""
+        return Keys(self.client_public, self.client_public, self.client_secret, self.client_secret)
+
     def text(self) -> str:
         """As JSON, for ``SFAPP_STREAM_KEYS``."""
         return msgspec.json.encode(self).decode()

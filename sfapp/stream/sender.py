@@ -35,7 +35,7 @@ from sfapp.stream.messages import (
     decode_from_aggregator,
     encode,
 )
-from sfapp.stream.security import Keys, connect
+from sfapp.stream.security import Keys, connect, stays_here
 from sfapp.stream.spool import Spool
 
 _BEAT_SECONDS = 1.0
@@ -56,7 +56,8 @@ class StreamOptions:
 
     Attributes:
         endpoint: of the node's relay or the aggregator, ``tcp://127.0.0.1:29766``.
-        keys: of the session; needed for any address but this machine's own.
+        keys: of the session, to the aggregator; ``keys.of_relay()`` to a relay. Needed for any address but
+            this machine's own.
         batch_seconds: how long a step waits to be sent together with others.
         spool_memory_bytes: unacknowledged windows in memory; beyond that, they are written as parts.
         spool_disk_bytes: of those parts; beyond that, the oldest are discarded, and counted.
@@ -76,13 +77,20 @@ class StreamOptions:
     def of(cls, stream: StreamOptions | str | None) -> StreamOptions | None:
         """What was asked for, or else what the environment says; None to record without a stream.
 
+        Keys come from the environment. Where there are some, an address of this machine is the relay's.
+
         Raises:
             StreamError: the endpoint or the keys cannot be used.
         """
         if isinstance(stream, StreamOptions):
             return stream
         endpoint = os.environ.get(STREAM_VARIABLE, "") if stream is None else stream
-        return cls(endpoint=endpoint, keys=Keys.from_environment()) if endpoint else None
+        if not endpoint:
+            return None
+        keys = Keys.from_environment()
+        if keys is not None and stays_here(endpoint):
+            keys = keys.of_relay()
+        return cls(endpoint=endpoint, keys=keys)
 
 
 @dataclass(slots=True)

@@ -51,7 +51,10 @@ def test_no_door_is_opened_beyond_this_machine_without_keys(tmp_path: Path, endp
         recorder(tmp_path, StreamOptions(endpoint=endpoint))
 
 
-def test_with_the_sessions_keys_rows_go_through_a_relay(tmp_path: Path) -> None:
+def test_with_the_sessions_keys_rows_go_through_a_relay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SFAPP_STREAM_KEYS", KEYS.for_clients().text())
     with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=KEYS) as aggregator:
         keys = KEYS.for_clients()
         with (
@@ -62,12 +65,23 @@ def test_with_the_sessions_keys_rows_go_through_a_relay(tmp_path: Path) -> None:
     assert len(windows_in(tmp_path / "packets")) == 2
 
 
-def test_a_recorder_may_have_keys_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorder_may_have_keys_of_its_own(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=KEYS) as aggregator:
-        monkeypatch.setenv("SFAPP_STREAM_KEYS", KEYS.for_clients().text())
-        with recorder(tmp_path, here(aggregator.endpoint)) as perf:
+        options = StreamOptions(endpoint=here(aggregator.endpoint), keys=KEYS.for_clients())
+        with recorder(tmp_path, options) as perf:
             train(perf, 5)
     assert len(windows_in(tmp_path / "packets")) == 1
+
+
+def test_a_relay_with_keys_hears_no_one_else_on_its_own_machine(tmp_path: Path) -> None:
+    with (
+        aggregating(tmp_path, endpoint=ANYWHERE, keys=KEYS) as aggregator,
+        running(Relay(LOOPBACK, here(aggregator.endpoint), KEYS.for_clients())) as relay,
+        Peer(relay.endpoint) as neighbour,
+    ):
+        neighbour.say(neighbour.hello())
+        assert neighbour.hear(0.5) is None
+        assert relay.counts.up == 0
 
 
 def test_who_has_no_key_or_another_is_not_heard(tmp_path: Path) -> None:
