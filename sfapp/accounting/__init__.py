@@ -25,7 +25,7 @@ from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure, measure_many
-from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, step_times
+from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.runs import diagnose_runs, measured
@@ -73,6 +73,7 @@ __all__ = [
     "measure_many",
     "measured",
     "nearest_changes",
+    "paced_steps",
     "reference_of",
     "rivals",
     "routing_intervals",

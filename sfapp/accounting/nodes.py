@@ -27,11 +27,13 @@ class StepTimes:
         ranks: identities of the R ranks.
         step_N: int64, step numbers, ascending.
         wall_NR: ns; NaN where a rank has not said how long the step took.
+        steps_each: how many steps each row is the mean of; they end with the one it is named after.
     """
 
     ranks: RankTable
     step_N: Integers
     wall_NR: Floats
+    steps_each: int = 1
 
     @property
     def summary(self) -> CrossNode:
@@ -59,6 +61,79 @@ def step_times(ranks: RankTable, rows: Sequence[Integers], newest: int = 200) ->
         kept = row_NC[np.isin(row_NC[:, 0], step_N)]
         wall_NR[np.searchsorted(step_N, kept[:, 0]), place] = kept[:, 1]
     return StepTimes(ranks, step_N, wall_NR)
+
+
+def paced_steps(
+    ranks: RankTable,
+    rank_M: Integers,
+    step_M: Integers,
+    steps_M: Integers,
+    wall_mean_M: npt.ArrayLike,
+    most: int = 240,
+) -> StepTimes:
+    """Steps of ranks that said once in a while how long the last ones took, side by side by step number.
+
+    A row is one step where there are few, else the mean of as many as it takes for no more than ``most``
+    rows, and for no row to be narrower than what is usually said at once. Where a rank went back to an
+    earlier step, only what came after that counts.
+
+    Args:
+        rank_M: whose M statements they are, each rank's in the order of time.
+        step_M: number of the newest step that each is about, at least 0.
+        steps_M: of how many steps it is, at least 1.
+        wall_mean_M: their mean wall time, ns.
+    """
+    place_M, known_M = _places(ranks, rank_M)
+    kept_M = np.flatnonzero(known_M)
+    kept_M = kept_M[_not_gone_back_on(place_M[kept_M], step_M[kept_M])]
+    place_M, last_M = place_M[kept_M], step_M[kept_M]
+    if not len(last_M):
+        return StepTimes(ranks, np.empty(0, np.int64), np.empty((0, len(ranks))))
+    count_M = np.minimum(steps_M[kept_M], last_M + 1)
+    first_M = last_M - count_M + 1
+    first, last = int(first_M.min()), int(last_M.max())
+    width = max(-(-(last - first + 1) // most), int(np.median(count_M)))
+    rows = -(-(last - first + 1) // width)
+    origin = last + 1 - rows * width
+    which_E, row_E, weight_E = _spread(first_M - origin, last_M - origin, width)
+    cell_E, size = row_E * len(ranks) + place_M[which_E], rows * len(ranks)
+    wall_E = np.asarray(wall_mean_M, dtype=np.float64)[kept_M][which_E]
+    weight = np.bincount(cell_E, weight_E, size).reshape(rows, len(ranks))
+    total = np.bincount(cell_E, weight_E * wall_E, size).reshape(rows, len(ranks))
+    wall_NR = np.divide(total, weight, out=np.full_like(total, np.nan), where=weight > 0)
+    there_N = (weight > 0).any(axis=1)
+    step_N = origin + width * (np.arange(rows, dtype=np.int64) + 1) - 1
+    return StepTimes(ranks, step_N[there_N], wall_NR[there_N], width)
+
+
+def _spread(first_M: Integers, last_M: Integers, width: int) -> tuple[Integers, Integers, Floats]:
+    """An entry for each row that a statement reaches into: which, the row, how many steps lie there."""
+    begin_M = first_M // width
+    times_M = last_M // width - begin_M + 1
+    which_E = np.repeat(np.arange(len(last_M)), times_M)
+    row_E = np.arange(len(which_E)) - np.repeat(np.cumsum(times_M) - times_M, times_M) + begin_M[which_E]
+    low_E = np.maximum(first_M[which_E], row_E * width)
+    high_E = np.minimum(last_M[which_E], row_E * width + width - 1)
+    return which_E, row_E, (high_E - low_E + 1).astype(np.float64)
+
+
+def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Where each rank stands in the table, and whether it does."""
+    numbers = np.asarray(ranks.rank, dtype=np.int64)
+    if not len(numbers):
+        return np.zeros(len(rank_M), np.int64), np.zeros(len(rank_M), bool)
+    place_M = np.minimum(np.searchsorted(numbers, rank_M), len(numbers) - 1)
+    return place_M.astype(np.int64), numbers[place_M] == rank_M
+
+
+def _not_gone_back_on(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
+    """Which statements no later one of the same rank takes back by being about the same step or before."""
+    kept_M = np.zeros(len(step_M), bool)
+    order_M = np.argsort(place_M, kind="stable")
+    for members in np.split(order_M, np.flatnonzero(np.diff(place_M[order_M])) + 1):
+        least = np.minimum.accumulate(step_M[members][::-1])[::-1]
+        kept_M[members] = np.append(step_M[members][:-1] < least[1:], [True] * bool(len(members)))
+    return kept_M
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,6 +30,10 @@ def _place(meaning: str) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, ge=0, le=2**31 - 1, extra={"thinning": "newest"})
 
 
+def _flag(thinning: Thinning, meaning: str) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning, extra={"thinning": thinning})
+
+
 def _text(thinning: Thinning, meaning: str) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, max_length=_LONGEST, extra={"thinning": thinning})
 
@@ -118,15 +122,40 @@ class PaceSample(Sample, frozen=True, tag="pace", kw_only=True):
     wall_max_ns: Annotated[int, _number("max", "the longest of them, ns")]
 
 
-AnySample = NodeSample | GpuSample | ProcessSample | PaceSample
+class LinkSample(Sample, frozen=True, tag="link", kw_only=True, omit_defaults=True):
+    """How one rank is heard of, by the aggregator."""
 
-SAMPLES: tuple[type[Sample], ...] = (NodeSample, GpuSample, ProcessSample, PaceSample)
+    rank: Annotated[int, _place("which rank")]
+    local_rank: Annotated[int, _place("its place on the node")]
+    hostname: Annotated[str, _text("newest", "its host name")]
+    world_size: Annotated[int, _number("newest", "how many ranks the job has", least=1)]
+    silent_s: Annotated[float, _number("max", "seconds since anything was heard of it")]
+    has_left: Annotated[bool, _flag("newest", "whether it said goodbye")] = False
+    lost_steps: Annotated[int, _number("max", "steps that a full spool has discarded")] = 0
+    duplicates: Annotated[int, _number("max", "steps that came again and were dropped")] = 0
+
+
+class AggregatorSample(Sample, frozen=True, tag="aggregator", kw_only=True):
+    """What the aggregator has taken and refused, whatever run it was of; ``node_rank`` is 0."""
+
+    messages: Annotated[int, _number("max", "messages that came")] = 0
+    malformed: Annotated[int, _number("max", "messages that could not be read")] = 0
+    oversized: Annotated[int, _number("max", "messages that were too long")] = 0
+    newer_version: Annotated[int, _number("max", "messages of a version to come")] = 0
+    last_fault: Annotated[str, _text("newest", "who sent the newest of those, and what was wrong")] = ""
+
+
+AnySample = NodeSample | GpuSample | ProcessSample | PaceSample | LinkSample | AggregatorSample
+
+SAMPLES: tuple[type[Sample], ...] = get_args(AnySample)
 
 SUBJECTS: dict[type[Sample], tuple[str, ...]] = {
     NodeSample: ("node_rank",),
     GpuSample: ("node_rank", "gpu"),
     ProcessSample: ("rank",),
     PaceSample: ("rank",),
+    LinkSample: ("rank",),
+    AggregatorSample: ("node_rank",),
 }
 """What a sample is of: the fields that samples of one subject share."""
 

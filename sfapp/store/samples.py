@@ -180,23 +180,55 @@ def series(database: Database, query: SampleQuery) -> list[Row]:
     return [_aware(row) for row in rows]
 
 
-def newest(database: Database, kind: type[Sample], run: str) -> list[Row]:
-    """The newest sample of every subject of a run; as ``series`` gives them.
+def newest(database: Database, kind: type[Sample], run: str, until: datetime | None = None) -> list[Row]:
+    """The newest sample of every subject of a run, or what was it at a moment; as ``series`` gives them.
 
     Raises:
         StoreError: a kind that there is not.
     """
     table = _table(kind)
+    where, parameters = _filters(SampleQuery(kind, run, until=until), table)
     subjects = ", ".join(map(quoted, SUBJECTS[kind]))
     shown = [quoted(name) for name in table.names if name not in ("run_id", "path")]
     rows = database.rows(
         f"""
         SELECT {", ".join(f"newest.{name}" for name in shown)} FROM (
             SELECT {subjects}, arg_max(sample, sampled_at) AS newest
-            FROM {table.name} AS sample WHERE run_id = $run GROUP BY {subjects}
+            FROM {table.name} AS sample WHERE {where} GROUP BY {subjects}
         ) ORDER BY {subjects}
         """,
-        {"run": run},
+        parameters,
+    )
+    return [_aware(row) for row in rows]
+
+
+def paces(database: Database, query: SampleQuery) -> dict[str, Any]:
+    """The paces that match, as they were written, in the order of time, by column: ``rank``, ``step``,
+    ``steps`` (int64) and ``wall_mean_ns`` (float64), one array each. Many ranks make very many rows."""
+    where, parameters = _filters(query, SAMPLE_TABLES[PaceSample])
+    with database.cursor() as cursor:
+        found: dict[str, Any] = cursor.execute(
+            f"""
+            SELECT rank::BIGINT AS rank, step, steps, wall_mean_ns FROM pace_samples AS sample
+            WHERE {where} ORDER BY sampled_at, step
+            """,
+            parameters,
+        ).fetchnumpy()
+    return found
+
+
+def live_runs(database: Database) -> list[Row]:
+    """Every run that was streamed, the one heard of last first: ``run_id``, ``sampled_at``, ``ranks``,
+    ``nodes``, and ``left``, the ranks that said goodbye."""
+    rows = database.rows(
+        """
+        SELECT run_id, max(newest.sampled_at) AS sampled_at, count(*) AS ranks,
+            count(DISTINCT newest.node_rank) AS nodes, count(*) FILTER (newest.has_left) AS "left"
+        FROM (
+            SELECT run_id, arg_max(sample, sampled_at) AS newest FROM link_samples AS sample
+            GROUP BY run_id, rank
+        ) GROUP BY run_id ORDER BY sampled_at DESC, run_id
+        """
     )
     return [_aware(row) for row in rows]
 

@@ -11,9 +11,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from sfapp.model.metrics import GpuSample, NodeSample, PaceSample, ProcessSample, Sample, described
+from sfapp.model.metrics import (
+    AggregatorSample,
+    GpuSample,
+    LinkSample,
+    NodeSample,
+    PaceSample,
+    ProcessSample,
+    Sample,
+    described,
+)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Grows with every change of a table. A store of another version is rebuilt from the packets."""
 
 
@@ -242,8 +251,8 @@ METRIC_FILES = Table(
     ),
 )
 
-_PLACES = frozenset({"node_rank", "rank", "gpu"})
-_COLUMN_TYPES: Mapping[type, str] = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+_PLACES = frozenset({"node_rank", "rank", "gpu", "local_rank"})
+_COLUMN_TYPES: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
 
 
 def _column_type(name: str, hint: Any) -> str:
@@ -281,6 +290,10 @@ SAMPLE_TABLES: Mapping[type[Sample], Table] = {
     ProcessSample: _sample_table("process_samples", "the process of one rank at one moment", ProcessSample),
     PaceSample: _sample_table(
         "pace_samples", "the steps that one rank finished in one stretch of time", PaceSample
+    ),
+    LinkSample: _sample_table("link_samples", "how one rank is heard of, at one moment", LinkSample),
+    AggregatorSample: _sample_table(
+        "aggregator_samples", "what the aggregator has taken and refused", AggregatorSample
     ),
 }
 

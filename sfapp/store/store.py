@@ -14,7 +14,7 @@ from typing import Any
 
 from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Reference, Window
-from sfapp.model.metrics import Sample
+from sfapp.model.metrics import PaceSample, Sample
 from sfapp.packets import Packet, group, load_packet
 from sfapp.store import cells, opening, queries, samples
 from sfapp.store.chosen import ChosenReferences
@@ -57,6 +57,7 @@ class Store:
         self._ingesting = threading.Lock()
         self._following = threading.Lock()
         self._cells_are_stale = False
+        self._samples_read = 0
 
     @classmethod
     def open(cls, roots: Sequence[Path], db: Path | None = None, memory: bool = False) -> Store:
@@ -142,7 +143,9 @@ class Store:
             StoreError: the store cannot be written. Nothing in a file raises.
         """
         with self._following:
-            return samples.follow(self._database, self.roots)
+            read = samples.follow(self._database, self.roots)
+            self._samples_read += read
+            return read
 
     def _ingest(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
         with self._ingesting:
@@ -243,13 +246,30 @@ class Store:
         """
         return samples.series(self._database, query)
 
-    def newest_samples(self, kind: type[Sample], run: str) -> list[dict[str, Any]]:
-        """The newest sample of every node, GPU or rank of a run, ascending.
+    def newest_samples(
+        self, kind: type[Sample], run: str, until: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest sample of every node, GPU or rank of a run, or what was it at a moment; ascending.
 
         Raises:
             StoreError: a kind that there is not.
         """
-        return samples.newest(self._database, kind, run)
+        return samples.newest(self._database, kind, run, until)
+
+    def paces(self, run: str, since: datetime, until: datetime) -> dict[str, Any]:
+        """What ranks said of their pace, in the order of time, one array a column: ``rank``, ``step``,
+        ``steps``, ``wall_mean_ns``."""
+        return samples.paces(self._database, SampleQuery(PaceSample, run, since=since, until=until))
+
+    def live_runs(self) -> list[dict[str, Any]]:
+        """Every run that was streamed, the one heard of last first: ``run_id``, ``sampled_at``, ``ranks``,
+        ``nodes``, and ``left``, the ranks that said goodbye."""
+        return samples.live_runs(self._database)
+
+    @property
+    def samples_read(self) -> int:
+        """How many samples were read since opening."""
+        return self._samples_read
 
     # ---- references -----------------------------------------------------------------------------
 

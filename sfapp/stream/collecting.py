@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.metrics import MetricsLog, Paces
-from sfapp.model.metrics import AnySample
+from sfapp.model.metrics import AggregatorSample, AnySample, LinkSample
 from sfapp.stream.live import Now, RankNow
 from sfapp.stream.messages import Hello
 
@@ -20,6 +20,8 @@ KEPT = 65_536
 """Samples that wait for the disk at most; beyond, the oldest are dropped and counted."""
 
 MOST_RUNS = 64
+GONE_AFTER_S = 3600.0
+"""A rank that was silent for so long is written of no more."""
 
 
 class Collector:
@@ -40,6 +42,7 @@ class Collector:
         self._logs: dict[str, MetricsLog] = {}
         self._paces: dict[str, Paces] = {}
         self._seen: dict[tuple[str, int], int] = {}
+        self._gone: set[tuple[str, int]] = set()
         self._next_thin_s = 0.0
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
@@ -84,6 +87,8 @@ class Collector:
         at_ns = int(self._now_s() * 1e9)
         for run_id, paces in self._paces.items():
             by_run.setdefault(run_id, []).extend(paces.take(at_ns))
+        for run_id, links in self._links(now, at_ns).items():
+            by_run.setdefault(run_id, []).extend([*links, _aggregator(now, at_ns)])
         for run_id, samples in by_run.items():
             self._write_run(run_id, samples)
         if self._now_s() >= self._next_thin_s:
@@ -105,6 +110,19 @@ class Collector:
                 rank.identity.rank, rank.identity.node_rank, step_N[fresh].tolist(), wall_N[fresh].tolist()
             )
 
+    def _links(self, now: Now, at_ns: int) -> dict[str, list[AnySample]]:
+        """By run, how each of its ranks is heard of; not again of one that has left or is long gone."""
+        found: dict[str, list[AnySample]] = {}
+        for rank in now.ranks:
+            key = rank.run_id, rank.identity.rank
+            if key in self._gone and (rank.has_left or rank.silent_seconds > GONE_AFTER_S):
+                continue
+            self._gone.discard(key)
+            if rank.has_left or rank.silent_seconds > GONE_AFTER_S:
+                self._gone.add(key)
+            found.setdefault(rank.run_id, []).append(_link(rank, at_ns))
+        return found
+
     def _write_run(self, run_id: str, samples: Sequence[AnySample]) -> None:
         if run_id not in self._logs and len(self._logs) >= MOST_RUNS:
             self.dropped += len(samples)
@@ -121,3 +139,35 @@ class Collector:
                 log.thin()
             except OSError as error:
                 self.failures.append(f"{log.folder}: {error.strerror or error}")
+
+
+def _link(rank: RankNow, at_ns: int) -> LinkSample:
+    who = rank.identity
+    return LinkSample(
+        at_ns=at_ns,
+        node_rank=who.node_rank,
+        rank=who.rank,
+        local_rank=who.local_rank,
+        hostname=who.hostname,
+        world_size=rank.world_size,
+        silent_s=round(rank.silent_seconds, 1),
+        has_left=rank.has_left,
+        lost_steps=rank.lost_steps,
+        duplicates=rank.duplicates,
+    )
+
+
+def _aggregator(now: Now, at_ns: int) -> AggregatorSample:
+    total: Counter[str] = Counter()
+    for counts in now.faults.values():
+        total.update(counts)
+    peer, what = ([("", "")] + list(now.last_fault.items()))[-1]
+    return AggregatorSample(
+        at_ns=at_ns,
+        node_rank=0,
+        messages=now.messages,
+        malformed=total["malformed"],
+        oversized=total["oversized"],
+        newer_version=total["newer_version"],
+        last_fault=f"{peer}: {what}" if peer else "",
+    )

@@ -59,7 +59,7 @@ class Now:
     Attributes:
         faults: per peer (address) how many messages were dropped, by kind: ``malformed``, ``oversized``,
             ``newer_version``, ``legacy``.
-        last_fault: per peer, what the newest of them was.
+        last_fault: per peer, what the newest of them was; the newest of all comes last.
         messages: taken so far.
     """
 
@@ -160,6 +160,7 @@ class Live:
             if peer not in self._faults and len(self._faults) >= _MOST_PEERS:
                 peer = OTHERS
             self._faults.setdefault(peer, Counter())[kind] += 1
+            self._last_fault.pop(peer, None)  # the newest of all comes last
             self._last_fault[peer] = what[:300]
 
     def _track(self, hello: Hello) -> _Track:

@@ -14,7 +14,14 @@ from streams import aggregate, aggregating, free_port, recorder, train, until, w
 import sfapp
 from sfapp.metrics import find_segments, read_segment
 from sfapp.model import RankIdentity
-from sfapp.model.metrics import AnySample, NodeSample, PaceSample, ProcessSample
+from sfapp.model.metrics import (
+    AggregatorSample,
+    AnySample,
+    LinkSample,
+    NodeSample,
+    PaceSample,
+    ProcessSample,
+)
 from sfapp.store import SampleQuery, Store
 from sfapp.stream import collecting
 from sfapp.stream.collecting import Collector
@@ -190,3 +197,27 @@ def test_more_than_can_be_written_is_dropped_and_counted(
     collector.write(now())
     assert collector.dropped == 2
     assert [sample.at_ns for sample in samples_in(tmp_path)] == [2, 3, 4]
+
+
+def test_how_ranks_are_heard_of_and_what_was_refused_is_said_each_second(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    quiet = RankNow(
+        "run", RankIdentity(1, 1, 0, "host"), 4, (), np.zeros((0, 2), np.int64), 0, 7.24, False, 3, 2
+    )
+    gone = RankNow("run", RankIdentity(2, 0, 1, "far"), 4, (), np.zeros((0, 2), np.int64), 0, 0.0, True, 0, 0)
+    faults = {"10.0.0.9": {"malformed": 2, "oversized": 1}, "10.0.0.8": {"malformed": 5}}
+    state = Now((quiet, gone), faults, {"10.0.0.9": "too long", "10.0.0.8": "no map"}, 100)
+    collector.write(state)
+    collector.write(state)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        silent, left = store.newest_samples(LinkSample, "run")
+        assert (silent["silent_s"], silent["lost_steps"], silent["duplicates"]) == (7.2, 3, 2)
+        assert (left["has_left"], left["hostname"], left["node_rank"]) == (True, "far", 1)
+        # A rank that said goodbye is told of once.
+        assert len(store.samples(SampleQuery(LinkSample, "run", rank=2))) == 1
+        (refused,) = store.newest_samples(AggregatorSample, "run")
+        assert (refused["malformed"], refused["oversized"], refused["messages"]) == (7, 1, 100)
+        assert refused["last_fault"] == "10.0.0.8: no map"
+        (run,) = store.live_runs()
+        assert (run["run_id"], run["ranks"], run["nodes"], run["left"]) == ("run", 2, 2, 1)
