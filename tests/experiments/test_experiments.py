@@ -6,7 +6,8 @@ import pytest
 from builders import CALLBACKS, MS, ddp_job, window_of
 
 from benchmarks.experiments.__main__ import experiment
-from benchmarks.experiments.plan import DATA, HIDDEN_RANK, Fault, full, small
+from benchmarks.experiments.bars import bars
+from benchmarks.experiments.plan import AFTERWARDS, BEYOND, DATA, HIDDEN_RANK, KEPT_ON, Fault, full, small
 from benchmarks.experiments.score import RULES, Seen, count, of
 from benchmarks.experiments.tables import document
 from sfapp import diagnose
@@ -60,3 +61,35 @@ def test_the_full_plan_has_the_paper_s_fifty_rows_on_ranks_that_seeds_choose() -
     assert {fault.family for fault in faults} == set(HIDDEN_RANK)
     assert len({fault.rank for fault in faults}) > 8
     assert all(fault.rank < job.ranks for job in full() for fault in job.faults)
+
+
+def test_a_host_only_fault_stays_for_two_windows_and_is_followed_by_a_healthy_one() -> None:
+    for job in full():
+        places = [place for place, fault in enumerate(job.faults) if fault.experiment.endswith(KEPT_ON)]
+        for place in places:
+            before, here, after = job.faults[place - 1 : place + 2]
+            assert here.family in BEYOND
+            assert (before.family, before.rank, before.delay_ms) == (here.family, here.rank, here.delay_ms)
+            assert after == Fault(AFTERWARDS)
+    assert sum(fault.experiment.endswith(KEPT_ON) for job in full() for fault in job.faults) == 18
+
+
+def test_healthy_windows_stand_among_the_faults_of_every_job() -> None:
+    for job in full():
+        longest = "".join("." if fault.family else " " for fault in job.faults).split()
+        assert max(map(len, longest)) <= 3
+
+
+def test_a_bar_that_is_missed_is_said_to_be_missed() -> None:
+    slow = diagnose(window_of(ddp_job(seed=0, ranks=4, steps=20, extra={(DATA, 2): 200 * MS})))
+    hit = Seen("by hand", Fault("routing", "data", 200, rank=2), slow)
+    miss = Seen("by hand", Fault("routing", "callback/host", 200, rank=2), slow)
+    found = {bar.asked: bar for bar in bars([hit, hit, hit, hit, miss])}
+    top_1 = found["hidden rank, step-aligned: top-1 in 40 of 50, as the paper"]
+    assert (top_1.measured, top_1.holds) == ("4/5", True)
+    top_2 = found["hidden rank, step-aligned: top-2 in all"]
+    assert (top_2.measured, top_2.holds) == ("4/5", False)
+    page = document([hit, hit, hit, hit, miss], "the command", "the machine")
+    assert "| hidden rank, step-aligned: top-2 in all | 4/5 | **missed** |" in page
+    # what no row speaks of is not among the bars
+    assert not any("A/B/A" in asked or "no fault" in asked for asked in found)
