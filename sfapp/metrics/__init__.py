@@ -2,7 +2,15 @@
 
 from sfapp.metrics.log import MetricsLog
 from sfapp.metrics.pace import Paces
-from sfapp.metrics.segments import SUFFIX, Chunk, Header, find_segments, read_header, read_segment
+from sfapp.metrics.segments import (
+    SUFFIX,
+    Chunk,
+    Header,
+    find_folders,
+    read_header,
+    read_segment,
+    segments_in,
+)
 from sfapp.metrics.thin import thinned
 
 __all__ = [
@@ -11,8 +19,9 @@ __all__ = [
     "Header",
     "MetricsLog",
     "Paces",
-    "find_segments",
+    "find_folders",
     "read_header",
     "read_segment",
+    "segments_in",
     "thinned",
 ]

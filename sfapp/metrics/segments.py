@@ -75,17 +75,15 @@ def metrics_folder(root: Path, run_id: str) -> Path:
     return packet_path(root, run_id, 0).parent / FOLDER
 
 
-def find_segments(roots: Iterable[Path]) -> list[Path]:
-    """Every file of samples below these folders of packets, each once, sorted."""
-    found = {
-        path
-        for root in roots
-        if root.is_dir()
-        for place in _PLACES
-        for path in root.glob(f"{place}/*{SUFFIX}")
-        if not path.name.startswith(".")
-    }
-    return sorted(found)
+def find_folders(roots: Iterable[Path]) -> list[Path]:
+    """Every folder of samples below these folders of packets, each once, sorted."""
+    return sorted({path for root in roots if root.is_dir() for place in _PLACES for path in root.glob(place)})
+
+
+def segments_in(folders: Iterable[Path]) -> list[Path]:
+    """Every file of samples in these folders, sorted."""
+    found = (path for folder in folders for path in folder.glob(f"*{SUFFIX}"))
+    return sorted(path for path in found if not path.name.startswith("."))
 
 
 def lines(header: Header, samples: Sequence[AnySample]) -> bytes:

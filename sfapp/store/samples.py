@@ -7,6 +7,8 @@ where it ended; one that was thinned has another header and takes the place of w
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sfapp.errors import MetricsError, StoreError
-from sfapp.metrics import Chunk, Header, find_segments, read_header, read_segment
+from sfapp.metrics import Chunk, Header, find_folders, read_header, read_segment, segments_in
 from sfapp.model.metrics import SUBJECTS, AnySample, PaceSample, Sample, Thinning, described
 from sfapp.store.database import Cursor, Database
 from sfapp.store.scan import as_text, is_below
@@ -26,16 +28,51 @@ Row = dict[str, Any]
 _UNREAD: Row = {"size": -1, "mtime_ns": 0, "run_id": None, "every_s": None, "read_bytes": 0}
 
 
-def follow(database: Database, roots: Sequence[Path]) -> int:
-    """Read what has come since last time; how many samples that is. A root that is absent says nothing.
+_FIND_COST = 20
+"""Folders are looked for so seldom that it takes no more than a twentieth of the time: among very many
+packets of other runs that is slow, and new ones are few."""
 
-    Raises:
-        StoreError: the store cannot be written. Nothing in a file raises.
+
+class Follower:
+    """Reads files of samples as they grow; one call at a time.
+
+    Attributes:
+        read: samples so far.
     """
-    present = [root for root in roots if root.exists()]
-    absent = [str(root) for root in roots if root not in present]
+
+    def __init__(self, database: Database, roots: Sequence[Path]) -> None:
+        self._database = database
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._folders: list[Path] = []
+        self._next_find = 0.0
+        self.read = 0
+
+    def follow(self, look_everywhere: bool = False) -> int:
+        """Read what has come since last time; how many samples that is. A root that is absent says nothing.
+
+        Args:
+            look_everywhere: for new folders too, however long it takes.
+
+        Raises:
+            StoreError: the store cannot be written. Nothing in a file raises.
+        """
+        with self._lock:
+            present = [root for root in self._roots if root.exists()]
+            begin = time.monotonic()
+            if look_everywhere or begin >= self._next_find:
+                self._folders = find_folders(present)
+                end = time.monotonic()
+                self._next_find = end + _FIND_COST * (end - begin)
+            absent = [str(root) for root in self._roots if root not in present]
+            read = _follow(self._database, segments_in(self._folders), absent)
+            self.read += read
+            return read
+
+
+def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) -> int:
     known = {row["path"]: row for row in database.rows("SELECT * FROM metric_files")}
-    found = {as_text(path): path for path in find_segments(present)}
+    found = {as_text(path): path for path in paths}
     added = 0
     for name, path in found.items():
         try:

@@ -29,7 +29,7 @@ from sfapp.store.queries import (
     WindowQuery,
 )
 from sfapp.store.references import settle
-from sfapp.store.samples import SampleQuery
+from sfapp.store.samples import Follower, SampleQuery
 from sfapp.store.watch import watch
 
 
@@ -55,9 +55,8 @@ class Store:
         self._database = database
         self._chosen = ChosenReferences.beside(database.path)
         self._ingesting = threading.Lock()
-        self._following = threading.Lock()
+        self._follower = Follower(database, self.roots)
         self._cells_are_stale = False
-        self._samples_read = 0
 
     @classmethod
     def open(cls, roots: Sequence[Path], db: Path | None = None, memory: bool = False) -> Store:
@@ -122,7 +121,7 @@ class Store:
             StoreError: the store cannot be written. A bad packet is quarantined, never raised.
         """
         report = self._ingest(progress, cancel or threading.Event())
-        self.follow()
+        self._follower.follow(look_everywhere=True)
         if self._cells_are_stale:
             self._refresh_cells()
         return report
@@ -142,10 +141,7 @@ class Store:
         Raises:
             StoreError: the store cannot be written. Nothing in a file raises.
         """
-        with self._following:
-            read = samples.follow(self._database, self.roots)
-            self._samples_read += read
-            return read
+        return self._follower.follow()
 
     def _ingest(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
         with self._ingesting:
@@ -269,7 +265,7 @@ class Store:
     @property
     def samples_read(self) -> int:
         """How many samples were read since opening."""
-        return self._samples_read
+        return self._follower.read
 
     # ---- references -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfapp.errors import MetricsError
-from sfapp.metrics import find_segments, read_segment
+from sfapp.metrics import find_folders, read_segment, segments_in
 from sfapp.metrics.segments import VERSION, Header, lines, sample_lines
 from sfapp.model.metrics import ProcessSample
 
@@ -96,5 +96,5 @@ def test_files_are_found_in_the_folders_of_runs(tmp_path: Path) -> None:
         path.touch()
     (tmp_path / "run" / "metrics" / ".b.jsonl.new").touch()
     (tmp_path / "run" / "other.jsonl").touch()
-    found = find_segments([tmp_path, tmp_path / "run", tmp_path / "gone"])
+    found = segments_in(find_folders([tmp_path, tmp_path / "run", tmp_path / "gone"]))
     assert sorted(path.name for path in found) == ["a.jsonl", "b.jsonl", "c.jsonl"]

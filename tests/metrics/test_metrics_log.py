@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.metrics import MetricsLog, find_segments, read_segment
+from sfapp.metrics import MetricsLog, find_folders, read_segment, segments_in
 from sfapp.metrics.log import SEGMENT_S
 from sfapp.model.metrics import AnySample, ProcessSample
 
@@ -45,7 +45,7 @@ def run_for(log: MetricsLog, clock: Clock, seconds: int) -> None:
 
 def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
     """Every sample on disk with the seconds it stands for, in order."""
-    for path in find_segments([root]):
+    for path in segments_in(find_folders([root])):
         chunk = read_segment(path)
         assert chunk is not None
         assert chunk.is_last
@@ -57,7 +57,7 @@ def test_samples_are_on_disk_at_once_and_under_the_run_s_name(tmp_path: Path, cl
     log.add([])
     assert not log.folder.exists()
     log.add([process(1), process(2)])
-    (path,) = find_segments([tmp_path])
+    (path,) = segments_in(find_folders([tmp_path]))
     assert path.parent == tmp_path / "a%2Fb" / "metrics"
     chunk = read_segment(path)
     assert chunk is not None
@@ -85,14 +85,14 @@ def test_what_is_older_is_coarser(tmp_path: Path, clock: Clock) -> None:
 def test_the_oldest_go_where_there_would_be_too_much(tmp_path: Path, clock: Clock) -> None:
     log = MetricsLog(tmp_path, "run", max_bytes=60_000, now_s=clock)
     run_for(log, clock, HOUR)
-    paths = find_segments([tmp_path])
+    paths = segments_in(find_folders([tmp_path]))
     assert sum(path.stat().st_size for path in paths[:-1]) <= 60_000
     assert max(sample.at_ns for _, sample in everything(tmp_path)) == (START + HOUR - 1) * 10**9
 
 
 def test_a_line_that_a_killed_writer_left_costs_nothing_else(tmp_path: Path, clock: Clock) -> None:
     MetricsLog(tmp_path, "run", now_s=clock).add([process(1)])
-    (path,) = find_segments([tmp_path])
+    (path,) = segments_in(find_folders([tmp_path]))
     with path.open("ab") as file:
         file.write(b'{"kind":"process","at_')
     MetricsLog(tmp_path, "run", now_s=clock).add([process(2)])

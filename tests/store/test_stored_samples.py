@@ -10,7 +10,7 @@ import pytest
 from jobs import contents, put_run
 
 from sfapp.errors import StoreError
-from sfapp.metrics import MetricsLog, find_segments
+from sfapp.metrics import MetricsLog, find_folders, segments_in
 from sfapp.model.metrics import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample, Sample
 from sfapp.store import SampleQuery, Store
 
@@ -152,7 +152,7 @@ def test_a_file_that_goes_takes_its_samples_along(tmp_path: Path) -> None:
     Job(tmp_path).go(2)
     with Store.open([tmp_path], memory=True) as store:
         store.follow()
-        for path in find_segments([tmp_path]):
+        for path in segments_in(find_folders([tmp_path])):
             path.unlink()
         store.follow()
         assert store.samples(SampleQuery(NodeSample, "run")) == []
@@ -177,7 +177,7 @@ def test_samples_and_packets_do_not_get_in_each_other_s_way(tmp_path: Path) -> N
 def test_a_file_of_something_else_is_refused_once_and_read_when_it_changes(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.go(1)
-    (path,) = find_segments([tmp_path])
+    (path,) = segments_in(find_folders([tmp_path]))
     whole = path.read_bytes()
     path.write_bytes(b"rubbish\n")
     with Store.open([tmp_path]) as store:

@@ -12,7 +12,7 @@ import pytest
 from streams import aggregate, aggregating, free_port, recorder, train, until, windows_in
 
 import sfapp
-from sfapp.metrics import find_segments, read_segment
+from sfapp.metrics import find_folders, read_segment, segments_in
 from sfapp.model import RankIdentity
 from sfapp.model.metrics import (
     AggregatorSample,
@@ -34,7 +34,7 @@ SECOND = 10**9
 
 def samples_in(root: Path) -> list[AnySample]:
     found: list[AnySample] = []
-    for path in find_segments([root]):
+    for path in segments_in(find_folders([root])):
         chunk = read_segment(path)
         assert chunk is not None
         assert not chunk.refused
@@ -176,7 +176,7 @@ def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(
     for name in ("a", "b", "c"):
         collector.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
     collector.write(now())
-    assert sorted(path.parent.parent.name for path in find_segments([tmp_path])) == ["a", "b"]
+    assert sorted(path.parent.parent.name for path in segments_in(find_folders([tmp_path]))) == ["a", "b"]
     assert collector.dropped == 1
 
 
