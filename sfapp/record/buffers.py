@@ -6,7 +6,7 @@ Preallocated: adding a step packs its numbers into memory that is already there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -108,11 +108,13 @@ class WindowBuffer:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     _bytes: memoryview = field(init=False, repr=False)
-    _row: struct.Struct = field(init=False, repr=False)
+    _row_bytes: int = field(init=False, repr=False)
+    _pack: Callable[..., None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._bytes = memoryview(self.row_NC.data).cast("B")
-        self._row = struct.Struct(f"={self.row_NC.shape[1]}q")
+        row = struct.Struct(f"={self.row_NC.shape[1]}q")
+        self._row_bytes, self._pack = row.size, row.pack_into
 
     @classmethod
     def empty(cls, schema: Schema, number: int, steps: int) -> WindowBuffer:
@@ -121,11 +123,14 @@ class WindowBuffer:
 
     def append(self, step: int, wall_ns: int, spent_ns: Sequence[int]) -> None:
         """Add one step: its wall time and its explicit stages; the residual closes it (§2)."""
-        if not self.filled:
+        row = self.filled
+        if not row:
             self.started_at = datetime.now(UTC)
-        residual = max(0, wall_ns - sum(spent_ns))
-        self._row.pack_into(self._bytes, self.filled * self._row.size, step, wall_ns, *spent_ns, residual)
-        self.filled += 1
+        residual = wall_ns - sum(spent_ns)
+        if residual < 0:
+            residual = 0
+        self._pack(self._bytes, row * self._row_bytes, step, wall_ns, *spent_ns, residual)
+        self.filled = row + 1
         self.train_ns += wall_ns
 
     def channel(self, name: str) -> Values:
