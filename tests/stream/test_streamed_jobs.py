@@ -1,0 +1,67 @@
+"""Real torchrun jobs that stream: ranks agree on run and attempt; a death costs one rank's last moments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streams import aggregating, files_in, until, windows_in
+
+from sfapp.packets import read_windows
+
+pytestmark = pytest.mark.torchrun
+
+JOBS = Path(__file__).parents[1] / "record" / "jobs.py"
+
+
+def torchrun(root: Path, job: str, endpoint: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    return subprocess.run(
+        [*command, "--monitor-interval=0.1", str(JOBS), str(root), job],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "SFAPP_STREAM": endpoint},
+    )
+
+
+def test_jobs_that_know_nothing_of_it_end_as_whole_windows(tmp_path: Path) -> None:
+    """The recorder's own scenarios, unchanged, with the stream in the environment."""
+    packets, left = tmp_path / "packets", tmp_path / "left"
+    left.mkdir()
+    with aggregating(packets) as aggregator:
+        result = torchrun(left, "together", aggregator.endpoint)
+        assert result.returncode == 0, result.stderr[-3000:]
+        assert not aggregator.now().faults
+    loaded = read_windows([packets])
+    windows = [item.window for item in loaded.windows]
+    assert not loaded.quarantined
+    assert {conflict.run_id for conflict in loaded.conflicts} == {"disagreeing"}
+    assert {window.run_id for window in windows if window.run_id.startswith("renamed")} == {"renamed-by-0"}
+    by_run = {run: [w for w in windows if w.run_id == run] for run in {w.run_id for w in windows}}
+    assert [len(window.step_N) for window in by_run["measured"]] == [5]
+    assert [window.manifest.closed_by for window in by_run["changes"]] == [
+        "accumulation_change",
+        "role_change",
+        "shutdown",
+    ]
+    assert [window.number for window in by_run["again"]] == [0, 1]
+    assert [window.manifest.world_size for window in by_run["smaller"]] == [3, 3, 2]
+    assert by_run["beside"][0].side.keys() == {"common", "own.0", "own.1", "own.2"}
+    assert [window.ranks.rank for window in by_run["dropped"]] == [(0, 1, 2)] * 7
+    assert not any(window.manifest.faults for window in by_run["dropped"])
+    assert not list(left.rglob("*.parquet"))
+
+
+def test_when_a_rank_dies_its_last_steps_are_there_as_far_as_they_were_sent(tmp_path: Path) -> None:
+    packets, left = tmp_path / "packets", tmp_path / "left"
+    with aggregating(packets, abandon_after=2.0) as aggregator:
+        assert torchrun(left, "killed", aggregator.endpoint).returncode != 0
+        until(lambda: len(windows_in(packets)) > 1)
+    first, second, *_ = windows_in(packets)
+    assert first.ranks.rank == (0, 1, 2)
+    assert {0, 1} <= set(second.ranks.rank)
+    assert files_in(left) == []
