@@ -161,7 +161,7 @@ def _aggregator(now: Now, at_ns: int) -> AggregatorSample:
     total: Counter[str] = Counter()
     for counts in now.faults.values():
         total.update(counts)
-    peer, what = ([("", "")] + list(now.last_fault.items()))[-1]
+    *_, (peer, what) = [("", ""), *now.last_fault.items()]
     return AggregatorSample(
         at_ns=at_ns,
         node_rank=0,

@@ -197,6 +197,16 @@ def age(seconds: float | None) -> str:
     return "just now" if seconds < 1 else f"{seconds:.0f} s ago"
 
 
+def lasting(seconds: float | None) -> str:
+    """For how long: ``34 s``, ``3 min``, ``2 h``, ``5 d``."""
+    if seconds is None or not math.isfinite(seconds):
+        return ABSENT
+    for length, name in ((86_400, "d"), (3_600, "h"), (120, "min")):
+        if seconds >= length:
+            return f"{seconds // (60 if name == 'min' else length):,.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
 def size(number: int | None) -> str:
     """Bytes: ``29 kB``, ``1.2 MB``."""
     if number is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfapp.accounting import StepTimes
+from sfapp.model import Window
 from sfapp.views import format
 from sfapp.views.tables import Column, Row
 
@@ -70,6 +71,86 @@ def node_rows(
             }
         )
     return rows
+
+
+RANK_COLUMNS: tuple[Column, ...] = (
+    Column("rank", "rank"),
+    Column("local_rank", "local rank"),
+    Column("step", "step", "the newest that it has finished"),
+    Column("wall_ns", "step time", "of its newest steps", "wall_ns_text"),
+    Column("cpu_percent", "CPU", "of its process; 100 % is one core", "cpu_percent_text"),
+    Column("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
+    Column("lost_steps", "lost", "steps that a full spool has discarded"),
+    Column("duplicates", "duplicates", "steps that came twice and were dropped"),
+    Column("silent_s", "heard", "when it last said something", "silent_s_text"),
+)
+
+
+def rank_rows(
+    times: StepTimes,
+    links: Sequence[Mapping[str, Any]],
+    processes: Sequence[Mapping[str, Any]],
+    silent_s: Mapping[int, float],
+    node: int,
+) -> list[Row]:
+    """One row a rank of a node: where it is, how fast, and when it was last heard of.
+
+    Args:
+        links, processes: the newest sample of each rank, as the store gives them.
+        silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
+    """
+    by_rank = {process["rank"]: process for process in processes}
+    places = {rank: place for place, rank in enumerate(times.ranks.rank)}
+    rows: list[Row] = []
+    for link in links:
+        rank = link["rank"]
+        if link["node_rank"] != node or rank not in places:
+            continue
+        there = [step for step, wall in enumerate(times.wall_NR[:, places[rank]]) if not math.isnan(wall)]
+        process = by_rank.get(rank, {})
+        rows.append(
+            {
+                **{name: link[name] for name in ("rank", "local_rank", "lost_steps", "duplicates")},
+                "step": int(times.step_N[there[-1]]) if there else None,
+                **_text("wall_ns", float(times.wall_NR[there[-1], places[rank]]) if there else None),
+                **_text("cpu_percent", process.get("cpu_percent")),
+                **_text("rss_bytes", process.get("rss_bytes")),
+                "silent_s": silent_s.get(rank),
+                "silent_s_text": "left" if link["has_left"] else format.age(silent_s.get(rank)),
+            }
+        )
+    return rows
+
+
+SHARD_COLUMNS: tuple[Column, ...] = (
+    Column("rank", "rank"),
+    Column("shard_bytes", "its shard", "parameters that this rank holds", "shard_bytes_text"),
+    Column("full_bytes", "whole model", "parameters of all ranks together", "full_bytes_text"),
+    Column("part", "part", "its shard of the whole", "part_text"),
+)
+
+SHARD, FULL = "memory.parameter_shard_bytes", "memory.parameter_full_bytes"
+"""Side channels of a window, as the recorder names them."""
+
+
+def shard_rows(window: Window | None, node: int) -> list[Row]:
+    """One row a rank of a node whose parameters were measured; none where nobody measured any."""
+    if window is None or not {SHARD, FULL} <= window.side.keys():
+        return []
+    rows: list[Row] = []
+    for place, rank in enumerate(window.ranks.rank):
+        shard, full = (_newest(window, name, place) for name in (SHARD, FULL))
+        if window.ranks.node_rank[place] == node and shard is not None and full is not None:
+            part = shard / full if full else math.nan
+            sizes = {**_text("shard_bytes", shard), **_text("full_bytes", full)}
+            rows.append({"rank": rank, **sizes, **_percent("part", part)})
+    return rows
+
+
+def _newest(window: Window, name: str, place: int) -> float | None:
+    """A side channel's newest value of one rank."""
+    known = [value for value in window.side[name].value_NR[:, place].tolist() if not math.isnan(value)]
+    return known[-1] if known else None
 
 
 def _newest_whole(times: StepTimes) -> int | None:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import torch
+from builders import window_of
 
 from sfapp.accounting import StepTimes, step_times
 from sfapp.errors import WindowError
-from sfapp.model import RankIdentity, RankTable
-from sfapp.views import figures, format
+from sfapp.model import RankIdentity, RankTable, SideChannel, Window
+from sfapp.views import figures, format, words
 from sfapp.views.figures import Figure
-from sfapp.views.live_tables import NODE_COLUMNS, node_rows
+from sfapp.views.live_tables import (
+    NODE_COLUMNS,
+    RANK_COLUMNS,
+    SHARD_COLUMNS,
+    node_rows,
+    rank_rows,
+    shard_rows,
+)
 from sfapp.views.words.hints import LIVE_HINTS
 
 MS = 1_000_000
@@ -64,8 +75,28 @@ def every_figure(times: StepTimes, dark: bool = False) -> dict[str, Figure]:
         "live_steps": figures.live_steps(times, run=NAUGHTY, dark=dark),
         "live_skew": figures.live_skew(times, run=NAUGHTY, dark=dark),
         "live_ranks": figures.live_ranks(times, {3: 34.4}, run=NAUGHTY, dark=dark),
+        "live_courses": figures.live_courses(times, 0, run=NAUGHTY, dark=dark),
+        "live_layers": figures.live_layers(finished(), 0, run=NAUGHTY, dark=dark),
         "samples_over_time": figures.samples_over_time(rows, "cpu_percent", title="CPU", dark=dark),
     }
+
+
+def finished() -> Window:
+    """A window of two ranks with shards; a layer of a bad name was timed in one step of two."""
+    rank = torch.tensor([0.0, 1.0], dtype=torch.float64)
+
+    def channel(value: float, of_rank: float = 0.0) -> SideChannel:
+        value_NR = torch.stack([rank * math.nan, value + of_rank * rank])
+        return SideChannel(value_NR, ~value_NR.isnan())
+
+    side = {
+        f"layer.{NAUGHTY}.forward_ms": channel(2, 1),
+        f"layer.{NAUGHTY}.backward_ms": channel(4),
+        "layer.head.forward_ms": channel(1),
+        "memory.parameter_shard_bytes": channel(250e6, 50e6),
+        "memory.parameter_full_bytes": channel(1e9),
+    }
+    return window_of([[[5, 6], [5, 6]]], stages=("a",), side=side)
 
 
 def numbers(array: dict[str, Any]) -> np.ndarray:
@@ -186,3 +217,93 @@ def test_a_node_that_has_done_nothing_yet_has_a_row() -> None:
     rows = node_rows(step_times(table(), [np.zeros((0, 2), np.int64)] * 8))
     assert [row["median_ns_text"] for row in rows] == ["n/a", "n/a"]
     assert [row["worst_rank"] for row in rows] == [None, None]
+
+
+def test_rows_of_several_steps_say_so() -> None:
+    times = replace(job(), steps_each=50)
+    assert "every 50 steps, their mean" in figures.live_steps(times)["layout"]["meta"]["subtitle"]
+    assert "mean of the newest 50 steps" in figures.live_ranks(times)["layout"]["meta"]["subtitle"]
+
+
+def test_a_node_s_ranks_have_a_line_each_on_one_scale() -> None:
+    (line,) = figures.live_courses(job(), 1)["data"]
+    level = numbers(line["y"]).reshape(4, 31)
+    assert level[2, 0] == pytest.approx(0.85 - 2)
+    assert level[0, 0] == pytest.approx(0.85 * 100 / 130)
+    assert np.isnan(level[:, -1]).all()
+    nobody = figures.live_courses(job(), 7)["layout"]["meta"]["alt"]
+    assert "no rank of node 7 has finished a step yet" in nobody
+
+
+def test_layers_are_means_over_what_was_sampled() -> None:
+    figure = figures.live_layers(finished(), 0)
+    forward, backward = figure["data"]
+    assert (forward["x"], backward["x"]) == ([2.5, 1], [4, 0])
+    assert "<img" not in str(forward["hovertext"])
+
+
+@pytest.mark.parametrize(
+    ("window", "why"),
+    [(None, "no window has been finished yet"), (window_of([[[5]]], stages=("a",)), "no layer is timed")],
+)
+def test_without_layer_times_the_figure_says_why(window: Window | None, why: str) -> None:
+    assert why in figures.live_layers(window, 0)["layout"]["meta"]["alt"]
+    assert shard_rows(window, 0) == []
+
+
+def test_shards_are_listed_by_rank() -> None:
+    rows = shard_rows(finished(), 0)
+    assert [[row[column.shown] for column in SHARD_COLUMNS] for row in rows] == [
+        [0, "250 MB", "1.0 GB", "25.0 %"],
+        [1, "300 MB", "1.0 GB", "30.0 %"],
+    ]
+    assert shard_rows(finished(), 3) == []
+
+
+def link(rank: int, **said: Any) -> dict[str, Any]:
+    quiet = {"lost_steps": 0, "duplicates": 0, "has_left": False}
+    return {"rank": rank, "node_rank": rank // 4, "local_rank": rank % 4, **quiet, **said}
+
+
+def test_a_row_a_rank_of_the_node() -> None:
+    links = [link(3), link(6, lost_steps=4), link(7, has_left=True)]
+    processes = [{"rank": 6, "cpu_percent": 180.0, "rss_bytes": 2_500_000_000}]
+    first, second = rank_rows(job(), links, processes, {6: 12.0}, 1)
+    assert [first[column.shown] for column in RANK_COLUMNS] == [
+        6, 2, 36, "130.0 ms", "180 %", "2.5 GB", 4, 0, "12 s ago",
+    ]  # fmt: skip
+    assert (second["rank"], second["silent_s_text"]) == (7, "left")
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "left", "said", "kind"),
+    [
+        ({0: 0.4, 1: 0.2}, set(), "Live: 2 ranks heard of.", "live"),
+        ({0: 0.4}, {1}, "Live: 1 rank heard of, 1 left.", "live"),
+        ({0: 0.4, 1: 34.0}, set(), "1 of 2 ranks silent.", "stale"),
+        ({0: 130.0, 1: 190.0}, set(), "Nothing was heard of any rank for 2 min.", "stale"),
+        ({}, {0, 1}, "The job has ended: every rank said goodbye.", "ended"),
+    ],
+)
+def test_how_the_job_stands(silent_s: dict[int, float], left: set[int], said: str, kind: str) -> None:
+    assert words.standing(2, silent_s, left) == (said, kind)
+
+
+def test_silent_ranks_are_named_with_how_long() -> None:
+    assert words.silences({12: 34.2, 3: 1.0, 4: 7200.0}) == (
+        "rank 4: no data for 2 h",
+        "rank 12: no data for 34 s",
+    )
+    assert words.silences({rank: 40.0 + rank for rank in range(8)}) == (
+        "ranks 0–7: no data for 40 s or longer",
+    )
+
+
+def test_what_was_lost_is_counted_and_says_whose() -> None:
+    heard = {"malformed": 7, "oversized": 0, "newer_version": 1, "last_fault": "10.0.0.9: no map"}
+    lost, twice, refused = words.counters([link(3), link(6, lost_steps=4, duplicates=2)], heard)
+    assert lost[:2] == ("4 steps lost by rank 6", "warn")
+    assert twice[:2] == ("2 duplicates", "muted")
+    assert refused[:2] == ("8 messages refused", "warn")
+    assert refused[2] == "7 malformed and 1 of a newer version; the newest from 10.0.0.9: no map"
+    assert [kind for _, kind, _ in words.counters([link(3)], None)] == ["muted"] * 3

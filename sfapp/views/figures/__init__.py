@@ -13,6 +13,7 @@ from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.live import live_ranks, live_skew, live_steps, samples_over_time
+from sfapp.views.figures.live_node import live_courses, live_layers
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
 from sfapp.views.figures.notes import notes_in, with_notes
 from sfapp.views.figures.routing import routing_pareto
@@ -35,6 +36,8 @@ __all__ = [
     "comparison_waterfall",
     "frontier_steps",
     "handover_matrix",
+    "live_courses",
+    "live_layers",
     "live_ranks",
     "live_skew",
     "live_steps",

@@ -21,12 +21,10 @@ from sfapp.views.figures.base import (
     plain,
     step_axis,
 )
+from sfapp.views.words.live import STALE_S
 
 RECENT = 20
 """Steps that a rank's tile is the mean of."""
-
-STALE_S = 5.0
-"""A rank that has said nothing for longer is marked."""
 
 _NAMED_TILES = 64
 _NO_STEPS = "no rank has finished a step yet"
@@ -68,9 +66,10 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         traces,
         dark=dark,
         title=title,
-        subtitle="wall time of each step: median of all ranks, the slowest one, the medians of the nodes",
+        subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, median of each node",
         alt=(
-            f"The newest {format.counted(len(times.step_N), 'step')} up to {times.step_N[-1]}: "
+            f"The newest {format.counted(len(times.step_N) * times.steps_each, 'step')} up to "
+            f"{times.step_N[-1]}: "
             f"{format.duration(float(np.nanmedian(summary.median_N)))} each on the median of "
             f"{format.counted(len(ranks), 'rank')}."
         ),
@@ -80,6 +79,13 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         legend=legend_above(),
         hovermode="closest",
         uirevision=f"live/{run}",
+    )
+
+
+def _each(times: StepTimes) -> str:
+    """What one point of a line is."""
+    return (
+        "each step" if times.steps_each == 1 else f"every {format.count(times.steps_each)} steps, their mean"
     )
 
 
@@ -179,7 +185,9 @@ def live_ranks(
         late = silent.get(who.rank, 0.0)
         is_stale = late > STALE_S
         z[row, column] = np.nan if is_stale else above
-        said = f"no data for {late:,.0f} s" if is_stale else f"{format.duration(mean_R[place])} a step"
+        said = (
+            f"no data for {format.lasting(late)}" if is_stale else f"{format.duration(mean_R[place])} a step"
+        )
         hover[row][column] = (
             f"<b>rank {who.rank}</b> on {plain(who.hostname)}, local {who.local_rank}<br>{said}"
             f"<br>{format.percent_change(above)} against the median rank"
@@ -206,7 +214,10 @@ def live_ranks(
         ],
         dark=dark,
         title=title,
-        subtitle=f"mean of the newest {RECENT} steps, against the median rank; a row a node",
+        subtitle=(
+            f"mean of the newest {_recent_rows(times) * times.steps_each} steps, against the median rank; "
+            "a row a node"
+        ),
         alt=(
             f"{format.counted(len(ranks), 'rank')} on {format.counted(len(nodes), 'node')}; "
             + (f"no data from rank {format.ranges(stale)}." if stale else "all of them are heard of.")
@@ -231,9 +242,13 @@ _FULL = 0.25
 """A rank that is so much above the median has the scale's full colour."""
 
 
+def _recent_rows(times: StepTimes) -> int:
+    return max(1, RECENT // times.steps_each)
+
+
 def _recent_mean(times: StepTimes) -> Any:
     """Mean of each rank's newest steps, ns [R]; NaN where it has none."""
-    recent_NR = times.wall_NR[-RECENT:]
+    recent_NR = times.wall_NR[-_recent_rows(times) :]
     there_R = np.count_nonzero(~np.isnan(recent_NR), axis=0)
     total_R = np.nansum(recent_NR, axis=0)
     return np.divide(total_R, there_R, out=np.full(len(total_R), np.nan), where=there_R > 0)
@@ -253,6 +268,7 @@ def samples_over_time(
     *,
     title: str,
     subject: str = "node_rank",
+    why: str = "",
     run: str = "",
     dark: bool = False,
 ) -> Figure:
@@ -262,10 +278,12 @@ def samples_over_time(
         rows: of the store, by subject and time, with ``sampled_at``; values that are None leave a gap.
         field: which value; its name says the unit.
         subject: the field that tells the lines apart: ``node_rank``, ``gpu`` or ``rank``.
+        why: where nothing is known, the reason.
     """
     there = [row for row in rows if row[field] is not None]
     if not there:
-        return absent(f"nothing is known of {field.replace('_', ' ')}", dark=dark, title=title, height=180)
+        said = why or f"nothing is known of {field.replace('_', ' ')}"
+        return absent(said, dark=dark, title=title, height=180)
     by_subject: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_subject.setdefault(row[subject], []).append(row)

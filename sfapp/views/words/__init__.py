@@ -18,7 +18,8 @@ from sfapp.views.words.evidence import (
     dissent,
     evidence_lines,
 )
-from sfapp.views.words.hints import HINTS, PLOT_TITLES, STAGE_MEANING
+from sfapp.views.words.hints import HINTS, LIVE_HINTS, PLOT_TITLES, STAGE_MEANING
+from sfapp.views.words.live import STALE_S, counters, silences, standing
 from sfapp.views.words.pins import pinned, pinned_within, plot_title, seen, signed
 from sfapp.views.words.unknown import unknown
 from sfapp.views.words.verdict import (
@@ -41,8 +42,10 @@ __all__ = [
     "EVIDENCE_MEANING",
     "EVIDENCE_TITLES",
     "HINTS",
+    "LIVE_HINTS",
     "PLOT_TITLES",
     "STAGE_MEANING",
+    "STALE_S",
     "Chip",
     "ComparisonWords",
     "EvidenceWords",
@@ -56,6 +59,7 @@ __all__ = [
     "changes",
     "chips",
     "comparison",
+    "counters",
     "culprit_words",
     "delta_sentence",
     "dissent",
@@ -72,6 +76,8 @@ __all__ = [
     "seen",
     "side_names",
     "signed",
+    "silences",
+    "standing",
     "summary",
     "unknown",
     "verdict",

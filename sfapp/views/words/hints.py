@@ -122,6 +122,14 @@ LIVE_HINTS: Mapping[str, str] = {
         "By how much the slowest rank is above the median rank, and the slowest node's median above the "
         "fastest node's. Small where ranks wait for each other, whoever holds them up: windows say who."
     ),
+    "live_courses": (
+        "A line a rank, all on one scale from 0: a rank that stands out in height is slower, not noisier. A "
+        "line that ends early belongs to a rank that says nothing any more, or is behind."
+    ),
+    "live_layers": (
+        "Host time in each layer of the model, from the newest finished window. On a GPU this is what "
+        "launching the work takes, not what the work takes."
+    ),
     "samples_over_time": (
         "What the machine said of itself, as it was read once a second; coarser the older it is. Read beside "
         "the step times, never part of them."

@@ -1,0 +1,137 @@
+"""One node of a job that runs: each rank's course, and the time its layers take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfapp.accounting import StepTimes
+from sfapp.model import Window
+from sfapp.views import format, palette
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    absent,
+    axis,
+    f4,
+    figure,
+    legend_above,
+    plain,
+    step_axis,
+)
+
+LAYERS_SHOWN = 40
+_PASSES = ("forward", "backward")
+_NS_PER_MS = 1e6
+
+
+def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = False) -> Figure:
+    """Each rank's step time, one line a rank, all on one scale, as one trace."""
+    title = f"Ranks of node {node}, live"
+    ranks = times.ranks
+    places = [place for place in range(len(ranks)) if ranks.node_rank[place] == node]
+    value_RN = times.wall_NR[:, places].T
+    if not places or not np.isfinite(value_RN).any():
+        return absent(f"no rank of node {node} has finished a step yet", dark=dark, title=title)
+    largest = max(float(np.nanmax(value_RN)), 1.0)
+    unit = format.unit_for(largest)
+    gap_R1 = np.full((len(places), 1), np.nan)
+    rows_R1 = np.arange(len(places), dtype=np.float64)[:, None]
+    names = [f"rank {ranks.rank[place]}" for place in places]
+    steps = [*times.step_N.tolist(), None]
+    return figure(
+        [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": steps * len(places),
+                "y": f4(np.hstack([0.85 * value_RN / largest - rows_R1, gap_R1]).ravel()),
+                "customdata": f4(np.hstack([value_RN / unit.ns, gap_R1]).ravel()),
+                "text": [name for name in names for _ in steps],
+                "line": {"color": palette.theme(dark).accent, "width": 1.5},
+                "connectgaps": False,
+                "name": "ranks",
+                "hovertemplate": f"step %{{x}}: %{{text}} %{{customdata:.2f}} {unit.name}<extra></extra>",
+            }
+        ],
+        dark=dark,
+        title=title,
+        subtitle=f"step time; every row runs from 0 to {format.duration(largest)}",
+        alt=f"Step times of {format.counted(len(places), 'rank')} of node {node}, a line each.",
+        height=int(min(900, 80 + 46 * len(places))),
+        xaxis=step_axis(dark, len(times.step_N)),
+        yaxis=axis(
+            dark,
+            tickvals=[-row for row in range(len(places))],
+            ticktext=names,
+            range=[-len(places) + 0.9, 1.0],
+        ),
+        hovermode="closest",
+        uirevision=f"live/{run}/{node}",
+    )
+
+
+def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool = False) -> Figure:
+    """Mean time of each layer over the newest window's sampled steps and the node's ranks."""
+    title = f"Layers on node {node}"
+    if window is None:
+        return absent("no window has been finished yet", dark=dark, title=title, height=180)
+    times = _layer_times(window, node)
+    if not times:
+        why = "no layer is timed; perf.time_layers(model) times them in a model that is not sharded"
+        return absent(why, dark=dark, title=title, height=180)
+    layers = sorted(times, key=lambda layer: -sum(times[layer].values()))[:LAYERS_SHOWN]
+    names = [plain(layer, 32) for layer in layers]
+    unit = format.unit_for(max(sum(times[layer].values()) for layer in layers))
+    shades = palette.stage_colours(["model.fwd_loss_cpu_wall", "model.backward_cpu_wall"], dark).values()
+
+    def bars(which: str, shade: str) -> Trace:
+        values = [times[layer].get(which, 0.0) for layer in layers]
+        return {
+            "type": "bar",
+            "orientation": "h",
+            "y": list(range(len(layers))),
+            "x": [value / unit.ns for value in values],
+            "name": which,
+            "marker": {"color": shade, "pattern": {"shape": "" if which == "forward" else "/"}},
+            "text": [format.duration(value) for value in values],
+            "textposition": "none",
+            "hovertext": names,
+            "hovertemplate": f"%{{hovertext}}, {which}: %{{text}}<extra></extra>",
+        }
+
+    first = layers[0]
+    return figure(
+        [bars(which, shade) for which, shade in zip(_PASSES, shades, strict=True)],
+        dark=dark,
+        title=title,
+        subtitle=f"mean host time a step in window {window.number}, over the node's ranks",
+        alt=(
+            f"{format.counted(len(times), 'layer')}; {format.clip(first)} takes the most, "
+            f"{format.duration(sum(times[first].values()))} a step."
+        ),
+        notes=(f"The {LAYERS_SHOWN} largest are shown.",) if len(times) > LAYERS_SHOWN else (),
+        height=90 + 24 * len(layers),
+        barmode="stack",
+        xaxis=axis(dark, ticksuffix=f" {unit.name}", nticks=6, rangemode="tozero"),
+        yaxis=axis(
+            dark, autorange="reversed", showgrid=False, tickvals=list(range(len(layers))), ticktext=names
+        ),
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        uirevision=f"live/{run}/layers",
+    )
+
+
+def _layer_times(window: Window, node: int) -> dict[str, dict[str, float]]:
+    """By layer and pass the mean over the node's ranks and the steps that have it, ns."""
+    places = [place for place, where in enumerate(window.ranks.node_rank) if where == node]
+    found: dict[str, dict[str, float]] = {}
+    for name, channel in window.side.items():
+        for which in _PASSES:
+            if name.startswith("layer.") and name.endswith(f".{which}_ms"):
+                value_NR = channel.value_NR[:, places].cpu().numpy()
+                if np.isfinite(value_NR).any():
+                    layer = name.removeprefix("layer.").removesuffix(f".{which}_ms")
+                    found.setdefault(layer, {})[which] = float(np.nanmean(value_NR)) * _NS_PER_MS
+    return found
