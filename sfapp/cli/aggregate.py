@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from sfapp.cli.stopping import until_told_to_stop
+from sfapp.cli.stopping import until_told_to_stop, with_parent
+
+if TYPE_CHECKING:
+    from sfapp.stream import Aggregator, Now
+
+_SILENT_SECONDS = 5.0
+"""A rank that was not heard for so long, once its job has ended, has ended too."""
 
 
 @click.command()
@@ -26,6 +35,7 @@ from sfapp.cli.stopping import until_told_to_stop
 @click.option(
     "--abandon-after", default=60.0, show_default=True, help="Seconds after which a silent rank is given up."
 )
+@click.option("--attached", type=float, hidden=True, help="End so many seconds after stdin has, at most.")
 def aggregate(
     packets: Path,
     listen: str,
@@ -33,6 +43,7 @@ def aggregate(
     make_keys: bool,
     close_after: float,
     abandon_after: float,
+    attached: float | None,
 ) -> None:
     """Take the streams of a job's ranks while it runs and write packets to the folder PACKETS.
 
@@ -63,7 +74,24 @@ def aggregate(
             on_samples=collector.take,
         ) as aggregator,
         collector.running(aggregator.now),
-        until_told_to_stop() as stop,
+        until_told_to_stop(attached is not None) as stop,
     ):
+        if attached is not None:
+            with_parent(lambda: _stop_after_the_last(aggregator, attached, stop))
         click.echo(f"listening on {aggregator.endpoint}", err=True)
         aggregator.run(stop)
+
+
+def _stop_after_the_last(aggregator: Aggregator, seconds: float, stop: threading.Event) -> None:
+    """Set ``stop`` once every rank has left or fallen silent, and after so many seconds in any case."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and somebody_speaks(
+        aggregator.now(), min(_SILENT_SECONDS, seconds / 2)
+    ):
+        time.sleep(0.05)
+    stop.set()
+
+
+def somebody_speaks(now: Now, silent_seconds: float) -> bool:
+    """Whether a rank that has not said goodbye was heard lately."""
+    return any(not rank.has_left and rank.silent_seconds < silent_seconds for rank in now.ranks)

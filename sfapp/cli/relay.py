@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.stopping import until_told_to_stop
+from sfapp.cli.stopping import until_told_to_stop, with_parent
 
 
 @click.command()
@@ -19,7 +19,8 @@ from sfapp.cli.stopping import until_told_to_stop
     type=click.Path(path_type=Path),
     help="File with the session's keys [default: $SFAPP_STREAM_KEYS].",
 )
-def relay(aggregator: str, listen: str, keys: Path | None) -> None:
+@click.option("--attached", is_flag=True, hidden=True, help="End when stdin does.")
+def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> None:
     """Forward the streams of this node's ranks to AGGREGATOR, over one connection.
 
     Keeps nothing: it may be stopped and started again while the job runs.
@@ -31,6 +32,8 @@ def relay(aggregator: str, listen: str, keys: Path | None) -> None:
     from sfapp.stream.security import Keys
 
     session = Keys.from_environment() if keys is None else Keys.load(keys)
-    with Relay(listen, aggregator, session) as forwarding, until_told_to_stop() as stop:
+    with Relay(listen, aggregator, session) as forwarding, until_told_to_stop(attached) as stop:
+        if attached:
+            with_parent(stop.set)
         click.echo(f"listening on {forwarding.endpoint}", err=True)
         forwarding.run(stop)

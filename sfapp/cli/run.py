@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from sfapp.cli.layout import AGGREGATOR_OFFSET, MASTER_PORT, Layout, aggregator_home, resolve, step_name
 from sfapp.errors import RunError, SfappError
 
 MOST_SHOWN = 3
@@ -47,6 +50,26 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 @click.option(
     "--window-steps", type=click.IntRange(1), default=100, show_default=True, help="Optimizer steps a window."
 )
+@click.option(
+    "--live/--no-live",
+    default=None,
+    help="Stream steps while the job runs [default: with several nodes, or --ui]",
+)
+@click.option("--ui/--no-ui", default=False, help="Serve the app beside the aggregator, on 127.0.0.1.")
+@click.option(
+    "--ui-port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="The app's; 0: any."
+)
+@click.option("--aggregator-host", metavar="HOST", help="The node that has the aggregator [default: node 0].")
+@click.option(
+    "--aggregator-port",
+    type=click.IntRange(1, 65535),
+    help=f"A free port there [default: the master's + {AGGREGATOR_OFFSET}].",
+)
+@click.option(
+    "--relay-port",
+    type=click.IntRange(1, 65535),
+    help="Port of this node's relay, on 127.0.0.1 [default: a private socket]",
+)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -59,6 +82,12 @@ def run(
     out: Path,
     run_id: str | None,
     window_steps: int,
+    live: bool | None,
+    ui: bool,
+    ui_port: int,
+    aggregator_host: str | None,
+    aggregator_port: int | None,
+    relay_port: int | None,
     is_module: bool,
     script: str,
     arguments: Sequence[str],
@@ -70,27 +99,85 @@ def run(
     sfapp run train.py --lr 3e-4
     sfapp run --nproc-per-node 8 train.py --lr 3e-4
     sfapp run --nproc-per-node 8 --nnodes 2 --node-rank 0 --master-addr node0 --run-id t7 -m pkg.train
+    srun --nodes 2 --ntasks-per-node 1 sfapp run --nproc-per-node 8 train.py
+    sfapp run --nproc-per-node 8 --ui train.py
 
     Exits as the script does. Under another launcher, run `python -m sfapp.record.auto SCRIPT` in its place.
     """
     check_script(script, is_module)
-    run_id = run_id or f"{Path(script).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"[-LONGEST_NAME:]
+    layout = resolve(
+        Layout(
+            nproc_per_node=nproc_per_node,
+            nnodes=nnodes,
+            node_rank=node_rank,
+            master_addr=master_addr,
+            master_port=master_port,
+        ),
+        os.environ,
+    )
+    run_id = run_id or default_run_id(script)
     worker = ["--out", str(out), "--run-id", run_id, "--window-steps", str(window_steps)]
     worker += [*(["-m"] if is_module else []), script, *arguments]
-    torchrun = {
-        "--nproc-per-node": nproc_per_node,
-        "--nnodes": nnodes,
-        "--node-rank": node_rank,
-        "--master-addr": master_addr,
-        "--master-port": master_port,
-    }
     before = packets_of(out, run_id)
-    code = launch(torchrun, worker)
+    with ExitStack() as stack:
+        if wants_live(live, ui, layout):
+            go_live(stack, layout, out, aggregator_host, aggregator_port, relay_port, ui_port if ui else None)
+        code = launch(layout.options(), worker)
     try:
         report(out, run_id, before)
     except SfappError as error:  # the script's exit code counts, whatever became of the packets
         click.echo(f"sfapp: {error}", err=True)
     sys.exit(code)
+
+
+def default_run_id(script: str) -> str:
+    """The script's name with the scheduler's for the job, or else the time."""
+    which = step_name(os.environ) or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    return f"{Path(script).stem}-{which}"[-LONGEST_NAME:]
+
+
+def wants_live(live: bool | None, ui: bool, layout: Layout) -> bool:
+    """Whether to start an aggregator: as told, else where one is worth having. Never where the environment
+    tells the ranks of another one.
+
+    Raises:
+        UsageError: the app would show nothing.
+    """
+    from sfapp.cli.live import STREAM_VARIABLE
+
+    if live is False and ui:
+        raise click.UsageError("--ui shows what is streamed: leave --no-live out")
+    if os.environ.get(STREAM_VARIABLE):
+        if live or ui:
+            raise click.UsageError(
+                f"{STREAM_VARIABLE} says where ranks stream to: unset it, or serve from there"
+            )
+        return False
+    return (layout.nodes > 1 or ui) if live is None else live
+
+
+def go_live(
+    stack: ExitStack,
+    layout: Layout,
+    out: Path,
+    host: str | None,
+    port: int | None,
+    relay_port: int | None,
+    ui_port: int | None,
+) -> None:
+    """Start what this node has of it, until the stack is left; the ranks learn of it by the environment."""
+    from sfapp.cli.live import LiveOptions, beside_training, check_can_stream
+
+    check_can_stream()
+    options = LiveOptions(
+        out=out,
+        nodes=layout.nodes,
+        home=aggregator_home(layout, host, os.environ),
+        port=port or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
+        relay_port=relay_port,
+        ui_port=ui_port,
+    )
+    os.environ.update(stack.enter_context(beside_training(options, dict(os.environ))))
 
 
 def check_script(script: str, is_module: bool) -> None:
@@ -111,12 +198,11 @@ def check_script(script: str, is_module: bool) -> None:
         raise RunError(f"no such script: {script}; a module needs -m, as in `sfapp run -m package.train`")
 
 
-def launch(torchrun: Mapping[str, str | int | None], worker: Sequence[str]) -> int:
+def launch(torchrun: Sequence[str], worker: Sequence[str]) -> int:
     """Run the worker's command line, under torchrun where any of its options is given; its exit code, 128 +
     the number where a signal ended it."""
     command = [sys.executable, "-u", "-m", "sfapp.record.auto", *worker]
-    given = [f"{option}={value}" for option, value in torchrun.items() if value is not None]
-    return launch_many(given, worker) if given else launch_one(command)
+    return launch_many(torchrun, worker) if torchrun else launch_one(command)
 
 
 def launch_one(command: Sequence[str]) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
 import click
+
+from sfapp.cli.stopping import with_parent
 
 
 @click.command()
@@ -21,6 +24,7 @@ import click
     "--token", envvar="SFAPP_TOKEN", help="Secret asked of every visitor; needed beyond this machine."
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page.")
+@click.option("--attached", is_flag=True, hidden=True, help="End when stdin does.")
 def serve(
     paths: tuple[Path, ...],
     host: str,
@@ -29,6 +33,7 @@ def serve(
     memory: bool,
     token: str | None,
     browser: bool,
+    attached: bool,
 ) -> None:
     """Browse the packets below PATH... in the browser: verdicts, thresholds, plots.
 
@@ -36,6 +41,8 @@ def serve(
     """
     if db is not None and memory:
         raise click.UsageError("--db and --memory exclude each other")
+    if attached:
+        with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
         # NiceGUI picks its folder when it is imported, and would take one in the current directory.
         os.environ["NICEGUI_STORAGE_PATH"] = scratch
