@@ -75,11 +75,11 @@ def aggregator_at_work() -> tuple[float, float]:
 
         thread = threading.Thread(target=work)
         thread.start()
-        with flood(aggregator.endpoint):
-            while not aggregator.now().messages:
+        with flood(aggregator.endpoint) as job:
+            while not aggregator.now().messages and not job.poll():
                 time.sleep(0.001)
             begin = time.perf_counter()
-            while aggregator.counts.windows < WINDOWS:
+            while aggregator.counts.windows < WINDOWS and not job.poll():
                 time.sleep(0.005)
             seconds = time.perf_counter() - begin
         stop.set()

@@ -47,6 +47,7 @@ def flood(endpoint: str, world: int, windows: int, window_steps: int, portion: i
         for rank in range(world)
     ]
     with zmq.Context() as context:
+        context.max_sockets = world + 1
         sockets = [context.socket(zmq.DEALER) for _ in range(world)]
         for socket in sockets:
             socket.sndhwm = 64

@@ -170,7 +170,7 @@ def bind(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> str:
         StreamError: the endpoint leaves this machine without keys, or is taken, or the keys are a client's.
     """
     check_endpoint(endpoint, keys)
-    _limit(socket)
+    _prepare(socket)
     if keys is not None:
         if not keys.server_secret:
             raise StreamError("these keys are for connecting only: the server's secret is not among them")
@@ -192,11 +192,9 @@ def connect(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> None
         StreamError: the endpoint is none, or leaves this machine without keys.
     """
     check_endpoint(endpoint, keys)
-    _limit(socket)
+    _prepare(socket)
     socket.reconnect_ivl = 100
     socket.reconnect_ivl_max = 30_000
-    socket.heartbeat_ivl = 5_000  # a peer that a firewall cut off is noticed, and connected to again
-    socket.heartbeat_timeout = 15_000
     if keys is not None:
         socket.curve_serverkey = keys.server_public.encode()
         socket.curve_publickey = keys.client_public.encode()
@@ -222,6 +220,8 @@ def admitting(context: zmq.Context[Any], keys: Keys | None) -> Iterator[None]:
         gate.stop()
 
 
-def _limit(socket: zmq.Socket[bytes]) -> None:
+def _prepare(socket: zmq.Socket[bytes]) -> None:
     socket.linger = 0
     socket.maxmsgsize = _LIMIT_BYTES
+    socket.heartbeat_ivl = 5_000  # a peer that was cut off without a word is noticed
+    socket.heartbeat_timeout = 15_000
