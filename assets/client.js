@@ -182,6 +182,8 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
   sfapp.remember("system", event.matches ? "dark" : "light");
   emitEvent("system_theme", event.matches);
 });
+// A page that nobody sees need not be brought up to date.
+document.addEventListener("visibilitychange", () => emitEvent("visible", !document.hidden));
 if (location.hash === "#search") {
   // The field is there once the page is mounted.
   const waiting = new MutationObserver(() => {

@@ -35,6 +35,11 @@ def run_page(run_id: str) -> str:
     return f"/runs/{path_segment(run_id)}"
 
 
+def live_page(run_id: str) -> str:
+    """The page of a run while it is streamed."""
+    return f"/live/{path_segment(run_id)}"
+
+
 def window_page(key: WindowKey) -> str:
     """The page of one window."""
     return f"/w/{path_segment(key.run_id)}/{key.window}"

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from sfapp.app import docs
 from sfapp.app.address import run_of
 from sfapp.app.comparing import compared
+from sfapp.app.live import SPANS, LiveState, live_scene, parse_live, running_now
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
 from sfapp.app.workspace import Judged, Workspace
@@ -91,6 +92,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_index(application, workspace)
     _add_window(application, workspace)
     _add_runs(application, workspace)
+    _add_live(application, workspace)
     _add_compare(application, workspace)
     _add_glossary(application)
     _add_incidents(application, workspace)
@@ -192,6 +194,28 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
         name = run_of(request, ".csv")
         workspace.run(name)
         return _csv(workspace.timeline(name), "run")
+
+
+def _add_live(application: FastAPI, workspace: Workspace) -> None:
+    @application.get("/live.json", summary="Runs that were streamed, the one heard of last first")
+    def live_runs_json() -> Response:
+        running = {run["run_id"] for run in running_now(workspace)}
+        runs = workspace.store.live_runs()
+        return _json({"runs": [{**run, "is_running": run["run_id"] in running} for run in runs]})
+
+    @application.get("/live/{run:path}.json", summary="One streamed run: steps, skew, ranks, nodes, machines")
+    def live_json(
+        request: Request,
+        run: str,
+        span: Annotated[int, Query(description=f"seconds: {', '.join(map(str, SPANS))}")] = LiveState().span,
+        until: Annotated[
+            int | None, Query(ge=0, description="seconds since 1970; the newest if absent")
+        ] = None,
+    ) -> Response:
+        state, told = parse_live(request.query_params.multi_items())
+        if told:
+            raise StoreError(" ".join(told))
+        return _json(live_scene(workspace, run_of(request, ".json"), state, whole=True).document())
 
 
 def _add_compare(application: FastAPI, workspace: Workspace) -> None:

@@ -32,6 +32,7 @@ from sfapp.app.pages import (
     incident,
     incidents,
     index,
+    live,
     not_found,
     quarantine,
     window,
@@ -158,7 +159,7 @@ def build_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
     # A third of the size of the bundle that NiceGUI brings, and so much faster to start.
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
-    for page in (compare, glossary, incident, incidents, index, window, history, quarantine):
+    for page in (compare, glossary, incident, incidents, index, live, window, history, quarantine):
         page.build(workspace)
 
 

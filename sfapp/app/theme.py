@@ -44,6 +44,7 @@ KEYS = (
     ("a", "add it to an incident"),
     ("z", "undo the last edit of a note or incident"),
     ("r", "make a report"),
+    ("l", "jobs that run now"),
     ("i", "all incidents"),
     ("⇧↑  ⇧↓", "move the piece of an incident that has the focus"),
     ("d", "light or dark"),
@@ -256,6 +257,7 @@ def frame(
                     text(crumb.detail, "span", "detail")
         beside = box("beside")
         box("grow")
+        link("live", "/live", "nav", "l")
         link("incidents", "/incidents", "nav", "i")
         live_badge(workspace)
         if not searches:

@@ -166,5 +166,5 @@ def _text(field: str, value: float | None) -> Row:
 
 
 def _percent(field: str, value: float) -> Row:
-    known = None if math.isnan(value) else value
+    known = None if math.isnan(value) else float(value)
     return {field: known, f"{field}_text": format.percent(known, 1)}

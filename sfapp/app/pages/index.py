@@ -11,7 +11,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.address import run_page, window_page
+from sfapp.app.address import live_page, run_page, window_page
+from sfapp.app.live import running_now
 from sfapp.app.overview import ListState, loud, parse_list
 from sfapp.app.panels.figure import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
@@ -43,6 +44,11 @@ for batch in loader:
         with perf.stage("model.fwd_loss_cpu_wall"):
             loss = model(batch)
         ..."""
+
+RUNNING_PAUSE = 2.0
+"""Seconds between looks at which jobs run."""
+
+RUNNING_SHOWN = 4
 
 ALL = ""
 """What a chooser says for 'no filter'."""
@@ -106,6 +112,7 @@ class IndexPage:
         self._overview = overview
         self._dark = dark
         self._timeline: FigureCard | None = None
+        self._shown_running: list[tuple[str, int]] = []
 
     def build(self, request: Request, told: list[str]) -> None:
         """Everything but the timeline, which is drawn once the browser is there."""
@@ -114,6 +121,7 @@ class IndexPage:
             with box("stack"):
                 notices([*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *told])
                 ReadingProgress(self._workspace)
+                self._running = box("running")
                 self._head = box("overview-head")
                 self._empty = box("card")
                 self._timeline_box = box("timeline")
@@ -127,6 +135,7 @@ class IndexPage:
     async def start(self) -> None:
         """Draw the timeline, then follow the store."""
         self._workspace.changed.subscribe(self._follow)
+        ui.timer(RUNNING_PAUSE, self._show_running)
         await self._draw_timeline(self._dark)
         await self._follow()  # what came while the browser was loading
 
@@ -150,6 +159,21 @@ class IndexPage:
             self._nothing()
         for part in (self._timeline_box, self._list_box):
             part.set_visibility(bool(overview.rows))
+
+    async def _show_running(self) -> None:
+        """Which jobs can be watched now."""
+        runs = await asyncio.to_thread(running_now, self._workspace)
+        shown = [(run["run_id"], run["ranks"]) for run in runs]
+        if shown == self._shown_running:
+            return
+        self._shown_running = shown
+        self._running.clear()
+        with self._running:
+            for run_id, ranks in shown[:RUNNING_SHOWN]:
+                said = f"{format.clip(run_id)} is running on {format.counted(ranks, 'rank')}: watch it live"
+                link(said, live_page(run_id), "badge running-now").mark("running")
+            if len(shown) > RUNNING_SHOWN:
+                link(f"{format.count(len(shown) - RUNNING_SHOWN)} more", "/live", "badge")
 
     def _headline(self) -> None:
         rows = self._overview.rows

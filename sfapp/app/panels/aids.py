@@ -37,7 +37,7 @@ class ReadingAids:
         """Put a plot's aid into the current container, and the button for it into the plot's head.
 
         Args:
-            name: of the plot, a key of ``words.HINTS``.
+            name: of the plot, a key of ``words.HINTS`` or ``words.LIVE_HINTS``.
             span: width of the plot in twelfths of the page.
         """
         with head:
@@ -45,7 +45,7 @@ class ReadingAids:
             button.props["title"] = "how to read this"
         with box("reading") as aid:
             aid.props["role"] = "note"
-            text(words.HINTS[name], "p")
+            text(words.HINTS.get(name) or words.LIVE_HINTS[name], "p")
             with box("actions"):
                 self._dismissal("got it", name).mark(f"got-{name}")
                 self._dismissal("no more of these", ALL).mark("got-all")

@@ -13,7 +13,7 @@ from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import QUANTITIES, QUANTITY_WORDS, Quantity, rank_step_heatmap
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.live import live_ranks, live_skew, live_steps, samples_over_time
-from sfapp.views.figures.live_node import live_courses, live_layers
+from sfapp.views.figures.live_node import live_courses, live_layers, no_gpus
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
 from sfapp.views.figures.notes import notes_in, with_notes
 from sfapp.views.figures.routing import routing_pareto
@@ -41,6 +41,7 @@ __all__ = [
     "live_ranks",
     "live_skew",
     "live_steps",
+    "no_gpus",
     "node_ranks",
     "node_skew",
     "node_sparklines",

@@ -123,6 +123,11 @@ def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool =
     )
 
 
+def no_gpus(why: str, *, dark: bool = False) -> Figure:
+    """The place of a node's GPUs where nothing is known of any."""
+    return absent(why, dark=dark, title="GPUs", height=180)
+
+
 def _layer_times(window: Window, node: int) -> dict[str, dict[str, float]]:
     """By layer and pass the mean over the node's ranks and the steps that have it, ns."""
     places = [place for place, where in enumerate(window.ranks.node_rank) if where == node]

@@ -1,0 +1,259 @@
+"""A job while it runs, as its page shows it: what is looked at, and what the store knows of that.
+
+Read from samples and packets alone, so it does not matter in which process the aggregator runs. Steps, skew
+and silence are for looking at; verdicts come with the finished windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from sfapp.accounting import StepTimes, paced_steps
+from sfapp.app.address import live_page
+from sfapp.app.overview import shown
+from sfapp.app.workspace import Workspace
+from sfapp.errors import WindowNotFoundError
+from sfapp.model import RankIdentity, RankTable, Window
+from sfapp.model.metrics import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample
+from sfapp.model.view import OVERVIEW, WindowKey
+from sfapp.store import SampleQuery, WindowQuery
+from sfapp.views import format, words
+from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
+
+SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
+"""Lengths of time that can be looked at, seconds."""
+
+POINTS = 240
+"""Of each line over time, at most."""
+
+STREAMS_FOR_S = 60.0
+"""A run of which nothing was heard for longer is not said to run now."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """What a live page shows; as its address.
+
+    Attributes:
+        tab: ``overview`` or ``node:K``.
+        span: how far back, in seconds, one of ``SPANS``.
+        until: the last moment, seconds since 1970; None to follow the newest.
+    """
+
+    tab: str = OVERVIEW
+    span: int = 300
+    until: int | None = None
+
+    @property
+    def node(self) -> int | None:
+        """The node whose tab is open."""
+        kind, _, number = self.tab.partition(":")
+        return int(number) if kind == "node" else None
+
+    def href(self, run_id: str) -> str:
+        """The page of a run that shows this."""
+        pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        asked = [(name, value) for name, value in pairs if value != getattr(LiveState(), name)]
+        query = urlencode(asked, quote_via=quote, safe=":")
+        return f"{live_page(run_id)}?{query}" if query else live_page(run_id)
+
+
+def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
+    """What a query asks for, and a notice for everything in it that was not understood."""
+    found: dict[str, Any] = {}
+    told: list[str] = []
+    for name, value in dict(pairs).items():
+        digits = value.removeprefix("node:") if name == "tab" else value
+        is_whole = digits.isascii() and digits.isdigit() and len(digits) <= 10
+        if name == "tab" and (value == OVERVIEW or (is_whole and digits != value)):
+            found[name] = value if value == OVERVIEW else f"node:{int(digits)}"
+        elif (name == "until" and is_whole) or (name == "span" and is_whole and int(digits) in SPANS):
+            found[name] = int(digits)
+        else:
+            asked = f"{format.clip(name)}={format.clip(value)}"
+            told.append(f"The link's {asked!r} means nothing on this page; it is ignored.")
+    return LiveState(**found), told
+
+
+@dataclass(frozen=True)
+class LiveScene:
+    """What is known of a run at one moment; rows are the store's.
+
+    Attributes:
+        at: the newest moment of the samples that are shown, UTC, by the aggregator's clock.
+        links, aggregator, nodes, gpus, processes: the newest samples then.
+        times: step times of all ranks over the span.
+        silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
+        node_series, gpu_series: of the open tab's node, over the span.
+        newest: the newest finished window's row; None before there is one.
+        window: the newest finished window, on a node's tab.
+    """
+
+    run_id: str
+    state: LiveState
+    at: datetime
+    links: Sequence[Row]
+    aggregator: Row | None
+    nodes: Sequence[Row]
+    gpus: Sequence[Row]
+    processes: Sequence[Row]
+    times: StepTimes
+    silent_s: Mapping[int, float]
+    node_series: Sequence[Row] = ()
+    gpu_series: Sequence[Row] = ()
+    newest: Row | None = None
+    window: Window | None = None
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Ranks that said goodbye."""
+        return frozenset(link["rank"] for link in self.links if link["has_left"])
+
+    @cached_property
+    def node_table(self) -> list[Row]:
+        """A row a node, as ``NODE_COLUMNS`` shows it."""
+        return node_rows(self.times, self.nodes, self.silent_s)
+
+    def rank_table(self, node: int) -> list[Row]:
+        """A row a rank of a node, as ``RANK_COLUMNS`` shows it."""
+        return rank_rows(self.times, self.links, self.processes, self.silent_s, node)
+
+    def document(self) -> Row:
+        """All of it as plain data: what the page's JSON twin answers."""
+        summary, ranks = self.times.summary if len(self.times.ranks) else None, self.times.ranks
+        said, kind = words.standing(len(self.links), self.silent_s, self.left)
+        steps = summary and {
+            "steps_each": self.times.steps_each,
+            "step": self.times.step_N.tolist(),
+            "median_ns": summary.median_N.tolist(),
+            "worst_rank": [None if place < 0 else ranks.rank[place] for place in summary.worst_N],
+            "rank_skew": summary.rank_skew_N.tolist(),
+            "node_skew": summary.node_skew_N.tolist(),
+            "node_median_ns": {
+                str(node): summary.node_median_NK[:, place].tolist()
+                for place, node in enumerate(summary.nodes)
+            },
+        }
+        return {
+            "run": self.run_id,
+            "at": self.at,
+            "state": kind,
+            "said": said,
+            "silent": list(words.silences(self.silent_s)),
+            "ranks": [{**link, "no_data_for_s": self.silent_s.get(link["rank"])} for link in self.links],
+            "nodes": self.node_table,
+            "aggregator": self.aggregator,
+            "steps": steps,
+            "node_samples": list(self.nodes),
+            "gpu_samples": list(self.gpus),
+            "process_samples": list(self.processes),
+            "shards": [row for node in ranks.nodes for row in shard_rows(self.window, node)],
+            "newest_window": self.newest and {"window": self.newest["window"], **self.verdict},
+        }
+
+    @property
+    def verdict(self) -> dict[str, str]:
+        """The newest finished window in words, and where it is shown; empty before there is one."""
+        if self.newest is None:
+            return {}
+        row = shown(self.newest)
+        return {"href": row["href"], "said": f"window {self.newest['window']}: {row['aim']}"}
+
+
+def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bool = False) -> LiveScene:
+    """What the store knows of a run. Blocking; a few ms for some ranks, tens for a thousand.
+
+    Args:
+        whole: with what only a node's tab shows.
+
+    Raises:
+        WindowNotFoundError: the run was never streamed.
+    """
+    store = workspace.store
+    until = None if state.until is None else datetime.fromtimestamp(state.until, UTC)
+    links = _of_the_newest_world(store.newest_samples(LinkSample, run_id, until))
+    if not links:
+        before = "" if until is None else f" before {until:%Y-%m-%d %H:%M:%S} UTC"
+        raise WindowNotFoundError(f"no run {run_id!r} was streamed here{before}")
+    at = max(link["sampled_at"] for link in links)
+    since = at - timedelta(seconds=state.span)
+    ranks = _identities(links)
+    paces = store.paces(run_id, since, at)
+    times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
+    newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
+    node = state.node
+    series: dict[str, list[Row]] = {
+        name: []
+        if node is None
+        else store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
+        for name, kind in (("node_series", NodeSample), ("gpu_series", GpuSample))
+    }
+    return LiveScene(
+        run_id=run_id,
+        state=state,
+        at=at,
+        links=links,
+        aggregator=next(iter(store.newest_samples(AggregatorSample, run_id, until)), None),
+        nodes=store.newest_samples(NodeSample, run_id, until),
+        gpus=store.newest_samples(GpuSample, run_id, until),
+        processes=store.newest_samples(ProcessSample, run_id, until),
+        times=times,
+        silent_s=_silences(links, at, datetime.now(UTC) if until is None else at),
+        newest=newest[0] if newest else None,
+        window=_window(workspace, run_id, newest) if node is not None or whole else None,
+        **series,
+    )
+
+
+def running_now(workspace: Workspace) -> list[Row]:
+    """The runs that are streamed now, the one heard of last first, as ``Store.live_runs`` gives them."""
+    now = datetime.now(UTC)
+    return [
+        run
+        for run in workspace.store.live_runs()
+        if run["left"] < run["ranks"] and (now - run["sampled_at"]).total_seconds() <= STREAMS_FOR_S
+    ]
+
+
+def _of_the_newest_world(links: Sequence[Row]) -> list[Row]:
+    """Without ranks of a larger world than the newest: they are not silent, there are none."""
+    world = max(links, key=lambda link: link["sampled_at"])["world_size"] if links else 0
+    return [link for link in links if link["rank"] < world]
+
+
+def _identities(links: Sequence[Row]) -> RankTable:
+    return RankTable.of(
+        [
+            RankIdentity(link["rank"], link["local_rank"], link["node_rank"], link["hostname"])
+            for link in links
+        ]
+    )
+
+
+def _silences(links: Sequence[Row], at: datetime, now: datetime) -> dict[int, float]:
+    """By rank, seconds since anything was heard of it. The aggregator speaks once a second: its own silence
+    counts only once that is long overdue."""
+    overdue_s = (now - at).total_seconds()
+    gone_s = overdue_s if overdue_s > words.STALE_S else 0.0
+    return {
+        link["rank"]: link["silent_s"] + (at - link["sampled_at"]).total_seconds() + gone_s
+        for link in links
+        if not link["has_left"]
+    }
+
+
+def _window(workspace: Workspace, run_id: str, newest: Sequence[Row]) -> Window | None:
+    """The newest finished window; None where there is none, or its packet has just gone."""
+    if not newest:
+        return None
+    try:
+        return workspace.window(workspace.source(WindowKey(run_id, newest[0]["window"])))
+    except WindowNotFoundError:
+        return None

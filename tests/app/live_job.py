@@ -1,0 +1,101 @@
+"""What an aggregator leaves beside the packets of a job that runs: for tests that need none at work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from sfapp.metrics import MetricsLog
+from sfapp.model.metrics import (
+    AggregatorSample,
+    AnySample,
+    GpuSample,
+    LinkSample,
+    NodeSample,
+    PaceSample,
+    ProcessSample,
+)
+
+LIVE = "live-job"
+SECOND = 10**9
+MS = 10**6
+
+
+class LiveJob:
+    """Two nodes of four ranks, 10 steps of 100 ms a second; rank 6 takes 130 ms. Node 1 has a GPU."""
+
+    def __init__(self, root: Path, run: str = LIVE, host: str = "node", nodes: int = 2) -> None:
+        self._log = MetricsLog(root, run)
+        self._host = host
+        self._nodes = nodes
+        self.step = 0
+
+    def go(
+        self,
+        seconds: int = 30,
+        *,
+        until: float | None = None,
+        silent: Mapping[int, float] | None = None,
+        left: Collection[int] = (),
+    ) -> None:
+        """Say what happened in the seconds before a moment, now if it is not given.
+
+        Args:
+            silent: by rank, for how long nothing was heard of it. left: ranks that said goodbye.
+        """
+        end_ns = time.time_ns() if until is None else int(until * SECOND)
+        samples: list[AnySample] = []
+        for second in range(seconds):
+            self.step += 10
+            at_ns = end_ns - (seconds - 1 - second) * SECOND
+            samples += self._second(at_ns, silent or {}, left)
+        self._log.add(samples)
+
+    def _second(self, at_ns: int, silent: Mapping[int, float], left: Collection[int]) -> list[AnySample]:
+        found: list[AnySample] = [
+            AggregatorSample(
+                at_ns=at_ns, node_rank=0, messages=self.step, malformed=2, last_fault="10.0.0.9: no map"
+            )
+        ]
+        for node in range(self._nodes):
+            found.append(
+                NodeSample(
+                    at_ns=at_ns,
+                    node_rank=node,
+                    hostname=f"{self._host}-{node}",
+                    cpu_percent=40.0 + node,
+                    load_1min=3.5,
+                    memory_used_bytes=64 * 10**9,
+                    memory_total_bytes=128 * 10**9,
+                    disk_read_bytes_per_s=2e6,
+                    disk_written_bytes_per_s=1e6,
+                    network_received_bytes_per_s=1.2e9,
+                    network_sent_bytes_per_s=1.1e9,
+                    no_gpu_because=None if node else "there is no NVIDIA driver on this node",
+                )
+            )
+            if node:
+                found.append(
+                    GpuSample(at_ns=at_ns, node_rank=node, gpu=0, utilisation_percent=97.0, power_watts=512.0)
+                )
+        for rank in range(4 * self._nodes):
+            place = {"at_ns": at_ns, "node_rank": rank // 4, "rank": rank}
+            wall_ns = (130 if rank == 6 else 100) * MS + (self.step // 10 % 7) * MS
+            found.append(
+                LinkSample(
+                    **place,
+                    local_rank=rank % 4,
+                    hostname=f"{self._host}-{rank // 4}",
+                    world_size=4 * self._nodes,
+                    silent_s=(silent.get(rank, 0.2)),
+                    has_left=rank in left,
+                    lost_steps=3 if rank == 2 else 0,
+                )
+            )
+            if rank not in silent and rank not in left:
+                pace = PaceSample(
+                    **place, step=self.step, steps=10, wall_mean_ns=float(wall_ns), wall_max_ns=wall_ns
+                )
+                found += [pace, ProcessSample(**place, cpu_percent=101.0, rss_bytes=3 * 10**9)]
+        return found

@@ -1,0 +1,230 @@
+"""The pages of jobs that run: fed from the samples beside the packets, as an aggregator leaves them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from live_job import LIVE, LiveJob
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import chooser, href, one, plot
+from recorded_job import HOSTILE, job_window, put
+from simulation import simulated
+
+from sfapp.app import api
+from sfapp.app.live import live_scene, parse_live
+from sfapp.app.panels.live_tabs import parts_of
+from sfapp.app.workspace import Workspace
+from sfapp.store import Store
+
+PAGE = f"/live/{LIVE}"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> LiveJob:
+    """A job that has run for half a minute and has finished two windows."""
+    for number in range(2):
+        put(tmp_path, job_window(number, {}, run_id=LIVE))
+    job = LiveJob(tmp_path)
+    job.go()
+    return job
+
+
+@pytest.fixture
+def live_workspace(tmp_path: Path, job: LiveJob) -> Iterator[Workspace]:
+    with Store.open([tmp_path], memory=True) as store:
+        yield Workspace(store, [tmp_path])
+
+
+@pytest.fixture
+async def watcher(live_workspace: Workspace) -> AsyncIterator[User]:
+    """Someone with the app open while the job runs."""
+    async with simulated(live_workspace) as user:
+        while live_workspace.status().kind == "reading":
+            await asyncio.sleep(0.02)
+        yield user
+
+
+def standing(user: User) -> str:
+    return str(one(user, ui.element, "standing").text)
+
+
+async def test_the_first_page_leads_to_a_job_that_runs(watcher: User) -> None:
+    await watcher.open("/")
+    await watcher.should_see("live-job is running on 8 ranks: watch it live", retries=20)
+    assert href(watcher, "running") == PAGE
+    await watcher.open("/live")
+    await watcher.should_see("8 ranks on 2 nodes, running")
+    assert href(watcher, "live-run") == PAGE
+
+
+async def test_without_a_streamed_job_the_page_says_how_to_stream_one(user: User) -> None:
+    await user.open("/live")
+    await user.should_see("No job is streamed here")
+    answer = await user.http_client.get("/live/nobody")
+    assert answer.status_code == 404
+    assert "was streamed here" in answer.text
+
+
+async def test_the_overview_shows_steps_ranks_skew_and_nodes(watcher: User) -> None:
+    await watcher.open(PAGE)
+    await watcher.should_see("Step time, live", retries=20)
+    assert standing(watcher) == "Live: 8 ranks heard of."
+    slowest = plot(watcher, "Step time, live").figure["data"][1]
+    assert set(slowest["text"]) == {"rank 6 on node-1"}
+    assert "rank 6" in str(plot(watcher, "Ranks, live").figure["layout"]["annotations"])
+    assert plot(watcher, "Skew, live").figure["data"]
+    (table,) = watcher.find(kind=ui.table).elements
+    assert [row["worst_rank"] for row in table.rows] == [0, 6]
+    assert [row["cpu_percent_text"] for row in table.rows] == ["40 %", "41 %"]
+
+
+async def test_what_was_lost_and_refused_is_counted_and_the_newest_verdict_is_a_click_away(
+    watcher: User,
+) -> None:
+    await watcher.open(PAGE)
+    await watcher.should_see("3 steps lost by rank 2")
+    await watcher.should_see("2 messages refused")
+    assert href(watcher, "newest-window") == f"/w/{LIVE}/1"
+
+
+async def test_a_node_has_its_ranks_its_machine_and_why_there_is_no_gpu(watcher: User) -> None:
+    await watcher.open(f"{PAGE}?tab=node:0")
+    await watcher.should_see("Ranks of node 0, live", retries=20)
+    assert "CPU: node 0 is at 40 %." in plot(watcher, "CPU").figure["layout"]["meta"]["alt"]
+    assert "there is no NVIDIA driver" in plot(watcher, "GPUs").figure["layout"]["meta"]["alt"]
+    assert "no layer is timed" in plot(watcher, "Layers on node 0").figure["layout"]["meta"]["alt"]
+    await watcher.should_see("Nobody measured any")
+    watcher.find(kind=ui.tab, content="Node 1").click()
+    await watcher.should_see("GPU utilisation", retries=20)
+    assert plot(watcher, "GPU power").figure["data"][0]["text"][-1] == "512 W"
+
+
+async def test_the_page_moves_with_the_job_and_a_silent_rank_says_for_how_long(
+    watcher: User, job: LiveJob
+) -> None:
+    await watcher.open(PAGE)
+    await watcher.should_see("Step time, live", retries=20)
+    before = plot(watcher, "Step time, live").figure["data"][1]["x"][-1]
+    job.go(1, silent={5: 34.0})
+    await watcher.should_see("rank 5: no data for 34 s", retries=60)
+    assert standing(watcher) == "1 of 8 ranks silent."
+    for _ in range(100):
+        if plot(watcher, "Step time, live").figure["data"][1]["x"][-1] > before:
+            break
+        await asyncio.sleep(0.02)
+    assert plot(watcher, "Step time, live").figure["data"][1]["x"][-1] > before
+
+
+async def test_a_frozen_page_stays_until_it_follows_again(watcher: User, job: LiveJob) -> None:
+    await watcher.open(PAGE)
+    await watcher.should_see("Step time, live", retries=20)
+    chooser(watcher, "follow").value = False
+    await watcher.should_see("frozen at", retries=20)
+    job.go(1, until=time.time() + 3, left=range(8))
+    await asyncio.sleep(2.5)
+    assert standing(watcher) == "Live: 8 ranks heard of."
+    chooser(watcher, "follow").value = True
+    await watcher.should_see("The job has ended: every rank said goodbye.", retries=60)
+
+
+async def test_nothing_is_sent_for_what_did_not_change(watcher: User) -> None:
+    await watcher.open(PAGE)
+    await watcher.should_see("Step time, live", retries=20)
+    drawn = plot(watcher, "Step time, live")
+    figure = drawn.figure
+    await asyncio.sleep(2.2)
+    assert drawn.figure is figure
+
+
+async def test_more_nodes_than_tabs_share_one(tmp_path: Path) -> None:
+    LiveJob(tmp_path, nodes=17).go(3)
+    with Store.open([tmp_path], memory=True) as store:
+        async with simulated(Workspace(store, [tmp_path])) as user:
+            for _ in range(100):
+                if store.live_runs():
+                    break
+                await asyncio.sleep(0.05)
+            await user.open(PAGE)
+            await user.should_see("17 nodes")
+            chooser(user, "node").value = 16
+            await user.should_see("Ranks of node 16, live", retries=30)
+
+
+async def test_names_that_mean_harm_stay_text(tmp_path: Path) -> None:
+    run = f"run/{HOSTILE}"
+    LiveJob(tmp_path, run=run, host=HOSTILE).go(3)
+    with Store.open([tmp_path], memory=True) as store:
+        workspace = Workspace(store, [tmp_path])
+        store.ingest()
+        for tab in ("overview", "node:1"):
+            state, _ = parse_live([("tab", tab)])
+            scene = live_scene(workspace, run, state)
+            for part in parts_of(scene):
+                drawn = part.draw(scene, False)
+                assert isinstance(drawn, list) or "<script" not in str(drawn["data"])
+
+
+@pytest.fixture
+async def live_client(live_workspace: Workspace) -> AsyncIterator[httpx.AsyncClient]:
+    live_workspace.store.ingest()
+    application = FastAPI(title="sfapp", version="1", docs_url=None, redoc_url=None)
+    api.build(application, live_workspace)
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client
+
+
+async def test_the_twin_holds_what_the_page_shows(live_client: httpx.AsyncClient) -> None:
+    (run,) = (await live_client.get("/live.json")).json()["runs"]
+    assert (run["run_id"], run["is_running"], run["ranks"]) == (LIVE, True, 8)
+    found = (await live_client.get(f"{PAGE}.json", params={"span": 60})).json()
+    assert (found["state"], found["said"]) == ("live", "Live: 8 ranks heard of.")
+    assert set(found["steps"]["worst_rank"]) == {6}
+    assert found["steps"]["rank_skew"][-1] == pytest.approx(0.29, abs=0.02)
+    assert [node["worst_rank"] for node in found["nodes"]] == [0, 6]
+    assert found["newest_window"]["window"] == 1
+    assert found["aggregator"]["malformed"] == 2
+    assert found["ranks"][2]["lost_steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [(f"{PAGE}.json?span=7", 400), (f"{PAGE}.json?until=5", 404), ("/live/nobody.json", 404)],
+)
+async def test_a_question_without_an_answer_says_so(
+    live_client: httpx.AsyncClient, path: str, status: int
+) -> None:
+    answer = await live_client.get(path)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+def test_a_link_restores_what_was_looked_at() -> None:
+    state, told = parse_live([("tab", "node:1"), ("span", "60"), ("until", "1700000000")])
+    assert told == []
+    assert state.href("a/b") == "/live/a%2Fb?tab=node:1&span=60&until=1700000000"
+    _, told = parse_live([("tab", "<b>"), ("span", "7"), ("colour", "red")])
+    assert len(told) == 3
+
+
+def test_a_refresh_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+    LiveJob(tmp_path, nodes=16).go(120)
+    with Store.open([tmp_path], memory=True) as store:
+        workspace = Workspace(store, [tmp_path])
+        store.follow()
+        took = []
+        for _ in range(5):
+            for tab in ("overview", "node:3"):
+                began = time.process_time()
+                scene = live_scene(workspace, LIVE, parse_live([("tab", tab)])[0])
+                for part in parts_of(scene):
+                    part.draw(scene, False)
+                took.append(time.process_time() - began)
+        assert sorted(took)[len(took) // 2] < 0.1
