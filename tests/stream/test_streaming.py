@@ -275,3 +275,25 @@ def test_a_goodbye_hurries_the_windows_of_who_waits_for_them(tmp_path: Path) -> 
         (window,) = until(lambda: windows_in(tmp_path))
     assert window.manifest.missing_ranks == (1,)
     assert not read_windows([tmp_path]).quarantined
+
+
+def test_many_ranks_at_full_speed_end_as_whole_windows(tmp_path: Path) -> None:
+    world, windows, steps = 8, 20, 50
+    with aggregating(tmp_path) as aggregator, ExitStack() as stack:
+        peers = [
+            stack.enter_context(Peer(aggregator.endpoint, rank, f"rank-{rank}")) for rank in range(world)
+        ]
+        for peer in peers:
+            peer.say(peer.hello(world_size=world))
+            for window in range(windows):
+                first, step = window * (steps + 2), window * steps
+                peer.say(peer.opened(first, window))
+                for at in range(0, steps, 10):
+                    peer.say(peer.steps(first + 1 + at, range(step + at, step + at + 10), window))
+                peer.say(peer.closed(first + 1 + steps, steps, window))
+        until(lambda: aggregator.counts.windows == windows, 60)
+        assert aggregator.now().faults == {}
+        assert {rank.duplicates for rank in aggregator.now().ranks} == {0}
+    loaded = windows_in(tmp_path)
+    assert [step for window in loaded for step in window.step_N.tolist()] == list(range(windows * steps))
+    assert {window.ranks.rank for window in loaded} == {tuple(range(world))}
