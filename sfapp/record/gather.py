@@ -8,6 +8,8 @@ After one that failed the connections are in no known state; ``successor`` makes
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import secrets
 import threading
 import time
@@ -132,7 +134,12 @@ class Result(Protocol):
 
 class TelemetryGroup:
     """The recorder's own process group. ``greet``, ``gather`` and ``confirm`` are collective: all ranks call
-    them, in the same order, from one thread."""
+    them, in the same order, from one thread.
+
+    Attributes:
+        needs_training_thread: whether that must be the training's. NCCL's operations on one device must come
+            in one order on all ranks, whatever group they are of, and not from several threads at once.
+    """
 
     def __init__(self, timeout: float, backend: str = "gloo") -> None:
         """Make the group, over ``gloo`` or ``nccl``; collective over all ranks of the job.
@@ -146,15 +153,16 @@ class TelemetryGroup:
         self._dist = dist
         self._group: Any = dist.new_group(backend=backend)
         self._backend = backend
+        self.needs_training_thread = backend == "nccl"
         # Where its ranks meet, and how long they wait there, for a group that is not made yet.
         self._meeting, self._patience = "", timeout
-        # NCCL moves memory of the device alone; the messages are small and the copies wait for nothing else.
-        # The device is chosen here: the recorder's own thread would have the first one.
+        # NCCL moves memory of the device alone.
         self._device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else "cpu"
         self._timeout = timeout
         self._given_up = threading.Event()
         self._why_given_up = ""
         self._unfinished: list[Any] = []  # operations abandoned in flight, with the memory they write to
+        self._is_busy = False
         self._identities: tuple[RankIdentity, ...] = ()
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
@@ -192,6 +200,7 @@ class TelemetryGroup:
         following._group, following._meeting = None, meeting
         following._patience = min(patience, self._timeout)
         following._given_up, following._why_given_up, following._unfinished = threading.Event(), "", []
+        following._is_busy = False
         return following
 
     def gather(self, buffer: WindowBuffer) -> Result | None:
@@ -234,6 +243,8 @@ class TelemetryGroup:
         """End whatever the group is waiting for, from any thread: it fails at once, and so does all later."""
         self._why_given_up = self._why_given_up or why
         self._given_up.set()
+        if self._is_busy:
+            self._outlive()
 
     # ---- operations -----------------------------------------------------------------------------
 
@@ -302,21 +313,44 @@ class TelemetryGroup:
         try:
             if self._given_up.is_set():
                 raise GatherFailed(self._why_given_up)
+            self._is_busy = True
             work = start()
             if work is None:  # what torch returns, with a warning, once the group has been destroyed
                 raise GatherFailed("the process group is gone: torch.distributed was shut down")
             pause = _SHORTEST_PAUSE
             while not work.is_completed():
                 if self._given_up.wait(pause):
-                    self._unfinished.append((work, memory))
+                    self._abandon(work, memory)
                     raise GatherFailed(self._why_given_up)
                 if time.monotonic() > deadline:
-                    self._unfinished.append((work, memory))
+                    self._abandon(work, memory)
                     raise GatherFailed(f"no answer from the other ranks within {self._timeout:g} s")
                 pause = min(2 * pause, _LONGEST_PAUSE)
+            self._is_busy = False
             work.wait()  # done already: raises what went wrong
         except (RuntimeError, ValueError) as error:  # torch's own, DistBackendError included
+            self._is_busy = False
             raise GatherFailed(one_line(error)) from error
+
+    def _abandon(self, work: Any, memory: Any) -> None:
+        """An operation that nobody will wait for any more. What NCCL has begun would hold the device, and in
+        the end torch's watchdog would end the process: it is aborted, by a thread that can be left behind."""
+        self._unfinished.append((work, memory))
+        self._outlive()
+        if self._backend == "nccl":
+            threading.Thread(target=self._abort, name="sfapp-abort", daemon=True).start()
+
+    def _outlive(self) -> None:
+        """Let nobody destroy the group before the process has ended: that would wait, in native code and as
+        long as training's own timeout, for an operation that no other rank answers. A rank that fails would
+        not end, and the others would wait for it."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+
+    def _abort(self) -> None:
+        abort = getattr(self._dist.distributed_c10d, "_abort_process_group", None)  # torch 2.6 and later
+        if abort is not None:
+            with contextlib.suppress(RuntimeError, ValueError):  # gone meanwhile
+                abort(self._group)
 
 
 def _plan(headers: Sequence[Header]) -> Plan:

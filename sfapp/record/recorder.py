@@ -81,7 +81,7 @@ class Recorder:
             the frontier alone, with the rows of a few ranks, at a cost that does not grow with their number
             (``reduce``, over Gloo, for thousands of ranks); or not at all (``local``: every rank leaves its
             part, which readers put together).
-        timeout: seconds a rank waits for the others at a window's end, off the training thread.
+        timeout: seconds a rank waits for the others at a window's end, off the training thread but for NCCL.
         event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
         strict: raise RecorderError where a stage is entered inside another one or outside a step.
         max_pending: closed windows that may wait to be written before one is dropped.

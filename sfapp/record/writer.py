@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sfapp.model.window import Window
@@ -22,8 +22,19 @@ from sfapp.record.gather import Result, TelemetryGroup, one_line
 from sfapp.record.refusals import GatherFailed, GatherRefused
 from sfapp.record.team import Team
 
+LAST_IN_PARTS = "over NCCL the last window is left in parts"
+
 REMEMBERED = 256
 """Newest packets and failures that a recorder can tell of: a run may have any number of windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """What came of a gather on the training's thread: on rank 0 the rows, or why there are none."""
+
+    gathered: Result | None = None
+    gather_ns: int = 0
+    why: str | None = None
 
 
 class Writer:
@@ -33,7 +44,7 @@ class Writer:
         self.written: deque[Path] = deque(maxlen=REMEMBERED)
         self.failures: deque[str] = deque(maxlen=REMEMBERED)
         self._most_waiting = most_waiting
-        self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer, Early | None] | None] = queue.SimpleQueue()
         self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet
         self._claims = threading.Condition()
         self._writing = 0
@@ -54,13 +65,19 @@ class Writer:
 
         A dropped window still takes its turn, empty: gathers stay in the same order on all ranks. The
         ``last`` window is never dropped.
+
+        Where operations must come from the training's thread, it gathers here, for which it waits, and the
+        last window is left in parts: training may be over because another rank is.
         """
         with self._claims:
             kept = last or len(self._unclaimed) < self._most_waiting
             if not kept:
                 buffer = buffer.without_rows()
             self._unclaimed[buffer.number] = (team, buffer)
-        self._queue.put((team, buffer))
+        early = None
+        if team.group is not None and team.group.needs_training_thread:
+            early = Early(why=LAST_IN_PARTS) if last else self._gather_early(team, team.group, buffer)
+        self._queue.put((team, buffer, early))
         return kept
 
     def close(self, seconds: float) -> None:
@@ -97,9 +114,12 @@ class Writer:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            team, buffer = item
+            team, buffer, early = item
             try:
-                self._ship(team, buffer)
+                if early is None:
+                    self._ship(team, buffer)
+                else:
+                    self._ship_early(team, buffer, early)
             except Exception as error:  # fail-open: a window is lost, the job is not
                 self._failed(buffer, error)
 
@@ -121,6 +141,26 @@ class Writer:
                 return
         with self._claimed(buffer) as mine:
             if mine:
+                self._write_part(team, buffer, why)
+
+    def _gather_early(self, team: Team, group: TelemetryGroup, buffer: WindowBuffer) -> Early:
+        begin = time.perf_counter_ns()
+        try:
+            gathered = group.gather(buffer)
+        except GatherRefused as refusal:
+            return Early(why=str(refusal))
+        except GatherFailed as failure:
+            team.lose(group, buffer.number, str(failure))
+            return Early(why=str(failure))
+        return Early(gathered, time.perf_counter_ns() - begin)
+
+    def _ship_early(self, team: Team, buffer: WindowBuffer, early: Early) -> None:
+        """Nobody tells the others whether rank 0 could write the window: it is lost where it could not."""
+        why = early.why
+        if early.gathered is not None:
+            why = self._write_whole(team, buffer, early.gathered, early.gather_ns)
+        with self._claimed(buffer) as mine:
+            if mine and why:
                 self._write_part(team, buffer, why)
 
     def _gather(self, team: Team, group: TelemetryGroup, buffer: WindowBuffer) -> str | None:

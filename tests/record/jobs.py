@@ -2,6 +2,7 @@
 
 jobs.py FOLDER together     every scenario that all ranks survive, one run each, in one job
 jobs.py FOLDER killed       rank 2 dies of SIGKILL in its second window
+jobs.py FOLDER failing      rank 2 fails of an error in its second window
 """
 
 from __future__ import annotations
@@ -155,6 +156,15 @@ def beside(model: torch.nn.Module) -> None:
                 model(torch.ones(2, 8)).sum().backward()
 
 
+def on_training_thread(model: torch.nn.Module) -> None:
+    """As over NCCL, whose operations must all come from one thread; on a CPU over Gloo."""
+    with recorder("on-training-thread") as perf:
+        group = perf._team.group
+        assert group is not None
+        group.needs_training_thread = True
+        train(perf, model, 2 * WINDOW + 2)
+
+
 def local(model: torch.nn.Module) -> None:
     with recorder("local", gather="local") as perf:
         train(perf, model, WINDOW)
@@ -189,6 +199,7 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     renamed,
     started_again,
     beside,
+    on_training_thread,
     local,
 )
 
@@ -213,6 +224,15 @@ def killed() -> None:
         train(perf, model, 10_000)
 
 
+def failing() -> None:
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    with recorder("failing") as perf:
+        train(perf, model, WINDOW + 3)
+        if rank == 2:
+            raise MemoryError
+        train(perf, model, 10_000)
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"together": together, "killed": killed}[sys.argv[2]]()
+    {"together": together, "killed": killed, "failing": failing}[sys.argv[2]]()

@@ -79,6 +79,21 @@ def test_ranks_that_gather_nothing_leave_parts_that_readers_put_together(togethe
     assert window.manifest.missing_ranks == ()
 
 
+def test_where_operations_must_come_from_the_training_s_thread_it_gathers_all_windows_but_the_last(
+    together: Path,
+) -> None:
+    assert files_of(together, "on-training-thread") == [
+        "00000000.parquet",
+        "00000001.parquet",
+        *(f"00000002.rank{rank}.parquet" for rank in range(3)),
+    ]
+    *whole, last = windows_of(together, "on-training-thread")
+    assert all(window.manifest.overhead.gather_ns > 0 for window in whole)
+    assert [window.step_N.tolist() for window in whole] == [[*range(5)], [*range(5, 10)]]
+    assert last.ranks.rank == (0, 1, 2)
+    assert last.manifest.gather_ok
+
+
 def test_the_training_s_own_group_is_undisturbed(together: Path) -> None:
     assert [(together / f"total.rank{rank}.txt").read_text() for rank in range(3)] == ["3", "3", "3"]
 
@@ -201,3 +216,14 @@ def test_when_a_rank_dies_the_survivors_save_their_rows_and_fail_as_they_would_h
     assert result.returncode != 0
     assert "sfapp" not in "".join(line for line in result.stderr.splitlines() if "Error:" in line)
     assert time.monotonic() - begin < monitor_seconds + 30
+
+
+def test_a_rank_that_fails_ends_at_once_though_the_others_never_answer_it(tmp_path: Path) -> None:
+    """And with it the job: its gather is still under way in native code, which may wait for half an hour."""
+    begin = time.monotonic()
+    result = torchrun(tmp_path, "failing", "--monitor-interval=0.1")
+    assert "MemoryError" in result.stderr
+    assert time.monotonic() - begin < 40
+    _, second = windows_of(tmp_path, "failing")
+    assert second.ranks.rank == (0, 1, 2)
+    assert {5, 6, 7} <= set(second.step_N.tolist())

@@ -144,6 +144,24 @@ def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 60
 
 
+def test_ranks_that_torchrun_starts_again_are_recorded_again(tmp_path: Path) -> None:
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    recorded = ["-m", "sfapp.record.auto", "--run-id", "run", "--window-steps", "5"]
+    result = subprocess.run(
+        [sys.executable, "-m", *torchrun, "--monitor-interval=0.1", *recorded, str(LOOPS), "restarted",
+         "--steps=10"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    whole, cut_short, *after = windows(tmp_path)
+    assert [len(window.step_N) for window in (whole, cut_short)] == [5, 2]
+    assert whole.manifest.gather_ok
+    assert [window.number for window in after] == [2, 3]
+    assert [window.step_N.tolist() for window in after] == [[*range(5)], [*range(5, 10)]]
+    assert all(window.manifest.gather_ok and window.ranks.rank == (0, 1) for window in after)
+
+
 def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path) -> None:
     result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "failing", "--steps", "8", "--exit", expect=7)
     assert {step for window in windows(tmp_path) for step in window.step_N.tolist()} == set(range(7))

@@ -115,6 +115,17 @@ def failing(options: argparse.Namespace) -> None:
             raise SystemExit(7) if options.exit else RuntimeError("the loss is not finite")
 
 
+def restarted(options: argparse.Namespace) -> None:
+    """Rank 1 fails in its first life."""
+    model = model_of(options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step, batch in enumerate(loader_of(options, options.steps)):
+        if step == 7 and RANK == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            raise SystemExit(3)
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+
 def by_hand(options: argparse.Namespace) -> None:
     """The plain loop, which also measures itself, and writes down what it measured."""
     model = model_of(options)
@@ -404,6 +415,7 @@ KINDS: dict[str, Callable[[Any], None]] = {
         accumulated,
         evaluated,
         failing,
+        restarted,
         by_hand,
         adversarial,
         two_optimizers,
