@@ -54,6 +54,7 @@ HOMES: dict[str, set[str]] = {
     "pyarrow": {"packets", "store", "cli"},
     "polars": {"store", "app", "notebook"},
     "click": {"cli"},
+    "rich": {"cli"},
     "jinja2": {"report"},
     "typst": {"report"},
     "lightning": {"record"},

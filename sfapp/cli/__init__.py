@@ -20,6 +20,7 @@ COMMANDS = {
     "analyze": "Print the verdict on every window, as a table, JSON, CSV or Parquet.",
     "compare": "Say how much slower one window or run is than another, and in which stages.",
     "report": "Hand over verdicts, plots and notes: as HTML, PDF, Markdown, notebook or JSON.",
+    "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
     "aggregate": "Take the streams of a job's ranks while it runs, and write packets.",
     "relay": "Forward the streams of one node's ranks to the aggregator.",
     "validate": "Check packet files and print every fault.",
@@ -51,7 +52,8 @@ def cli() -> None:
 
 # Third-party modules behind each extra, to say which one to install when an import fails.
 _EXTRA_OF = dict.fromkeys(
-    ("duckdb", "jinja2", "nicegui", "plotly", "polars", "prometheus_client", "typst", "watchfiles"), "app"
+    ("duckdb", "jinja2", "nicegui", "plotly", "polars", "prometheus_client", "rich", "typst", "watchfiles"),
+    "app",
 ) | dict.fromkeys(("psutil", "zmq"), "stream")
 
 
