@@ -396,19 +396,22 @@ class Recorder:
         out, its windows still close with the others'."""
         if not self._recording:
             return
-        if self._state.syncs:
-            self._follow_syncs(self._state.syncs)
-        buffer, number = self._buffer, self._step_number
-        self._step_number += 1
-        if not completed:
-            self._beside.drop_step()
-        else:
-            if self._state.side or self._beside.is_watching:
-                self._beside.finish_step(number)
-            if end < begin:
-                buffer.note("nonmonotonic_clock", "step")
-            buffer.append(number, max(0, end - begin), self._state.spent)
-            buffer.record_ns += self._step_ns + self._state.clock() - end
+        try:
+            if self._state.syncs:
+                self._follow_syncs(self._state.syncs)
+            buffer, number = self._buffer, self._step_number
+            self._step_number += 1
+            if not completed:
+                self._beside.drop_step()
+            else:
+                if self._state.side or self._beside.is_watching:
+                    self._beside.finish_step(number)
+                if end < begin:
+                    buffer.note("nonmonotonic_clock", "step")
+                buffer.append(number, max(0, end - begin), self._state.spent)
+                buffer.record_ns += self._step_ns + self._state.clock() - end
+        except Exception as error:
+            self._give_up(error)
         if self._step_number == self._window_end:
             self._close_window("full", self._schema)
 
@@ -452,9 +455,13 @@ class Recorder:
             if not kept:
                 self._note("dropped_steps", "")
             self._buffer.record_ns += self._state.clock() - begin
-        except Exception as error:  # fail-open: recording ends, training goes on
-            self._recording = False
-            self._writer.failures.append(f"recording stopped: {one_line(error)}")
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Fail-open: recording ends, training goes on."""
+        self._recording = False
+        self._writer.failures.append(f"recording stopped: {one_line(error)}")
 
     def _hand_over(self, closed_by: ClosedBy) -> bool:
         """Give the window to the writer if it saw a step; False if its rows had to be dropped.

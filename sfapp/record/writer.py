@@ -6,6 +6,7 @@ each rank from its own rows, when a gather fails, when a disk refuses, or when t
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -22,10 +23,24 @@ from sfapp.record.gather import Result, TelemetryGroup, one_line
 from sfapp.record.refusals import GatherFailed, GatherRefused
 from sfapp.record.team import Team
 
+_LOG = logging.getLogger("sfapp")
+
 LAST_IN_PARTS = "over NCCL the last window is left in parts"
 
 REMEMBERED = 256
 """Newest packets and failures that a recorder can tell of: a run may have any number of windows."""
+
+
+class Failures(deque[str]):
+    """The newest things that went wrong. The first is a warning in the log too, where somebody may see it."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=REMEMBERED)
+
+    def append(self, what: str) -> None:
+        if not self:
+            _LOG.warning("%s (training goes on; what else fails is in Recorder.failures)", what)
+        super().append(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +57,7 @@ class Writer:
 
     def __init__(self, most_waiting: int) -> None:
         self.written: deque[Path] = deque(maxlen=REMEMBERED)
-        self.failures: deque[str] = deque(maxlen=REMEMBERED)
+        self.failures: deque[str] = Failures()
         self._most_waiting = most_waiting
         self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer, Early | None] | None] = queue.SimpleQueue()
         self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet

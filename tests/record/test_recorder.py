@@ -13,6 +13,7 @@ from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model import Accumulation, RankIdentity, Window
+from sfapp.model.manifest import Parallelism
 from sfapp.packets import read_window, read_windows
 from sfapp.record import Recorder
 
@@ -249,6 +250,31 @@ def test_a_disk_that_refuses_costs_the_window_not_the_training(tmp_path: Path, c
     assert perf.failures[0].startswith("window 0:")
 
 
+def test_what_fails_first_is_a_warning_in_the_log_and_all_of_it_is_kept(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with recorder(blocked, clock, max_pending=8) as perf:
+        train(perf, clock, steps=9)
+    assert len(perf.failures) == 3
+    (warning,) = caplog.records
+    assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
+    assert perf.failures[0] in warning.getMessage()
+
+
+def test_an_error_of_the_recorder_s_own_ends_the_recording_and_not_the_training(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        train(perf, clock, steps=3)
+        perf.add_step(1.5, [{DATA: 0.5}])  # type: ignore[arg-type, dict-item]  # ns are whole numbers
+        train(perf, clock, steps=3)
+    assert perf.failures[0].startswith("recording stopped: error: required argument is not an integer")
+    assert len(caplog.records) == 1
+    assert only_window(tmp_path).step_N.tolist() == [0, 1, 2]
+
+
 def test_windows_end_at_the_same_step_on_every_rank_whatever_a_rank_left_out(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -319,6 +345,10 @@ def test_identity_comes_from_torchrun_s_environment(
     ("options", "message"),
     [
         ({"window_steps": 0}, "must be positive"),
+        ({"timeout": 0}, "must be positive"),
+        ({"gather": "mpi"}, "gather must be one of"),
+        ({"event_fraction": 2}, "between 0 and 1"),
+        ({"roles": []}, "none for rank 0"),
         ({"run_id": ""}, "run_id must have"),
         ({"stages": ("a", "a")}, "different names"),
         ({"stages": ("a", OTHER)}, "which is added"),
@@ -330,6 +360,17 @@ def test_arguments_that_cannot_work_are_refused_at_construction(
 ) -> None:
     with pytest.raises(RecorderError, match=message):
         sfapp.Recorder(tmp_path, **{"run_id": "run", **options})
+
+
+@pytest.mark.parametrize("roles", ["pp0", {0: "pp0", 1: "pp1"}, ["pp0", "pp1"]])
+def test_what_is_declared_is_in_the_packet(tmp_path: Path, clock: Clock, roles: object) -> None:
+    declared = {"wrapper": "fsdp1", "parallelism": Parallelism(dp=2, pp=2), "prefetch": "aligned"}
+    with recorder(tmp_path, clock, roles=roles, model_fit=True, **declared) as perf:
+        train(perf, clock)
+    window = only_window(tmp_path)
+    assert window.ranks.role == ("pp0",)
+    assert window.manifest.model_fit
+    assert {name: getattr(window.manifest, name) for name in declared} == declared
 
 
 def test_an_environment_that_makes_no_sense_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
