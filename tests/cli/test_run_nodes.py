@@ -4,6 +4,7 @@ pull."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -98,12 +99,14 @@ def services(folder: Path, name: str) -> list[psutil.Process]:
     return found
 
 
-def start(folder: Path, arguments: list[str], **environment: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, arguments: list[str], stdout: int = subprocess.DEVNULL, **environment: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         arguments,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -111,12 +114,21 @@ def start(folder: Path, arguments: list[str], **environment: str) -> subprocess.
 
 
 @pytest.mark.torchrun
-def test_two_nodes_stream_to_one_and_leave_nothing_behind(tmp_path: Path) -> None:
-    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+def test_srun_starts_it_on_two_nodes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """As ``srun --nodes 2 --ntasks-per-node 1 sfapp run --nproc-per-node 2 train.py``."""
+    step = {
+        "SLURM_JOB_ID": str(free_port()),  # the ports follow from it
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        "SLURM_STEP_NODELIST": "127.0.0.1",
+        "SLURM_LOCALID": "0",
+    }
     slow = ("--slow-rank", 2, "--slow-from", 2 * WINDOW, "--slow-ms", 40)
     line = command("--nproc-per-node", 2, steps=5 * WINDOW, script=slow)
-    second = start(tmp_path, line, **place, PET_NODE_RANK="1")
-    first = start(tmp_path, line, **place, PET_NODE_RANK="0")
+    second = start(tmp_path, line, **step, SLURM_NODEID="1", SLURM_PROCID="1")
+    first = start(tmp_path, line, **step, SLURM_NODEID="0", SLURM_PROCID="0")
     (keys,) = until(lambda: list(tmp_path.glob("packets/.sfapp/*.keys")))
     assert keys.stat().st_mode & 0o777 == 0o600
     assert "sfapp: 5 windows in packets/job" in said_by(first)
@@ -216,6 +228,7 @@ def test_a_fault_is_named_and_a_pulled_cable_costs_nothing(tmp_path: Path, clust
     )
     until(lambda: packets(tmp_path) >= 5, 120)
     assert 6 in [named(window) for window in windows(tmp_path)[3:5]]
+    terminal = start(tmp_path, [*SFAPP, "top", "--once"], subprocess.PIPE, COLUMNS="140")
 
     cluster.plug(1, is_in=False)  # all of node 1's cables: training stands still
     time.sleep(3)
@@ -223,11 +236,14 @@ def test_a_fault_is_named_and_a_pulled_cable_costs_nothing(tmp_path: Path, clust
     at_least = packets(tmp_path)
     time.sleep(4)
     cluster.plug(1, is_in=True)
+    seen, _ = terminal.communicate(timeout=60)
     said = said_by(first, 180)
     said_by(second, 60)
     assert "14 windows in packets/job" in said, said
     found = windows(tmp_path)
     assert at_least < len(found)
+    assert seen.count("node-") == 2
+    assert re.search(r"^node 1 +4. +5. +6. +7.$", seen, re.MULTILINE)
     assert whole(found, ranks=8, steps=steps)
     assert found[0].ranks.hostname == ("node-0",) * 4 + ("node-1",) * 4
     assert not ours(tmp_path)
