@@ -225,6 +225,13 @@ def test_rows_of_several_steps_say_so() -> None:
     assert "mean of the newest 50 steps" in figures.live_ranks(times)["layout"]["meta"]["subtitle"]
 
 
+def test_few_rows_of_many_steps_have_few_ticks() -> None:
+    rows = step_times(table(1, 1), [np.array([[5, MS], [1_000_000, MS]])])
+    for times in (replace(job(5), steps_each=100), rows):
+        for figure in (figures.live_steps(times), figures.live_skew(times), figures.live_courses(times, 0)):
+            assert "dtick" not in figure["layout"]["xaxis"]  # a browser would draw a million
+
+
 def test_a_node_s_ranks_have_a_line_each_on_one_scale() -> None:
     (line,) = figures.live_courses(job(), 1)["data"]
     level = numbers(line["y"]).reshape(4, 31)

@@ -151,9 +151,7 @@ class LivePage:
             ui.select(dict(SPANS), value=self.state.span, on_change=self._pick_span).props(
                 "dense outlined options-dense aria-label='how far back'"
             ).mark("span")
-            text(
-                "are shown; steps and machines are looked at, verdicts come with the windows", "span", "muted"
-            )
+            text("for looking at; the verdict comes with each finished window", "span", "muted")
             box("grow")
             link("windows of this run", run_page(run_id), "badge").mark("history")
             self._json = link(".json", f"{live_page(run_id)}.json", "badge")

@@ -121,7 +121,13 @@ def _gpu_parts(scene: LiveScene, node: int) -> Sequence[Part]:
 def _of_gpus(field: str, title: str) -> Part:
     def draw(scene: LiveScene, dark: bool) -> Figure:
         return figures.samples_over_time(
-            scene.gpu_series, field, title=title, subject="gpu", run=scene.run_id, dark=dark
+            scene.gpu_series,
+            field,
+            title=title,
+            subject="gpu",
+            why="the driver does not say for these GPUs",
+            run=scene.run_id,
+            dark=dark,
         )
 
     return Part(f"gpu {field}", draw, 4, "samples_over_time")
@@ -224,6 +230,7 @@ class LiveHead:
                 badge.props["title"] = meaning
             box("grow")
             if scene.verdict:
+                text("newest verdict", "span", "muted")
                 link(scene.verdict["said"], scene.verdict["href"], "badge").mark("newest-window")
             else:
                 text("no window has been finished yet", "span", "muted")

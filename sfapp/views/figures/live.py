@@ -68,18 +68,28 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         title=title,
         subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, median of each node",
         alt=(
-            f"The newest {format.counted(len(times.step_N) * times.steps_each, 'step')} up to "
+            f"The newest {format.counted(_count(times), 'step')} up to "
             f"{times.step_N[-1]}: "
             f"{format.duration(float(np.nanmedian(summary.median_N)))} each on the median of "
             f"{format.counted(len(ranks), 'rank')}."
         ),
-        xaxis=step_axis(dark, len(times.step_N)),
+        xaxis=step_axis(dark, extent(times)),
         yaxis=axis(dark, ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",
         uirevision=f"live/{run}",
     )
+
+
+def extent(times: StepTimes) -> int:
+    """How many step numbers an axis covers: far more than there are rows, where a row is of many steps."""
+    return int(times.step_N[-1] - times.step_N[0]) + times.steps_each
+
+
+def _count(times: StepTimes) -> int:
+    """How many steps there are; the first row may be of fewer than the others."""
+    return min(len(times.step_N) * times.steps_each, int(times.step_N[-1]) + 1)
 
 
 def _each(times: StepTimes) -> str:
@@ -150,7 +160,7 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
         subtitle="how far the slowest rank is above the median, and the slowest node above the fastest",
         alt=f"In step {times.step_N[-1]} the slowest rank is {last} above the median rank.",
         height=240,
-        xaxis=step_axis(dark, len(times.step_N)),
+        xaxis=step_axis(dark, extent(times)),
         yaxis=axis(dark, tickformat=".0%", nticks=5, rangemode="tozero"),
         showlegend=True,
         legend=legend_above(),

@@ -18,6 +18,7 @@ from sfapp.views.figures.base import (
     plain,
     step_axis,
 )
+from sfapp.views.figures.live import extent
 
 LAYERS_SHOWN = 40
 _PASSES = ("forward", "backward")
@@ -58,7 +59,7 @@ def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = Fal
         subtitle=f"step time; every row runs from 0 to {format.duration(largest)}",
         alt=f"Step times of {format.counted(len(places), 'rank')} of node {node}, a line each.",
         height=int(min(900, 80 + 46 * len(places))),
-        xaxis=step_axis(dark, len(times.step_N)),
+        xaxis=step_axis(dark, extent(times)),
         yaxis=axis(
             dark,
             tickvals=[-row for row in range(len(places))],
