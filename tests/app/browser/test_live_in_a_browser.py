@@ -1,0 +1,131 @@
+"""A page moves while real processes stream to an aggregator, which the app knows nothing of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from served import Served, served
+
+pytestmark = pytest.mark.browser
+
+CLI = "from sfapp.cli import main; main()"
+RANK = Path(__file__).parent / "live_rank.py"
+WORLD = 4
+
+
+class Job:
+    """An aggregator and ranks, each a process; rank 3 is slow."""
+
+    def __init__(self, root: Path, resources: ExitStack) -> None:
+        self._resources = resources
+        listening = self._start("-c", CLI, "aggregate", str(root), "--listen", "tcp://127.0.0.1:0")
+        assert listening.stderr is not None
+        self.endpoint = listening.stderr.readline().split()[-1]
+        self.ranks = [
+            self._start(
+                str(RANK), str(root), self.endpoint, str(rank), "0.03" if rank == 3 else "0.02", "9999"
+            )
+            for rank in range(WORLD)
+        ]
+
+    def _start(self, *command: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(WORLD)}
+        process = subprocess.Popen(
+            [sys.executable, *command], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        self._resources.callback(_end, process)
+        return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait(10)
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def live_packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("live") / "packets"
+
+
+@pytest.fixture(scope="module")
+def job(live_packets: Path) -> Iterator[Job]:
+    live_packets.mkdir()
+    with ExitStack() as resources:
+        yield Job(live_packets, resources)
+
+
+@pytest.fixture(scope="module")
+def server(live_packets: Path, job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(live_packets, "--memory", cwd=tmp_path_factory.mktemp("live-cwd")) as server:
+        yield server
+
+
+def newest_step(page: Page) -> int:
+    """As the plot of step times says it in words."""
+    plot = page.locator(".plot[aria-label*='up to']").first
+    plot.wait_for()
+    said = plot.get_attribute("aria-label") or ""
+    return int(said.split("up to ")[1].split(":")[0])
+
+
+def wait_until(page: Page, holds: Callable[[], bool], seconds: float = 20) -> None:
+    for _ in range(int(10 * seconds)):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"it did not happen within {seconds} seconds")
+
+
+def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
+    # Given the first page, which finds the job by itself
+    page.goto("/")
+    link = page.get_by_role("link", name="streamed is running on")
+    expect(link).to_be_visible(timeout=40_000)
+    wait_until(page, lambda: "4 ranks" in link.inner_text())
+    link.click()
+    expect(page.locator(".standing")).to_have_text("Live: 4 ranks heard of.")
+    # Then its plots move, and name the slow rank
+    first = newest_step(page)
+    wait_until(page, lambda: newest_step(page) > first + 20)
+    tiles = page.locator(".figure", has=page.get_by_role("heading", name="Ranks, live", exact=True))
+    wait_until(page, lambda: "rank 3" in " ".join(tiles.locator(".main-svg").all_text_contents()))
+    # And a finished window leads to its verdict
+    expect(page.locator("a[href^='/w/streamed/']")).to_be_visible(timeout=30_000)
+    # When time is frozen, nothing moves any more
+    page.get_by_role("switch", name="follow the newest").click()
+    expect(page.get_by_text("frozen at")).to_be_visible()
+    page.wait_for_timeout(1200)
+    frozen = newest_step(page)
+    page.wait_for_timeout(2500)
+    assert newest_step(page) == frozen
+    # And it goes on where the job is by then
+    page.get_by_role("switch", name="follow the newest").click()
+    wait_until(page, lambda: newest_step(page) > frozen + 40)
+
+
+def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Job) -> None:
+    page.goto("/live/streamed")
+    newest_step(page)
+    page.keyboard.press("2")
+    expect(page.get_by_role("heading", name="Ranks of node 1, live")).to_be_visible()
+    expect(page.locator(".plot[aria-label^='CPU: node 1 is at']")).to_be_visible()
+    expect(page.get_by_role("heading", name="GPU").first).to_be_visible()
+    page.keyboard.press("o")
+    expect(page.get_by_role("heading", name="Step time, live")).to_be_visible()
+
+
+def test_a_rank_that_dies_is_said_to_be_silent(page: Page, job: Job) -> None:
+    page.goto("/live/streamed?tab=node:1")
+    expect(page.locator(".standing")).to_be_visible()
+    job.ranks[2].kill()
+    expect(page.locator(".silences")).to_contain_text("rank 2: no data for", timeout=30_000)
+    expect(page.locator(".standing")).to_have_text("1 of 4 ranks silent.")
