@@ -52,4 +52,5 @@ def serve(
         options = ServeOptions(
             paths=paths, host=host, port=port, db=db, memory=memory, token=token, browser=browser
         )
-        run(options, announce=lambda address: click.echo(f"sfapp is at {address} (Ctrl-C stops)"))
+        how_to_stop = "" if attached else " (Ctrl-C stops)"
+        run(options, announce=lambda address: click.echo(f"sfapp is at {address}{how_to_stop}"))

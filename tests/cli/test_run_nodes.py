@@ -3,6 +3,7 @@ pull."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +72,16 @@ def said_by(process: subprocess.Popen[str], seconds: float = 120.0) -> str:
     _, said = process.communicate(timeout=seconds)
     assert process.returncode == 0, said
     return said
+
+
+def answer(address: str) -> Any:
+    """What a page says as data; None where there is none yet."""
+    try:
+        with urllib.request.urlopen(address, timeout=10) as page:
+            return json.load(page)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return None
 
 
 def free_port() -> int:
@@ -142,16 +155,22 @@ def test_srun_starts_it_on_two_nodes_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.torchrun
-def test_one_node_streams_too_and_survives_the_aggregator(tmp_path: Path) -> None:
-    process = start(tmp_path, command("--live", "--nproc-per-node", 2, steps=10 * WINDOW))
+def test_the_app_shows_one_node_live_and_a_killed_aggregator_is_started_again(tmp_path: Path) -> None:
+    options = ("--ui", "--ui-port", 0, "--nproc-per-node", 2)
+    process = start(tmp_path, command(*options, steps=25 * WINDOW))
+    assert process.stderr is not None
+    address = re.fullmatch(r"sfapp serve: sfapp is at (\S+/)\n", process.stderr.readline())
+    assert address is not None
     until(lambda: packets(tmp_path))
+    live = until(lambda: answer(address[1] + "live/job.json"))
+    assert [rank["rank"] for rank in live["ranks"]] == [0, 1]
     (aggregator,) = services(tmp_path, "aggregate")
     aggregator.kill()
     (successor,) = until(lambda: [other for other in services(tmp_path, "aggregate") if other != aggregator])
     assert not [found for found in successor.net_connections() if found.status == psutil.CONN_LISTEN]
     said = said_by(process)
     assert "sfapp aggregate: has ended (-9): it is started again" in said
-    assert whole(windows(tmp_path), ranks=2, steps=10 * WINDOW)
+    assert whole(windows(tmp_path), ranks=2, steps=25 * WINDOW)
     assert not ours(tmp_path)
 
 
