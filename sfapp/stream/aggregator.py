@@ -305,9 +305,9 @@ class Aggregator:
             return
         self._next_count = now + _COUNT_SECONDS
         for incarnation, peer in list(self._peers.items()):
-            if now - peer.heard_at > self._abandon_after:
-                if peer.current is not None:
-                    self._assembly.abandon(peer.current)
+            if now - peer.heard_at <= self._abandon_after:
+                continue
+            if peer.current is None or self._assembly.abandon(peer.current):
                 del self._peers[incarnation]
         del self._assembly.failures[:-_REMEMBERED]
 

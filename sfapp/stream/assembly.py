@@ -8,6 +8,7 @@ together.
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,9 @@ from sfapp.stream.messages import Closed, Hello, Opened
 Rows = npt.NDArray[np.int64]
 
 NOT_CLOSED = "the rank had not closed its window when it was last heard of"
+
 DIFFERENT = "the rank's steps or stages are not those of the others"
+_TRY_AGAIN_SECONDS = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -195,14 +198,23 @@ class Assembly:
             if pending is not None and each.closed is not None:
                 pending.due = min(pending.due or float("inf"), self._clock() + seconds)
 
-    def abandon(self, rows: RankRows) -> None:
-        """No more will come of this rank's window: what there is becomes its part."""
+    def abandon(self, rows: RankRows) -> bool:
+        """No more will come of this rank's window: what there is becomes its part.
+
+        Returns:
+            False where it could not be written, to be tried again.
+        """
         pending = self._pending.get((rows.hello.run_id, rows.number))
         if pending is None or pending.ranks.get(rows.hello.rank) is not rows or rows.closed is not None:
-            return
-        if rows.steps:
-            self._write_part(rows, NOT_CLOSED)
+            return True
+        try:
+            if rows.steps:
+                self._write_part(rows, NOT_CLOSED)
+        except PacketError as error:
+            self._note_failure(error)
+            return False
         self._forget(pending, [rows])
+        return True
 
     def write_due(self, most_bytes: int, everything: bool = False) -> int:
         """Write what is complete, what has waited long enough, and the oldest beyond ``most_bytes``.
@@ -235,7 +247,7 @@ class Assembly:
     def _window(self, run_id: str, number: int) -> Pending:
         key = run_id, number
         if key not in self._pending:
-            is_late = packet_path(self._root, run_id, number).exists()
+            is_late = os.path.exists(packet_path(self._root, run_id, number))
             self._pending[key] = Pending(run_id, number, is_late)
         return self._pending[key]
 
@@ -252,14 +264,10 @@ class Assembly:
         closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
         try:
             self._write_closed(pending, sorted(closed, key=lambda rows: rows.hello.rank))
-        except PacketError as error:
-            self.failures.append(str(error))
-            if isinstance(error.__cause__, OSError):
-                self.counts.failed += 1
-                self.is_stuck = True
-                pending.due = self._clock() + 1.0
-                return
-            self._write_apart(closed)
+        except (PacketError, OSError) as error:
+            self._note_failure(error)
+            pending.due = self._clock() + _TRY_AGAIN_SECONDS
+            return
         pending.due, self.is_stuck = None, False
         pending.is_late = pending.is_late or bool(closed)
         self._forget(pending, closed)
@@ -267,10 +275,30 @@ class Assembly:
             rows.is_durable = True
             rows.chunks.clear()
 
+    def _note_failure(self, error: PacketError | OSError) -> None:
+        self.failures.append(str(error))
+        self.counts.failed += 1
+        self.is_stuck = True
+
     def _write_closed(self, pending: Pending, closed: Sequence[RankRows]) -> None:
+        """Write the window's packet, or add to it, and as parts what does not fit in.
+
+        Raises:
+            PacketError: the disk refuses.
+        """
+        fresh = [rows for rows in closed if rows.steps]
+        try:
+            self._write_together(pending, fresh)
+        except PacketError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            self.failures.append(str(error))  # some rank's rows cannot be in a packet: the others' can
+            for rows in fresh:
+                self._write_part(rows, DIFFERENT)
+
+    def _write_together(self, pending: Pending, fresh: list[RankRows]) -> None:
         path = packet_path(self._root, pending.run_id, pending.number)
         there = read_packet(path) if path.exists() else None
-        fresh = [rows for rows in closed if rows.steps]
         if there is not None:
             present = set(there.window.ranks.rank)
             self.counts.twice += sum(rows.hello.rank in present for rows in fresh)
@@ -279,28 +307,19 @@ class Assembly:
             return
         alike, odd = _majority(fresh)
         window = _whole(alike)
-        if there is not None and _fits(there.window, window):
-            window = _joined(there, window, path)
-            self.counts.rewritten += 1
-        elif there is not None:
-            odd = fresh
-            window = there.window
-        else:
+        if there is None:
+            write_packet(window, path)
             self.counts.windows += 1
             self.counts.incomplete += bool(window.manifest.missing_ranks)
-        if odd is not fresh:
-            write_packet(window, path)
+        elif _fits(there.window, window):
+            write_packet(_joined(there, window, path), path)
+            self.counts.rewritten += 1
+        else:
+            alike, odd = [], fresh
+        for rows in alike:
+            self._part_path(rows).unlink(missing_ok=True)  # what it had sent before it was cut off
         for rows in odd:
             self._write_part(rows, DIFFERENT)
-        for rows in fresh:
-            if rows not in odd:
-                self._part_path(rows).unlink(missing_ok=True)  # what it had sent before it was cut off
-
-    def _write_apart(self, closed: Sequence[RankRows]) -> None:
-        """Some rank's rows cannot be in a packet: the others' can."""
-        for rows in closed:
-            if rows.steps:
-                self._write_part(rows, DIFFERENT)
 
     def _write_part(self, rows: RankRows, why: str) -> None:
         buffer = rows.buffer()

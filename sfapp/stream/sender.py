@@ -40,8 +40,10 @@ from sfapp.stream.spool import Spool
 
 _BEAT_SECONDS = 1.0
 _LAST_BEAT_SECONDS = 0.25  # while the recorder closes
-_SILENT_SECONDS = 3.0
-"""How long a recorder that closes waits for an aggregator that says nothing."""
+_SILENT_SECONDS, _NEVER_HEARD_SECONDS = 10.0, 3.0
+"""How long a recorder that closes waits for an aggregator that says nothing, or never did."""
+_REOPEN_SECONDS = 1.0
+"""A recorder that closes connects anew so often: the pauses between attempts may be long by then."""
 _HIGH_WATER = 64  # messages that libzmq may hold
 _LINGER_MS = 200  # for the goodbye
 _RESTART_SECONDS = 1.0
@@ -175,18 +177,20 @@ class Sender:
     def _run(self) -> None:
         while True:
             try:
-                self._talk()
-                return
+                if self._talk():
+                    return
+                continue
             except Exception as error:  # fail-open: begin again, on another socket
                 self.counts.failed += 1
                 self._failures.append(f"stream: {one_line(error)}")
             if self._deadline is not None:
                 return
             time.sleep(_RESTART_SECONDS)
-            self._greeted = None
 
-    def _talk(self) -> None:
-        """Until closed: send and listen, over one socket."""
+    def _talk(self) -> bool:
+        """Until closed: send and listen, over one socket. False to go on over another."""
+        self._greeted, self._next = None, self._spool.first
+        opened = time.monotonic()
         context: zmq.Context[Any] = zmq.Context()
         socket = context.socket(zmq.DEALER)
         try:
@@ -198,6 +202,8 @@ class Sender:
             poller.register(self._woken, zmq.POLLIN)
             while not self._is_done():
                 closing = self._deadline is not None
+                if closing and time.monotonic() > max(opened, self.counts.heard_at or 0.0) + _REOPEN_SECONDS:
+                    return False
                 wait = min(self._options.batch_seconds, 0.05) if closing else self._options.batch_seconds
                 poller.poll(round(wait * 1000))
                 self._listen(socket)
@@ -206,6 +212,7 @@ class Sender:
                     self._beat(socket)
                     self._send_elements(socket)
             self._say_goodbye(socket)
+            return True
         finally:
             socket.close(linger=_LINGER_MS if self._deadline is not None else 0)
             context.term()
@@ -214,9 +221,11 @@ class Sender:
         if self._deadline is None:
             return False
         now = time.monotonic()
-        heard = max(self._closing_since, self.counts.heard_at or 0.0)
+        heard_at = self.counts.heard_at
+        patience = _NEVER_HEARD_SECONDS if heard_at is None else _SILENT_SECONDS
+        silent = now > max(self._closing_since, heard_at or 0.0) + patience
         delivered = self._spool.first == self._spool.end
-        return delivered or bool(self._refused) or now > self._deadline or now > heard + _SILENT_SECONDS
+        return delivered or bool(self._refused) or now > self._deadline or silent
 
     # ---- listening ------------------------------------------------------------------------------
 

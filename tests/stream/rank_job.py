@@ -1,4 +1,7 @@
-"""A rank of a job without torch.distributed: rank_job.py ROOT ENDPOINT RANK STEPS SECONDS_A_STEP."""
+"""A rank of a job without torch.distributed: rank_job.py ROOT ENDPOINT RANK STEPS SECONDS_A_STEP.
+
+Half way through it waits for the file ``go on`` in ROOT.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ with sfapp.Recorder(
     timeout=20.0,
 ) as perf:
     for step in range(int(steps)):
+        while step >= int(steps) // 2 and not (Path(root) / "go on").exists():
+            time.sleep(0.01)
         with perf.step(), perf.stage("data.next_wait"):
             time.sleep(float(seconds))
             perf.observe("number", 1000.0 * int(rank) + step)

@@ -58,6 +58,7 @@ def test_an_aggregator_that_is_killed_and_started_again_loses_nothing(tmp_path: 
         aggregator.kill()
         time.sleep(0.5)
         stack.enter_context(aggregate(packets, port))
+        (tmp_path / "go on").touch()
         for rank in ranks:
             rank.end()  # type: ignore[attr-defined]
     assert whole(windows_in(packets))
@@ -75,6 +76,7 @@ def test_a_relay_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) 
         killed.kill()
         time.sleep(0.5)
         stack.enter_context(relay(port, upstream))
+        (tmp_path / "go on").touch()
         for rank in ranks:
             rank.end()  # type: ignore[attr-defined]
     assert whole(windows_in(packets))
@@ -85,6 +87,7 @@ def test_a_rank_that_is_killed_leaves_what_it_had_sent(tmp_path: Path) -> None:
     packets, port = tmp_path / "packets", free_port()
     with ExitStack() as stack:
         stack.enter_context(aggregate(packets, port, "--close-after", "1", "--abandon-after", "2"))
+        (tmp_path / "go on").touch()
         ranks = rank_processes(stack, tmp_path, port)
         until(lambda: windows_in(packets), 60)
         time.sleep(0.25)
@@ -248,3 +251,19 @@ def test_rows_that_no_packet_can_hold_are_refused(tmp_path: Path) -> None:
         rows = np.array([[0, 60, -10, 10, 10, 10, 10, 10]], dtype="<i8").tobytes()
         peer.say(peer.hello(), peer.opened(0), Steps(**peer.head, sequence=1, window=0, rows=rows))
         assert "between 0 and 2^62" in peer.hear_of(Refused).reason
+
+
+def test_a_disk_that_refuses_is_tried_again(tmp_path: Path) -> None:
+    with aggregating(tmp_path, abandon_after=0.1) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0]))
+        until(lambda: aggregator.now().ranks and len(aggregator.now().ranks[0].row_NC))
+        folder = tmp_path / "run"
+        moved = folder.rename(tmp_path / "moved")
+        folder.touch()
+        until(lambda: aggregator.counts.failed)
+        assert "cannot be written" in aggregator.failures[0]
+        folder.unlink()
+        moved.rename(folder)
+        until(lambda: files_in(tmp_path) == ["00000000.rank0.parquet"])
+    (window,) = windows_in(tmp_path)
+    assert window.manifest.faults == ("dropped_steps",)
