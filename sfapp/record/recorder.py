@@ -396,20 +396,22 @@ class Recorder:
         out, its windows still close with the others'."""
         if not self._recording:
             return
+        state = self._state
         try:
-            if self._state.syncs:
-                self._follow_syncs(self._state.syncs)
+            if state.syncs:
+                self._follow_syncs(state.syncs)
             buffer, number = self._buffer, self._step_number
-            self._step_number += 1
+            self._step_number = number + 1
             if not completed:
                 self._beside.drop_step()
             else:
-                if self._state.side or self._beside.is_watching:
+                if state.side or self._beside.is_watching:
                     self._beside.finish_step(number)
                 if end < begin:
                     buffer.note("nonmonotonic_clock", "step")
-                buffer.append(number, max(0, end - begin), self._state.spent)
-                buffer.record_ns += self._step_ns + self._state.clock() - end
+                    begin = end
+                buffer.append(number, end - begin, state.spent)
+                buffer.record_ns += self._step_ns + state.clock() - end
         except Exception as error:
             self._give_up(error)
         if self._step_number == self._window_end:
