@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StepTimes:
     """How long some steps took on each rank.
 
@@ -35,7 +36,7 @@ class StepTimes:
     wall_NR: Floats
     steps_each: int = 1
 
-    @property
+    @cached_property
     def summary(self) -> CrossNode:
         """How evenly the ranks and nodes keep pace."""
         return cross_node(self.wall_NR, self.ranks.node_rank)

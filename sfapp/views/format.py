@@ -115,6 +115,13 @@ def percent_change(fraction: float | None) -> str:
     return f"{_MINUS if value < 0 else '+' if value > 0 else '±'}{abs(value):,} %"
 
 
+def offset(ns: float | None, uncertainty_ns: float | None) -> str:
+    """By how much a clock is off: ``+3.42 ms ± 40 µs``."""
+    if ns is None or uncertainty_ns is None or not (math.isfinite(ns) and math.isfinite(uncertainty_ns)):
+        return ABSENT
+    return f"{_MINUS if ns < 0 else '+'}{duration(abs(ns))} ± {duration(uncertainty_ns)}"
+
+
 def share(fraction: float | None) -> str:
     """A share as gates are written: ``0.41``."""
     if fraction is None or not math.isfinite(fraction):

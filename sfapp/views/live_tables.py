@@ -22,6 +22,12 @@ NODE_COLUMNS: tuple[Column, ...] = (
     Column("behind", "behind", "its median above the fastest node's", "behind_text"),
     Column("cpu_percent", "CPU", "of all its cores", "cpu_percent_text"),
     Column("memory_used_bytes", "memory", "in use", "memory_used_bytes_text"),
+    Column(
+        "clock_offset_ns",
+        "clock",
+        "what its clock lacks to the aggregator's, and how sure that is; never part of a diagnosis",
+        "clock_offset_ns_text",
+    ),
     Column("silent_s", "heard", "when a rank of it last said something", "silent_s_text"),
 )
 
@@ -66,6 +72,10 @@ def node_rows(
                 **_percent("behind", median / fastest - 1),
                 **_text("cpu_percent", sample.get("cpu_percent")),
                 **_text("memory_used_bytes", sample.get("memory_used_bytes")),
+                "clock_offset_ns": sample.get("clock_offset_ns"),
+                "clock_offset_ns_text": format.offset(
+                    sample.get("clock_offset_ns"), sample.get("clock_uncertainty_ns")
+                ),
                 "silent_s": min(heard, default=None),
                 "silent_s_text": format.age(min(heard, default=None)) if heard else format.ABSENT,
             }

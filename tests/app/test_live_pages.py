@@ -62,6 +62,8 @@ async def test_the_first_page_leads_to_a_job_that_runs(watcher: User) -> None:
     await watcher.open("/live")
     await watcher.should_see("8 ranks on 2 nodes, running")
     assert href(watcher, "live-run") == PAGE
+    await watcher.open(f"/runs/{LIVE}")
+    assert href(watcher, "running") == PAGE
 
 
 async def test_without_a_streamed_job_the_page_says_how_to_stream_one(user: User) -> None:

@@ -203,13 +203,17 @@ def test_a_sampled_value_is_in_the_unit_of_its_name(field: str, value: float | N
 
 
 def test_a_row_a_node_by_the_newest_step_that_all_have_finished() -> None:
-    samples = [{"node_rank": 1, "cpu_percent": 87.0, "memory_used_bytes": 64_000_000_000}]
+    samples = [
+        {"node_rank": 1, "cpu_percent": 87.0, "memory_used_bytes": 64_000_000_000}
+        | {"clock_offset_ns": -3_421_000.0, "clock_uncertainty_ns": 40_000.0}
+    ]
     first, second = node_rows(job(ahead=2), samples, {0: 0.2, 6: 12.0})
     assert [first[column.shown] for column in NODE_COLUMNS] == [
-        0, "node-0", 4, "100.0 ms", 0, "100.0 ms", "0.0 %", "0.0 %", "n/a", "n/a", "just now",
+        0, "node-0", 4, "100.0 ms", 0, "100.0 ms", "0.0 %", "0.0 %", "n/a", "n/a", "n/a", "just now",
     ]  # fmt: skip
     assert [second[column.shown] for column in NODE_COLUMNS] == [
-        1, "node-1", 4, "100.0 ms", 6, "130.0 ms", "30.0 %", "0.0 %", "87 %", "64 GB", "12 s ago",
+        1, "node-1", 4, "100.0 ms", 6, "130.0 ms", "30.0 %", "0.0 %", "87 %", "64 GB",
+        "−3.42 ms ± 40 µs", "12 s ago",
     ]  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.address import run_of, run_page, window_page
+from sfapp.app.address import live_page, run_of, run_page, window_page
+from sfapp.app.live import running_now
 from sfapp.app.overview import ListState
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.figure import FigureCard
@@ -39,7 +40,8 @@ def build(workspace: Workspace) -> None:
             missing(workspace, request, str(error))
             return
         rows = await asyncio.to_thread(workspace.timeline, name)
-        page = HistoryPage(workspace, generation, summary, rows, is_dark(request))
+        running = {run["run_id"] for run in await asyncio.to_thread(running_now, workspace)}
+        page = HistoryPage(workspace, generation, summary, rows, name in running, is_dark(request))
         page.build(request)
         await ui.context.client.connected()
         await page.start()
@@ -54,12 +56,14 @@ class HistoryPage:
         generation: int,
         summary: RunSummary,
         rows: list[dict[str, Any]],
+        is_running: bool,
         dark: bool,
     ) -> None:
         self._workspace = workspace
         self._generation = generation
         self._summary = summary
         self._rows = rows
+        self._is_running = is_running
         self._dark = dark
 
     def build(self, request: Request) -> None:
@@ -79,6 +83,8 @@ class HistoryPage:
                     )
                     text("the others are compared with it", "span", "muted")
                     box("grow")
+                    if self._is_running:
+                        link("watch it live", live_page(run_id), "badge running-now").mark("running")
                     link("compare with…", CompareState(a=SideKey(run_id)).href(), "badge").mark("compare")
                     link(".json", f"{run_page(run_id)}.json", "badge")
                     link(".csv", f"{run_page(run_id)}.csv", "badge")
