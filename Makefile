@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
 
-.PHONY: demo test lint bench bench-recorder evidence screenshots sample chromium clean
+.PHONY: demo test lint bench bench-recorder soak evidence screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -23,6 +23,9 @@ bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
 bench-recorder: $(VENV)/installed  ## what the recorder costs the training it watches; needs a quiet machine
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.recorder --out docs/evidence
+
+soak: $(VENV)/installed  ## break what is round a streaming job; needs root and Linux (about 5 minutes)
+	$(BIN)/python -m benchmarks.soak --out docs/evidence
 
 evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about 25 minutes)
 	$(BIN)/python -m benchmarks.experiments

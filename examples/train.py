@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -50,8 +51,18 @@ def train(options: argparse.Namespace) -> None:
         time.sleep(options.step_ms / 2000)
         loss.backward()
         optimizer.step()
+        if options.until is not None and step % 50 == 49 and everybody_sees(options.until, device):
+            break
         if step % 100 == 99 and RANK == 0:
             print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
+
+
+def everybody_sees(path: Path, device: torch.device | None) -> bool:
+    """Whether a file is there, as rank 0 sees it: ranks must stop at the same step."""
+    seen = torch.tensor(float(path.exists()), device=device)
+    if dist.is_initialized():
+        dist.broadcast(seen, src=0)
+    return bool(seen)
 
 
 def main() -> None:
@@ -63,6 +74,7 @@ def main() -> None:
     parser.add_argument("--slow-rank", type=int, default=-1, help="the rank to make slow")
     parser.add_argument("--slow-from", type=int, default=0, help="from this step on")
     parser.add_argument("--slow-ms", type=float, default=20, help="by so much a step")
+    parser.add_argument("--until", type=Path, help="stop once this file is there")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if "LOCAL_RANK" in os.environ:

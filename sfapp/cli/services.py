@@ -15,7 +15,7 @@ import click
 
 from sfapp.errors import RunError
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 _STEADY_SECONDS = 60.0
 _KILL_SECONDS = 5.0
 
