@@ -19,7 +19,7 @@ from sfapp.app.overview import shown
 from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
-from sfapp.model.metrics import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample
+from sfapp.model.metrics import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
 from sfapp.model.view import OVERVIEW, WindowKey
 from sfapp.store import SampleQuery, WindowQuery
 from sfapp.views import format, words
@@ -33,6 +33,11 @@ POINTS = 240
 
 STREAMS_FOR_S = 60.0
 """A run of which nothing was heard for longer is not said to run now."""
+
+NEWS_S = 120.0
+"""What machines and processes said is shown as their state for so long."""
+
+_A_SECOND = timedelta(seconds=1)
 
 Row = dict[str, Any]
 
@@ -88,7 +93,7 @@ class LiveScene:
 
     Attributes:
         at: the newest moment of the samples that are shown, UTC, by the aggregator's clock.
-        links, aggregator, nodes, gpus, processes: the newest samples then.
+        links, aggregator, nodes, gpus, processes: the newest samples then; processes on a node's tab only.
         times: step times of all ranks over the span.
         silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
         node_series, gpu_series: of the open tab's node, over the span.
@@ -184,6 +189,10 @@ def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bo
         raise WindowNotFoundError(f"no run {run_id!r} was streamed here{before}")
     at = max(link["sampled_at"] for link in links)
     since = at - timedelta(seconds=state.span)
+
+    def newest_of(kind: type[Sample]) -> list[Row]:
+        return store.newest_samples(kind, run_id, at + _A_SECOND, at - timedelta(seconds=NEWS_S))
+
     ranks = _identities(links)
     paces = store.paces(run_id, since, at)
     times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
@@ -200,10 +209,10 @@ def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bo
         state=state,
         at=at,
         links=links,
-        aggregator=next(iter(store.newest_samples(AggregatorSample, run_id, until)), None),
-        nodes=store.newest_samples(NodeSample, run_id, until),
-        gpus=store.newest_samples(GpuSample, run_id, until),
-        processes=store.newest_samples(ProcessSample, run_id, until),
+        aggregator=next(iter(newest_of(AggregatorSample)), None),
+        nodes=newest_of(NodeSample),
+        gpus=newest_of(GpuSample),
+        processes=newest_of(ProcessSample) if node is not None or whole else (),
         times=times,
         silent_s=_silences(links, at, datetime.now(UTC) if until is None else at),
         newest=newest[0] if newest else None,

@@ -217,14 +217,21 @@ def series(database: Database, query: SampleQuery) -> list[Row]:
     return [_aware(row) for row in rows]
 
 
-def newest(database: Database, kind: type[Sample], run: str, until: datetime | None = None) -> list[Row]:
+def newest(
+    database: Database,
+    kind: type[Sample],
+    run: str,
+    until: datetime | None = None,
+    since: datetime | None = None,
+) -> list[Row]:
     """The newest sample of every subject of a run, or what was it at a moment; as ``series`` gives them.
+    Subjects of which there is none between the two moments are left out.
 
     Raises:
         StoreError: a kind that there is not.
     """
     table = _table(kind)
-    where, parameters = _filters(SampleQuery(kind, run, until=until), table)
+    where, parameters = _filters(SampleQuery(kind, run, since=since, until=until), table)
     subjects = ", ".join(map(quoted, SUBJECTS[kind]))
     shown = [quoted(name) for name in table.names if name not in ("run_id", "path")]
     rows = database.rows(

@@ -243,14 +243,19 @@ class Store:
         return samples.series(self._database, query)
 
     def newest_samples(
-        self, kind: type[Sample], run: str, until: datetime | None = None
+        self,
+        kind: type[Sample],
+        run: str,
+        until: datetime | None = None,
+        since: datetime | None = None,
     ) -> list[dict[str, Any]]:
-        """The newest sample of every node, GPU or rank of a run, or what was it at a moment; ascending.
+        """The newest sample of every node, GPU or rank of a run, or what was it at a moment; ascending, and
+        without those of which there is none between the two moments.
 
         Raises:
             StoreError: a kind that there is not.
         """
-        return samples.newest(self._database, kind, run, until)
+        return samples.newest(self._database, kind, run, until, since)
 
     def paces(self, run: str, since: datetime, until: datetime) -> dict[str, Any]:
         """What ranks said of their pace, in the order of time, one array a column: ``rank``, ``step``,
