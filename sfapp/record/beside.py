@@ -8,9 +8,9 @@ from typing import Any
 from sfapp.errors import RecorderError
 from sfapp.record.buffers import WindowBuffer
 from sfapp.record.contexts import StepState, Uncounted
-from sfapp.record.gather import one_line
 from sfapp.record.layers import LayerTimes, channels_of, layers_of
 from sfapp.record.memory import MemoryWatch
+from sfapp.record.refusals import one_line
 from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_device
 
 _UNCOUNTED = Uncounted()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,88 +17,17 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
-from sfapp.model.manifest import Accumulation
-from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity, Window
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
 from sfapp.record.compose import Job, whole_window
-from sfapp.record.refusals import GatherFailed, GatherRefused
-from sfapp.record.side import MAX_CHANNELS
-
-_Message = TypeVar("_Message", bound=msgspec.Struct)
-
-BLOCK_BYTES = 4096
-"""Size of a message: every rank sends as much, whatever it has to say."""
+from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
+from sfapp.record.wire import Header, Hello, Plan, decoded, faults_of, framed, plan_of, unframed
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
-
-
-class Hello(msgspec.Struct, frozen=True):
-    """What a rank says when the group is made."""
-
-    run_id: str
-    next_window: int
-    next_step: int
-    rank: int
-    local_rank: int
-    node_rank: int
-    hostname: str
-    attempt: str = ""
-
-    @classmethod
-    def of(cls, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
-        """What this rank says, with a new name for the attempt."""
-        return cls(
-            run_id,
-            next_window,
-            next_step,
-            identity.rank,
-            identity.local_rank,
-            identity.node_rank,
-            identity.hostname,
-            secrets.token_hex(8),
-        )
-
-
-class Header(msgspec.Struct, frozen=True):
-    """What a rank says about its window before it sends the rows."""
-
-    window: int
-    stage_hash: str
-    accumulation: str
-    steps: int
-    first: int | None
-    last: int | None
-    role: str | None
-    faults: dict[str, str]
-    side: list[str]
-
-    @classmethod
-    def of(cls, buffer: WindowBuffer) -> Header:
-        """The header of a closed window."""
-        steps = buffer.rows()[:, STEP_COLUMN]
-        return cls(
-            window=buffer.number,
-            stage_hash=stage_hash(buffer.schema.stages),
-            accumulation=spelled(buffer.schema.accumulation),
-            steps=len(steps),
-            first=int(steps[0]) if len(steps) else None,
-            last=int(steps[-1]) if len(steps) else None,
-            role=buffer.schema.role,
-            faults=buffer.faults,
-            side=sorted(buffer.side),
-        )
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What rank 0 makes of the headers: why there will be no window, or which side channels it has."""
-
-    objection: str = ""
-    side: list[str] = []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,10 +104,10 @@ class TelemetryGroup:
             GatherFailed: a rank is gone or late.
         """
         mine = Hello.of(identity, run_id, next_window, next_step)
-        blocks = self._collect(_block(msgspec.json.encode(mine)))
+        blocks = self._collect(framed(msgspec.json.encode(mine)))
         agreed = mine
         if blocks is not None:
-            hellos = [_decoded(block, Hello) for block in blocks]
+            hellos = [decoded(block, Hello) for block in blocks]
             self._identities = tuple(
                 RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname)
                 for hello in hellos
@@ -189,7 +117,7 @@ class TelemetryGroup:
                 next_window=max(hello.next_window for hello in hellos),
                 next_step=max(hello.next_step for hello in hellos),
             )
-        return _decoded(_block(self._announce(msgspec.json.encode(agreed))), Hello)
+        return decoded(framed(self._announce(msgspec.json.encode(agreed))), Hello)
 
     def successor(self, meeting: str, patience: float) -> TelemetryGroup | None:
         """The same ranks with new connections. Their first gather makes them, if all ranks come to the same
@@ -215,7 +143,7 @@ class TelemetryGroup:
         """
         self._connect()
         headers = self._headers(buffer)
-        plan = _decoded(_block(self._announce(msgspec.json.encode(_plan(headers)))), Plan)
+        plan = decoded(framed(self._announce(msgspec.json.encode(plan_of(headers)))), Plan)
         if plan.objection:
             raise GatherRefused(plan.objection)
         row_RNC = self._rows(buffer, plan.side)
@@ -229,7 +157,7 @@ class TelemetryGroup:
             replace(identity, role=header.role)
             for identity, header in zip(self._identities, headers, strict=True)
         )
-        return Gathered(row_RNC, tuple(plan.side), identities, _faults(headers))
+        return Gathered(row_RNC, tuple(plan.side), identities, faults_of(headers))
 
     def confirm(self, reason: str = "") -> str:
         """Rank 0 tells the others why the window is not on disk, or nothing if it is; returns that.
@@ -277,8 +205,8 @@ class TelemetryGroup:
 
     def _headers(self, buffer: WindowBuffer) -> list[Header]:
         """On rank 0 every rank's header, elsewhere none."""
-        blocks = self._collect(_block(msgspec.json.encode(Header.of(buffer))))
-        return [] if blocks is None else [_decoded(block, Header) for block in blocks]
+        blocks = self._collect(framed(msgspec.json.encode(Header.of(buffer))))
+        return [] if blocks is None else [decoded(block, Header) for block in blocks]
 
     def _rows(self, buffer: WindowBuffer, channels: Sequence[str]) -> Any:
         import torch
@@ -301,11 +229,11 @@ class TelemetryGroup:
 
     def _announce(self, message: bytes) -> bytes:
         """Rank 0's message, on every rank."""
-        block = _block(message if self.rank == 0 else b"").to(self._device)
+        block = framed(message if self.rank == 0 else b"").to(self._device)
         options = self._dist.BroadcastOptions()
         options.rootRank = options.rootTensor = 0
         self._finish(partial(self._group.broadcast, [block], options), block)
-        return _bytes(block.cpu())
+        return unframed(block.cpu())
 
     def _finish(self, start: Callable[[], Any], *memory: Any) -> None:
         """Start an operation and see it through, or give up on it, by its deadline."""
@@ -351,61 +279,3 @@ class TelemetryGroup:
         if abort is not None:
             with contextlib.suppress(RuntimeError, ValueError):  # gone meanwhile
                 abort(self._group)
-
-
-def _plan(headers: Sequence[Header]) -> Plan:
-    side = sorted({name for header in headers for name in header.side})
-    return Plan(_objection(headers), side[:MAX_CHANNELS])
-
-
-def _objection(headers: Sequence[Header]) -> str:
-    """Why these headers cannot become one window, or nothing."""
-    if headers and not any(header.steps for header in headers):
-        return "no rank has steps in this window"
-    for name in ("window", "stage_hash", "accumulation", "steps", "first", "last"):
-        values = {getattr(header, name) for header in headers}
-        if len(values) > 1:
-            shown = ", ".join(sorted(str(value)[:24] for value in values)[:4])
-            return f"ranks disagree on {name}: {shown}"
-    return ""
-
-
-def spelled(accumulation: Accumulation) -> str:
-    """The accumulation as ranks compare it."""
-    kept = "ordered" if accumulation.ordered else "collapsed"
-    return f"{accumulation.factor} {kept}, sync {accumulation.sync}"[:60]
-
-
-def _faults(headers: Sequence[Header]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for rank, header in enumerate(headers):
-        for code, detail in header.faults.items():
-            found.setdefault(code, f"rank {rank}: {detail}" if detail else f"rank {rank}")
-    return found
-
-
-def _block(message: bytes) -> Any:
-    """A message as a tensor of fixed size: its length, then its bytes."""
-    import torch
-
-    if len(message) > BLOCK_BYTES - 4:
-        raise GatherFailed(f"names of {len(message)} bytes do not fit into a message of {BLOCK_BYTES}")
-    framed = len(message).to_bytes(4, "little") + message
-    return torch.frombuffer(bytearray(framed.ljust(BLOCK_BYTES, b"\0")), dtype=torch.uint8)
-
-
-def _bytes(block: Any) -> bytes:
-    raw: bytes = block.numpy().tobytes()
-    return raw[4 : 4 + int.from_bytes(raw[:4], "little")]
-
-
-def _decoded(block: Any, kind: type[_Message]) -> _Message:
-    try:
-        return msgspec.json.decode(_bytes(block), type=kind)
-    except msgspec.MsgspecError as error:  # another version of the recorder on another node
-        raise GatherFailed(one_line(error)) from error
-
-
-def one_line(error: BaseException) -> str:
-    """An error as one line of a manifest."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]

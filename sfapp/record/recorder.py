@@ -32,10 +32,10 @@ from sfapp.record.contexts import (
     Uncounted,
     measure_stage_cost,
 )
-from sfapp.record.gather import one_line
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.outlet import outlet_for
 from sfapp.record.phases import Phases
+from sfapp.record.refusals import one_line
 from sfapp.record.side import EventSample, SideChannel
 from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.record.termination import WATCH

@@ -10,8 +10,9 @@ import numpy as np
 from sfapp.model.window import RankIdentity, Window
 from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import Job, reduced_window
-from sfapp.record.gather import Hello, TelemetryGroup, spelled
+from sfapp.record.gather import TelemetryGroup
 from sfapp.record.reducing import Exchange, Ints, ReducedRows, reduce_window
+from sfapp.record.wire import Hello, spelled
 
 
 class ReducingGroup(TelemetryGroup):

@@ -1,4 +1,4 @@
-"""Why a window did not come together. Both stay inside the recorder, which then writes parts."""
+"""Why a window did not come together: exceptions that stay inside the recorder, which then writes parts."""
 
 
 class GatherRefused(Exception):
@@ -7,3 +7,8 @@ class GatherRefused(Exception):
 
 class GatherFailed(Exception):
     """A rank is gone or late, the group is of no more use. Stays inside the recorder."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line of a manifest."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]

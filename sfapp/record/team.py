@@ -8,8 +8,9 @@ from typing import Literal, get_args
 
 from sfapp.model.window import RankIdentity
 from sfapp.record.compose import Job
-from sfapp.record.gather import TelemetryGroup, one_line
+from sfapp.record.gather import TelemetryGroup
 from sfapp.record.reduce import ReducingGroup
+from sfapp.record.refusals import one_line
 
 GatherMode = Literal["gloo", "nccl", "reduce", "local"]
 GATHER_MODES: tuple[GatherMode, ...] = get_args(GatherMode)

@@ -19,8 +19,8 @@ from pathlib import Path
 from sfapp.model.window import Window
 from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import part_window
-from sfapp.record.gather import Result, TelemetryGroup, one_line
-from sfapp.record.refusals import GatherFailed, GatherRefused
+from sfapp.record.gather import Result, TelemetryGroup
+from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
 from sfapp.record.team import Team
 
 _LOG = logging.getLogger("sfapp")

@@ -18,8 +18,8 @@ import zmq
 
 from sfapp.errors import StreamError
 from sfapp.model.metrics import AnySample
-from sfapp.record.gather import one_line
 from sfapp.record.outlet import STREAM_VARIABLE
+from sfapp.record.refusals import one_line
 from sfapp.record.team import Team
 from sfapp.stream.messages import (
     VERSION,

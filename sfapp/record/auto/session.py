@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.record.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
-from sfapp.record.gather import one_line
 from sfapp.record.identity import place_here
+from sfapp.record.refusals import one_line
 from sfapp.record.team import GatherMode, distributed_rank
 from sfapp.record.wrapper import wrapper_of
 

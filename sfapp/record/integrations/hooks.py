@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from sfapp.errors import RecorderError
-from sfapp.record.gather import one_line
 from sfapp.record.phases import Phases
 from sfapp.record.recorder import Recorder
+from sfapp.record.refusals import one_line
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
