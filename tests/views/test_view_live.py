@@ -229,6 +229,14 @@ def test_rows_of_several_steps_say_so() -> None:
     assert "mean of the newest 50 steps" in figures.live_ranks(times)["layout"]["meta"]["subtitle"]
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_without_a_gpu_its_place_says_why(dark: bool) -> None:
+    figure = figures.no_gpus(NAUGHTY, dark=dark)
+    go.Figure(figure)
+    assert "<img" not in json.dumps(figure["layout"]["annotations"])
+    assert "n/a" in figure["layout"]["meta"]["alt"]
+
+
 def test_few_rows_of_many_steps_have_few_ticks() -> None:
     rows = step_times(table(1, 1), [np.array([[5, MS], [1_000_000, MS]])])
     for times in (replace(job(5), steps_each=100), rows):

@@ -123,6 +123,22 @@ def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Job) ->
     expect(page.get_by_role("heading", name="Step time, live")).to_be_visible()
 
 
+def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: Job) -> None:
+    page.goto("/live/streamed")
+    newest_step(page)
+    turn = """(hidden) => {
+      Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(turn, True)
+    page.wait_for_timeout(1500)
+    before = newest_step(page)
+    page.wait_for_timeout(2500)
+    assert newest_step(page) == before
+    page.evaluate(turn, False)
+    wait_until(page, lambda: newest_step(page) > before + 40)
+
+
 def test_a_rank_that_dies_is_said_to_be_silent(page: Page, job: Job) -> None:
     page.goto("/live/streamed?tab=node:1")
     expect(page.locator(".standing")).to_be_visible()
