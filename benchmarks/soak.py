@@ -237,10 +237,10 @@ def report(soak: Soak, found: list[Window], ranks: int) -> str:
         "# Soak: what breaks round a job, and what it costs",
         "",
         f"`make soak`: {ranks} ranks on each of 2 nodes (network namespaces), {os.cpu_count()} cores. "
-        f"{counts['steps']} steps in {counts['windows']} windows; lost {counts['lost']}, duplicated {counts['duplicated']}, "
-        f"windows that are not whole {counts['windows_not_whole']}. Step time, slowest rank: median "
-        f"{np.median(wall_N) / 1e6:.1f} ms, p99 {np.quantile(wall_N, 0.99) / 1e6:.1f} ms, longest "
-        f"{wall_N.max() / 1e6:.0f} ms.",
+        f"{counts['steps']} steps in {counts['windows']} windows; lost {counts['lost']}, "
+        f"duplicated {counts['duplicated']}, windows that are not whole {counts['windows_not_whole']}. "
+        f"Step time, slowest rank: median {np.median(wall_N) / 1e6:.1f} ms, "
+        f"p99 {np.quantile(wall_N, 0.99) / 1e6:.1f} ms, longest {wall_N.max() / 1e6:.0f} ms.",
         "",
         "| trial | seconds | median step, ms | longest step, ms | aggregator, MB | |",
         "| --- | ---: | ---: | ---: | ---: | --- |",

@@ -16,7 +16,7 @@ from types import FrameType
 import click
 
 from sfapp.cli.layout import AGGREGATOR_OFFSET, MASTER_PORT, Layout, aggregator_home, resolve, step_name
-from sfapp.errors import RunError, SfappError
+from sfapp.errors import MissingExtraError, RunError, SfappError
 
 MOST_SHOWN = 3
 """Windows whose verdict is printed at the end: those that call for action most."""
@@ -53,7 +53,7 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 @click.option(
     "--live/--no-live",
     default=None,
-    help="Stream steps while the job runs [default: with several nodes, or --ui]",
+    help="Stream steps while the job runs [default: with several nodes if pyzmq is there, or --ui]",
 )
 @click.option("--ui/--no-ui", default=False, help="Serve the app beside the aggregator, on 127.0.0.1.")
 @click.option(
@@ -143,7 +143,7 @@ def wants_live(live: bool | None, ui: bool, layout: Layout) -> bool:
     Raises:
         UsageError: the app would show nothing.
     """
-    from sfapp.cli.live import STREAM_VARIABLE
+    from sfapp.cli.live import STREAM_VARIABLE, can_stream
 
     if live is False and ui:
         raise click.UsageError("--ui shows what is streamed: leave --no-live out")
@@ -153,7 +153,7 @@ def wants_live(live: bool | None, ui: bool, layout: Layout) -> bool:
                 f"{STREAM_VARIABLE} says where ranks stream to: unset it, or serve from there"
             )
         return False
-    return (layout.nodes > 1 or ui) if live is None else live
+    return ui or (layout.nodes > 1 and can_stream()) if live is None else live
 
 
 def go_live(
@@ -166,9 +166,10 @@ def go_live(
     ui_port: int | None,
 ) -> None:
     """Start what this node has of it, until the stack is left; the ranks learn of it by the environment."""
-    from sfapp.cli.live import LiveOptions, beside_training, check_can_stream
+    from sfapp.cli.live import LiveOptions, beside_training, can_stream
 
-    check_can_stream()
+    if not can_stream():
+        raise MissingExtraError("live streaming needs pyzmq: pip install 'sfapp[stream]'")
     options = LiveOptions(
         out=out,
         nodes=layout.nodes,

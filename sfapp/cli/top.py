@@ -156,7 +156,7 @@ def _marks(scene: LiveScene) -> dict[int, tuple[str, str]]:
     times = scene.times
     mean_R = np.full(len(times.ranks), np.nan)
     there_R = ~np.isnan(times.wall_NR[-_TILES:]).all(axis=0) if len(times.step_N) else np.zeros(0, bool)
-    for place in np.flatnonzero(there_R):
+    for place in np.flatnonzero(there_R).tolist():
         mean_R[place] = np.nanmean(times.wall_NR[-_TILES:, place])
     middle = float(np.nanmedian(mean_R)) if there_R.any() else float("nan")
     found: dict[int, tuple[str, str]] = {}
