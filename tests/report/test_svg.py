@@ -89,7 +89,9 @@ def test_every_figure_there_is_is_drawn_here() -> None:
         found = getattr(figures, name)
         if inspect.isfunction(found) and inspect.signature(found).return_annotation == "Figure":
             # Comparisons are drawn above; a running job is looked at, not handed over.
-            assert name in drawn_here or name.startswith(("comparison_", "live_", "samples_")), name
+            assert name in drawn_here or name.startswith(("comparison_", "live_", "samples_", "no_gpus")), (
+                name
+            )
 
 
 def test_notes_are_marked_on_a_drawing() -> None:
