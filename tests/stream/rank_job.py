@@ -1,6 +1,6 @@
 """A rank of a job without torch.distributed: rank_job.py ROOT ENDPOINT RANK STEPS SECONDS_A_STEP.
 
-Half way through it waits for the file ``go on`` in ROOT.
+Half way through, in the middle of a window, it waits for the file ``go on`` in ROOT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ with sfapp.Recorder(
     timeout=20.0,
 ) as perf:
     for step in range(int(steps)):
-        while step >= int(steps) // 2 and not (Path(root) / "go on").exists():
+        while step >= int(steps) // 2 + 5 and not (Path(root) / "go on").exists():
             time.sleep(0.01)
         with perf.step(), perf.stage("data.next_wait"):
             time.sleep(float(seconds))

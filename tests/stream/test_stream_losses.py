@@ -87,11 +87,11 @@ def test_a_rank_that_is_killed_leaves_what_it_had_sent(tmp_path: Path) -> None:
     packets, port = tmp_path / "packets", free_port()
     with ExitStack() as stack:
         stack.enter_context(aggregate(packets, port, "--close-after", "1", "--abandon-after", "2"))
-        (tmp_path / "go on").touch()
         ranks = rank_processes(stack, tmp_path, port)
-        until(lambda: windows_in(packets), 60)
-        time.sleep(0.25)
+        until(lambda: len(windows_in(packets)) == 3, 60)
+        time.sleep(0.75)  # all stand in the middle of the fourth, and have sent what they had
         ranks.pop().kill()  # type: ignore[attr-defined]
+        (tmp_path / "go on").touch()
         for rank in ranks:
             rank.end()  # type: ignore[attr-defined]
         part = until(lambda: list(packets.rglob("*.rank2.parquet")))
