@@ -33,10 +33,13 @@ class Others:
 
 
 def _busy_seconds() -> float:
+    """Time that all cores have worked since the machine started."""
     times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    return float(sum(times) - idle - getattr(times, "guest", 0.0))  # a guest's time is in the user's too
 
 
 def _own_seconds() -> float:
+    """Time that this process and the processes it has waited for have worked."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)

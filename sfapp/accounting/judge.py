@@ -198,29 +198,18 @@ def _facts(
     declared = measures.window.manifest.model_fit
     measured = any(measures.broad_of_S[stage] != top for stage in waits)
     holds = {"declared": declared, "measured": measured, "on": True, "off": False}
-    if not measures.has_all_rows:
-        return StageFacts(
-            share_B=share_B,
-            gain_B=None,
-            takeover_B=None,
-            max_share_B=measures.by_broad(measures.max_SN.sum(axis=1)) / makespan,
-            spread_share_B=None,
-            top=top,
-            eligible=int(eligible_N.sum()),
-            switch_rate=switch_rate(leader_N, eligible_N),
-            lag_rise_share=None,
-            waits=holds[gates.model_fit],
-        )
+    whole = measures.has_all_rows  # what needs every rank's rows is absent without
+    spread_SN = measures.max_SN - measures.median_SN
     return StageFacts(
         share_B=share_B,
-        gain_B=(makespan - measures.clipped_BN.sum(axis=1)) / makespan,
-        takeover_B=measures.takeover_B(top),
+        gain_B=(makespan - measures.clipped_BN.sum(axis=1)) / makespan if whole else None,
+        takeover_B=measures.takeover_B(top) if whole else None,
         max_share_B=measures.by_broad(measures.max_SN.sum(axis=1)) / makespan,
-        spread_share_B=measures.by_broad((measures.max_SN - measures.median_SN).sum(axis=1)) / makespan,
+        spread_share_B=measures.by_broad(spread_SN.sum(axis=1)) / makespan if whole else None,
         top=top,
         eligible=int(eligible_N.sum()),
         switch_rate=switch_rate(leader_N, eligible_N),
-        lag_rise_share=measures.lag_rise(top) / makespan,
+        lag_rise_share=measures.lag_rise(top) / makespan if whole else None,
         waits=holds[gates.model_fit],
     )
 
