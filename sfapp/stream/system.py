@@ -309,6 +309,7 @@ def _read(read: Callable[[], Value], errors: tuple[type[Exception], ...]) -> Val
     """What is read; None where the system does not say."""
     try:
         return read()
+    # psutil leaves out the calls that a system does not have: those are missing attributes, not mistakes.
     except (*errors, OSError, NotImplementedError, AttributeError):
         return None
 
