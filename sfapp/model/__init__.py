@@ -15,6 +15,7 @@ from sfapp.model.diagnosis import (
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates, ModelFit
 from sfapp.model.labels import CULPRITS, LABELS, REASONS
 from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
+from sfapp.model.operators import CATEGORIES, Lane, Operators
 from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank, ReducedPlanes, Reduction
 from sfapp.model.stages import (
     DEFAULT_STAGES,
@@ -31,6 +32,7 @@ from sfapp.model.window import ALL_RANKS, RankIdentity, RankTable, SideChannel, 
 __all__ = [
     "ALL_RANKS",
     "BASELINES",
+    "CATEGORIES",
     "CULPRITS",
     "DEFAULT_STAGES",
     "FORMAT",
@@ -53,10 +55,12 @@ __all__ = [
     "Frontier",
     "Gates",
     "Label",
+    "Lane",
     "Leader",
     "Manifest",
     "ModelFit",
     "NamedRank",
+    "Operators",
     "Overhead",
     "Parallelism",
     "RankIdentity",

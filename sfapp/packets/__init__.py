@@ -3,7 +3,8 @@
 from sfapp.packets.assemble import assemble
 from sfapp.packets.layout import Limits
 from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows
-from sfapp.packets.paths import find_packets, packet_path
+from sfapp.packets.operators import read_operators, write_operators
+from sfapp.packets.paths import find_packets, operators_path, packet_path
 from sfapp.packets.read import Packet, Quarantined, load_packet, read_packet, validate_packet
 from sfapp.packets.write import write_packet
 
@@ -19,10 +20,13 @@ __all__ = [
     "find_packets",
     "group",
     "load_packet",
+    "operators_path",
     "packet_path",
+    "read_operators",
     "read_packet",
     "read_window",
     "read_windows",
     "validate_packet",
+    "write_operators",
     "write_packet",
 ]

@@ -56,10 +56,13 @@ class PacketFile:
         PacketError: the bytes are not a Parquet file.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(
+        self, data: bytes, texts: Sequence[str] = TEXT_COLUMNS, manifest_key: bytes = MANIFEST_KEY
+    ) -> None:
+        self._manifest_key = manifest_key
         with arrow_errors():
             try:
-                self._file = _open(data, TEXT_COLUMNS)
+                self._file = _open(data, texts)
             except KeyError:  # one of them is absent, which check_columns says in better words
                 self._file = _open(data, ())
             self._metadata = self._file.metadata
@@ -72,7 +75,7 @@ class PacketFile:
     def manifest_json(self) -> bytes | None:
         """The manifest as written, None where there is none."""
         with arrow_errors():
-            found: bytes | None = (self._metadata.metadata or {}).get(MANIFEST_KEY)
+            found: bytes | None = (self._metadata.metadata or {}).get(self._manifest_key)
             return found
 
     def expanded_bytes(self, columns: int) -> int:

@@ -66,7 +66,7 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
     Returns:
         Whether its stage list can be looked for among the columns.
     """
-    _check_name("run_id", manifest.run_id, faults)
+    check_name("run_id", manifest.run_id, faults)
     if not 0 <= manifest.window <= MAX_VALUE:
         faults.add(f"window number {manifest.window} is outside 0…2^62")
     if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:
@@ -85,7 +85,8 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
     return usable
 
 
-def _check_name(what: str, name: str, faults: Faults) -> None:
+def check_name(what: str, name: str, faults: Faults) -> None:
+    """Report a name that is empty, too long or no Unicode."""
     if not name:
         faults.add(f"{what} is empty")
     elif len(name) > MAX_NAME_LENGTH:
@@ -101,7 +102,7 @@ def _check_stages(manifest: Manifest, faults: Faults) -> bool:
     if not stages:
         faults.add("the stage list is empty")
     for stage in stages:
-        _check_name("stage", stage, faults)
+        check_name("stage", stage, faults)
     for stage in reserved:
         faults.add(f"stage {quoted(stage)} has the name of a column that is no stage")
     for stage, count in doubled:

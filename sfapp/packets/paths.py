@@ -13,8 +13,10 @@ from sfapp.errors import PacketError
 from sfapp.packets.faults import quoted
 
 SUFFIX = ".parquet"
+OPERATORS_SUFFIX = ".ops.parquet"
+"""Of files of operator events, which lie beside the packets (operators.md)."""
 
-_PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})\.parquet$")
+_PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
 _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
 _LONGEST_FOLDER_NAME = 200  # bytes; file systems allow 255
 
@@ -25,12 +27,25 @@ def packet_path(root: Path, run_id: str, window: int, part_rank: int | None = No
     Raises:
         PacketError: an empty run id, or a negative window or rank.
     """
+    return _path(root, run_id, window, part_rank, SUFFIX)
+
+
+def operators_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:
+    """The file of one window's operator events, or of one rank's, beside the packet.
+
+    Raises:
+        PacketError: as ``packet_path``.
+    """
+    return _path(root, run_id, window, part_rank, OPERATORS_SUFFIX)
+
+
+def _path(root: Path, run_id: str, window: int, part_rank: int | None, suffix: str) -> Path:
     if not run_id:
         raise PacketError("run_id is empty: give the run a name")
     if window < 0 or (part_rank is not None and part_rank < 0):
         raise PacketError(f"window {window} and rank {part_rank} must not be negative")
     part = "" if part_rank is None else f".rank{part_rank}"
-    return Path(root) / folder_name(run_id) / f"{window:08d}{part}{SUFFIX}"
+    return Path(root) / folder_name(run_id) / f"{window:08d}{part}{suffix}"
 
 
 def folder_name(run_id: str) -> str:
@@ -65,7 +80,8 @@ def part_rank_of(path: Path) -> int | None:
 def find_packets(paths: Iterable[Path]) -> list[Path]:
     """Every packet file at or below these paths, each once, sorted.
 
-    A file named here is taken whatever it is called; below a folder, files ending in ``.parquet`` are.
+    A file named here is taken whatever it is called; below a folder, files ending in ``.parquet`` are,
+    but for those of operator events (``.ops.parquet``).
     Names that start with a dot are skipped, files and folders: those are the store's and half-written ones.
 
     Raises:
@@ -94,4 +110,8 @@ def _below(root: Path) -> Iterator[Path]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(folder, name) for name in files if name.endswith(SUFFIX) and name[0] != ".")
+        yield from (Path(folder, name) for name in files if _is_packet(name))
+
+
+def _is_packet(name: str) -> bool:
+    return name.endswith(SUFFIX) and not name.endswith(OPERATORS_SUFFIX) and name[0] != "."

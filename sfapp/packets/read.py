@@ -91,7 +91,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class Content:
     """A file's bytes, or None for a file too large to take in."""
 
     data: bytes | None
@@ -109,9 +109,9 @@ def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
     """
     path = Path(path)
     try:
-        return _packet(path, _fetch(path, limits), limits)
+        return _packet(path, fetch(path, limits), limits)
     except PacketError as error:
-        raise _at(path, error) from error
+        raise at_path(path, error) from error
 
 
 def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
@@ -121,7 +121,7 @@ def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarant
     """
     path = Path(path)
     try:
-        content = _fetch(path, limits)
+        content = fetch(path, limits)
     except PacketError as error:
         return Quarantined(path, 0, "", error.fault)
     try:
@@ -139,18 +139,24 @@ def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketE
     path = Path(path)
     faults = Faults()
     try:
-        content = _fetch(path, limits)
-        _parse(_data_of(content, limits), part_rank_of(path), limits, faults)
+        content = fetch(path, limits)
+        _parse(data_of(content, limits), part_rank_of(path), limits, faults)
     except PacketError as error:
         faults.found.append(error)
-    return [_at(path, error) for error in faults.found]
+    return [at_path(path, error) for error in faults.found]
 
 
-def _at(path: Path, error: PacketError) -> PacketError:
+def at_path(path: Path, error: PacketError) -> PacketError:
+    """The same error, with the file it is of."""
     return type(error)(error.reason, path=str(path), row=error.row, column=error.column)
 
 
-def _fetch(path: Path, limits: Limits) -> _Content:
+def fetch(path: Path, limits: Limits) -> Content:
+    """A file's bytes and their hash; of one larger than the limits only the hash.
+
+    Raises:
+        PacketError: it cannot be read, or is no regular file.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited on for ever
@@ -158,24 +164,29 @@ def _fetch(path: Path, limits: Limits) -> _Content:
         with path.open("rb") as file:
             if status.st_size > limits.max_bytes:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return _Content(None, status.st_size, digest, status.st_mtime_ns)
+                return Content(None, status.st_size, digest, status.st_mtime_ns)
             data = file.read()
     except OSError as error:
         raise PacketError(f"cannot be read: {one_line(error.strerror or str(error))}") from error
-    return _Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
+    return Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
 
 
-def _data_of(content: _Content, limits: Limits) -> bytes:
+def data_of(content: Content, limits: Limits) -> bytes:
+    """The bytes of a file that has been fetched.
+
+    Raises:
+        PacketError: it is larger than the limits.
+    """
     if content.data is None:
         raise PacketError(f"{content.size:,} bytes on disk, more than the {limits.max_bytes:,} allowed")
     return content.data
 
 
-def _packet(path: Path, content: _Content, limits: Limits) -> Packet:
+def _packet(path: Path, content: Content, limits: Limits) -> Packet:
     part_rank = part_rank_of(path)
     faults = Faults()
     try:
-        window = _parse(_data_of(content, limits), part_rank, limits, faults)
+        window = _parse(data_of(content, limits), part_rank, limits, faults)
     except PacketError as last:
         raise (faults.found[0] if faults.found else last) from last
     if window is None:

@@ -54,6 +54,15 @@ def write_packet(window: Window, path: Path) -> int:
     path = Path(path)
     _check(window, part_rank_of(path))
     content = _parquet(_table(window), encode_manifest(window.manifest))
+    return write_whole(path, content)
+
+
+def write_whole(path: Path, content: Any) -> int:
+    """Write bytes to ``path`` so that they are all there or not at all; returns how many.
+
+    Raises:
+        PacketError: the file cannot be written.
+    """
     temporary = path.with_name(f".{path.stem[:100]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         if not path.parent.is_dir():

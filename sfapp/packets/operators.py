@@ -1,0 +1,346 @@
+"""Files of operator events: one window's, or one rank's of it, beside its packet (operators.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sfapp.errors import PacketError, PacketVersionError
+from sfapp.model import CATEGORIES, Lane, Operators
+from sfapp.model.operators import NONE
+from sfapp.packets.checks import check_range, is_unicode
+from sfapp.packets.columns import PacketFile, Text, booleans, integers, text
+from sfapp.packets.faults import Faults, and_more, one_line, quoted
+from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
+from sfapp.packets.manifest import check_name
+from sfapp.packets.paths import part_rank_of
+from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
+from sfapp.packets.write import write_whole
+
+OPERATORS_KEY = b"sfapp.operators"
+"""Parquet footer key of the head."""
+
+OPERATORS_FORMAT = 1
+
+LANE, DEVICE, NAME, CATEGORY, START, END = "lane", "device", "name", "category", "start_ns", "end_ns"
+CORRELATION, GROUP, SEQUENCE, AUTOGRAD = "correlation", "group", "sequence", "autograd"
+
+_TEXTS = (LANE, NAME, CATEGORY, GROUP)
+_OPTIONAL = (STEP, CORRELATION, GROUP, SEQUENCE, AUTOGRAD)
+_COLUMNS = (
+    *(RANK, LANE, DEVICE, STEP, NAME, CATEGORY, START, END),
+    *(CORRELATION, GROUP, SEQUENCE, AUTOGRAD),
+)
+_NUMBERS = {
+    RANK: (0, MAX_RANK_VALUE),
+    STEP: (0, MAX_VALUE),
+    START: (-MAX_VALUE, MAX_VALUE),
+    END: (-MAX_VALUE, MAX_VALUE),
+    CORRELATION: (0, MAX_VALUE),
+    SEQUENCE: (0, MAX_VALUE),
+    AUTOGRAD: (0, MAX_VALUE),
+}
+
+MAX_OPERATOR_NAME = 2**14
+"""Longest name of an event, in characters: names of generated kernels reach thousands."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What the footer says of the file."""
+
+    format: int
+    run_id: str
+    window: int
+
+
+def write_operators(operators: Operators, run_id: str, window: int, path: Path) -> int:
+    """Write the events of a window to ``path``, making its folder; returns the file's size in bytes.
+
+    Readers see the whole file or none. Nothing is written that a reader would refuse.
+
+    Raises:
+        PacketError: there are no events, they break a rule of the format, or the file cannot be written.
+    """
+    path = Path(path)
+    head = _Head(OPERATORS_FORMAT, run_id, window)
+    faults = Faults()
+    _check_head(head, faults)
+    faults.raise_first()
+    if not len(operators):
+        raise PacketError("there are no operator events: leave the file out", path=str(path))
+    part_rank = part_rank_of(path)
+    _check(operators, part_rank, faults)
+    faults.raise_first()
+    return write_whole(path, _parquet(_table(operators), msgspec.json.encode(head)))
+
+
+def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
+    """The operator events of one file.
+
+    Raises:
+        PacketVersionError: the file is of a newer format.
+        PacketError: the file breaks a rule of the format; the first fault, with its row and column.
+    """
+    path = Path(path)
+    try:
+        return _parse(data_of(fetch(path, limits), limits), part_rank_of(path), limits)
+    except PacketError as error:
+        raise at_path(path, error) from error
+
+
+def _parse(data: bytes, part_rank: int | None, limits: Limits) -> Operators:
+    file = PacketFile(data, _TEXTS, OPERATORS_KEY)
+    raw = file.manifest_json
+    if raw is None:
+        raise PacketError("no operator events: the Parquet footer has no key 'sfapp.operators'")
+    faults = Faults()
+    _check_head(_decode_head(raw), faults)
+    _check_columns(file, faults)
+    faults.raise_first()
+    _check_size(file, limits, faults)
+    faults.raise_first()
+    columns = file.decode(_COLUMNS)
+    for name in _COLUMNS:
+        if name not in _OPTIONAL and columns[name].null_count:
+            row = int(columns[name].is_null().to_numpy().argmax())
+            faults.add(f"is null{and_more(columns[name].null_count - 1)}", row=row, column=name)
+    faults.raise_first()
+    operators = _operators(columns, faults)
+    if operators is None:
+        raise faults.found[0]
+    _check(operators, part_rank, faults)
+    faults.raise_first()
+    return operators
+
+
+def _decode_head(raw: bytes) -> _Head:
+    try:
+        head = msgspec.json.decode(raw, type=_Head)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise PacketError(f"the footer's 'sfapp.operators' is wrong: {one_line(str(error))}") from error
+    if head.format > OPERATORS_FORMAT:
+        raise PacketVersionError(
+            f"operator format {head.format} is newer than format {OPERATORS_FORMAT}, the newest this sfapp "
+            "reads: install a newer sfapp"
+        )
+    return head
+
+
+def _check_head(head: _Head, faults: Faults) -> None:
+    if head.format < 1:
+        faults.add(f"operator format {head.format} does not exist")
+    check_name("run_id", head.run_id, faults)
+    if not 0 <= head.window <= MAX_VALUE:
+        faults.add(f"window number {head.window} is outside 0…2^62")
+
+
+def _check_columns(file: PacketFile, faults: Faults) -> None:
+    for name in _COLUMNS:
+        if (count := file.names.count(name)) != 1:
+            faults.add(
+                "the column is missing" if not count else f"{count} columns have this name", column=name
+            )
+            continue
+        kind = file.types[file.names.index(name)]
+        if name in _TEXTS:
+            value = kind.value_type if pa.types.is_dictionary(kind) else kind
+            fits, wanted = pa.types.is_string(value) or pa.types.is_large_string(value), "strings"
+        elif name == DEVICE:
+            fits, wanted = pa.types.is_boolean(kind), "true or false"
+        else:
+            fits, wanted = pa.types.is_integer(kind), "integers"
+        if not fits:
+            faults.add(f"holds {quoted(str(kind))[1:-1]}, not {wanted}", column=name)
+
+
+def _check_size(file: PacketFile, limits: Limits, faults: Faults) -> None:
+    if file.rows <= 0:
+        faults.add("the file has no rows")
+    cells = file.rows * len(_COLUMNS)
+    if cells > limits.max_cells:
+        faults.add(f"{file.rows:,} events are {cells:,} cells, more than the {limits.max_cells:,} allowed")
+    expanded = file.expanded_bytes(len(_COLUMNS))
+    if expanded > limits.max_bytes:
+        faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
+
+
+def _operators(columns: dict[str, Any], faults: Faults) -> Operators | None:
+    """The events of decoded columns, or None with the faults reported."""
+    numbers = {name: _numbers(name, columns[name], faults) for name in _NUMBERS}
+    names, groups = text(columns[NAME]), text(columns[GROUP])
+    category_E = _categories(text(columns[CATEGORY]), faults)
+    if faults.found:
+        return None
+    lanes, lane_E = _lanes(numbers[RANK], text(columns[LANE]), booleans(columns[DEVICE]), faults)
+    backward = numbers[END] < numbers[START]
+    if backward.any():
+        row = int(backward.argmax())
+        before = int(numbers[START][row] - numbers[END][row])
+        more = and_more(int(np.count_nonzero(backward)) - 1)
+        faults.add(f"ends {before} ns before it starts{more}", row=row, column=END)
+    if faults.found:
+        return None
+    return Operators.of(
+        names=names.values,
+        name_E=names.code,
+        category_E=category_E,
+        lanes=lanes,
+        lane_E=lane_E,
+        start_ns_E=numbers[START],
+        end_ns_E=numbers[END],
+        step_E=numbers[STEP],
+        correlation_E=numbers[CORRELATION],
+        groups=groups.values,
+        group_E=groups.code,
+        sequence_E=numbers[SEQUENCE],
+        sequence_number_E=numbers[AUTOGRAD],
+    )
+
+
+def _numbers(name: str, column: Any, faults: Faults) -> npt.NDArray[np.int64]:
+    """An integer column as int64, null as -1; values outside what the column may hold are reported."""
+    low, high = _NUMBERS[name]
+    null = column.is_null().to_numpy() if column.null_count else None
+    values = integers(column.fill_null(0) if column.null_count else column)
+    if not check_range(name, values, low, high, lambda row: row, faults):
+        return np.zeros(len(values), np.int64)
+    found = values.astype(np.int64)
+    if null is not None:
+        found[null] = NONE
+    return found
+
+
+def _categories(column: Text, faults: Faults) -> npt.NDArray[np.int8]:
+    index_of = {category: index for index, category in enumerate(CATEGORIES)}
+    for code, value in enumerate(column.values):
+        if value not in index_of and (column.code == code).any():
+            row = int((column.code == code).argmax())
+            faults.add(f"{quoted(value)} is none of {', '.join(CATEGORIES)}", row=row, column=CATEGORY)
+    table = np.asarray([index_of.get(value, 0) for value in column.values], np.int8)
+    return table[column.code]
+
+
+def _lanes(
+    rank_E: npt.NDArray[np.int64], lane: Text, device_E: npt.NDArray[np.bool_], faults: Faults
+) -> tuple[list[Lane], npt.NDArray[np.int64]]:
+    """Each (rank, lane) once, and which of them each event is in; one that is host and device is a fault."""
+    key_E = rank_E * len(lane.values) + lane.code
+    keys, first, lane_E = np.unique(key_E, return_index=True, return_inverse=True)
+    differs = device_E != device_E[first][lane_E]
+    if differs.any():
+        row = int(differs.argmax())
+        faults.add(
+            f"lane {quoted(lane.values[lane.code[row]])} of rank {rank_E[row]} is a device's in some rows "
+            "and a thread in others",
+            row=row,
+            column=DEVICE,
+        )
+    ranks, codes = np.divmod(keys, len(lane.values))
+    found = [
+        Lane(rank, lane.values[code], on_device)
+        for rank, code, on_device in zip(
+            ranks.tolist(), codes.tolist(), device_E[first].tolist(), strict=True
+        )
+    ]
+    return found, lane_E.reshape(-1)
+
+
+def _check(operators: Operators, part_rank: int | None, faults: Faults) -> None:
+    """What must hold of events beyond what ``Operators`` sees to itself; a row is an event's position."""
+    _check_texts(NAME, operators.names, operators.name_E, faults)
+    _check_texts(LANE, [lane.name for lane in operators.lanes], operators.lane_E, faults)
+    _check_texts(GROUP, operators.groups, operators.group_E, faults)
+    numbers = {
+        RANK: operators.rank_E,
+        STEP: operators.step_E,
+        START: operators.start_ns_E,
+        END: operators.end_ns_E,
+        CORRELATION: operators.correlation_E,
+        SEQUENCE: operators.sequence_E,
+        AUTOGRAD: operators.sequence_number_E,
+    }
+    for name, (low, high) in _NUMBERS.items():
+        lowest = NONE if name in _OPTIONAL else low
+        check_range(name, numbers[name], lowest, high, lambda row: row, faults)
+    if part_rank is not None and (other := operators.rank_E != part_rank).any():
+        row = int(other.argmax())
+        faults.add(
+            f"rank {operators.rank_E[row]} in a file that is named as rank {part_rank}'s",
+            row=row,
+            column=RANK,
+        )
+
+
+def _check_texts(column: str, values: Sequence[str], code_E: npt.NDArray[np.int32], faults: Faults) -> None:
+    for code, value in enumerate(values):
+        if len(value) > MAX_OPERATOR_NAME:
+            reason = f"{quoted(value)} has {len(value)} characters, more than {MAX_OPERATOR_NAME:,}"
+        elif not is_unicode(value):
+            reason = f"{quoted(value)} is not valid Unicode"
+        else:
+            continue
+        at = code_E == code
+        faults.add(reason, row=int(at.argmax()) if at.any() else None, column=column)
+
+
+def _table(operators: Operators) -> Any:
+    lane_names = [lane.name for lane in operators.lanes]
+    arrays = {
+        RANK: pa.array(operators.rank_E.astype(np.int32)),
+        LANE: _dictionary(lane_names, operators.lane_E),
+        DEVICE: pa.array(operators.is_device_E),
+        STEP: _nullable(operators.step_E),
+        NAME: _dictionary(operators.names, operators.name_E),
+        CATEGORY: _dictionary(CATEGORIES, operators.category_E),
+        START: pa.array(operators.start_ns_E),
+        END: pa.array(operators.end_ns_E),
+        CORRELATION: _nullable(operators.correlation_E),
+        GROUP: _dictionary(operators.groups, operators.group_E),
+        SEQUENCE: _nullable(operators.sequence_E),
+        AUTOGRAD: _nullable(operators.sequence_number_E),
+    }
+    fields = [pa.field(name, arrays[name].type, nullable=name in _OPTIONAL) for name in _COLUMNS]
+    return pa.Table.from_arrays([arrays[name] for name in _COLUMNS], schema=pa.schema(fields))
+
+
+def _nullable(values: npt.NDArray[np.int64]) -> Any:
+    return pa.array(values, mask=values == NONE)
+
+
+def _dictionary(values: Sequence[str], code_E: npt.NDArray[Any]) -> Any:
+    """Codes and the distinct values that they use (lanes of several ranks share names)."""
+    used, code_E = np.unique(code_E, return_inverse=True)
+    distinct: dict[str, int] = {}
+    table = [
+        NONE if code == NONE else distinct.setdefault(values[code], len(distinct)) for code in used.tolist()
+    ]
+    codes = np.asarray(table, np.int32)[code_E.reshape(-1)]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, mask=codes == NONE), pa.array(list(distinct), pa.string())
+    )
+
+
+def _parquet(table: Any, head: bytes) -> Any:
+    """The file's bytes: one row group, a checksum on every page, times as differences."""
+    content = pa.BufferOutputStream()
+    integer: Callable[[Any], bool] = pa.types.is_integer
+    with pq.ParquetWriter(
+        content,
+        table.schema,
+        compression="zstd",
+        use_dictionary=list(_TEXTS),
+        column_encoding={field.name: "DELTA_BINARY_PACKED" for field in table.schema if integer(field.type)},
+        data_page_version="2.0",
+        write_statistics=False,
+        write_page_checksum=True,
+    ) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
+        writer.add_key_value_metadata({OPERATORS_KEY: head})
+    return content.getvalue()
