@@ -14,6 +14,7 @@ SfappError
 ├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
 │   └── IdentityError      what launchers say of this process's place in its job contradicts itself
+├── TraceError             a trace of another tool is refused; carries path and place
 ├── MetricsError           a file of samples is refused: it is no such file, or of a newer format
 ├── StreamError            a stream of steps cannot be opened as asked, or a message in it is wrong
 │   └── StreamVersionError the message is of a newer version than this aggregator
@@ -116,6 +117,23 @@ class RecorderError(SfappError):
 class IdentityError(RecorderError):
     """What launchers say of this process's place in its job contradicts itself or leaves it open; the message
     names variables and values."""
+
+
+class TraceError(SfappError):
+    """A trace of another tool, or a mapping file for it, is refused.
+
+    Attributes:
+        reason: one line saying what is wrong.
+        path: the file, where known.
+        place: where in the file: a byte, an event, a row, a table; None where it is the whole file.
+    """
+
+    def __init__(self, reason: str, *, path: str | None = None, place: str | None = None) -> None:
+        self.reason = reason
+        self.path = path
+        self.place = place
+        shown = path if path is None or path.isprintable() else repr(path)
+        super().__init__(": ".join(part for part in (shown, place, reason) if part))
 
 
 class MetricsError(SfappError):

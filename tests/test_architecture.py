@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record": {"model", "packets"},
     "metrics": {"model", "packets"},
     "stream": {"model", "packets", "record", "metrics"},
+    "traces": {"model", "packets"},
     "store": {"model", "packets", "accounting", "metrics"},
     "incidents": {"model"},
     "views": {"model", "accounting"},
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "record",
         "report",
         "stream",
+        "traces",
     },
 }
 
@@ -51,7 +53,7 @@ HOMES: dict[str, set[str]] = {
     "ipywidgets": {"notebook"},
     "IPython": {"notebook"},
     "prometheus_client": {"app"},
-    "pyarrow": {"packets", "store", "cli"},
+    "pyarrow": {"packets", "store", "cli", "traces"},
     "polars": {"store", "app", "notebook"},
     "click": {"cli"},
     "rich": {"cli"},

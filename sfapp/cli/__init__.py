@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 
 import click
@@ -23,6 +24,7 @@ COMMANDS = {
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
     "aggregate": "Take the streams of a job's ranks while it runs, and write packets.",
     "relay": "Forward the streams of one node's ranks to the aggregator.",
+    "import": "Make packets of other tools' traces: which step, stage and rank, and what is not known.",
     "validate": "Check packet files and print every fault.",
 }
 
@@ -36,7 +38,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"sfapp.cli.{name}"), name)
+        python_name = f"{name}_" if keyword.iskeyword(name) else name
+        command: click.Command = getattr(importlib.import_module(f"sfapp.cli.{python_name}"), python_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

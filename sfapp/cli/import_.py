@@ -1,0 +1,109 @@
+"""``sfapp import``: other tools' traces become packets that every other command reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfapp.cli.analyze import printable
+from sfapp.errors import TraceError
+from sfapp.traces import FORMATS, Imported, Options, Written, read_mapping, read_traces, write_imported
+from sfapp.views import format
+
+_SHOWN_NOTES = 40
+
+
+@click.command("import")
+@click.argument("source", metavar="FORMAT", type=click.Choice(list(FORMATS)))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("packets"),
+    show_default=True,
+    help="Packet folder to write into.",
+)
+@click.option(
+    "--mapping",
+    "mapping_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML or JSON file that says which names are which stages, columns and roles.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with files, errors and notes.")
+def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | None, as_json: bool) -> None:
+    """Make packets of other tools' traces: of PATHS, and of the files of FORMAT in folders among them.
+
+    Prints what was derived, guessed, missing or skipped; the packets carry it too. A file that cannot be read
+    is named with what is wrong and where, the others go on. Exits with 1 if any was refused.
+
+    \b
+    sfapp import kineto ./traces -o packets && sfapp serve packets
+    sfapp import kineto ./traces --mapping stages.toml --json | jq .notes
+    """
+    mapping = read_mapping(mapping_path) if mapping_path else Options().mapping
+    told = _progress if sys.stderr.isatty() and not as_json else None
+    imported = read_traces(source, paths, Options(mapping=mapping, progress=told))
+    written = write_imported(imported, out)
+    refused = (*imported.refused, *written.refused)
+    if as_json:
+        click.echo(json.dumps(_document(imported, written), ensure_ascii=False, indent=2))
+    else:
+        _print(imported, written)
+    sys.exit(1 if refused else 0)
+
+
+def _progress(path: Path, done: int, total: int) -> None:
+    click.echo(f"[{done + 1}/{total}] {printable(path.name)}", err=True)
+
+
+def _document(imported: Imported, written: Written) -> dict[str, Any]:
+    return {
+        "format": imported.format,
+        "windows": [
+            {
+                "run_id": each.window.run_id,
+                "window": each.window.number,
+                "steps": len(each.window.step_N),
+                "ranks": each.window.ranks.rank,
+                "missing_ranks": each.window.manifest.missing_ranks,
+                "stages": each.window.stages,
+                "operators": 0 if each.operators is None else len(each.operators),
+            }
+            for each in imported.windows
+        ],
+        "packets": [str(path) for path in written.packets],
+        "operators": [str(path) for path in written.operators],
+        "refused": [_refusal(error) for error in (*imported.refused, *written.refused)],
+        "notes": [{"kind": note.kind, "what": note.what, "where": note.where} for note in imported.all_notes],
+    }
+
+
+def _refusal(error: TraceError) -> dict[str, str | None]:
+    return {"path": error.path, "place": error.place, "reason": error.reason}
+
+
+def _print(imported: Imported, written: Written) -> None:
+    for each in imported.windows:
+        window = each.window
+        events = (
+            "" if each.operators is None else f", {format.counted(len(each.operators), 'operator event')}"
+        )
+        click.echo(
+            f"run {printable(window.run_id)}, window {window.number}: "
+            f"{format.counted(len(window.step_N), 'step')}, {format.counted(len(window.ranks), 'rank')} of "
+            f"{window.manifest.world_size:,}{events}"
+        )
+    notes = imported.all_notes
+    for note in notes[:_SHOWN_NOTES]:
+        click.echo(f"  {note.kind}: {printable(str(note))}")
+    if len(notes) > _SHOWN_NOTES:
+        click.echo(f"  and {format.counted(len(notes) - _SHOWN_NOTES, 'note')} more: --json prints all")
+    for error in (*imported.refused, *written.refused):
+        click.secho(f"refused: {printable(str(error))}", fg="red", err=True)
+    click.echo(f"{format.counted(len(written.packets), 'packet')} written")

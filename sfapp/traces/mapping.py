@@ -1,0 +1,175 @@
+"""Which foreign names mean which stage, column and role: a TOML or JSON file that the user writes.
+
+stages = ["data.next_wait", "data.h2d", "model.fwd_loss_cpu_wall"]   # order, where it matters
+step = "train step *"          # the range that is one step, where the source has no steps of its own
+unit = "ms"                    # of columns that hold times
+
+[ranges]                       # shell patterns; the first that fits counts; "" leaves a range out
+"my forward*" = "model.fwd_loss_cpu_wall"
+
+[columns]                      # what we need = what their column is called
+rank = "global_rank"
+
+[roles]                        # ranks = role
+"0-3,8" = "pp0"
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from sfapp.errors import TraceError
+from sfapp.model.stages import (
+    BACKWARD,
+    CALLBACKS,
+    DATA,
+    FORWARD,
+    MAX_NAME_LENGTH,
+    OPTIMIZER,
+    RESIDUAL,
+    broad_stage,
+    stage_category,
+)
+
+UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+"""Nanoseconds of each unit."""
+
+_MAX_BYTES = 2**20
+_ORDER = ("data", "forward", "backward", "callbacks", "optimizer", "other")
+_CANONICAL = (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Foreign names and what they mean here.
+
+    Attributes:
+        stages: the order of stages; those that are not listed follow in the order of training.
+        step: shell pattern of the range that is one step; None: the format's own rule.
+        unit: of columns that hold times, one of ``UNITS``; None: the format's own.
+        ranges: shell pattern of a range's (or foreign stage's) name → stage; an empty stage leaves it out.
+        columns: what is needed → what the column is called there.
+        roles: ranks (``"0-3,8"``) → role.
+    """
+
+    stages: tuple[str, ...] = ()
+    step: str | None = None
+    unit: str | None = None
+    ranges: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for stage in (*self.stages, *self.ranges.values()):
+            if len(stage) > MAX_NAME_LENGTH:
+                raise TraceError(f"stage {stage[:40]!r}… has more than {MAX_NAME_LENGTH} characters")
+        if self.unit is not None and self.unit not in UNITS:
+            raise TraceError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
+        for text in self.roles:
+            parse_ranks(text)
+
+    def stage_of(self, name: str) -> str | None:
+        """The stage that a range of this name is; empty where it is to be left out, None where nothing is
+        said of it."""
+        for pattern, stage in self.ranges.items():
+            if fits(name, pattern):
+                return stage
+        return None
+
+    def is_step(self, name: str) -> bool:
+        """Whether a range of this name is one step."""
+        return self.step is not None and fits(name, self.step)
+
+    def column(self, needed: str) -> str:
+        """What the column of this meaning is called there: the same, where nothing else is said."""
+        return self.columns.get(needed, needed)
+
+    def role_of(self, rank: int) -> str | None:
+        """The role of a rank, None where none is declared."""
+        return next((role for text, role in self.roles.items() if rank in parse_ranks(text)), None)
+
+    def ordered(self, stages: Iterable[str]) -> tuple[str, ...]:
+        """These stages in order, each once, the residual last: first as ``stages`` lists them, then as
+        training goes (data, forward, backward, callbacks, optimizer), a family's broad stage first."""
+        listed = {stage: place for place, stage in enumerate(self.stages)}
+
+        def place(stage: str) -> tuple[int, int, int]:
+            if stage == RESIDUAL:
+                return (2, 0, 0)
+            if stage in listed:
+                return (0, listed[stage], 0)
+            return (1, _ORDER.index(stage_category(stage)), broad_stage(stage) not in _CANONICAL)
+
+        return tuple(sorted(dict.fromkeys(stages), key=place))
+
+
+NO_MAPPING = Mapping()
+"""Nothing is said: each format's own names count."""
+
+
+@lru_cache(maxsize=4096)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(pattern), re.DOTALL)
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a shell pattern (``*``, ``?``, ``[…]``; upper and lower case differ) fits all of a name."""
+    return _pattern(pattern).match(name) is not None
+
+
+@lru_cache(maxsize=256)
+def parse_ranks(text: str) -> frozenset[int]:
+    """The ranks of ``"0-3,8"``.
+
+    Raises:
+        TraceError: the text is no list of ranks, or of more than 2^20.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part)
+        if match is None:
+            raise TraceError(f"{text[:80]!r} is no list of ranks: write 0-3,8")
+        first = int(match[1])
+        last = int(match[2] or first)
+        if not first <= last < first + 2**20:
+            raise TraceError(f"{part.strip()!r} is no range of ranks: write first-last")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def read_mapping(path: Path) -> Mapping:
+    """The mapping in a ``.toml`` or ``.json`` file.
+
+    Raises:
+        TraceError: the file cannot be read, or says something that no mapping says.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise TraceError("a mapping file has at most 1 MiB", path=str(path))
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        _refuse_unknown(content, Mapping.__slots__)
+        return msgspec.convert(content, Mapping)
+    except OSError as error:
+        raise TraceError(f"cannot be read: {error.strerror}", path=str(path)) from error
+    except TraceError as error:
+        raise TraceError(error.reason, path=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"is no mapping: {error}", path=str(path)) from error
+
+
+def _refuse_unknown(content: object, known: Sequence[str]) -> None:
+    if not isinstance(content, dict):
+        raise TraceError("a mapping is a table of settings")
+    for key in content:
+        if key not in known:
+            raise TraceError(f"no setting {key!r}; there are: {', '.join(known)}")

@@ -1,0 +1,58 @@
+"""Spans of time on one line: which time each has to itself, and how much of any time some of them cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+def own_time(start_E: Ints, end_E: Ints, origin_E: Ints) -> tuple[Ints, Ints]:
+    """What each span adds to those before it, and the gap before it in which none ran; ns.
+
+    Args:
+        start_E, end_E: spans by ascending start; where two overlap, the common part is the earlier one's.
+        origin_E: where the line of each span begins; a greater one than the span before begins a new line.
+
+    Returns:
+        (own_E, gap_E): both zero or more; on each line they add up to its last end less its origin.
+    """
+    covered_E = np.maximum(np.maximum.accumulate(np.append(origin_E[:1], end_E))[:-1], origin_E)
+    gap_E = np.maximum(start_E - covered_E, 0)
+    own_E = np.maximum(end_E - np.maximum(covered_E, start_E), 0)
+    return own_E, gap_E
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cover:
+    """The union of some spans. Build with ``Cover.of``."""
+
+    start_M: Ints
+    end_M: Ints
+    before_M: Ints
+
+    @classmethod
+    def of(cls, start_E: Ints, end_E: Ints) -> Cover:
+        """The union of spans in any order."""
+        order = np.argsort(start_E, kind="stable")
+        start_E, end_E = start_E[order], end_E[order]
+        reach_E = np.maximum.accumulate(end_E) if len(end_E) else end_E
+        opens_E = np.append(True, start_E[1:] > reach_E[:-1])[: len(start_E)]
+        start_M = start_E[opens_E]
+        end_M = reach_E[np.append(np.flatnonzero(opens_E)[1:] - 1, len(reach_E) - 1)[: len(start_M)]]
+        return cls(start_M, end_M, np.cumsum(end_M - start_M) - (end_M - start_M))
+
+    def within(self, start_E: Ints, end_E: Ints) -> Ints:
+        """How much of each of these spans the union covers, ns."""
+        return self._until(end_E) - self._until(start_E)
+
+    def _until(self, at_E: Ints) -> Ints:
+        if not len(self.start_M):
+            return np.zeros_like(at_E)
+        place = np.searchsorted(self.start_M, at_E, side="right") - 1
+        known = np.maximum(place, 0)
+        inside = np.minimum(at_E, self.end_M[known]) - self.start_M[known]
+        return np.where(place < 0, 0, self.before_M[known] + inside)
