@@ -6,7 +6,7 @@ For looking at while the job runs; verdicts come from packets.
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.window import RankIdentity
+from sfapp.record.buffers import FIRST_STAGE_COLUMN
 from sfapp.stream.messages import Hello
 
 Rows = npt.NDArray[np.int64]
@@ -69,6 +70,34 @@ class Now:
     messages: int
 
 
+class _Newest:
+    """A rank's newest rows, in memory that is there from the beginning: rows come one by one, and are looked
+    at all together."""
+
+    def __init__(self, columns: int) -> None:
+        self._row_KC = np.zeros((KEPT_STEPS, columns), dtype=np.int64)
+        self._added = 0
+
+    def add(self, row_NC: Rows) -> None:
+        """Some more, in place of the oldest."""
+        kept = row_NC[-KEPT_STEPS:]
+        first = (self._added + len(row_NC) - len(kept)) % KEPT_STEPS
+        until_end = KEPT_STEPS - first
+        self._row_KC[first : first + len(kept)] = kept[:until_end]
+        self._row_KC[: max(0, len(kept) - until_end)] = kept[until_end:]
+        self._added += len(row_NC)
+
+    @property
+    def columns(self) -> int:
+        return self._row_KC.shape[1]
+
+    def rows(self) -> Rows:
+        """A copy, the oldest first."""
+        if self._added <= KEPT_STEPS:
+            return self._row_KC[: self._added].copy()
+        return np.roll(self._row_KC, -(self._added % KEPT_STEPS), axis=0)
+
+
 @dataclass(slots=True, eq=False)
 class _Track:
     """What is kept of one rank."""
@@ -77,8 +106,7 @@ class _Track:
     heard_at: float
     stages: tuple[str, ...] = ()
     window: int = 0
-    chunks: deque[Rows] = field(default_factory=deque)
-    steps: int = 0
+    newest: _Newest = field(default_factory=lambda: _Newest(FIRST_STAGE_COLUMN))
     role: str | None = None
     has_left: bool = False
     lost_steps: int = 0
@@ -129,18 +157,15 @@ class Live:
         with self._lock:
             track = self._track(hello)
             if track.stages != stages:
-                track.chunks.clear()
-                track.steps = 0
+                track.newest = _Newest(FIRST_STAGE_COLUMN + len(stages))
             track.window, track.stages, track.role = window, stages, role
 
     def add(self, hello: Hello, row_NC: Rows) -> None:
         """A rank finished steps."""
         with self._lock:
-            track = self._track(hello)
-            track.chunks.append(row_NC)
-            track.steps += len(row_NC)
-            while track.steps - len(track.chunks[0]) >= KEPT_STEPS:
-                track.steps -= len(track.chunks.popleft())
+            newest = self._track(hello).newest
+            if row_NC.shape[1] == newest.columns:  # not those of a process that was replaced meanwhile
+                newest.add(row_NC)
 
     def count(self, hello: Hello, *, lost: int = 0, duplicates: int = 0) -> None:
         """Steps of a rank were lost, or came again."""
@@ -171,14 +196,12 @@ class Live:
 
     def _rank(self, track: _Track) -> RankNow:
         hello = track.hello
-        columns = 2 + len(track.stages)
-        row_NC = np.concatenate(track.chunks) if track.chunks else np.zeros((0, columns), dtype=np.int64)
         return RankNow(
             run_id=hello.run_id,
             identity=RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, track.role),
             world_size=hello.world_size,
             stages=track.stages,
-            row_NC=row_NC[-KEPT_STEPS:],
+            row_NC=track.newest.rows(),
             window=track.window,
             silent_seconds=max(0.0, self._clock() - track.heard_at),
             has_left=track.has_left,

@@ -1,0 +1,63 @@
+"""What an aggregator keeps of every rank's newest steps."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from sfapp.stream.live import KEPT_STEPS, Live
+from sfapp.stream.messages import VERSION, Hello
+
+STAGES = ("data.next_wait", "step.other_cpu_wall")
+
+
+def hello(incarnation: str = "a") -> Hello:
+    return Hello(v=VERSION, rank=0, incarnation=incarnation, run_id="run", attempt="0", world_size=1)
+
+
+def rows(first: int, count: int) -> np.ndarray:
+    """Rows of these steps, as they come out of a message."""
+    step_N = np.arange(first, first + count)
+    return np.frombuffer(np.column_stack([step_N] * 4).astype(np.int64).tobytes(), dtype="<i8").reshape(-1, 4)
+
+
+def opened() -> Live:
+    """Of one rank that has begun a window."""
+    live = Live(lambda: 0.0)
+    live.greet(hello())
+    live.open(hello(), 0, STAGES, None)
+    return live
+
+
+@pytest.mark.parametrize("portion", [1, 7, KEPT_STEPS - 1, KEPT_STEPS, KEPT_STEPS + 1, 3 * KEPT_STEPS])
+def test_the_newest_steps_are_kept_in_order_however_they_come(portion: int) -> None:
+    live = opened()
+    for first in range(0, 4 * KEPT_STEPS, portion):
+        live.add(hello(), rows(first, portion))
+        (rank,) = live.now().ranks
+        end = first + portion
+        assert rank.row_NC[:, 0].tolist() == list(range(max(0, end - KEPT_STEPS), end))
+
+
+def test_steps_that_come_one_by_one_take_no_more_memory_than_together() -> None:
+    live = opened()
+    tracemalloc.start()
+    try:
+        for step in range(KEPT_STEPS):
+            live.add(hello(), rows(step, 1))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < KEPT_STEPS * 4 * 8
+
+
+def test_late_rows_of_a_process_that_was_replaced_do_no_harm() -> None:
+    live = opened()
+    live.greet(hello("b"))
+    live.add(hello("a"), rows(0, 1))
+    live.open(hello("b"), 0, STAGES[1:], None)
+    live.add(hello("a"), rows(1, 1))
+    (rank,) = live.now().ranks
+    assert len(rank.row_NC) == 0
