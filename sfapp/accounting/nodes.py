@@ -6,7 +6,7 @@ they are synchronised, not that nobody holds them up: that is what the diagnosis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -129,11 +129,16 @@ def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[n
 
 def _not_gone_back_on(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
     """Which statements no later one of the same rank takes back by being about the same step or before."""
-    kept_M = np.zeros(len(step_M), bool)
+    kept_M = np.ones(len(step_M), bool)
     order_M = np.argsort(place_M, kind="stable")
-    for members in np.split(order_M, np.flatnonzero(np.diff(place_M[order_M])) + 1):
+    place_sorted, step_sorted = place_M[order_M], step_M[order_M]
+    went_back = (place_sorted[1:] == place_sorted[:-1]) & (step_sorted[1:] <= step_sorted[:-1])
+    for place in np.unique(place_sorted[1:][went_back]):  # few, if any
+        members = order_M[
+            np.searchsorted(place_sorted, place) : np.searchsorted(place_sorted, place, "right")
+        ]
         least = np.minimum.accumulate(step_M[members][::-1])[::-1]
-        kept_M[members] = np.append(step_M[members][:-1] < least[1:], [True] * bool(len(members)))
+        kept_M[members[:-1]] = step_M[members[:-1]] < least[1:]
     return kept_M
 
 
@@ -181,20 +186,22 @@ def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
         raise WindowError(
             f"step times must be [steps, {len(node_R)}] for as many ranks, not {list(wall.shape)}"
         )
-    nodes = tuple(sorted(set(node_R)))
-    places = [np.flatnonzero(np.asarray(node_R) == node) for node in nodes]
+    nodes, node_place_R = np.unique(np.asarray(node_R), return_inverse=True)
     median_N = _median(wall)
     worst_N = _largest(wall)
-    node_median = np.stack([_median(wall[:, members]) for members in places], axis=1)
-    within = [_largest(wall[:, members]) for members in places]
-    node_worst = np.stack(
-        [np.where(place < 0, -1, members[place]) for place, members in zip(within, places, strict=True)],
-        axis=1,
-    )
+    shape = len(wall), len(nodes)
+    node_median, node_skew, node_worst = np.empty(shape), np.empty(shape), np.empty(shape, np.int64)
+    for some_K, member_KR in _by_size(node_place_R):
+        within = wall[:, member_KR].reshape(-1, member_KR.shape[1])  # a row for each step and node
+        middle, worst = _median(within), _largest(within)
+        found = np.where(worst < 0, -1, np.tile(member_KR, (len(wall), 1))[np.arange(len(worst)), worst])
+        node_median[:, some_K] = middle.reshape(-1, len(some_K))
+        node_skew[:, some_K] = _above(_at(within, worst), middle).reshape(-1, len(some_K))
+        node_worst[:, some_K] = found.reshape(-1, len(some_K))
     slowest_N = _largest(node_median)
     fastest_N = _largest(-node_median)
     return CrossNode(
-        nodes=nodes,
+        nodes=tuple(nodes.tolist()),
         median_N=median_N,
         node_median_NK=node_median,
         worst_N=worst_N,
@@ -202,11 +209,17 @@ def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
         slowest_N=slowest_N,
         node_skew_N=_above(_at(node_median, slowest_N), _at(node_median, fastest_N)),
         node_worst_NK=node_worst,
-        node_rank_skew_NK=np.stack(
-            [_above(_at(wall, node_worst[:, place]), node_median[:, place]) for place in range(len(nodes))],
-            axis=1,
-        ),
+        node_rank_skew_NK=node_skew,
     )
+
+
+def _by_size(node_place_R: Integers) -> Iterator[tuple[Integers, Integers]]:
+    """Nodes with equally many ranks together: which they are, and the places of the ranks of each."""
+    size_K = np.bincount(node_place_R)
+    order_R = np.argsort(node_place_R, kind="stable")
+    for size in np.unique(size_K):
+        some_K = np.flatnonzero(size_K == size)
+        yield some_K, order_R[np.isin(node_place_R[order_R], some_K)].reshape(len(some_K), size)
 
 
 def _median(values_NR: Floats) -> Floats:

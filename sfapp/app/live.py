@@ -93,8 +93,10 @@ class LiveScene:
 
     Attributes:
         at: the newest moment of the samples that are shown, UTC, by the aggregator's clock.
-        links, aggregator, nodes, gpus, processes: the newest samples then; processes on a node's tab only.
-        times: step times of all ranks over the span.
+        ranks: all there are.
+        links, aggregator, nodes, gpus, processes: the newest samples then; on a node's tab GPUs and processes
+            are the node's, elsewhere there are none.
+        times: step times over the span, of all ranks; on a node's tab, of its own.
         silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
         node_series, gpu_series: of the open tab's node, over the span.
         newest: the newest finished window's row; None before there is one.
@@ -104,6 +106,7 @@ class LiveScene:
     run_id: str
     state: LiveState
     at: datetime
+    ranks: RankTable
     links: Sequence[Row]
     aggregator: Row | None
     nodes: Sequence[Row]
@@ -132,9 +135,9 @@ class LiveScene:
 
     def document(self) -> Row:
         """All of it as plain data: what the page's JSON twin answers."""
-        summary, ranks = self.times.summary if len(self.times.ranks) else None, self.times.ranks
+        summary, ranks = self.times.summary, self.ranks
         said, kind = words.standing(len(self.links), self.silent_s, self.left)
-        steps = summary and {
+        steps = {
             "steps_each": self.times.steps_each,
             "step": self.times.step_N.tolist(),
             "median_ns": summary.median_N.tolist(),
@@ -190,34 +193,36 @@ def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bo
     at = max(link["sampled_at"] for link in links)
     since = at - timedelta(seconds=state.span)
 
-    def newest_of(kind: type[Sample]) -> list[Row]:
-        return store.newest_samples(kind, run_id, at + _A_SECOND, at - timedelta(seconds=NEWS_S))
+    node = None if whole else state.node
+
+    def newest_of(kind: type[Sample], node: int | None = None) -> list[Row]:
+        return store.newest_samples(kind, run_id, at + _A_SECOND, at - timedelta(seconds=NEWS_S), node)
+
+    def over_time(kind: type[Sample]) -> list[Row]:
+        return store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
 
     ranks = _identities(links)
-    paces = store.paces(run_id, since, at)
-    times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
+    paces = store.paces(run_id, since, at, node)
+    paced = ranks if node is None else _identities([link for link in links if link["node_rank"] == node])
+    times = paced_steps(paced, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
-    node = state.node
-    series: dict[str, list[Row]] = {
-        name: []
-        if node is None
-        else store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
-        for name, kind in (("node_series", NodeSample), ("gpu_series", GpuSample))
-    }
+    has_machines = whole or node is not None
     return LiveScene(
         run_id=run_id,
         state=state,
         at=at,
+        ranks=ranks,
         links=links,
         aggregator=next(iter(newest_of(AggregatorSample)), None),
         nodes=newest_of(NodeSample),
-        gpus=newest_of(GpuSample),
-        processes=newest_of(ProcessSample) if node is not None or whole else (),
+        gpus=newest_of(GpuSample, node) if has_machines else (),
+        processes=newest_of(ProcessSample, node) if has_machines else (),
         times=times,
         silent_s=_silences(links, at, datetime.now(UTC) if until is None else at),
+        node_series=() if node is None else over_time(NodeSample),
+        gpu_series=() if node is None else over_time(GpuSample),
         newest=newest[0] if newest else None,
-        window=_window(workspace, run_id, newest) if node is not None or whole else None,
-        **series,
+        window=_window(workspace, run_id, newest) if has_machines else None,
     )
 
 

@@ -134,7 +134,7 @@ def _grid(scene: LiveScene) -> list[Text]:
     marks = _marks(scene)
     width = len(str(max(link["rank"] for link in scene.links)))
     lines = []
-    for node in scene.times.ranks.nodes:
+    for node in scene.ranks.nodes:
         members = [link["rank"] for link in scene.links if link["node_rank"] == node]
         for first in range(0, len(members), _TILES):
             line = Text(f"node {node:<5}" if first == 0 else " " * 10)

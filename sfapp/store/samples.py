@@ -223,23 +223,23 @@ def newest(
     run: str,
     until: datetime | None = None,
     since: datetime | None = None,
+    node: int | None = None,
 ) -> list[Row]:
-    """The newest sample of every subject of a run, or what was it at a moment; as ``series`` gives them.
-    Subjects of which there is none between the two moments are left out.
+    """The newest sample of every subject of a run, or of a node, or what was it at a moment; as ``series``
+    gives them. Subjects of which there is none between the two moments are left out.
 
     Raises:
         StoreError: a kind that there is not.
     """
     table = _table(kind)
-    where, parameters = _filters(SampleQuery(kind, run, since=since, until=until), table)
+    where, parameters = _filters(SampleQuery(kind, run, node, since=since, until=until), table)
     subjects = ", ".join(map(quoted, SUBJECTS[kind]))
     shown = [quoted(name) for name in table.names if name not in ("run_id", "path")]
     rows = database.rows(
         f"""
-        SELECT {", ".join(f"newest.{name}" for name in shown)} FROM (
-            SELECT {subjects}, arg_max(sample, sampled_at) AS newest
-            FROM {table.name} AS sample WHERE {where} GROUP BY {subjects}
-        ) ORDER BY {subjects}
+        SELECT {", ".join(shown)} FROM {table.name} AS sample WHERE {where}
+        QUALIFY row_number() OVER (PARTITION BY {subjects} ORDER BY sampled_at DESC) = 1
+        ORDER BY {subjects}
         """,
         parameters,
     )
@@ -266,11 +266,11 @@ def live_runs(database: Database) -> list[Row]:
     ``nodes``, and ``left``, the ranks that said goodbye."""
     rows = database.rows(
         """
-        SELECT run_id, max(newest.sampled_at) AS sampled_at, count(*) AS ranks,
-            count(DISTINCT newest.node_rank) AS nodes, count(*) FILTER (newest.has_left) AS "left"
+        SELECT run_id, max(sampled_at) AS sampled_at, count(*) AS ranks,
+            count(DISTINCT node_rank) AS nodes, count(*) FILTER (has_left) AS "left"
         FROM (
-            SELECT run_id, arg_max(sample, sampled_at) AS newest FROM link_samples AS sample
-            GROUP BY run_id, rank
+            SELECT run_id, sampled_at, node_rank, has_left FROM link_samples
+            QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY sampled_at DESC) = 1
         ) GROUP BY run_id ORDER BY sampled_at DESC, run_id
         """
     )

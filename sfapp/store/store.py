@@ -248,19 +248,20 @@ class Store:
         run: str,
         until: datetime | None = None,
         since: datetime | None = None,
+        node: int | None = None,
     ) -> list[dict[str, Any]]:
-        """The newest sample of every node, GPU or rank of a run, or what was it at a moment; ascending, and
-        without those of which there is none between the two moments.
+        """The newest sample of every node, GPU or rank of a run, or of one of its nodes, or what was it at a
+        moment; ascending, and without those of which there is none between the two moments.
 
         Raises:
             StoreError: a kind that there is not.
         """
-        return samples.newest(self._database, kind, run, until, since)
+        return samples.newest(self._database, kind, run, until, since, node)
 
-    def paces(self, run: str, since: datetime, until: datetime) -> dict[str, Any]:
-        """What ranks said of their pace, in the order of time, one array a column: ``rank``, ``step``,
-        ``steps``, ``wall_mean_ns``."""
-        return samples.paces(self._database, SampleQuery(PaceSample, run, since=since, until=until))
+    def paces(self, run: str, since: datetime, until: datetime, node: int | None = None) -> dict[str, Any]:
+        """What ranks, or those of one node, said of their pace, in the order of time, one array a column:
+        ``rank``, ``step``, ``steps``, ``wall_mean_ns``."""
+        return samples.paces(self._database, SampleQuery(PaceSample, run, node, since=since, until=until))
 
     def live_runs(self) -> list[dict[str, Any]]:
         """Every run that was streamed, the one heard of last first: ``run_id``, ``sampled_at``, ``ranks``,

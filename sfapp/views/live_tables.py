@@ -50,9 +50,11 @@ def node_rows(
         (value for value in (summary.node_median_NK[step] if step is not None else ()) if value > 0),
         default=math.nan,
     )
+    members_of: dict[int, list[int]] = {node: [] for node in summary.nodes}
+    for rank, node in enumerate(ranks.node_rank):
+        members_of[node].append(rank)
     rows: list[Row] = []
-    for place, node in enumerate(summary.nodes):
-        members = [rank for rank in range(len(ranks)) if ranks.node_rank[rank] == node]
+    for place, (node, members) in enumerate(members_of.items()):
         worst = -1 if step is None else int(summary.node_worst_NK[step, place])
         median = math.nan if step is None else float(summary.node_median_NK[step, place])
         skew = math.nan if step is None else float(summary.node_rank_skew_NK[step, place])

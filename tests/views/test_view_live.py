@@ -113,8 +113,9 @@ def numbers(array: dict[str, Any]) -> np.ndarray:
         step_times(table(1, 1), [np.array([[1, MS]])]),
         step_times(table(), [np.zeros((0, 2), np.int64)] * 8),
         step_times(table(9, 8), [np.array([[5, MS], [6, 2 * MS]])] * 72),
+        step_times(table(17, 1), [np.array([[5, MS], [6, 2 * MS]])] * 17),
     ],
-    ids=["whole", "ahead", "naughty", "one rank", "no steps", "many ranks"],
+    ids=["whole", "ahead", "naughty", "one rank", "no steps", "many ranks", "many nodes"],
 )
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_live_figure_is_valid_and_says_itself_in_words(times: StepTimes, dark: bool) -> None:
@@ -151,6 +152,13 @@ def test_the_slowest_rank_and_the_median_are_drawn() -> None:
     assert numbers(slowest["y"]) == pytest.approx(np.full(30, 130))
     assert set(slowest["text"]) == {"rank 6 on node-1"}
     assert np.isnan(numbers(nodes["y"])).sum() == 2  # a gap after each node
+
+
+def test_medians_of_very_many_nodes_are_a_band() -> None:
+    rows = [np.array([[5, (100 + node) * MS]]) for node in range(17)]
+    fastest, slowest, _, median = figures.live_steps(step_times(table(17, 1), rows))["data"]
+    assert [numbers(trace["y"]).tolist() for trace in (fastest, slowest, median)] == [[100], [116], [108]]
+    assert slowest["text"] == ["slowest node 16"]
 
 
 def test_skew_is_that_of_the_design() -> None:

@@ -44,7 +44,7 @@ def build(workspace: Workspace) -> None:
         state, told = parse_live(request.query_params.multi_items())
         try:
             scene = await asyncio.to_thread(live_scene, workspace, name, state)
-            if state.node is not None and state.node not in scene.times.ranks.nodes:
+            if state.node is not None and state.node not in scene.ranks.nodes:
                 told.append(f"The run has no node {state.node}; showing all of it.")
                 scene = await asyncio.to_thread(live_scene, workspace, name, replace(state, tab=OVERVIEW))
         except WindowNotFoundError as error:
@@ -139,7 +139,7 @@ class LivePage:
         ui.timer(REFRESH_S, self._refresh)
 
     def _size(self) -> str:
-        ranks = self._scene.times.ranks
+        ranks = self._scene.ranks
         return f"{format.counted(len(ranks), 'rank')} · {format.counted(len(ranks.nodes), 'node')}"
 
     def _toolbar(self) -> None:
@@ -157,7 +157,7 @@ class LivePage:
             self._json = link(".json", f"{live_page(run_id)}.json", "badge")
 
     def _build_tabs(self) -> None:
-        nodes = self._scene.times.ranks.nodes
+        nodes = self._scene.ranks.nodes
         with ui.tabs(on_change=self._pick_tab).props(
             "dense no-caps inline-label align=left outside-arrows mobile-arrows"
         ) as self._tabs:
@@ -177,7 +177,7 @@ class LivePage:
             ).props("dense outlined options-dense aria-label='node'").mark("node")
 
     def _tab_name(self) -> str:
-        is_shared = len(self._scene.times.ranks.nodes) > NODE_TABS
+        is_shared = len(self._scene.ranks.nodes) > NODE_TABS
         return _NODES if is_shared and self.state.node is not None else self.state.tab
 
     # --- what the operator does -----------------------------------------------------------------------
@@ -185,7 +185,7 @@ class LivePage:
     async def _pick_tab(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value in (None, self._tab_name()):
             return
-        first = f"node:{self._scene.times.ranks.nodes[0]}"
+        first = f"node:{self._scene.ranks.nodes[0]}"
         await self._look(tab=first if event.value == _NODES else event.value)
 
     async def _pick_span(self, event: events.ValueChangeEventArguments[Any]) -> None:

@@ -11,7 +11,7 @@ from nicegui import ui
 from sfapp.app.live import LiveScene
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.figure import FigureCard
-from sfapp.app.panels.tables import data_table, titled
+from sfapp.app.panels.tables import data_table, refill, titled
 from sfapp.app.theme import box, link, text
 from sfapp.views import figures, words
 from sfapp.views.figures import Figure
@@ -148,43 +148,55 @@ class LivePanel:
         self._drawn = list(drawn)
         self._aids = aids
         self._placed: set[str] = set()
-        self._built: list[FigureCard | ui.element] = []
+        self._built: list[FigureCard | _TableCard] = []
         with box("grid"):
             for part, one in zip(parts, drawn, strict=True):
                 self._built.append(self._build(part, one))
 
     def bring(self, drawn: Sequence[Drawn]) -> None:
         """Show these; what is as it was is not sent to the browser again."""
-        for place, (part, one) in enumerate(zip(self._parts, drawn, strict=True)):
+        for place, one in enumerate(drawn):
             if one == self._drawn[place]:
                 continue
             self._drawn[place] = one
             built = self._built[place]
             if isinstance(built, FigureCard) and isinstance(one, dict):
                 built.redraw(one)
-            elif isinstance(built, ui.element) and isinstance(one, list):
-                built.clear()
-                with built:
-                    _table(part, one)
+            elif isinstance(built, _TableCard) and isinstance(one, list):
+                built.show(one)
 
-    def _build(self, part: Part, drawn: Drawn) -> FigureCard | ui.element:
+    def _build(self, part: Part, drawn: Drawn) -> FigureCard | _TableCard:
         if isinstance(drawn, dict):
             # One reading aid for all plots of a kind.
             aided = part.aid and part.aid not in self._placed
             self._placed.add(part.aid)
             aid = (lambda head: self._aids.place(part.aid, head, part.span)) if aided else None
             return FigureCard(drawn, part.span, aid=aid)
-        with box(f"span-{part.span}") as container:
-            _table(part, drawn)
-        return container
+        return _TableCard(part, drawn)
 
 
-def _table(part: Part, rows: list[dict[str, Any]]) -> None:
-    with titled(part.name, part.subtitle):
-        if rows or not part.nothing:
-            data_table(part.columns, rows, part.columns[0].field)
-        else:
-            text(part.nothing, "p", "muted")
+class _TableCard:
+    """A table with its title; the same element as long as there are rows, so that it stays sorted."""
+
+    def __init__(self, part: Part, rows: list[dict[str, Any]]) -> None:
+        self._part = part
+        self._box = box(f"span-{part.span}")
+        self._table: ui.table | None = None
+        self.show(rows)
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        part = self._part
+        key = part.columns[0].field
+        if self._table is not None and rows:
+            refill(self._table, part.columns, rows, key)
+            return
+        self._box.clear()
+        with self._box, titled(part.name, part.subtitle):
+            if rows or not part.nothing:
+                self._table = data_table(part.columns, rows, key)
+            else:
+                self._table = None
+                text(part.nothing, "p", "muted")
 
 
 class LiveHead:

@@ -61,6 +61,12 @@ def data_table(
     return table
 
 
+def refill(table: ui.table, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> None:
+    """Show other rows in a table of ``data_table`` without a glossary; it stays sorted as it is."""
+    table.columns = [_column(column, rows) for column in columns]
+    table.rows = [_needed(row, columns, key) for row in rows]
+
+
 def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     # Numbers with a unit line up on the right; identities (rank, step) read from the left.
     measured = column.text and any(isinstance(row.get(column.field), int | float) for row in rows)

@@ -27,6 +27,7 @@ RECENT = 20
 """Steps that a rank's tile is the mean of."""
 
 _NAMED_TILES = 64
+_NODE_LINES = 16
 _NO_STEPS = "no rank has finished a step yet"
 
 
@@ -41,7 +42,8 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
     worst_N = _worst_ns(times, summary)
     ranks = times.ranks
     line = {"type": "scatter", "mode": "lines", "x": times.step_N.tolist(), "connectgaps": False}
-    traces: list[Trace] = [_node_lines(times, summary, unit, dark)] if len(summary.nodes) > 1 else []
+    nodes_of = _node_lines if len(summary.nodes) <= _NODE_LINES else _node_band
+    traces = nodes_of(times, summary, unit, dark) if len(summary.nodes) > 1 else []
     traces += [
         line
         | {
@@ -66,7 +68,7 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         traces,
         dark=dark,
         title=title,
-        subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, median of each node",
+        subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, medians of the nodes",
         alt=(
             f"The newest {format.counted(_count(times), 'step')} up to "
             f"{times.step_N[-1]}: "
@@ -104,21 +106,55 @@ def _worst_ns(times: StepTimes, summary: CrossNode) -> Any:
     return np.where(summary.worst_N < 0, np.nan, found)
 
 
-def _node_lines(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bool) -> Trace:
+def _node_lines(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bool) -> list[Trace]:
     """Every node's median as one trace, with gaps between the nodes."""
     steps = [*times.step_N.tolist(), None]
     level = np.vstack([summary.node_median_NK / unit.ns, np.full(len(summary.nodes), np.nan)])
-    return {
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": steps * len(summary.nodes),
+            "y": f4(level.T.ravel()),
+            "text": [f"node {node}" for node in summary.nodes for _ in steps],
+            "name": "median of each node",
+            "line": {"color": palette.theme(dark).rank, "width": 1},
+            "connectgaps": False,
+            "hovertemplate": f"step %{{x}}: %{{text}} %{{y:.2f}} {unit.name}<extra></extra>",
+        }
+    ]
+
+
+def _node_band(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bool) -> list[Trace]:
+    """From the fastest node's median to the slowest's: lines of very many nodes would hide each other."""
+    slowest = [
+        "" if place < 0 else f"slowest node {summary.nodes[place]}" for place in summary.slowest_N.tolist()
+    ]
+    line = {
         "type": "scatter",
         "mode": "lines",
-        "x": steps * len(summary.nodes),
-        "y": f4(level.T.ravel()),
-        "text": [f"node {node}" for node in summary.nodes for _ in steps],
-        "name": "median of each node",
+        "x": times.step_N.tolist(),
         "line": {"color": palette.theme(dark).rank, "width": 1},
         "connectgaps": False,
-        "hovertemplate": f"step %{{x}}: %{{text}} %{{y:.2f}} {unit.name}<extra></extra>",
     }
+    return [
+        line
+        | {
+            "y": f4(np.fmin.reduce(summary.node_median_NK, axis=1) / unit.ns),
+            "name": "fastest node's median",
+            "showlegend": False,
+            "hovertemplate": f"step %{{x}}: fastest node %{{y:.2f}} {unit.name}<extra></extra>",
+        },
+        line
+        | {
+            "y": f4(np.fmax.reduce(summary.node_median_NK, axis=1) / unit.ns),
+            "text": slowest,
+            "name": "medians of the nodes",
+            "fill": "tonexty",
+            "fillcolor": palette.alpha(palette.theme(dark).rank, 0.3),
+            "hovertemplate": f"step %{{x}}: %{{text}} %{{y:.2f}} {unit.name}<extra></extra>",
+        },
+    ]
 
 
 def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
