@@ -72,8 +72,8 @@ class Matrix:
 
 
 def matrix_of(cells: Cells, kinds: int, where: str) -> Matrix:
-    """The cells as planes [steps, ranks], one a kind; what a cell does not say is 0. Steps that some rank does
-    not have are left out.
+    """The cells as planes [steps, ranks], one a kind; what a cell does not say is 0. Steps that some rank
+    does not have are left out.
 
     Raises:
         TraceError: there are no cells, the ranks share no step, or the matrix would be too large.
@@ -101,7 +101,8 @@ def matrix_of(cells: Cells, kinds: int, where: str) -> Matrix:
         lost = int((~common_N).sum())
         notes = (
             ImportNote(
-                "skipped", f"{lost:,} of {len(steps):,} steps, which some ranks do not have: they are left out"
+                "skipped",
+                f"{lost:,} of {len(steps):,} steps, which some ranks do not have: they are left out",
             ),
         )
     return Matrix(np.ascontiguousarray(duration_KNR[:, common_N]), steps[common_N], ranks, notes)

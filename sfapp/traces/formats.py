@@ -49,6 +49,12 @@ FORMATS: Table[str, Format] = {
             (".json", ".json.gz"),
             "sfapp.traces.kineto",
         ),
+        Format(
+            "table",
+            "CSV, Parquet or JSON tables of step, rank, stage and duration (or start and end).",
+            (".csv", ".csv.gz", ".parquet", ".json", ".json.gz"),
+            "sfapp.traces.tables",
+        ),
     )
 }
 

@@ -12,6 +12,11 @@ rank = "global_rank"
 
 [roles]                        # ranks = role
 "0-3,8" = "pp0"
+
+file = "pp_rank_{rank}.json*"  # of tables: what a file's name says; others in its folder are left out
+
+[rows]                         # of tables in JSON: the path of keys under which numbers of a kind lie
+start = "{step}/{stage}_start/{micro_step}"
 """
 
 from __future__ import annotations
@@ -59,6 +64,8 @@ class Mapping:
         ranges: shell pattern of a range's (or foreign stage's) name → stage; an empty stage leaves it out.
         columns: what is needed → what the column is called there.
         roles: ranks (``"0-3,8"``) → role.
+        file: what the name of a table's file says (``"pp_rank_{rank}.json*"``); None: nothing.
+        rows: of tables in JSON, ``duration``, ``start``, ``end`` or ``wall`` → where such numbers lie.
     """
 
     stages: tuple[str, ...] = ()
@@ -67,6 +74,8 @@ class Mapping:
     ranges: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    file: str | None = None
+    rows: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for stage in (*self.stages, *self.ranges.values()):
