@@ -26,6 +26,8 @@ RANKS, WINDOWS, WINDOW_STEPS, MESSAGE_STEPS = 64, 40, 100, 10
 RANK_STEPS = RANKS * WINDOWS * WINDOW_STEPS
 MESSAGES = RANKS * (1 + WINDOWS * (2 + WINDOW_STEPS // MESSAGE_STEPS))
 
+LONGEST_SECONDS = 60
+
 LAG_RANKS, LAG_STEPS, LAG_STEP_SECONDS, LAG_WINDOW_STEPS = 8, 400, 0.05, 5
 _LOOK_SECONDS = 0.01
 
@@ -34,9 +36,11 @@ _LOOK_SECONDS = 0.01
 def ranks(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """A process that plays ranks."""
     command = [sys.executable, "-m", "benchmarks.stream_ranks", *map(str, arguments)]
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
             yield process
+            assert process.stdin is not None
+            process.stdin.close()
             process.wait(120)
         finally:
             process.kill()
@@ -76,10 +80,12 @@ def aggregator_at_work() -> tuple[float, float]:
         thread = threading.Thread(target=work)
         thread.start()
         with flood(aggregator.endpoint) as job:
-            while not aggregator.now().messages and not job.poll():
+            while not aggregator.now().messages and job.poll() is None:
                 time.sleep(0.001)
             begin = time.perf_counter()
-            while aggregator.counts.windows < WINDOWS and not job.poll():
+            while aggregator.counts.windows < WINDOWS and job.poll() is None:
+                if time.perf_counter() - begin > LONGEST_SECONDS:
+                    raise RuntimeError(f"not all windows have come: {aggregator.counts}")
                 time.sleep(0.005)
             seconds = time.perf_counter() - begin
         stop.set()

@@ -1,6 +1,6 @@
 """Ranks for ``benchmarks/stream.py``, in a process of their own.
 
-flood ENDPOINT RANKS WINDOWS WINDOW_STEPS MESSAGE_STEPS       as fast as the other end takes it
+flood ENDPOINT RANKS WINDOWS WINDOW_STEPS MESSAGE_STEPS       as fast as it is taken; ends with stdin
 pace ENDPOINT RANKS STEPS STEP_SECONDS WINDOW_STEPS FILE      recorders; when each step ended goes to FILE
 """
 
@@ -56,8 +56,9 @@ def flood(endpoint: str, world: int, windows: int, window_steps: int, portion: i
         for messages in zip(*said, strict=True):
             for socket, message in zip(sockets, messages, strict=True):
                 socket.send(message)
+        sys.stdin.read()  # a connection that is closed while answers come takes what is on its way along
         for socket in sockets:
-            socket.close(linger=60_000)
+            socket.close(linger=0)
 
 
 def pace(endpoint: str, world: int, steps: int, seconds: float, window_steps: int, ends: Path) -> None:
