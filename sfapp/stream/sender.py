@@ -43,7 +43,9 @@ _LAST_BEAT_SECONDS = 0.25  # while the recorder closes
 _SILENT_SECONDS, _NEVER_HEARD_SECONDS = 10.0, 3.0
 """How long a recorder that closes waits for an aggregator that says nothing, or never did."""
 _REOPEN_SECONDS = 1.0
-"""A recorder that closes connects anew so often: the pauses between attempts may be long by then."""
+"""A recorder that closes connects anew after so long, and then after twice as long each time: libzmq's own
+pauses may be long by then, and an aggregator that is slow to answer a thousand ranks must not greet each of
+them every second."""
 _HIGH_WATER = 64  # messages that libzmq may hold
 _LINGER_MS = 200  # for the goodbye
 _RESTART_SECONDS = 1.0
@@ -136,6 +138,7 @@ class Sender:
         self._greeted: Hello | None = None
         self._next_beat = 0.0
         self._deadline: float | None = None  # once closing
+        self._patience = _REOPEN_SECONDS
         self._closing_since = 0.0
         self._refused = ""
         self._wake, self._woken = sockets.socketpair()
@@ -202,7 +205,8 @@ class Sender:
             poller.register(self._woken, zmq.POLLIN)
             while not self._is_done():
                 closing = self._deadline is not None
-                if closing and time.monotonic() > max(opened, self.counts.heard_at or 0.0) + _REOPEN_SECONDS:
+                if closing and time.monotonic() > max(opened, self.counts.heard_at or 0.0) + self._patience:
+                    self._patience *= 2
                     return False
                 wait = min(self._options.batch_seconds, 0.05) if closing else self._options.batch_seconds
                 poller.poll(round(wait * 1000))

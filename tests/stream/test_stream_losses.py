@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zmq
 from streams import (
     Peer,
     aggregate,
@@ -101,6 +102,21 @@ def test_a_rank_that_is_killed_leaves_what_it_had_sent(tmp_path: Path) -> None:
     ]
     assert windows[-1].manifest.missing_ranks == (2,)
     assert windows[-1].ranks.rank == (0, 1)
+
+
+def test_ranks_that_close_leave_a_slow_aggregator_more_and_more_time(tmp_path: Path) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as deaf:
+        port = deaf.bind_to_random_port("tcp://127.0.0.1")
+        perf = recorder(tmp_path, f"tcp://127.0.0.1:{port}")
+        train(perf, 5)
+        assert deaf.poll(10_000)
+        time.sleep(1.1)  # its connection is old enough to be made anew at once
+        perf.close()
+        connections = set()
+        while deaf.poll(0):
+            connections.add(deaf.recv_multipart()[0])
+    assert len(connections) == 3  # the first, one at once, and one two seconds later: not one a second
+    assert len(perf.written) == 1
 
 
 def test_what_no_aggregator_took_is_left_as_parts(tmp_path: Path) -> None:
