@@ -12,10 +12,19 @@ import click
 
 from sfapp.cli.analyze import printable
 from sfapp.errors import TraceError
-from sfapp.traces import FORMATS, Imported, Options, Written, read_mapping, read_traces, write_imported
+from sfapp.traces import (
+    FORMATS,
+    Imported,
+    ImportNote,
+    Options,
+    Written,
+    read_mapping,
+    read_traces,
+    write_imported,
+)
 from sfapp.views import format
 
-_SHOWN_NOTES = 40
+_SHOWN_NOTES = 20
 
 
 @click.command("import")
@@ -44,7 +53,7 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
 
     \b
     sfapp import kineto ./traces -o packets && sfapp serve packets
-    sfapp import kineto ./traces --mapping stages.toml --json | jq .notes
+    sfapp import kineto ./traces --mapping stages.toml --json | jq '.windows[].notes'
     """
     mapping = read_mapping(mapping_path) if mapping_path else Options().mapping
     told = _progress if sys.stderr.isatty() and not as_json else None
@@ -74,14 +83,26 @@ def _document(imported: Imported, written: Written) -> dict[str, Any]:
                 "missing_ranks": each.window.manifest.missing_ranks,
                 "stages": each.window.stages,
                 "operators": 0 if each.operators is None else len(each.operators),
+                "notes": _notes(each.notes),
             }
             for each in imported.windows
         ],
         "packets": [str(path) for path in written.packets],
         "operators": [str(path) for path in written.operators],
         "refused": [_refusal(error) for error in (*imported.refused, *written.refused)],
-        "notes": [{"kind": note.kind, "what": note.what, "where": note.where} for note in imported.all_notes],
+        "notes": _notes(imported.notes),
     }
+
+
+def _notes(notes: Sequence[ImportNote]) -> list[dict[str, str]]:
+    return [{"kind": note.kind, "what": note.what, "where": note.where} for note in notes]
+
+
+def _print_notes(notes: Sequence[ImportNote]) -> None:
+    for note in notes[:_SHOWN_NOTES]:
+        click.echo(f"  {note.kind}: {printable(str(note))}")
+    if len(notes) > _SHOWN_NOTES:
+        click.echo(f"  and {format.counted(len(notes) - _SHOWN_NOTES, 'note')} more: --json prints all")
 
 
 def _refusal(error: TraceError) -> dict[str, str | None]:
@@ -99,11 +120,8 @@ def _print(imported: Imported, written: Written) -> None:
             f"{format.counted(len(window.step_N), 'step')}, {format.counted(len(window.ranks), 'rank')} of "
             f"{window.manifest.world_size:,}{events}"
         )
-    notes = imported.all_notes
-    for note in notes[:_SHOWN_NOTES]:
-        click.echo(f"  {note.kind}: {printable(str(note))}")
-    if len(notes) > _SHOWN_NOTES:
-        click.echo(f"  and {format.counted(len(notes) - _SHOWN_NOTES, 'note')} more: --json prints all")
+        _print_notes(each.notes)
+    _print_notes(imported.notes)
     for error in (*imported.refused, *written.refused):
         click.secho(f"refused: {printable(str(error))}", fg="red", err=True)
     click.echo(f"{format.counted(len(written.packets), 'packet')} written")

@@ -95,12 +95,6 @@ class Imported:
     refused: tuple[TraceError, ...] = ()
     notes: tuple[ImportNote, ...] = ()
 
-    @property
-    def all_notes(self) -> tuple[ImportNote, ...]:
-        """The notes of the whole and of every window, each once."""
-        every = (*self.notes, *(note for each in self.windows for note in each.notes))
-        return tuple(dict.fromkeys(every))
-
 
 @dataclass(frozen=True, slots=True)
 class Written:
