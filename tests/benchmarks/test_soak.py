@@ -1,0 +1,59 @@
+"""The arithmetic behind docs/evidence/soak.md."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.crowd import Plan, growth, minutes, spread
+from benchmarks.soak import PARTS, page
+
+MB = 2**20
+
+
+def measured(rss: list[float], busy: float = 0.25) -> list[tuple[float, float, int]]:
+    """A measurement every five seconds, of an aggregator that takes this share of a core."""
+    return [(1000.0 + 5 * place, busy * 5 * place, int(size)) for place, size in enumerate(rss)]
+
+
+def test_a_minute_is_the_share_of_a_core_and_the_memory_at_its_end() -> None:
+    found = minutes(measured([100 * MB] * 25))
+    assert len(found) == 2
+    assert [minute.core_share for minute in found] == pytest.approx([0.25, 0.25])
+    assert {minute.rss_bytes for minute in found} == {100 * MB}
+
+
+def test_memory_that_fills_up_at_first_is_flat() -> None:
+    slope, part = growth(measured([100 * MB] * 100 + [300 * MB] * 200))
+    assert slope == pytest.approx(0, abs=1)
+    assert part == pytest.approx(0, abs=1e-6)
+
+
+def test_memory_that_leaks_grows_by_what_it_leaks_a_minute() -> None:
+    slope, part = growth(measured([300 * MB + MB * place / 12 for place in range(361)]))
+    assert slope == pytest.approx(MB, rel=0.01)
+    assert part == pytest.approx(20 / 320, rel=0.01)
+
+
+def test_lags_are_told_by_their_median_and_what_few_exceed() -> None:
+    assert spread(np.arange(101) / 100) == "101 | 0.50 | 0.95 | 1.00"
+    assert spread(np.zeros(0)) == "0 | | |"
+
+
+def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> None:
+    breaks, outage, crowd = (title for title, _ in PARTS.values())
+    before = page("", {breaks: "Nothing lost.", crowd: "64 ranks."})
+    after = page(before, {outage: "Nothing lost either.", crowd: "1,024 ranks."})
+    sections = after.split("\n## ")[1:]
+    assert [section.split("\n")[0] for section in sections] == [breaks, outage, crowd]
+    assert [section.split("\n")[2] for section in sections] == [
+        "Nothing lost.",
+        "Nothing lost either.",
+        "1,024 ranks.",
+    ]
+    assert page(after, {}) == after
+
+
+def test_a_soak_is_as_many_windows_as_fit_into_its_minutes() -> None:
+    assert Plan().of_minutes(30).windows == 90
+    assert Plan().of_minutes(0.1).windows == 2
