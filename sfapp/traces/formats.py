@@ -55,6 +55,12 @@ FORMATS: Table[str, Format] = {
             (".csv", ".csv.gz", ".parquet", ".json", ".json.gz"),
             "sfapp.traces.tables",
         ),
+        Format(
+            "nsys",
+            "Nsight Systems SQLite exports (nsys export --type sqlite).",
+            (".sqlite", ".sqlite.gz"),
+            "sfapp.traces.nsys",
+        ),
     )
 }
 

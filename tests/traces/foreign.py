@@ -12,7 +12,16 @@ from sfapp.accounting import diagnose
 from sfapp.model import Diagnosis
 from sfapp.packets import read_packet, validate_packet
 from sfapp.packets.operators import read_operators
-from sfapp.traces import NO_MAPPING, Imported, Mapping, Options, read_mapping, read_traces, write_imported
+from sfapp.traces import (
+    NO_MAPPING,
+    Imported,
+    ImportNote,
+    Mapping,
+    Options,
+    read_mapping,
+    read_traces,
+    write_imported,
+)
 
 ROOT = Path(__file__).parents[2]
 MAPPINGS = ROOT / "examples" / "mappings"
@@ -34,6 +43,11 @@ def example(name: str) -> Mapping:
 def imported(name: str, path: Path | Sequence[Path], mapping: Mapping = NO_MAPPING) -> Imported:
     """What came of these files."""
     return read_traces(name, [path] if isinstance(path, Path) else path, Options(mapping=mapping))
+
+
+def notes_of(found: Imported) -> tuple[ImportNote, ...]:
+    """Everything that was derived, guessed, missing or skipped, each once."""
+    return tuple(dict.fromkeys([*found.notes, *(note for each in found.windows for note in each.notes)]))
 
 
 def diagnosed(found: Imported, root: Path, group: str = "all") -> list[Diagnosis]:
