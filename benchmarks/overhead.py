@@ -35,7 +35,7 @@ TRIMMED = 0.2
 
 COLUMNS = (
     f"{'tool':<10} {'step':>8}  {'lost':>9} {'95 %':>9}  {'trimmed':>9} {'95 %':>9}  {'A/A':>9} {'95 %':>9}"
-    f"  {'noise':>8}  {'rounds':>6} {'late':>5}"
+    f"  {'noise':>8}  {'rounds':>6} {'late':>5}  launches"
 )
 
 
@@ -64,6 +64,7 @@ class Overhead:
         noise_bound: what may pass for noise: the A/A bound, whichever half is called the tool.
         rounds: how many there were.
         late: windows that were not on disk when their block ended: the next block paid for the rest.
+        lost_by_launch: what the rounds of each launch alone say was lost, in percent.
     """
 
     step_ms: float
@@ -73,12 +74,12 @@ class Overhead:
     noise_bound: float
     rounds: int
     late: int
+    lost_by_launch: tuple[float, ...]
 
     @classmethod
-    def of(cls, rounds: Sequence[Sequence[float]], steps: int, late: int) -> Overhead:
-        """From the seconds of each round, by kind; ``steps`` is how many a round has of each."""
-        second_KN = np.asarray(rounds, dtype=np.float64).T
-        off, on, again = second_KN
+    def of(cls, launches: Sequence[Sequence[Sequence[float]]], steps: int, late: int) -> Overhead:
+        """From the seconds of each round, by launch and kind; ``steps`` is how many a round has of each."""
+        off, on, again = np.concatenate(launches).T
         without = (off + again) / 2
         noise, mirrored = _bootstrap(_lost, off, again), _bootstrap(_lost, again, off)
         return cls(
@@ -87,8 +88,12 @@ class Overhead:
             trimmed=_bootstrap(_lost_in_the_middle, without, on),
             noise=noise,
             noise_bound=max(noise.upper, mirrored.upper),
-            rounds=len(rounds),
+            rounds=len(on),
             late=late,
+            lost_by_launch=tuple(
+                float(_lost((first + last) / 2, with_it))
+                for first, with_it, last in (np.transpose(rounds) for rounds in launches)
+            ),
         )
 
     def line(self, tool: str) -> str:
@@ -96,7 +101,11 @@ class Overhead:
         pairs = (self.plain, self.trimmed, self.noise)
         shown = "  ".join(f"{pair.lost:+7.2f} % ≤ {pair.upper:5.2f} %" for pair in pairs)
         step = f"{self.step_ms:.1f} ms"
-        return f"{tool:<10} {step:>8}  {shown}  {self.noise_bound:6.2f} %  {self.rounds:>6} {self.late:>5}"
+        spread = (
+            f"{len(self.lost_by_launch)}: {min(self.lost_by_launch):+.2f} … {max(self.lost_by_launch):+.2f} %"
+        )
+        counts = f"{self.rounds:>6} {self.late:>5}  {spread}"
+        return f"{tool:<10} {step:>8}  {shown}  {self.noise_bound:6.2f} %  {counts}"
 
 
 def _bootstrap(statistic: Callable[[Seconds, Seconds], Seconds], off: Seconds, on: Seconds) -> Estimate:

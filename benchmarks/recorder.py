@@ -1,10 +1,12 @@
-"""What the recorder costs the training that it watches. ``make bench-recorder``; about eleven minutes.
+"""What the recorder costs the training that it watches. ``make bench-recorder``; about 20 minutes.
 
     python -m benchmarks.recorder [--out docs/evidence] [--quick]
 
 What is lost in throughput is measured inside one job: short blocks of steps with the recorder and without, in
-turn, and a bootstrap over rounds of them. Blocks with nothing switched on, in the same turns, say how much of
-it is noise. Other tools are held against the same job. ``--quick`` shows that everything runs, and no more.
+turn, and a bootstrap over rounds of them. Several launches of the job share the rounds: where a process
+happens to lie in memory makes a difference of its own. Blocks with nothing switched on, in the same turns, say
+how much of it is noise. Other tools are held against the same job. ``--quick`` shows that everything runs,
+and no more.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch.profiler import record_function
 
@@ -45,7 +49,8 @@ class Plan:
 
     Attributes:
         bar: percent of throughput that its bound may reach, where that is the recorder's.
-        rounds: what is drawn from: each has as many steps of every kind.
+        launches: how often the job is started.
+        rounds: what is drawn from, in all launches: each has as many steps of every kind.
         groups: blocks of each kind in a round.
         steps: of a block.
     """
@@ -53,6 +58,7 @@ class Plan:
     tool: str
     step_ms: float
     bar: float | None
+    launches: int
     rounds: int
     groups: int
     steps: int
@@ -60,10 +66,11 @@ class Plan:
 
 PLANS = (
     # A round is one window of 100 steps, in four blocks: the shorter, the less the machine drifts in between.
-    Plan("sfapp", 2.5, 1.0, rounds=240, groups=4, steps=25),
-    Plan("sfapp", 20.0, 0.2, rounds=34, groups=4, steps=25),
-    Plan("traceml", 2.5, None, rounds=80, groups=4, steps=25),
-    Plan("profiler", 2.5, None, rounds=20, groups=1, steps=100),
+    Plan("sfapp", 2.5, 1.0, launches=8, rounds=320, groups=4, steps=25),
+    Plan("sfapp", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
+    Plan("stream", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
+    Plan("traceml", 2.5, None, launches=2, rounds=80, groups=4, steps=25),
+    Plan("profiler", 2.5, None, launches=2, rounds=20, groups=1, steps=100),
 )
 
 LONG_STEP_MS = 20.0
@@ -81,8 +88,9 @@ other programs used {others:.0%} of the cores meanwhile.
 ```
 
 Throughput lost is the upper bound of a one-sided 95 % confidence interval, by paired bootstrap over rounds of
-blocks in one job of two ranks, DDP over Gloo: windows of 100 steps, gathered over Gloo and written as Parquet
-meanwhile. Paper, 8 to 128 ranks, windows of 400 steps: at most 0.181 %.
+blocks in jobs of two ranks, DDP over Gloo: windows of 100 steps, gathered over Gloo and written as Parquet
+meanwhile (`stream`: sent to an aggregator on the same cores, which writes them). Paper, 8 to 128 ranks,
+windows of 400 steps: at most 0.181 %.
 
 ```
 {beside}
@@ -91,23 +99,26 @@ meanwhile. Paper, 8 to 128 ranks, windows of 400 steps: at most 0.181 %.
 - What rank 0 receives is counted in the results that the reductions put down there, for 100 steps of 6
   stages; the ranks are simulated, side by side in one process (`benchmarks/reduction.py`). A ring moves up to
   twice as much over a rank's wire.
+- The rounds come from several launches of a job; `launches` says how many, and what the lowest and the
+  highest of them alone would have said.
 - A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order: all see the same
-  minutes of the machine. Windows close in the middle of a block, so that what closing one costs is counted
-  there; `late` says how many were not on disk when their block ended. Without means the bare loop.
+  minutes of the machine. The first window is not counted. The others close in the middle of a block, so that
+  what closing one costs is counted there; `late` says how many were not on disk when their block ended.
+  Without means the bare loop.
 - A/A: what ran without the recorder, one half as if it were it. Which one is arbitrary: `noise` is the
   higher bound of both ways. From steps of {long:g} ms on the bound may reach it, where the bar is lower.
 - Trimmed: by the mean log ratio of the rounds without the {trimmed:.0%} highest and lowest, which bursts
   of noise do not reach. No bar is held against it.
 - The other tools watch the same job, started as their users start them: TraceML by `traceml run`, with
   `init()` and `trace_step`; torch.profiler with CPU activities and `record_function`. What they do beside the
-  steps is not charged to them (TraceML's samplers and aggregator go on in all blocks, the profiler makes its
-  trace after its own): they cost no less than this.
+  steps is not charged to them (the stream's heartbeats and samples and TraceML's samplers and aggregator go
+  on in all blocks, the profiler makes its trace after its own): they cost no less than this.
 """
 
 
 def quick(plan: Plan) -> Plan:
     """The same in a few seconds."""
-    return replace(plan, rounds=2, steps=min(plan.steps, 50))
+    return replace(plan, launches=1, rounds=2, steps=min(plan.steps, 50))
 
 
 def hot_path(rounds: int) -> Iterator[Result]:
@@ -197,19 +208,44 @@ def is_installed(tool: str) -> bool:
 
 def overhead(plan: Plan) -> Overhead:
     """Of a tool, on a job with steps of about this length."""
+    share = replace(plan, rounds=plan.rounds // plan.launches)
+    documents = [_launched(share) for _ in range(plan.launches)]
+    late = sum(document["late"] for document in documents)
+    return Overhead.of([document["rounds"] for document in documents], documents[0]["steps"], late)
+
+
+def _launched(plan: Plan) -> dict[str, Any]:
+    """What one launch of the job leaves."""
     root = Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         command = _launcher(plan.tool, folder, Path(__file__).with_name("recorder_job.py"))
         command += [str(out), plan.tool, *map(str, (plan.step_ms, plan.rounds, plan.groups, plan.steps))]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-        done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+        with _aggregator(folder) if plan.tool == "stream" else nullcontext({}) as told:
+            environment = {**os.environ, **told, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+            done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
         if done.returncode or not out.is_file():
             raise SystemExit(f"the {plan.tool} job failed:\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
-        if plan.tool == "traceml" and not list(Path(folder).glob("**/final_summary.json")):
-            raise SystemExit("TraceML left no summary: it saw nothing, so nothing was measured")
-        document = json.loads(out.read_text())
-    return Overhead.of(document["rounds"], document["steps"], document["late"])
+        trace = {"traceml": "**/final_summary.json", "stream": "**/*.parquet"}.get(plan.tool)
+        if trace and not list(Path(folder).glob(trace)):
+            raise SystemExit(f"there is no {trace}: {plan.tool} saw nothing, so nothing was measured")
+        document: dict[str, Any] = json.loads(out.read_text())
+    return document
+
+
+@contextmanager
+def _aggregator(folder: str) -> Iterator[dict[str, str]]:
+    """One for the job alone, and the environment that tells the job of it."""
+    address = f"tcp://127.0.0.1:{_free_port()}"
+    command = [Path(sys.executable).with_name("sfapp"), "aggregate", folder, "--listen", address]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            if not (said := process.stderr.readline()).startswith("listening"):
+                raise SystemExit(f"the aggregator did not start: {said}")
+            yield {"SFAPP_STREAM": address}
+        finally:
+            process.terminate()
 
 
 def _launcher(tool: str, folder: str, script: Path) -> list[str]:
@@ -234,7 +270,10 @@ def judged(plan: Plan, found: Overhead) -> Result:
     """The bound against its bar."""
     assert plan.bar is not None
     may = max(plan.bar, found.noise_bound) if plan.step_ms >= LONG_STEP_MS else plan.bar
-    return Result(f"2-rank DDP, {found.step_ms:.1f} ms a step, throughput lost", found.plain.upper, may, "%")
+    where = "streamed" if plan.tool == "stream" else "recorded"
+    return Result(
+        f"2-rank DDP, {found.step_ms:.1f} ms a step, {where}, throughput lost", found.plain.upper, may, "%"
+    )
 
 
 def main() -> None:

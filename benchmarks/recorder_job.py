@@ -1,8 +1,8 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
-recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS: TOOL is ``sfapp``, ``traceml`` or ``profiler``. A
-round has GROUPS groups of three blocks of STEPS steps: one with the tool, two without. Rank 0 leaves the
-seconds of every round by kind.
+recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS: TOOL is ``sfapp``, ``stream`` (the same, to where
+SFAPP_STREAM says), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS steps: one
+with the tool, two without. Rank 0 leaves the seconds of every round by kind.
 """
 
 from __future__ import annotations
@@ -126,12 +126,13 @@ class Tool:
 @contextmanager
 def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
     """As its users leave it on."""
-    if name == "sfapp":
+    if name in ("sfapp", "stream"):
         folder = tempfile.TemporaryDirectory()
         with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
             recorded = Tool(lambda: training.recorded(perf), pending=lambda: perf.pending)
-            # From here on windows close in the middle of a block: what that costs falls into the same block.
-            training.block(steps // 2, recorded.step)
+            # One window, then half a block: from here on windows close in the middle of one, so that what
+            # that costs falls into the same block.
+            training.block(100 + steps // 2, recorded.step)
             yield recorded
     elif name == "traceml":
         import traceml_ai

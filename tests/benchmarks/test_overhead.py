@@ -30,7 +30,7 @@ def test_a_steady_drift_of_the_machine_counts_for_no_kind() -> None:
 
 
 def test_what_is_lost_is_the_share_of_throughput_and_not_of_time() -> None:
-    found = Overhead.of(rounds(10, lost=0.2), steps=100, late=0)
+    found = Overhead.of([rounds(10, lost=0.2)], steps=100, late=0)
     assert found.plain.lost == pytest.approx(20)
     assert found.trimmed.lost == pytest.approx(20)
     assert found.plain.upper == pytest.approx(20)
@@ -40,7 +40,7 @@ def test_what_is_lost_is_the_share_of_throughput_and_not_of_time() -> None:
 
 def test_the_bound_is_as_far_off_as_the_noise_of_the_rounds_says() -> None:
     # given 400 rounds of 1 % noise: without the tool two blocks, with it one
-    found = Overhead.of(rounds(400, lost=0.01, noise=0.01), steps=100, late=0)
+    found = Overhead.of([rounds(400, lost=0.01, noise=0.01)], steps=100, late=0)
     # then the bound lies 1.645 standard errors above
     standard_error = 100 * 0.01 * np.sqrt(1 + 1 / 2) / np.sqrt(400)
     assert found.plain.upper - found.plain.lost == pytest.approx(1.645 * standard_error, rel=0.15)
@@ -51,21 +51,21 @@ def test_the_bound_is_as_far_off_as_the_noise_of_the_rounds_says() -> None:
 
 
 def test_the_bound_covers_the_truth_about_as_often_as_it_says() -> None:
-    covered = [Overhead.of(rounds(40, 0.01, 0.02, seed), 100, 0).plain.upper >= 1 for seed in range(100)]
+    covered = [Overhead.of([rounds(40, 0.01, 0.02, seed)], 100, 0).plain.upper >= 1 for seed in range(100)]
     assert 88 <= sum(covered) <= 99
 
 
 def test_what_slows_a_whole_round_is_noise_of_no_kind() -> None:
     slowed = np.random.default_rng(0).uniform(1, 3, 50)
-    found = Overhead.of(np.array(rounds(50, lost=0.01)) * slowed[:, None], steps=100, late=0)
+    found = Overhead.of([np.array(rounds(50, lost=0.01)) * slowed[:, None]], steps=100, late=0)
     assert found.plain.upper == pytest.approx(1)
     assert found.noise_bound == pytest.approx(0)
 
 
 def test_what_counts_as_noise_is_the_same_whichever_half_is_called_the_tool() -> None:
     second_NK = np.array(rounds(20, noise=0.05))
-    found = Overhead.of(second_NK, 100, 0)
-    swapped = Overhead.of(second_NK[:, [AGAIN, ON, OFF]], 100, 0)
+    found = Overhead.of([second_NK], 100, 0)
+    swapped = Overhead.of([second_NK[:, [AGAIN, ON, OFF]]], 100, 0)
     assert found.noise_bound == swapped.noise_bound > 0
     assert found.noise_bound == max(found.noise.upper, swapped.noise.upper)
     assert found.plain == swapped.plain
@@ -73,25 +73,35 @@ def test_what_counts_as_noise_is_the_same_whichever_half_is_called_the_tool() ->
 
 def test_one_burst_moves_the_plain_estimate_and_not_the_trimmed_one() -> None:
     second_NK = rounds(40, lost=0.01, noise=0.001)
-    quiet = Overhead.of(second_NK, 100, 0)
+    quiet = Overhead.of([second_NK], 100, 0)
     second_NK[7][ON] *= 5
-    found = Overhead.of(second_NK, 100, 0)
+    found = Overhead.of([second_NK], 100, 0)
     assert found.plain.lost > quiet.plain.lost + 5
     assert found.trimmed.lost == pytest.approx(quiet.trimmed.lost, abs=0.05)
     assert found.trimmed.upper < 1.2 < found.plain.upper
 
 
+def test_launches_count_by_their_rounds_and_each_is_told_by_itself() -> None:
+    found = Overhead.of([rounds(30, lost=0.02), rounds(10, lost=0.06)], steps=100, late=0)
+    assert found.rounds == 40
+    assert found.plain.lost == pytest.approx(3, abs=0.1)
+    assert found.lost_by_launch == pytest.approx((2, 6))
+    assert "2: +2.00 … +6.00 %" in found.line("tool")
+
+
 def test_noise_is_what_a_long_step_may_lose_and_no_excuse_for_a_short_one() -> None:
-    noisy = Overhead.of(rounds(10, lost=0.05, noise=0.2), steps=100, late=0)
+    noisy = Overhead.of([rounds(10, lost=0.05, noise=0.2)], steps=100, late=0)
     assert noisy.noise_bound > 1
-    for plan in PLANS[:2]:
+    for plan in (plan for plan in PLANS if plan.bar is not None):
         bar = judged(plan, noisy).bar
         assert bar == (noisy.noise_bound if plan.step_ms >= LONG_STEP_MS else plan.bar)
 
 
 @pytest.mark.torchrun
-def test_the_job_runs_with_the_recorder_and_without_in_turn() -> None:
-    found = overhead(quick(PLANS[0]))
+@pytest.mark.parametrize("tool", ["sfapp", "stream"])
+def test_the_job_runs_with_the_recorder_and_without_in_turn(tool: str) -> None:
+    plan = next(plan for plan in PLANS if plan.tool == tool)
+    found = overhead(quick(plan))
     assert found.rounds == 2
     assert 2.0 < found.step_ms < 200
     assert found.plain.lost < 90
