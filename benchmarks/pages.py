@@ -1,4 +1,5 @@
-"""What a person at the browser waits for: the first page of 2,000 windows, a moved gate, another baseline.
+"""What a person at the browser waits for: the first page of 2,000 windows, a moved gate, another baseline;
+and what a page of a running job takes of the server.
 
 A real server process and a real Chromium; drawn means that Plotly says so, or that the grid shows its rows.
 """
@@ -22,6 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from benchmarks.accounting import job
 from benchmarks.harness import Result
 from benchmarks.ingest import PACKETS, write_packets
+from benchmarks.live_page import Crowd, refreshes
 from sfapp.packets import packet_path, write_packet
 
 CHROMIUM = "/usr/bin/chromium"
@@ -61,8 +63,8 @@ FIRST_DRAWN = """() => new Promise((resolve) => {
 
 
 @contextmanager
-def server(root: Path) -> Iterator[str]:
-    """``sfapp serve`` on a free port, its packets ingested; yields its address."""
+def server(root: Path) -> Iterator[tuple[str, int]]:
+    """``sfapp serve`` on a free port, its packets ingested; yields its address and its process id."""
     command = [sys.executable, "-c", "from sfapp.cli import main; main()", "serve", str(root)]
     process = subprocess.Popen([*command, "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True)
     try:
@@ -72,7 +74,7 @@ def server(root: Path) -> Iterator[str]:
             raise RuntimeError(f"the server said {line!r} instead of its address")
         address = found[0].rstrip("/")
         wait_for_ingest(address, sum(1 for _ in root.rglob("*.parquet")))
-        yield address
+        yield address, process.pid
     finally:
         process.terminate()
         process.wait(timeout=20)
@@ -151,8 +153,11 @@ def run() -> Iterator[Result]:
             window = replace(window, manifest=replace(window.manifest, window=number))
             write_packet(window, packet_path(wide, window.run_id, number))
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        with server(many) as address:
+        with server(many) as (address, _):
             yield from first_page(address, browser)
-        with server(wide) as address:
+        with server(wide) as (address, _):
             yield from window_page(address, browser)
+        live = Path(folder) / "live"
+        with Crowd(live), server(live) as (address, pid):
+            yield from refreshes(address, pid, browser)
         browser.close()

@@ -21,7 +21,7 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
 from sfapp.model.metrics import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
 from sfapp.model.view import OVERVIEW, WindowKey
-from sfapp.store import SampleQuery, WindowQuery
+from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.views import format, words
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
 
@@ -36,6 +36,9 @@ STREAMS_FOR_S = 60.0
 
 NEWS_S = 120.0
 """What machines and processes said is shown as their state for so long."""
+
+LATEST_S = 5.0
+"""What happened over time is looked at again once a point of its lines has passed, and no later than this."""
 
 _A_SECOND = timedelta(seconds=1)
 
@@ -87,6 +90,28 @@ def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
     return LiveState(**found), told
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """What happened over the span that is looked at.
+
+    Attributes:
+        asked, at: what for, and up to which moment.
+        times: step times of all ranks; on a node's tab, of its own.
+        nodes, gpus: of the open tab's node, over the span.
+    """
+
+    asked: LiveState
+    at: datetime
+    times: StepTimes
+    nodes: Sequence[Row] = ()
+    gpus: Sequence[Row] = ()
+
+    def holds(self, state: LiveState, at: datetime) -> bool:
+        """Whether it is still what would be drawn at a moment."""
+        age_s = (at - self.at).total_seconds()
+        return self.asked == state and 0 <= age_s < min(state.span / POINTS, LATEST_S)
+
+
 @dataclass(frozen=True)
 class LiveScene:
     """What is known of a run at one moment; rows are the store's.
@@ -96,9 +121,8 @@ class LiveScene:
         ranks: all there are.
         links, aggregator, nodes, gpus, processes: the newest samples then; on a node's tab GPUs and processes
             are the node's, elsewhere there are none.
-        times: step times over the span, of all ranks; on a node's tab, of its own.
+        history: what there was over the span.
         silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
-        node_series, gpu_series: of the open tab's node, over the span.
         newest: the newest finished window's row; None before there is one.
         window: the newest finished window, on a node's tab.
     """
@@ -112,12 +136,15 @@ class LiveScene:
     nodes: Sequence[Row]
     gpus: Sequence[Row]
     processes: Sequence[Row]
-    times: StepTimes
+    history: History
     silent_s: Mapping[int, float]
-    node_series: Sequence[Row] = ()
-    gpu_series: Sequence[Row] = ()
     newest: Row | None = None
     window: Window | None = None
+
+    @property
+    def times(self) -> StepTimes:
+        """Step times over the span, of all ranks; on a node's tab, of its own."""
+        return self.history.times
 
     @property
     def left(self) -> frozenset[int]:
@@ -175,11 +202,19 @@ class LiveScene:
         return {"href": row["href"], "said": f"window {self.newest['window']}: {row['aim']}"}
 
 
-def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bool = False) -> LiveScene:
+def live_scene(
+    workspace: Workspace,
+    run_id: str,
+    state: LiveState,
+    *,
+    whole: bool = False,
+    before: LiveScene | None = None,
+) -> LiveScene:
     """What the store knows of a run. Blocking; a few ms for some ranks, tens for a thousand.
 
     Args:
-        whole: with what only a node's tab shows.
+        whole: with what only a node's tab shows, of all nodes.
+        before: of the same run, a moment ago: its history stays as long as it still holds.
 
     Raises:
         WindowNotFoundError: the run was never streamed.
@@ -188,23 +223,18 @@ def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bo
     until = None if state.until is None else datetime.fromtimestamp(state.until, UTC)
     links = _of_the_newest_world(store.newest_samples(LinkSample, run_id, until))
     if not links:
-        before = "" if until is None else f" before {until:%Y-%m-%d %H:%M:%S} UTC"
-        raise WindowNotFoundError(f"no run {run_id!r} was streamed here{before}")
+        before_then = "" if until is None else f" before {until:%Y-%m-%d %H:%M:%S} UTC"
+        raise WindowNotFoundError(f"no run {run_id!r} was streamed here{before_then}")
     at = max(link["sampled_at"] for link in links)
-    since = at - timedelta(seconds=state.span)
-
     node = None if whole else state.node
 
     def newest_of(kind: type[Sample], node: int | None = None) -> list[Row]:
         return store.newest_samples(kind, run_id, at + _A_SECOND, at - timedelta(seconds=NEWS_S), node)
 
-    def over_time(kind: type[Sample]) -> list[Row]:
-        return store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
-
     ranks = _identities(links)
-    paces = store.paces(run_id, since, at, node)
-    paced = ranks if node is None else _identities([link for link in links if link["node_rank"] == node])
-    times = paced_steps(paced, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
+    history = None if before is None or before.ranks != ranks else before.history
+    if history is None or not history.holds(state, at):
+        history = _history(store, run_id, state, at, links, node)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
     has_machines = whole or node is not None
     return LiveScene(
@@ -217,13 +247,27 @@ def live_scene(workspace: Workspace, run_id: str, state: LiveState, *, whole: bo
         nodes=newest_of(NodeSample),
         gpus=newest_of(GpuSample, node) if has_machines else (),
         processes=newest_of(ProcessSample, node) if has_machines else (),
-        times=times,
+        history=history,
         silent_s=_silences(links, at, datetime.now(UTC) if until is None else at),
-        node_series=() if node is None else over_time(NodeSample),
-        gpu_series=() if node is None else over_time(GpuSample),
         newest=newest[0] if newest else None,
         window=_window(workspace, run_id, newest) if has_machines else None,
     )
+
+
+def _history(
+    store: Store, run_id: str, state: LiveState, at: datetime, links: Sequence[Row], node: int | None
+) -> History:
+    since = at - timedelta(seconds=state.span)
+
+    def over_time(kind: type[Sample]) -> Sequence[Row]:
+        if node is None:
+            return ()
+        return store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
+
+    ranks = _identities([link for link in links if node in (None, link["node_rank"])])
+    paces = store.paces(run_id, since, at, node)
+    times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
+    return History(state, at, times, over_time(NodeSample), over_time(GpuSample))
 
 
 def running_now(workspace: Workspace) -> list[Row]:

@@ -31,6 +31,7 @@ class Database:
         self._connection = connection
         self._lock = lock
         self._writer = threading.Lock()
+        self._handing_out = threading.Lock()  # DuckDB refuses to close a connection that makes a cursor
         self._generation = 0
         self._closed = False
 
@@ -76,7 +77,8 @@ class Database:
                 return
             self._closed = True
             try:
-                self._connection.close()
+                with self._handing_out:
+                    self._connection.close()
             finally:
                 if self._lock is not None:
                     self._lock.release()
@@ -85,7 +87,8 @@ class Database:
     def cursor(self) -> Iterator[Cursor]:
         """A cursor for one call: the one place where what DuckDB raises becomes a StoreError."""
         try:
-            cursor = self._connection.cursor()
+            with self._handing_out:
+                cursor = self._connection.cursor()
             try:
                 yield cursor
             finally:

@@ -221,7 +221,9 @@ class LivePage:
         try:
             while True:
                 asked = self.state
-                scene = await asyncio.to_thread(live_scene, self._workspace, self._scene.run_id, asked)
+                scene = await asyncio.to_thread(
+                    live_scene, self._workspace, self._scene.run_id, asked, before=self._scene
+                )
                 if asked == self.state:  # what was asked for meanwhile comes first
                     break
         except StoreError as error:

@@ -99,14 +99,14 @@ def _of_node(field: str, title: str) -> Part:
 
     def draw(scene: LiveScene, dark: bool) -> Figure:
         return figures.samples_over_time(
-            scene.node_series, field, title=title, run=scene.run_id, dark=dark, why=_why_no_sample(scene)
+            scene.history.nodes, field, title=title, run=scene.run_id, dark=dark, why=_why_no_sample(scene)
         )
 
     return Part(field, draw, 4, "samples_over_time")
 
 
 def _why_no_sample(scene: LiveScene) -> str:
-    if scene.node_series:
+    if scene.history.nodes:
         return ""
     return "nothing was said of this node in this time; its leader needs psutil, which sfapp[stream] brings"
 
@@ -121,7 +121,7 @@ def _gpu_parts(scene: LiveScene, node: int) -> Sequence[Part]:
 def _of_gpus(field: str, title: str) -> Part:
     def draw(scene: LiveScene, dark: bool) -> Figure:
         return figures.samples_over_time(
-            scene.gpu_series,
+            scene.history.gpus,
             field,
             title=title,
             subject="gpu",

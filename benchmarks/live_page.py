@@ -1,0 +1,116 @@
+"""What a live page of 1,024 ranks costs the server a second: what is read, computed and sent anew.
+
+Samples are appended once a second, as an aggregator does it; a real server follows them, and a real Chromium
+shows the page. What following alone takes is measured beside it and taken off.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+from playwright.sync_api import Browser
+
+from benchmarks.harness import Result
+from sfapp.metrics import MetricsLog
+from sfapp.model.metrics import (
+    AggregatorSample,
+    AnySample,
+    GpuSample,
+    LinkSample,
+    NodeSample,
+    PaceSample,
+    ProcessSample,
+)
+
+RUN = "crowd"
+NODES, LOCAL = 128, 8
+HISTORY_S = 300
+"""As far back as the page looks by itself."""
+
+WATCHED_S = 15.0
+BAR_S = 0.100
+
+
+def second(number: int, at_ns: int) -> list[AnySample]:
+    """What is said of all ranks in one second: ten steps of about 100 ms each."""
+    found: list[AnySample] = [AggregatorSample(at_ns=at_ns, node_rank=0, messages=number)]
+    for node in range(NODES):
+        place = {"at_ns": at_ns, "node_rank": node}
+        found.append(
+            NodeSample(
+                **place, hostname=f"node-{node}", cpu_percent=40.0 + (number + node) % 7, load_1min=3.5
+            )
+        )
+        found += [
+            GpuSample(**place, gpu=gpu, utilisation_percent=90.0 + (number + gpu) % 9) for gpu in range(LOCAL)
+        ]
+    for rank in range(NODES * LOCAL):
+        who = {"at_ns": at_ns, "node_rank": rank // LOCAL, "rank": rank}
+        wall_ns = 100_000_000 + (rank * 7919 + number * 104_729) % 1_000_000
+        found += [
+            LinkSample(
+                **who,
+                local_rank=rank % LOCAL,
+                hostname=f"node-{rank // LOCAL}",
+                world_size=NODES * LOCAL,
+                silent_s=0.2,
+                has_left=False,
+            ),
+            PaceSample(**who, step=10 * number, steps=10, wall_mean_ns=float(wall_ns), wall_max_ns=wall_ns),
+            ProcessSample(**who, cpu_percent=101.0, rss_bytes=3 * 10**9),
+        ]
+    return found
+
+
+class Crowd:
+    """A job that goes on by itself, beside its folder's packets, until it is left."""
+
+    def __init__(self, root: Path) -> None:
+        self._log = MetricsLog(root, RUN)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._go_on)
+        begin_ns = time.time_ns() - HISTORY_S * 10**9
+        for number in range(1, HISTORY_S + 1):
+            self._log.add(second(number, begin_ns + number * 10**9))
+
+    def _go_on(self) -> None:
+        number = HISTORY_S
+        while not self._stop.wait(1.0):
+            number += 1
+            self._log.add(second(number, time.time_ns()))
+
+    def __enter__(self) -> Crowd:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def busy_s(process: psutil.Process) -> float:
+    """Seconds of processor a second, over some seconds."""
+    before = process.cpu_times()
+    begin = time.monotonic()
+    time.sleep(WATCHED_S)
+    after = process.cpu_times()
+    taken = after.user + after.system - before.user - before.system
+    return taken / (time.monotonic() - begin)
+
+
+def refreshes(address: str, pid: int, browser: Browser) -> Iterator[Result]:
+    """The overview and a node's tab, each beside a server whose page nobody has open."""
+    process = psutil.Process(pid)
+    busy_s(process)  # the history is read
+    alone = busy_s(process)
+    for name, query in (("overview", ""), ("a node", "?tab=node:3")):
+        page = browser.new_page(viewport={"width": 1480, "height": 1080})
+        page.goto(f"{address}/live/{RUN}{query}")
+        page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.wait_for_timeout(2_000)
+        yield Result(f"a second of a live page, 1,024 ranks, {name}: server", busy_s(process) - alone, BAR_S)
+        page.close()
