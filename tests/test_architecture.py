@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assets": set(),
     "model": set(),
     "accounting": {"model"},
+    "kair": {"model"},
     "packets": {"model"},
     "record": {"model", "packets"},
     "metrics": {"model", "packets"},
@@ -67,7 +68,7 @@ HOMES: dict[str, set[str]] = {
     "pynvml": {"stream"},
 }
 
-PURE = ("model", "accounting", "views")
+PURE = ("model", "accounting", "kair", "views")
 IMPURE_CALLS = {"open", "print", "input"}
 IMPURE_MODULES = {"os", "time", "logging", "pathlib", "io", "subprocess", "socket"}
 

@@ -1,0 +1,32 @@
+"""From operator events to causes: rhythm, outliers, blame, frequency (docs/kair.md; the KAIR paper)."""
+
+from sfapp.kair.blame import Blame, blame
+from sfapp.kair.causes import Cause, PathStep
+from sfapp.kair.collectives import Collective, collectives
+from sfapp.kair.findings import Findings, examine, examine_stages
+from sfapp.kair.frequency import Band, Frequency, frequency
+from sfapp.kair.outliers import Outlier, Outliers, outliers
+from sfapp.kair.rhythm import Rhythm, ks_distances, rhythm
+from sfapp.kair.stages import operators_of
+
+__all__ = [
+    "Band",
+    "Blame",
+    "Cause",
+    "Collective",
+    "Findings",
+    "Frequency",
+    "Outlier",
+    "Outliers",
+    "PathStep",
+    "Rhythm",
+    "blame",
+    "collectives",
+    "examine",
+    "examine_stages",
+    "frequency",
+    "ks_distances",
+    "operators_of",
+    "outliers",
+    "rhythm",
+]

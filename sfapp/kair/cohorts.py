@@ -1,0 +1,149 @@
+"""Which events of different ranks are the same operator, and how far each lies from the others.
+
+The cohort of an event are the events of the other ranks that are the same instance: of the same step,
+category and name, on a device or not, and as many occurrences into the step. Suffixes: E events, K instances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model import Operators
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+Score = Literal["z", "robust"]
+
+THRESHOLD = 3.0
+"""|z| above this is abnormal (KAIR §III-B, Stage 2: the 3-sigma rule)."""
+
+MIN_COHORT = 3
+"""Of two ranks that differ, nobody can say which one is odd."""
+
+MAD_TO_SIGMA = 1.4826
+"""1/Φ⁻¹(3/4): makes the median absolute deviation of a normal distribution its standard deviation."""
+
+RESOLUTION_NS = 1_000.0
+"""Ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4): no spread is taken to be smaller."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cohorts:
+    """The instances that at least three ranks share.
+
+    Attributes:
+        instance_E: int64 [E], -1 where an event has no cohort: too few ranks have it, or its rank has it
+            another number of times in the step than most ranks do, so that nobody can say which is which.
+        size: number of instances, K.
+    """
+
+    instance_E: Ints
+    size: int
+
+    @property
+    def matched_E(self) -> Bools:
+        return self.instance_E >= 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviation:
+    """How far values lie from their cohorts' centres.
+
+    Attributes:
+        excess_E: float64 [E], value minus centre, NaN without a cohort.
+        score_E: float64 [E], excess over spread, NaN without a cohort.
+    """
+
+    excess_E: Floats
+    score_E: Floats
+
+    @property
+    def high_E(self) -> Bools:
+        """bool [E], abnormally late or long."""
+        return self.score_E > THRESHOLD
+
+
+def cohorts_of(operators: Operators) -> Cohorts:
+    """Match the events of all ranks; those outside any step have no cohort."""
+    events = len(operators)
+    kind_E = codes_of(operators.step_E, operators.category_E, operators.is_device_E, operators.name_E)
+    rank_E = operators.rank_E
+    order = np.lexsort((np.arange(events), rank_E, kind_E))
+    kind, rank = kind_E[order], rank_E[order]
+    begins = np.flatnonzero(np.r_[True, (np.diff(kind) != 0) | (np.diff(rank) != 0)]) if events else order
+    lengths = np.diff(np.r_[begins, events])
+    run = np.repeat(np.arange(len(begins)), lengths)
+    occurrence = np.arange(events) - begins[run]
+    usual = _usual_length(kind[begins], lengths)
+    matched = (lengths == usual)[run] & (operators.step_E[order] >= 0)
+    instance_E = np.full(events, -1, np.int64)
+    found = codes_of(kind[matched], occurrence[matched])
+    members = np.bincount(found)
+    renumbered = np.where(members >= MIN_COHORT, np.cumsum(members >= MIN_COHORT) - 1, -1)
+    instance_E[order[matched]] = renumbered[found] if len(found) else found
+    return Cohorts(instance_E, int((members >= MIN_COHORT).sum()))
+
+
+def deviation(value_E: Floats, cohorts: Cohorts, score: Score) -> Deviation:
+    """Each value against its cohort: by mean and standard deviation, or by their robust twins."""
+    matched = cohorts.matched_E & ~np.isnan(value_E)
+    instance, value = cohorts.instance_E[matched], value_E[matched]
+    centre_K, spread_K = (_moments if score == "z" else robust_centres)(value, instance, cohorts.size)
+    excess_E = np.full(len(value_E), np.nan)
+    score_E = np.full(len(value_E), np.nan)
+    excess_E[matched] = value - centre_K[instance]
+    score_E[matched] = excess_E[matched] / np.maximum(spread_K, RESOLUTION_NS)[instance]
+    return Deviation(excess_E, score_E)
+
+
+def median_of_groups(value: Floats, group: Ints, size: int) -> Floats:
+    """The median of each group, float64 [size]; NaN for an empty one."""
+    order = np.lexsort((value, group))
+    ordered = value[order]
+    count = np.bincount(group, minlength=size)
+    begin = np.cumsum(count) - count
+    median = np.full(size, np.nan)
+    full = count > 0
+    low, high = (begin + (count - 1) // 2)[full], (begin + count // 2)[full]
+    median[full] = (ordered[low] + ordered[high]) / 2
+    return median
+
+
+def robust_centres(value: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
+    centre = median_of_groups(value, group, size)
+    return centre, MAD_TO_SIGMA * median_of_groups(np.abs(value - centre[group]), group, size)
+
+
+def _moments(value: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
+    """Mean and sample standard deviation."""
+    count = np.maximum(np.bincount(group, minlength=size), 1)
+    mean = np.bincount(group, value, size) / count
+    squares = np.bincount(group, (value - mean[group]) ** 2, size)
+    return mean, np.sqrt(squares / np.maximum(count - 1, 1))
+
+
+def codes_of(*columns: npt.NDArray[Any]) -> Ints:
+    """One number for each distinct row of these columns."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        distinct, inverse = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * max(len(distinct), 1) + inverse.reshape(-1), return_inverse=True)
+        code = code.reshape(-1)
+    return code
+
+
+def _usual_length(kind_U: Ints, length_U: Ints) -> Ints:
+    """For each run of a kind on a rank, how long most ranks' runs of that kind are (a tie: the shorter)."""
+    if not len(kind_U):
+        return length_U
+    pairs, ranks = np.unique(np.stack((kind_U, length_U)), axis=1, return_counts=True)
+    order = np.lexsort((pairs[1], -ranks, pairs[0]))
+    kinds, first = np.unique(pairs[0][order], return_index=True)
+    usual = pairs[1][order][first]
+    return np.asarray(usual[np.searchsorted(kinds, kind_U)], np.int64)

@@ -1,0 +1,57 @@
+"""All stages on one window's events: which worker, which operation, why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from sfapp.kair.blame import Blame, blame
+from sfapp.kair.cohorts import cohorts_of
+from sfapp.kair.outliers import Outliers, outliers
+from sfapp.kair.rhythm import Rhythm, rhythm
+from sfapp.kair.stages import STAGE_NOTE, operators_of
+from sfapp.model import Operators, Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """What KAIR's stages say of one window.
+
+    Attributes:
+        source: what they ran on: ``operators`` that a trace holds, or ``stages`` of a packet.
+        note: of stages, how their events were made; else empty.
+    """
+
+    source: Literal["operators", "stages"]
+    note: str
+    operators: Operators
+    rhythm: Rhythm
+    outliers: Outliers
+    blame: Blame
+
+
+def examine(operators: Operators) -> Findings:
+    """Run all stages on operator events."""
+    return _examine(operators, "operators", "")
+
+
+def examine_stages(window: Window, meets_in: Collection[str] = ()) -> Findings:
+    """Run all stages on a packet's stages, where there are no operator events (``operators_of``).
+
+    Raises:
+        WindowError: as ``operators_of``.
+    """
+    return _examine(operators_of(window, meets_in), "stages", STAGE_NOTE)
+
+
+def _examine(operators: Operators, source: Literal["operators", "stages"], note: str) -> Findings:
+    cohorts = cohorts_of(operators)
+    return Findings(
+        source=source,
+        note=note,
+        operators=operators,
+        rhythm=rhythm(operators),
+        outliers=outliers(operators, cohorts),
+        blame=blame(operators, cohorts),
+    )

@@ -1,0 +1,71 @@
+"""Where only a packet exists: its stages as operator events, so that the same analysis runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import WindowError
+from sfapp.model import Lane, Operators, Window, broad_stage, stage_category
+from sfapp.model.operators import COLLECTIVE, DATA, NONE, STAGE
+
+LANE = "steps"
+"""The one lane of each rank: its stages, one after the other."""
+
+STAGE_NOTE = (
+    "made from stage durations: each rank's own stages laid end to end from a common begin; how late a rank "
+    "was when the window began is not known, and nothing within a stage is"
+)
+
+
+def operators_of(window: Window, meets_in: Collection[str] = ()) -> Operators:
+    """Each stage of each step and rank as one event; stages that took no time are left out.
+
+    Args:
+        meets_in: broad stages at whose end all ranks wait for each other (the measured waits of the
+            accounting); their last occurrence in a step joins the ranks as a collective does.
+
+    Raises:
+        WindowError: the window holds the rows of a few ranks only, or no stage took any time.
+    """
+    if window.reduced is not None:
+        raise WindowError("a reduced window has the rows of a few ranks only: they are no cohort")
+    duration_NRS = window.duration_SNR.cpu().numpy().transpose(1, 2, 0)
+    steps, ranks, stages = duration_NRS.shape
+    spent_RX = duration_NRS.transpose(1, 0, 2).reshape(ranks, steps * stages)
+    end_RX = spent_RX.cumsum(axis=1)
+    meets_S = np.zeros(stages, np.bool_)
+    for broad in meets_in:
+        places = [place for place, stage in enumerate(window.stages) if broad_stage(stage) == broad]
+        meets_S[places[-1:]] = True
+    category_S = np.asarray(
+        [DATA if stage_category(stage) == "data" else STAGE for stage in window.stages], np.int8
+    )
+    category_S[meets_S] = COLLECTIVE
+    order_S = np.cumsum(meets_S) - 1
+    sequence_NS = np.arange(steps)[:, None] * max(int(meets_S.sum()), 1) + order_S
+    names = tuple(dict.fromkeys(window.stages))
+    kept = (spent_RX > 0).ravel()
+    if not kept.any():
+        raise WindowError("no stage of this window took any time")
+
+    def column(value_NS: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        full = np.broadcast_to(value_NS, (ranks, steps, stages)).reshape(-1)
+        return np.asarray(full[kept])
+
+    return Operators.of(
+        names=names,
+        name_E=column(np.arange(stages)),
+        category_E=column(category_S),
+        lanes=[Lane(rank, LANE, False) for rank in window.ranks.rank],
+        lane_E=np.repeat(np.arange(ranks), steps * stages)[kept],
+        start_ns_E=(end_RX - spent_RX).ravel()[kept],
+        end_ns_E=end_RX.ravel()[kept],
+        step_E=column(window.step_N.cpu().numpy()[:, None]),
+        groups=("all",) if meets_S.any() else (),
+        group_E=column(np.where(meets_S, 0, NONE)),
+        sequence_E=column(np.where(meets_S, sequence_NS, NONE)),
+    )

@@ -1,0 +1,285 @@
+"""Why: each rule of the backward trace by hand, then planted causes in generated jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.kair_graphs import PLANTS, US, Plant, job
+from sfapp.kair import Blame, blame, collectives
+from sfapp.model import Operators
+from tests.kair.lanes import Event, event, operators
+
+RANKS = range(5)
+CULPRIT = 2
+
+
+def chain(slow: float = 0, gap: float = 0, collective: bool = True) -> list[Event]:
+    """Each rank runs a, b, c and then meets the others; on one, a is slow or b waits for nothing."""
+    events: list[Event] = []
+    arrivals = []
+    for rank in RANKS:
+        at = 0.0
+        for name in ("a", "b", "c"):
+            at += gap if (rank, name) == (CULPRIT, "b") else 0
+            length = 100 + (slow if (rank, name) == (CULPRIT, "a") else 0)
+            events.append(event(rank, "thread 1", name, at, at + length))
+            at += length
+        arrivals.append(at)
+    if collective:
+        events += [
+            event(
+                *(rank, "thread 1", "all_reduce", at, max(arrivals) + 40),
+                category="collective",
+                group="world",
+                sequence=0,
+            )
+            for rank, at in zip(RANKS, arrivals, strict=True)
+        ]
+    return events
+
+
+def first(found: Blame) -> tuple[str, str, int, str]:
+    cause = found.causes[0]
+    return cause.kind, cause.nature, cause.rank, cause.name
+
+
+def test_what_took_long_itself_is_a_cause() -> None:
+    """Rule 1, and 2a and 2b for its victims."""
+    found = blame(operators(chain(slow=500)))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "a")
+    cause = found.causes[0]
+    assert len(found.causes) == 1
+    assert cause.delay_ns == pytest.approx(500_000)
+    assert cause.symptoms == 4  # a itself; b, c and the collective start late
+    assert cause.holds_up
+    assert [step.name for step in cause.path] == ["a", "b"]
+    assert found.unexplained == 0
+
+
+def test_a_late_start_after_a_punctual_predecessor_blames_the_edge() -> None:
+    """Rule 2c."""
+    found = blame(operators(chain(gap=500)))
+
+    assert first(found) == ("edge", "idle", CULPRIT, "b")
+    cause = found.causes[0]
+    assert (cause.source, cause.source_rank) == ("a", CULPRIT)
+    assert cause.delay_ns == pytest.approx(500_000)
+
+
+def test_waiting_in_a_collective_is_not_its_own_time() -> None:
+    """The others' all-reduce is 500 µs longer; the victims are not blamed for it."""
+    found = blame(operators(chain(slow=500)))
+    assert {cause.rank for cause in found.causes} == {CULPRIT}
+
+
+def test_a_victim_on_another_rank_is_traced_through_the_collective() -> None:
+    events = chain(slow=500, collective=False)
+    for rank in RANKS:
+        pair = (CULPRIT, 3)
+        late = 500 if rank == CULPRIT else 0
+        end = 840 if rank in pair else 340
+        group = {"category": "collective", "sequence": 0}
+        events.append(
+            event(rank, "thread 1", "pair", 300 + late, end, group="p" if rank in pair else "q", **group)
+        )
+        events.append(event(rank, "thread 1", "d", end, end + 10))
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "a")
+    assert len(found.causes) == 1
+    assert found.causes[0].symptoms == 6  # with d on both ranks of the pair
+
+
+def test_the_slower_branch_of_a_diamond_is_blamed() -> None:
+    """A call waits for two streams; only the later of the two holds it up."""
+    events: list[Event] = []
+    for rank in RANKS:
+        slow = 400 if rank == CULPRIT else 0
+        end = 300 + slow
+        events += [
+            event(rank, "thread 1", "cudaLaunchKernel", 0, 5, category="runtime", correlation=1),
+            event(rank, "thread 1", "cudaLaunchKernel", 5, 10, category="runtime", correlation=2),
+            event(rank, "stream 7", "left", 10, 250, category="kernel", correlation=1),
+            event(rank, "stream 8", "right", 12, end, category="kernel", correlation=2),
+            event(rank, "thread 1", "cudaDeviceSynchronize", 10, end + 3, category="runtime"),
+            event(rank, "thread 1", "optimizer", end + 3, end + 50),
+        ]
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "right")
+    path = found.causes[0].path
+    assert [step.name for step in path] == ["right", "cudaDeviceSynchronize", "optimizer"]
+    assert [step.via for step in path] == ["", "device", "program"]
+
+
+def test_a_backward_node_is_held_up_by_its_forward_operator() -> None:
+    events: list[Event] = []
+    for rank in RANKS:
+        late = 300 if rank == CULPRIT else 0
+        events += [
+            event(rank, "thread 1", "forward", 0, 100 + late, autograd=7),
+            event(rank, "thread 2", "backward", 102 + late, 150 + late, autograd=7, category="autograd"),
+        ]
+    found = blame(operators(events))
+    assert first(found) == ("operator", "compute", CULPRIT, "forward")
+    assert found.causes[0].path[-1].via == "autograd"
+
+
+def test_the_innermost_operator_is_named() -> None:
+    events: list[Event] = []
+    for rank in RANKS:
+        late = 300 if rank == CULPRIT else 0
+        events += [
+            event(rank, "thread 1", "linear", 0, 120 + late),
+            event(rank, "thread 1", "addmm", 10, 110 + late),
+            event(rank, "thread 1", "relu", 130 + late, 150 + late),
+        ]
+    found = blame(operators(events))
+    assert [cause.name for cause in found.causes] == ["addmm"]
+
+
+def test_what_only_one_rank_does_is_named() -> None:
+    events = chain(gap=500)
+    events.append(event(CULPRIT, "thread 1", "gc.collect", 101, 599))
+    assert first(blame(operators(events))) == ("extra", "compute", CULPRIT, "gc.collect")
+
+
+def test_a_rank_that_is_late_to_begin_with_says_so() -> None:
+    events = [event(rank, "thread 1", "a", 300 * (rank == CULPRIT), 900) for rank in RANKS]
+    assert first(blame(operators(events))) == ("before", "unknown", CULPRIT, "a")
+
+
+def test_a_transfer_that_is_slow_in_one_step_is_communication() -> None:
+    events: list[Event] = []
+    for step in range(4):
+        for rank in RANKS:
+            begin, end = 1_000 * step + rank, 1_000 * step + (700 if step == 2 else 200)
+            events += [
+                event(
+                    *(rank, "stream 20", "all_reduce", begin, end),
+                    category="collective",
+                    group="world",
+                    sequence=step,
+                    step=step,
+                )
+            ]
+    found = blame(operators(events))
+    assert first(found) == ("transfer", "communication", 4, "all_reduce")
+    assert found.causes[0].steps == (2,)
+    assert [each.slow_ns for each in found.collectives] == [0, 0, 500_000, 0]
+
+
+def meeting(starts: list[float], ends: list[float], ranks: int | None = None) -> Operators:
+    events = [
+        event(rank, "stream 20", "reduce", start, end, category="collective", group="world", sequence=0)
+        for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    absent = [
+        event(rank, "stream 20", "reduce", 900, 950, category="collective", group="world", sequence=1)
+        for rank in range(ranks or len(starts))
+    ]
+    return operators(events + absent)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "verdict", "why"),
+    [
+        ([0, 0, 5], [100, 100, 100], "transfer", ""),
+        ([0, 0, 90], [100, 100, 100], "skew", ""),
+        ([0, 0, 50], [100, 100, 100], "mixed", ""),
+        ([0, 0, 150], [100, 100, 200], "inconclusive", "a rank left before another arrived"),
+        ([0, 0.5, 1], [1.5, 1.5, 1.5], "inconclusive", "microsecond"),
+        ([0], [100], "inconclusive", "only one"),
+    ],
+)
+def test_arrival_skew_is_told_from_transfer(
+    starts: list[float], ends: list[float], verdict: str, why: str
+) -> None:
+    found = collectives(meeting(starts, ends, ranks=3))[0]
+    assert found.verdict == verdict
+    assert why in found.why
+    assert found.last_rank == len(starts) - 1
+
+
+def test_a_collective_without_all_its_ranks_is_inconclusive() -> None:
+    assert "2 of its group's 3" in collectives(meeting([0, 50], [100, 100], ranks=3))[0].why
+
+
+def test_clocks_that_differ_are_noticed_and_starts_left_alone() -> None:
+    """Rank 4's clock is two seconds ahead: it is late in everything, and is not blamed for it."""
+    right = operators(chain(slow=500))
+    ahead = 2_000_000_000 * (right.rank_E == 4)
+    wrong = Operators.of(
+        names=right.names,
+        name_E=right.name_E,
+        category_E=right.category_E,
+        lanes=right.lanes,
+        lane_E=right.lane_E,
+        step_E=right.step_E,
+        start_ns_E=right.start_ns_E + ahead,
+        end_ns_E=right.end_ns_E + ahead,
+        groups=right.groups,
+        group_E=right.group_E,
+        sequence_E=right.sequence_E,
+    )
+    found = blame(wrong)
+    assert first(found) == ("operator", "compute", CULPRIT, "a")
+    assert {cause.rank for cause in found.causes} == {CULPRIT}
+    assert any("clocks differ" in note for note in found.notes)
+
+
+def test_two_ranks_name_no_cause() -> None:
+    events = [row for row in chain(slow=500) if row[0] in (CULPRIT, 3)]
+    found = blame(operators(events))
+    assert not found.causes
+    assert any("which is odd" in note for note in found.notes)
+
+
+def test_no_events_name_no_cause() -> None:
+    assert not blame(operators([])).causes
+
+
+def test_events_that_cannot_be_do_not_hang_it() -> None:
+    """Everything at one instant, tied to itself in every way."""
+    events = [
+        event(rank, lane, "op", 0, 0, correlation=1, autograd=1, category=category, group="g", sequence=1)
+        for rank in RANKS
+        for lane in ("thread 1", "stream 7")
+        for category in ("runtime", "autograd", "collective", "host")
+    ]
+    assert not blame(operators(events)).causes
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    what=st.sampled_from(PLANTS),
+    half_ranks=st.integers(2, 8),
+    layers=st.integers(2, 4),
+    seed=st.integers(0, 2**30),
+    noise=st.floats(0, 0.03),
+    delay_us=st.integers(300, 8_000),
+    data=st.data(),
+)
+def test_a_planted_cause_comes_first(
+    what: str, half_ranks: int, layers: int, seed: int, noise: float, delay_us: int, data: st.DataObject
+) -> None:
+    ranks = 2 * half_ranks
+    plant = Plant(
+        what,
+        rank=data.draw(st.integers(0, ranks - 1)),
+        step=data.draw(st.integers(0, 2)),
+        layer=data.draw(st.integers(0, layers - 1)),
+        delay_ns=delay_us * US,
+    )
+    made, truth = job(ranks, 3, layers, plant, noise, seed)
+    cause = blame(made).causes[0]
+
+    assert (cause.kind, cause.name, cause.nature) == (truth.kind, truth.name, truth.nature)
+    assert cause.rank in truth.ranks
+    assert cause.steps == (plant.step,)
+    assert cause.holds_up
+    assert np.isclose(cause.worst_ns, plant.delay_ns, rtol=0.5)
