@@ -55,6 +55,8 @@ def _step_marks(columns: Columns, mapping: Mapping) -> tuple[Bools, dict[int, in
                 numbers[code] = int(number[1]) if number else None
         elif match := STEP.match(name):
             numbers[code] = int(match[1])
+    if mapping.step is not None and len(numbers) == 1:
+        numbers = dict.fromkeys(numbers, None)  # one name for every step: what number it holds is not theirs
     ranged_E = (columns.kind_E == ANNOTATION) | (columns.kind_E == HOST)
     return ranged_E & columns.of_names(numbers), numbers
 
@@ -70,7 +72,7 @@ def _numbered(columns: Columns, mask_E: Bools, numbers: dict[int, int | None]) -
         ),
         key=lambda row: row[:2],
     )
-    if any(number is None for _, _, number in rows) or len({number for _, _, number in rows}) == 1:
+    if any(number is None for _, _, number in rows):
         return [(order, start, end) for order, (start, end, _) in enumerate(rows)]
     longest: dict[int, tuple[int, int]] = {}
     for start, end, number in rows:
