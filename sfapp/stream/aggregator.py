@@ -55,7 +55,11 @@ _TICK_MS = 50
 _ASK_SECONDS = 0.25
 _COUNT_SECONDS = 0.5  # between two looks at who has gone silent
 _AT_ONCE = 500  # messages between two looks at what is due
-_HIGH_WATER = 10_000
+_MOST_WAITING = 100
+"""Messages of one connection that wait here: libzmq keeps 8 KiB for a small one that comes alone, so more of
+a thousand ranks would be gigabytes. The others wait with their ranks, whose spools are bounded."""
+_MOST_ANSWERS = 10_000  # to one connection: a relay's is that of all its node's ranks
+_MOST_ASKED = 10_000
 _MOST_FRAMES = 4
 _LINGER_MS = 500
 _REMEMBERED = 256
@@ -118,7 +122,7 @@ class Aggregator:
             self._resources.enter_context(admitting(context, keys))
             self._socket = context.socket(zmq.ROUTER)
             self._resources.callback(self._socket.close, linger=_LINGER_MS)
-            self._socket.rcvhwm = self._socket.sndhwm = _HIGH_WATER
+            self._socket.rcvhwm, self._socket.sndhwm = _MOST_WAITING, _MOST_ANSWERS
             self.endpoint = bind(self._socket, endpoint, keys)
         except BaseException:
             self._resources.close()
@@ -243,7 +247,7 @@ class Aggregator:
         """Somebody who was here before this process: it says hello and what it has."""
         if now - self._asked.get(message.incarnation, float("-inf")) < _ASK_SECONDS:
             return
-        if len(self._asked) > _HIGH_WATER:
+        if len(self._asked) > _MOST_ASKED:
             self._asked.clear()
         self._asked[message.incarnation] = now
         self._send(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zmq
 from streams import (
+    LOOPBACK,
     Peer,
     aggregate,
     aggregating,
@@ -24,7 +25,7 @@ from streams import (
 )
 
 from sfapp.model import Window
-from sfapp.stream import StreamOptions
+from sfapp.stream import Aggregator, StreamOptions
 from sfapp.stream.messages import Ack, Gap, Heartbeat, Refused, Resend, Steps
 
 WORLD, STEPS = 3, 60
@@ -249,6 +250,24 @@ def test_memory_is_bounded_by_writing_early(tmp_path: Path) -> None:
             peer.hear_of(Ack)
     windows = windows_in(tmp_path)
     assert [window.manifest.missing_ranks for window in windows] == [(1,)] * 4
+
+
+def test_what_an_aggregator_that_is_held_up_has_not_taken_stays_with_the_ranks(tmp_path: Path) -> None:
+    with (
+        Aggregator(tmp_path, LOOPBACK) as held_up,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as rank,
+    ):
+        rank.sndhwm, rank.linger, rank.sndtimeo = 1, 0, 1000
+        rank.connect(held_up.endpoint)
+        accepted = 0
+        try:
+            while accepted < 400:
+                rank.send(bytes(100_000))
+                accepted += 1
+        except zmq.Again:  # it is told to wait
+            pass
+    assert 0 < accepted < 400
 
 
 def test_stages_that_no_packet_can_have_are_refused_once(tmp_path: Path) -> None:
