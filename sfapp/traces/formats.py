@@ -61,6 +61,18 @@ FORMATS: Table[str, Format] = {
             (".sqlite", ".sqlite.gz"),
             "sfapp.traces.nsys",
         ),
+        Format(
+            "flight-recorder",
+            "PyTorch Flight Recorder dumps (pickle or JSON), one file a rank.",
+            ("",),
+            "sfapp.traces.flight_recorder",
+        ),
+        Format(
+            "traceml",
+            "TraceML's SQLite database (aggregator/telemetry).",
+            ("telemetry", ".sqlite", ".db"),
+            "sfapp.traces.traceml",
+        ),
     )
 }
 

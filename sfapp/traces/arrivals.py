@@ -1,0 +1,66 @@
+"""From when each rank called each collective to windows: how late each came, and what it waited for the last.
+
+Shared by records of collectives that know nothing of steps. A collective is tied over ranks by its group and
+its sequence number in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+WORK, WAIT, TRANSFER = "collective.until_called", "collective.wait", "collective.transfer"
+"""A rank's own time until it calls the next collective; from there until the last rank calls it; and the rest
+of it, alike on all ranks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrivals:
+    """Collectives of one group that all its ranks called, in order.
+
+    Attributes:
+        rank_R: int64, ascending.
+        sequence_K: int64, ascending.
+        at_KR: int64 ns, when each rank called it, on one clock.
+        kinds: what each of them is, to find what repeats.
+    """
+
+    rank_R: Ints
+    sequence_K: Ints
+    at_KR: Ints
+    kinds: tuple[str, ...]
+
+    def split(self) -> tuple[Ints, Ints]:
+        """(work_KR, wait_KR), ns: what each rank spent until it called, and then until the last one called.
+
+        A rank that had called the next collective before the last rank called this one did not wait for it:
+        then all of the time between is work (collectives that overlap, as the buckets of DDP do).
+        """
+        last_K1 = self.at_KR.max(axis=1, keepdims=True)
+        wait_KR = last_K1 - self.at_KR
+        follows_KR = np.concatenate([self.at_KR[1:], np.maximum(last_K1[-1:], self.at_KR[-1:])])
+        wait_KR[follows_KR < last_K1] = 0
+        left_KR = self.at_KR + wait_KR
+        begin_1R = np.broadcast_to(self.at_KR[:1].min(), (1, self.at_KR.shape[1]))
+        work_KR = self.at_KR - np.concatenate([begin_1R, left_KR[:-1]])
+        return np.maximum(work_KR, 0), wait_KR
+
+
+def period(kinds: Sequence[str], most: int = 512) -> tuple[int, int]:
+    """(first, length) of what repeats in a list of collectives, most likely a step's; (0, 1) if nothing.
+
+    The shortest cycle that holds to the end, three times at least, after no more than half of the list; a
+    cycle of one kind alone is none.
+    """
+    codes = np.unique(np.asarray(kinds), return_inverse=True)[1] if len(kinds) else np.empty(0, np.int64)
+    for length in range(2, min(most, len(codes) // 3) + 1):
+        broken = np.flatnonzero(codes[length:] != codes[:-length])
+        first = int(broken[-1]) + 1 if len(broken) else 0
+        if first <= len(codes) // 2 and len(codes) - first >= 3 * length and len(set(codes[-length:])) > 1:
+            return first + (len(codes) - first) % length, length
+    return 0, 1

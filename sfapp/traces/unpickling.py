@@ -1,0 +1,77 @@
+"""Pickles of plain data alone: numbers, text, lists, tuples and dicts. Nothing in them is ever called.
+
+Opcodes that import or call anything are refused before the first one is run, so is a memo larger than the
+pickle itself.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+
+from sfapp.errors import TraceError
+from sfapp.packets.faults import one_line
+
+_DATA = frozenset(
+    (
+        *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "NONE", "NEWTRUE", "NEWFALSE"),
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+        *(
+            "STRING",
+            "BINSTRING",
+            "SHORT_BINSTRING",
+            "UNICODE",
+            "BINUNICODE",
+            "SHORT_BINUNICODE",
+            "BINUNICODE8",
+        ),
+        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+        *("EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+        *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET"),
+        *("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
+    )
+)
+_PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Should an opcode slip through, there is still nothing that it could find."""
+
+    def find_class(self, module: str, name: str) -> object:
+        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+    def persistent_load(self, pid: object) -> object:
+        raise pickle.UnpicklingError("a persistent id is not plain data")
+
+
+def plain_data(data: bytes) -> object:
+    """What a pickle of plain data holds.
+
+    Raises:
+        TraceError: it is no whole pickle, or would import or call something; with the byte.
+    """
+    place = 0
+    try:
+        for opcode, argument, position in pickletools.genops(data):
+            place = position or 0
+            if opcode.name not in _DATA:
+                raise TraceError(
+                    f"opcode {opcode.name} would run code: only plain data is read, nothing was run",
+                    place=f"byte {place}",
+                )
+            if opcode.name in _PUTS and isinstance(argument, int) and argument > len(data):
+                raise TraceError(f"memo index {argument:,} is larger than the pickle", place=f"byte {place}")
+        return _PlainUnpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()
+    except (
+        pickle.UnpicklingError,
+        ValueError,
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        raise TraceError(f"is no whole pickle: {one_line(str(error))}", place=f"byte {place}") from error
+    except (RecursionError, MemoryError, OverflowError) as error:
+        raise TraceError("a value in the pickle is too large", place=f"byte {place}") from error

@@ -1,0 +1,34 @@
+"""A rank of a real job over Gloo that leaves its Flight Recorder's dump: FOLDER RANK WORLD PORT LATE_RANK.
+
+The late rank comes 30 ms late to the first collective of every step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as recorder
+
+
+def main(folder: Path, rank: int, world: int, port: int, late: int) -> None:
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    for _ in range(6):
+        if rank == late:
+            time.sleep(0.03)
+        dist.all_reduce(torch.ones(10))
+        dist.all_reduce(torch.ones(20))
+    (folder / f"dump_rank_{rank}").write_bytes(recorder._dump_fr_trace())
+    (folder / "json").mkdir(exist_ok=True)
+    (folder / "json" / f"dump_rank_{rank}.json").write_bytes(recorder._dump_fr_trace_json())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
