@@ -161,7 +161,8 @@ def _nesting(operators: Operators) -> _Nesting:
             pairs[link][0].append(source)
             pairs[link][1].append(2 * event)
         if open_:
-            inside[events[open_[-1]]] += end[place] - start[place]
+            done = start[place] if before < 0 else max(start[place], end[before])
+            inside[events[open_[-1]]] += end[place] - done
             pairs[Edge.ENCLOSED][0].append(2 * event + 1)
             pairs[Edge.ENCLOSED][1].append(2 * events[open_[-1]] + 1)
         inner[-1] = place

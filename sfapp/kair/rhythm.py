@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sfapp.errors import WindowError
 from sfapp.kair.cohorts import median_of_groups
 from sfapp.model import Operators
 
@@ -23,6 +24,9 @@ a thousandth of the step."""
 
 MAX_WINDOWS = 10_000
 """Most windows in all: a step ten times as long as usual still fits, and 2,048 ranks take 160 MB."""
+
+MAX_RANKS = 8_192
+"""Ranks whose distances, one for any two, take half a gigabyte."""
 
 SHORTEST_WINDOW_NS = 1_000
 """Ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4); shorter windows would tell nothing."""
@@ -63,9 +67,13 @@ def rhythm(operators: Operators, window_ns: int | None = None) -> Rhythm:
 
     Args:
         window_ns: length of the time windows; None chooses it and says why.
+
+    Raises:
+        WindowError: more than 8,192 ranks.
     """
     inside = operators.select(operators.step_E >= 0)
     ranks = inside.ranks
+    _check_ranks(len(ranks))
     step, step_E = np.unique(inside.step_E, return_inverse=True)
     begin_N = np.full(len(step), np.iinfo(np.int64).max)
     np.minimum.at(begin_N, step_E, inside.start_ns_E)
@@ -89,8 +97,12 @@ def ks_distances(count_RT: Ints) -> Floats:
     Exactly ``scipy.stats.ks_2samp`` of the windows that the completions fell into. One table of shares [R, T]
     serves all pairs and each pair is reduced as it is taken, so nothing of R × R × T is ever held. A row
     without completions is at distance 1 from one with them.
+
+    Raises:
+        WindowError: more than 8,192 ranks.
     """
     ranks = len(count_RT)
+    _check_ranks(ranks)
     total_R = count_RT.sum(axis=1, keepdims=True)
     share_RT = torch.from_numpy(count_RT.cumsum(axis=1) / np.maximum(total_R, 1))
     distance_RR = np.zeros((ranks, ranks))
@@ -102,6 +114,14 @@ def ks_distances(count_RT: Ints) -> Floats:
             distance_RR[row, row + 1 :] = distance_RR[row + 1 :, row] = upper[begin:end]
             begin = end
     return distance_RR
+
+
+def _check_ranks(ranks: int) -> None:
+    if ranks > MAX_RANKS:
+        raise WindowError(
+            f"{ranks:,} ranks have {ranks * ranks:,} distances, more than can be held: "
+            f"compare at most {MAX_RANKS:,} at a time, those of one role, say"
+        )
 
 
 def _window_length(since_E: Ints, step_E: Ints, steps: int) -> tuple[int, str]:

@@ -41,8 +41,8 @@ _COLUMNS = (
 _NUMBERS = {
     RANK: (0, MAX_RANK_VALUE),
     STEP: (0, MAX_VALUE),
-    START: (-MAX_VALUE, MAX_VALUE),
-    END: (-MAX_VALUE, MAX_VALUE),
+    START: (-MAX_VALUE // 2, MAX_VALUE),  # the difference of any two fits 64 bits
+    END: (-MAX_VALUE // 2, MAX_VALUE),
     CORRELATION: (0, MAX_VALUE),
     SEQUENCE: (0, MAX_VALUE),
     AUTOGRAD: (0, MAX_VALUE),

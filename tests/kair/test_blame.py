@@ -243,6 +243,20 @@ def test_no_events_name_no_cause() -> None:
     assert not blame(operators([])).causes
 
 
+def test_what_overlaps_inside_an_operator_counts_once() -> None:
+    """Two ranges overlap inside one operator; together they are all of it, so it took no time itself."""
+    events: list[Event] = []
+    for rank in RANKS:
+        late = 300 if rank == CULPRIT else 0
+        events += [
+            event(rank, "thread 1", "outer", 0, 100 + late),
+            event(rank, "thread 1", "one", 0, 60),
+            event(rank, "thread 1", "two", 40, 100 + late),
+        ]
+    found = blame(operators(events))
+    assert [(cause.rank, cause.name) for cause in found.causes] == [(CULPRIT, "two")]
+
+
 def test_events_that_cannot_be_do_not_hang_it() -> None:
     """Everything at one instant, tied to itself in every way."""
     events = [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import ks_2samp
 
+from sfapp.errors import WindowError
 from sfapp.kair import ks_distances, rhythm
 from sfapp.model import Operators
 from tests.kair.lanes import event, operators
@@ -79,6 +80,11 @@ def test_the_length_of_a_window_is_explained() -> None:
     found = rhythm(operators(stretched))
     assert "longest step" in found.why
     assert found.count_RT.shape[1] <= 10_000
+
+
+def test_more_distances_than_can_be_held_are_refused() -> None:
+    with pytest.raises(WindowError, match="at most 8,192"):
+        ks_distances(np.zeros((8_193, 1), np.int64))
 
 
 def test_one_rank_or_no_event_has_no_distance() -> None:
