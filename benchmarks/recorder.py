@@ -4,9 +4,9 @@
 
 What is lost in throughput is measured inside one job: short blocks of steps with the recorder and without, in
 turn, and a bootstrap over rounds of them. Several launches of the job share the rounds: where a process
-happens to lie in memory makes a difference of its own. Blocks with nothing switched on, in the same turns, say
-how much of it is noise. Other tools are held against the same job. ``--quick`` shows that everything runs,
-and no more.
+happens to lie in memory makes a difference of its own. Blocks with nothing switched on, in the same turns,
+say how much of it is noise. Other tools are held against the same job. ``--quick`` shows that everything
+runs, and no more.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -19,6 +20,9 @@ _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 BLOCK_BYTES = 4096
 """Size of a message: every rank sends as much, whatever it has to say."""
+
+_SAME = ("window", "stage_hash", "accumulation", "steps", "first", "last")
+"""Of a header: in what ranks must not differ."""
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -77,6 +81,12 @@ class Header(msgspec.Struct, frozen=True):
             side=sorted(buffer.side),
         )
 
+    def digest(self) -> int:
+        """A number that ranks share whose rows fit together as they are."""
+        compared = [getattr(self, name) for name in (*_SAME, "side")]
+        digest = hashlib.blake2b(msgspec.json.encode(compared), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What rank 0 makes of the headers: why there will be no window, or which side channels it has."""
@@ -95,7 +105,7 @@ def _objection(headers: Sequence[Header]) -> str:
     """Why these headers cannot become one window, or nothing."""
     if headers and not any(header.steps for header in headers):
         return "no rank has steps in this window"
-    for name in ("window", "stage_hash", "accumulation", "steps", "first", "last"):
+    for name in _SAME:
         values = {getattr(header, name) for header in headers}
         if len(values) > 1:
             shown = ", ".join(sorted(str(value)[:24] for value in values)[:4])
