@@ -73,6 +73,12 @@ FORMATS: Table[str, Format] = {
             ("telemetry", ".sqlite", ".db"),
             "sfapp.traces.traceml",
         ),
+        Format(
+            "straggler-analysis",
+            "Operation tables of StragglerAnalysis: trace-*.parquet with meta-*.yaml beside.",
+            (".parquet",),
+            "sfapp.traces.straggler_analysis",
+        ),
     )
 }
 
