@@ -54,7 +54,8 @@ class Blame:
         causes: those that held others up first, then by how much time they cost.
         collectives: arrival skew against transfer of each.
         symptoms: events that started late or took long themselves.
-        unexplained: of these, those whose trace ended nowhere.
+        unexplained: of these, those whose trace ended nowhere: at something that waits for what these events
+            do not hold.
         spread_ns: by rank, the largest lateness that no one place accounts for half of.
         why: which score was used, and why.
         notes: what the events could not tell.
@@ -152,7 +153,9 @@ class _Trace:
         mostly_here = added_P >= HALF * late_P
         usual = (owner_P >= 0) & ~slow_E[owner_P] & (extra_P < 0)
         prior_on_time = (prior_P < 0) | ~is_late_P[prior_P]
-        stop_P = is_late_P & (prior_on_time | (mostly_here & ~usual))
+        # Past the end of what waits for something unseen, no trace goes on: it has no explanation.
+        opaque_P = (owner_P >= 0) & graph.opaque_E[owner_P]
+        stop_P = is_late_P & (opaque_P | prior_on_time | (mostly_here & ~usual))
         return cls(
             operators=operators,
             joins=joins,
@@ -164,7 +167,7 @@ class _Trace:
             slow_ns_E=slow_ns_E,
             prior_P=prior_P,
             extra_P=extra_P,
-            end_P=_follow(prior_P, stop_P),
+            end_P=_explained(_follow(prior_P, stop_P), opaque_P),
         )
 
     def symptoms(self, shared: bool) -> tuple[Ints, Ints]:
@@ -203,7 +206,7 @@ def _slow(graph: Graph, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[B
     """Which events took abnormally long themselves, and how much longer. A collective's transfer counts once,
     on the rank that arrived last."""
     own = deviation(graph.own_ns_E, cohorts, "robust")
-    slow_E, slow_ns_E = own.high_E.copy(), np.nan_to_num(own.excess_E)
+    slow_E, slow_ns_E = own.high_E & ~graph.opaque_E, np.nan_to_num(own.excess_E)
     members = joins.event_M
     across_M, across_ns_M = slow_E[members], slow_ns_E[members]
     slow_E[members] = False
@@ -256,6 +259,10 @@ def _follow(prior_P: Ints, stop_P: Bools) -> Ints:
             break
         end_P = np.where(done[end_P], end_P, further[end_P])
     return np.where(done[end_P], end_P, -1)
+
+
+def _explained(end_P: Ints, opaque_P: Bools) -> Ints:
+    return np.where((end_P >= 0) & opaque_P[end_P], -1, end_P)
 
 
 def _clocks_agree(joins: Joins) -> bool:

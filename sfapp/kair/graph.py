@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sfapp.kair.collectives import Joins
 from sfapp.model import Operators
-from sfapp.model.operators import AUTOGRAD, RUNTIME
+from sfapp.model.operators import AUTOGRAD, COLLECTIVE, RUNTIME
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -63,6 +63,8 @@ class Graph:
         kind_P: int8 [P], the binding edge's kind, -1 for none.
         own_ns_E: float64 ns [E], what an event itself took: without what it encloses; of a collective, from
             the last arrival on; of a call that waits for the device, from the device's end on.
+        opaque_E: bool [E], whether an event waits for something that these events do not hold: a collective
+            whose ranks are not all here or do not meet, a call that waits for a device that is not here.
     """
 
     time_P: Ints
@@ -72,6 +74,7 @@ class Graph:
     before_P: Ints
     kind_P: npt.NDArray[np.int8]
     own_ns_E: Floats
+    opaque_E: npt.NDArray[np.bool_]
 
 
 def graph_of(operators: Operators, joins: Joins) -> Graph:
@@ -105,7 +108,11 @@ def graph_of(operators: Operators, joins: Joins) -> Graph:
     waiting = waits[1] // 2
     ready = np.maximum(time_P[waits[0]], operators.start_ns_E[waiting])
     own[waiting] = operators.end_ns_E[waiting] - ready
-    return Graph(time_P, from_D, to_D, kind_D, before_P, kind_P, np.maximum(own, 0).astype(np.float64))
+    opaque_E = (operators.category_E == COLLECTIVE) | _waits_for_device(operators)
+    opaque_E[joined[joins.conclusive_J[joins.join_M]]] = False
+    opaque_E[waiting] = False
+    own_ns_E = np.maximum(own, 0).astype(np.float64)
+    return Graph(time_P, from_D, to_D, kind_D, before_P, kind_P, own_ns_E, opaque_E)
 
 
 def _binding(
@@ -211,11 +218,16 @@ def _paired(operators: Operators, number_E: Ints, sources: Ints, targets: Ints) 
 
 def _device_waits(operators: Operators) -> tuple[Ints, Ints]:
     """From the device's last end before it to the end of each call that waits for the device."""
-    waits = np.asarray(["synchronize" in name.lower() for name in operators.names], np.bool_)
-    if not waits.any():
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    calls = np.flatnonzero(waits[operators.name_E] & (operators.category_E == RUNTIME))
+    calls = np.flatnonzero(_waits_for_device(operators))
     return _latest_end(operators, np.flatnonzero(operators.is_device_E), calls, operators.end_ns_E)
+
+
+def _waits_for_device(operators: Operators) -> npt.NDArray[np.bool_]:
+    """Whether each event is a call that returns when the device, or a part of it, is done: those of all
+    vendors' runtimes say so in their names."""
+    waits = np.asarray(["synchronize" in name.lower() for name in operators.names] or [False], np.bool_)
+    calls: npt.NDArray[np.bool_] = operators.category_E == RUNTIME
+    return calls & waits[operators.name_E]
 
 
 def _stream_waits(operators: Operators, time_P: Ints, before_P: Ints) -> tuple[Ints, Ints]:

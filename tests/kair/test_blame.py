@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -232,6 +234,21 @@ def test_clocks_that_differ_are_noticed_and_starts_left_alone() -> None:
     assert any("clocks differ" in note for note in found.notes)
 
 
+def test_waiting_in_a_collective_that_cannot_be_matched_is_no_cause() -> None:
+    """Only one rank's collective has a number, so who waited for whom is not known."""
+    events = chain(slow=500, collective=False)
+    for rank in RANKS:
+        late = 500 if rank == CULPRIT else 0
+        end = 840 if rank in (CULPRIT, 3) else 340
+        events += [
+            event(rank, "thread 1", "pair", 300 + late, end, category="collective"),
+            event(rank, "thread 1", "d", end, end + 10),
+        ]
+    found = blame(operators(events))
+    assert {cause.rank for cause in found.causes} == {CULPRIT}
+    assert found.unexplained == 2  # d, on both ranks of the pair
+
+
 def test_two_ranks_name_no_cause() -> None:
     events = [row for row in chain(slow=500) if row[0] in (CULPRIT, 3)]
     found = blame(operators(events))
@@ -297,3 +314,32 @@ def test_a_planted_cause_comes_first(
     assert cause.steps == (plant.step,)
     assert cause.holds_up
     assert np.isclose(cause.worst_ns, plant.delay_ns, rtol=0.5)
+
+
+def without(made: Operators, what: str) -> Operators:
+    none = np.full(len(made), -1)
+    if what == "collectives":
+        return replace(made, group_E=none.astype(np.int32), sequence_E=none)
+    if what == "device":
+        return made.select(~made.is_device_E)
+    return replace(made, correlation_E=none)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    what=st.sampled_from(PLANTS),
+    missing=st.sampled_from(["collectives", "device", "launches"]),
+    half_ranks=st.integers(3, 8),
+    seed=st.integers(0, 2**30),
+    delay_us=st.integers(1_000, 8_000),
+    data=st.data(),
+)
+def test_where_evidence_is_missing_no_victim_is_blamed(
+    what: str, missing: str, half_ranks: int, seed: int, delay_us: int, data: st.DataObject
+) -> None:
+    """What stands for as much time as was planted lies on the culprit's rank, or is not named."""
+    rank = data.draw(st.integers(0, 2 * half_ranks - 1))
+    plant = Plant(what, rank, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2)), delay_us * US)
+    made, truth = job(2 * half_ranks, 3, 3, plant, 0.02, seed)
+    for cause in blame(without(made, missing)).causes:
+        assert cause.rank in truth.ranks or cause.worst_ns < plant.delay_ns / 2
