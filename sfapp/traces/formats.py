@@ -79,6 +79,12 @@ FORMATS: Table[str, Format] = {
             (".parquet",),
             "sfapp.traces.straggler_analysis",
         ),
+        Format(
+            "nccl-inspector",
+            "NCCL Inspector logs: JSON lines of collectives, one file a process.",
+            (".log", ".json", ".jsonl", ".log.gz", ".json.gz", ".jsonl.gz"),
+            "sfapp.traces.nccl_inspector",
+        ),
     )
 }
 

@@ -86,9 +86,8 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
         for stage in listed
     ]
     duration_SNR = np.stack(planes)
-    wall_NR = np.broadcast_to(
-        matrix.duration_KNR[-1].max(axis=1, keepdims=True), matrix.duration_KNR[-1].shape
-    )
+    last_N1 = matrix.duration_KNR[-1].max(axis=1, keepdims=True)
+    wall_NR = last_N1.repeat(len(matrix.rank_R), axis=1)
     ranks, first = np.unique(table["rank"], return_index=True)
     identities = [
         RankIdentity(rank, 0, 0, "", mapping.role_of(rank) or f"pp{stage}")

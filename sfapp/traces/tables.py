@@ -259,7 +259,7 @@ def _wall(matrix: Matrix, kinds: _Kinds, has_spans: bool) -> tuple[Ints, list[Im
     if has_spans:
         end_N1 = wall_NR.max(axis=1, keepdims=True)
         matrix.duration_KNR[kinds.after] = end_N1 - wall_NR
-        wall_NR = np.broadcast_to(end_N1, wall_NR.shape)
+        wall_NR = end_N1.repeat(wall_NR.shape[1], axis=1)
     return wall_NR, notes
 
 
