@@ -47,19 +47,6 @@ class Cells:
             return cls(*(np.empty(0, np.int64) for _ in range(4)))
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
-    def added_up(self) -> Cells:
-        """One row for each step, rank and kind."""
-        keys = np.stack([self.step_C, self.rank_C, self.kind_C])
-        order = np.lexsort(keys[::-1])
-        keys = keys[:, order]
-        first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)])
-        total = np.add.reduceat(self.ns_C[order], first) if len(first) else self.ns_C
-        return Cells(*keys[:, first], total)
-
-    def select(self, mask: npt.NDArray[np.bool_]) -> Cells:
-        """Some of the cells."""
-        return Cells(self.step_C[mask], self.rank_C[mask], self.kind_C[mask], self.ns_C[mask])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:

@@ -104,7 +104,8 @@ class TableRows:
         outside = ~(np.abs(values) * unit_ns <= MAX_NS)
         if outside.any():
             self._refuse(outside, meaning, batch, "is no time")
-        return np.rint(values * unit_ns).astype(np.int64)
+        whole: Ints = np.rint(values * unit_ns).astype(np.int64)
+        return whole
 
     def _check(self, values: Ints, name: str, batch: Batch, low: int) -> None:
         outside = (values < low) | (values > (MAX_RANK_VALUE if name != "step" else MAX_NS))
