@@ -116,7 +116,7 @@ def median_of_groups(value: Floats, group: Ints, size: int) -> Floats:
 
 
 def robust_centres(value: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
-    """Median of each group and its median absolute deviation, scaled to a standard deviation; NaN if empty."""
+    """Median and median absolute deviation of each group, the latter scaled to a standard deviation."""
     centre = median_of_groups(value, group, size)
     return centre, MAD_TO_SIGMA * median_of_groups(np.abs(value - centre[group]), group, size)
 
