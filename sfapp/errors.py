@@ -20,6 +20,7 @@ SfappError
 │   └── StreamVersionError the message is of a newer version than this aggregator
 ├── RunError               a training script cannot be started as asked
 ├── ServeError             the app cannot be served as asked: path, address or token
+├── RemoteError            an app elsewhere cannot be asked: nobody there, no token, another version
 └── MissingExtraError      a command needs an optional part of sfapp that is not installed
 
 The command line catches ``SfappError`` once and prints it; nothing else is caught there.
@@ -154,6 +155,10 @@ class RunError(SfappError):
 
 class ServeError(SfappError):
     """The app cannot be served as asked: a path is missing, the address is taken, a token is needed."""
+
+
+class RemoteError(SfappError):
+    """An app elsewhere cannot be asked: nobody answers, the token is wrong, or it is of another version."""
 
 
 class MissingExtraError(SfappError):

@@ -41,6 +41,14 @@ class StepTimes:
         """How evenly the ranks and nodes keep pace."""
         return cross_node(self.wall_NR, self.ranks.node_rank)
 
+    def recent_R(self, rows: int) -> Floats:
+        """Mean of each rank's newest rows, ns [R]; NaN where it has none."""
+        recent_NR = self.wall_NR[-rows:]
+        there_R = np.count_nonzero(~np.isnan(recent_NR), axis=0)
+        total_R = np.nansum(recent_NR, axis=0)
+        mean_R: Floats = np.divide(total_R, there_R, out=np.full(len(total_R), np.nan), where=there_R > 0)
+        return mean_R
+
 
 def step_times(ranks: RankTable, rows: Sequence[Integers], newest: int = 200) -> StepTimes:
     """Steps of ranks that are each at their own, side by side.

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from sfapp.app import docs
 from sfapp.app.address import run_of
 from sfapp.app.comparing import compared
-from sfapp.app.live import SPANS, LiveState, live_scene, parse_live, running_now
+from sfapp.app.live import DOCUMENT_VERSION, SPANS, LiveState, live_scene, parse_live, running_now
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
 from sfapp.app.workspace import Judged, Workspace
@@ -201,7 +201,8 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
     def live_runs_json() -> Response:
         running = {run["run_id"] for run in running_now(workspace)}
         runs = workspace.store.live_runs()
-        return _json({"runs": [{**run, "is_running": run["run_id"] in running} for run in runs]})
+        shown = [{**run, "is_running": run["run_id"] in running} for run in runs]
+        return _json({"version": DOCUMENT_VERSION, "runs": shown})
 
     @application.get("/live/{run:path}.json", summary="One streamed run: steps, skew, ranks, nodes, machines")
     def live_json(

@@ -6,6 +6,7 @@ and silence are for looking at; verdicts come with the finished windows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from sfapp.model.metrics import AggregatorSample, GpuSample, LinkSample, NodeSam
 from sfapp.model.view import OVERVIEW, WindowKey
 from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.views import format, words
+from sfapp.views.figures.live import recent_rows
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
 
 SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
@@ -39,6 +41,9 @@ NEWS_S = 120.0
 
 LATEST_S = 5.0
 """What happened over time is looked at again once a point of its lines has passed, and no later than this."""
+
+DOCUMENT_VERSION = 1
+"""Of what the twins of the live pages answer; grows where an old reader would misunderstand."""
 
 _A_SECOND = timedelta(seconds=1)
 
@@ -176,21 +181,33 @@ class LiveScene:
                 for place, node in enumerate(summary.nodes)
             },
         }
+        recent_R = self.times.recent_R(recent_rows(self.times)).tolist()
+        recent = dict(zip(self.times.ranks.rank, recent_R, strict=True))
         return {
+            "version": DOCUMENT_VERSION,
             "run": self.run_id,
             "at": self.at,
             "state": kind,
             "said": said,
             "silent": list(words.silences(self.silent_s)),
-            "ranks": [{**link, "no_data_for_s": self.silent_s.get(link["rank"])} for link in self.links],
+            "ranks": [
+                {
+                    **link,
+                    "no_data_for_s": self.silent_s.get(link["rank"]),
+                    "recent_ns": _known(recent.get(link["rank"])),
+                }
+                for link in self.links
+            ],
             "nodes": self.node_table,
             "aggregator": self.aggregator,
+            "newest_step": steps["step"][-1] if steps["step"] else None,
             "steps": steps,
             "node_samples": list(self.nodes),
             "gpu_samples": list(self.gpus),
             "process_samples": list(self.processes),
             "shards": [row for node in ranks.nodes for row in shard_rows(self.window, node)],
-            "newest_window": self.newest and {"window": self.newest["window"], **self.verdict},
+            "newest_window": self.newest
+            and {**{name: self.newest[name] for name in ("window", "aim_rank", "severity")}, **self.verdict},
         }
 
     @property
@@ -278,6 +295,10 @@ def running_now(workspace: Workspace) -> list[Row]:
         for run in workspace.store.live_runs()
         if run["left"] < run["ranks"] and (now - run["sampled_at"]).total_seconds() <= STREAMS_FOR_S
     ]
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 def _of_the_newest_world(links: Sequence[Row]) -> list[Row]:

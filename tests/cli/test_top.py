@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
 from app.live_job import LIVE, LiveJob
+from app.served import Served, served
 
 COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "top", "--once"]
 
@@ -24,8 +32,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "COLUMNS": "140", "OMP_NUM_THREADS": "1"
 
 
 def streamed(root: Path, silent: dict[int, float] | None = None, left: tuple[int, ...] = ()) -> None:
-    """A job that goes on for as long as a command may take to start."""
-    LiveJob(root).go(until=time.time() + 30, silent=silent, left=left)
+    """A job that goes on for longer than a command may take to start."""
+    LiveJob(root).go(until=time.time() + 600, silent=silent, left=left)
 
 
 def test_every_node_has_a_row_and_every_rank_a_tile(tmp_path: Path) -> None:
@@ -54,3 +62,85 @@ def test_a_folder_without_a_stream_is_told(tmp_path: Path) -> None:
     assert "no run was streamed here" in top(tmp_path, expect=2)
     LiveJob(tmp_path).go()
     assert "no run 'other' was streamed here" in top(tmp_path, "--run", "other", expect=2)
+
+
+# ---- of an app elsewhere ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """An app with a token over a job that goes on."""
+    root = tmp_path_factory.mktemp("top") / "packets"
+    streamed(root, silent={5: 34.0})
+    with served(root, "--memory", "--token", "s3cret", cwd=root.parent) as server:
+        twin = server.url.partition("?")[0] + "live.json"
+        asked = urllib.request.Request(twin, headers={"Authorization": "Bearer s3cret"})
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                if json.load(answer)["runs"]:
+                    break
+            time.sleep(0.1)
+        yield server
+
+
+def app(running: Served) -> str:
+    """Its address without the token that it was printed with."""
+    return running.url.partition("?")[0]
+
+
+def test_an_app_elsewhere_shows_what_its_folder_does(running: Served) -> None:
+    shown = top(app(running), "--token", "s3cret")
+    assert shown.splitlines()[0].split()[:3] == [LIVE, "1", "of"]
+    assert " 4  5! 6+ 7" in shown
+    assert "rank 5: no data for" in shown
+    assert top(running.url, "--run", LIVE).startswith(LIVE)  # as it was printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "asks for its token: --token, or SFAPP_TOKEN"),
+        (("--token", "other"), "does not take this token"),
+        (("--token", "s3cret", "--run", "other"), "no run 'other' was streamed here"),
+    ],
+)
+def test_what_an_app_refuses_is_told(running: Served, arguments: tuple[str, ...], said: str) -> None:
+    assert said in top(app(running), *arguments, expect=2)
+
+
+def test_where_nobody_is_is_told() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # bound, not listened on
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        assert f"nobody answers at {address}" in top(address, expect=2)
+    assert "is no address of an app" in top("ftp://node0", expect=2)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<html>", "is no sfapp"),
+        (b'{"runs": []}', "speaks version unknown"),
+        (b'{"version": 99, "runs": []}', "speaks version 99"),
+        (b'{"version": 1, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as an sfapp does"),
+    ],
+)
+def test_what_is_no_app_of_this_version_is_told(body: bytes, said: str) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert said in top(f"http://127.0.0.1:{server.server_port}", expect=2)
+        finally:
+            server.shutdown()
+            thread.join()

@@ -218,7 +218,7 @@ def live_ranks(
     if not len(ranks):
         return absent("no rank has said anything yet", dark=dark, title=title)
     silent = silent_s or {}
-    mean_R = _recent_mean(times)
+    mean_R = times.recent_R(recent_rows(times))
     middle = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")
     nodes = {node: row for row, node in enumerate(ranks.nodes)}
     z = np.full((len(nodes), max(ranks.local_rank) + 1), np.nan)
@@ -261,7 +261,7 @@ def live_ranks(
         dark=dark,
         title=title,
         subtitle=(
-            f"mean of the newest {_recent_rows(times) * times.steps_each} steps, against the median rank; "
+            f"mean of the newest {recent_rows(times) * times.steps_each} steps, against the median rank; "
             "a row a node"
         ),
         alt=(
@@ -288,16 +288,9 @@ _FULL = 0.25
 """A rank that is so much above the median has the scale's full colour."""
 
 
-def _recent_rows(times: StepTimes) -> int:
+def recent_rows(times: StepTimes) -> int:
+    """How many rows a rank's tile is the mean of."""
     return max(1, RECENT // times.steps_each)
-
-
-def _recent_mean(times: StepTimes) -> Any:
-    """Mean of each rank's newest steps, ns [R]; NaN where it has none."""
-    recent_NR = times.wall_NR[-_recent_rows(times) :]
-    there_R = np.count_nonzero(~np.isnan(recent_NR), axis=0)
-    total_R = np.nansum(recent_NR, axis=0)
-    return np.divide(total_R, there_R, out=np.full(len(total_R), np.nan), where=there_R > 0)
 
 
 def _tile_font(above: float, is_stale: bool, dark: bool) -> dict[str, Any]:
