@@ -27,6 +27,7 @@ class Shape:
         data_us, forward_us, backward_us, optimizer_us: a healthy step.
         buckets: all-reduces in each backward.
         layers: operators with a kernel each in each of forward and backward.
+        padding: characters of text that each operator carries beside, as call stacks do.
     """
 
     ranks: int = 8
@@ -39,6 +40,7 @@ class Shape:
     optimizer_us: float = 4_000.0
     buckets: int = 4
     layers: int = 12
+    padding: int = 0
 
 
 def write_job(folder: Path, shape: Shape, *, packed: bool = True) -> list[Path]:
@@ -141,6 +143,7 @@ class _Rank:
             "Input Dims": [[4096], [8192, 1024], [1024, 4096], [], []],
             "Input type": ["float", "float", "float", "Scalar", "Scalar"],
             "Ev Idx": len(self._events),
+            "Call stack": "/" * self._shape.padding,
         }
         self._host(name, at, us, "cpu_op", thread, arguments)
         kernel = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4>"

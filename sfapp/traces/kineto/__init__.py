@@ -33,7 +33,9 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
                 process.note("skipped", f"events of kind {', '.join(skipped)}")
         members += [member_of(process, len(processes) == 1) for process in processes]
     windows: list[ImportedWindow] = []
-    for job in jobs_of(members):
+    jobs = jobs_of(members)
+    members.clear()
+    for job in jobs:
         try:
             windows.append(window_of(job, options.mapping))
         except TraceError as error:

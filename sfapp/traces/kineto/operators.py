@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,10 +132,10 @@ def _steps(process: Process, kept_E: Any, start_E: IntArray, is_device_E: Any) -
     return np.where(inside_E, process.step_N[np.maximum(place_E, 0)], NONE)
 
 
-def joined(events: Sequence[Events]) -> tuple[Operators, tuple[str, ...]]:
+def joined(events: list[Events]) -> tuple[Operators, tuple[str, ...]]:
     """The events of all ranks, collectives numbered: in each step the k-th of a group on one rank is the k-th
     on the others. Also the groups in which ranks do not have the same number in some step: there nothing says
-    which is which, and they stay without a number."""
+    which is which, and they stay without a number. Takes the ranks out of the list one by one."""
     counts: dict[tuple[str, int], list[int]] = {}
     for rank, each in enumerate(events):
         for group, step in zip(each.group_C, each.columns["step_E"][each.collective_C].tolist(), strict=True):
@@ -151,7 +150,9 @@ def joined(events: Sequence[Events]) -> tuple[Operators, tuple[str, ...]]:
             continue
         first[group, step] = reached[group]
         reached[group] += taking_part[0]
-    parts = [_numbered(each, names, first) for each in events]
+    parts = []
+    while events:
+        parts.append(_numbered(events.pop(0), names, first))
     return Operators.concat(parts), tuple(sorted(uneven))
 
 

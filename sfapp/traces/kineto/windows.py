@@ -24,7 +24,7 @@ _WORTH_SAYING = 0.02
 
 
 def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
-    """A job's window with its operator events.
+    """A job's window with its operator events. The job gives its members up.
 
     Raises:
         TraceError: its ranks have no step in common.
@@ -50,11 +50,6 @@ def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
     notes += _differing(found, job.members, stages)
     late_NR = (start_NR - start_NR.min(axis=1, keepdims=True)) / 1e6
     notes += _lateness(late_NR, end_NR - start_NR, job.members)
-    operators, uneven = joined([events_of(each.process, each.rank or 0, mapping) for each in job.members])
-    notes += [
-        ImportNote("missing", f"ranks differ in the number of {group!r}: in those steps nothing ties them")
-        for group in uneven
-    ]
     about = About(
         run_id=job.run_id,
         window=job.window,
@@ -73,6 +68,16 @@ def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
         identities,
         {LATE: late_NR} if len(job.members) > 1 else None,
     )
+    events = []
+    while job.members:  # a file's columns go as its events come: a large job fits once
+        member = job.members.pop(0)
+        events.append(events_of(member.process, member.rank or 0, mapping))
+    del member
+    operators, uneven = joined(events)
+    notes += [
+        ImportNote("missing", f"ranks differ in the number of {group!r}: in those steps nothing ties them")
+        for group in uneven
+    ]
     return ImportedWindow(window, operators if len(operators) else None, tuple(notes))
 
 
