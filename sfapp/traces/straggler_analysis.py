@@ -150,7 +150,7 @@ def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
     if not beside.is_file():
         return {}, [ImportNote("missing", f"no {beside.name}: degrees of parallelism are those of the table")]
     if importlib.util.find_spec("yaml") is None:
-        return {}, [ImportNote("skipped", f"{beside.name}: reading it needs PyYAML (pip install 'sfapp[traces]')")]
+        return {}, [ImportNote("skipped", f"{beside.name} needs PyYAML: pip install 'sfapp[traces]'")]
     import yaml
 
     try:
