@@ -315,9 +315,10 @@ def trials_table(soak: Soak, found: list[Window], ranks: int) -> str:
 
 
 def ends_ns(window: Window) -> np.ndarray:
-    """About when each step ended, ns since 1970: from when the window began."""
-    begin = datetime.fromisoformat(window.manifest.started_at).timestamp() * 1e9
-    return begin + np.cumsum(window.wall_NR.numpy().max(axis=1))
+    """About when each step ended, ns since 1970: a window says when its first one did."""
+    first_end = datetime.fromisoformat(window.manifest.started_at).timestamp() * 1e9
+    wall_N = window.wall_NR.numpy().max(axis=1)
+    return first_end + np.cumsum(wall_N) - wall_N[0]
 
 
 @dataclass(frozen=True, slots=True)
