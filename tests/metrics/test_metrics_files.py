@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from sfapp.errors import MetricsError
 from sfapp.metrics import find_folders, read_segment, segments_in
-from sfapp.metrics.segments import VERSION, Header, lines, sample_lines
+from sfapp.metrics.segments import VERSION, Header, lines, read_samples, sample_lines
 from sfapp.model.metrics import ProcessSample
 
 HEADER = Header(version=VERSION, run_id="run", every_s=1)
@@ -98,3 +99,19 @@ def test_files_are_found_in_the_folders_of_runs(tmp_path: Path) -> None:
     (tmp_path / "run" / "other.jsonl").touch()
     found = segments_in(find_folders([tmp_path, tmp_path / "run", tmp_path / "gone"]))
     assert sorted(path.name for path in found) == ["a.jsonl", "b.jsonl", "c.jsonl"]
+
+
+def test_a_large_file_is_read_a_small_part_at_a_time(tmp_path: Path) -> None:
+    # given 8 MB of samples
+    path = tmp_path / "20260101T000000Z.jsonl"
+    some = [ProcessSample(at_ns=at, node_rank=0, rank=7, rss_bytes=10**9) for at in range(10_000)]
+    repeats = 8_000_000 // len(sample_lines(some)) + 1
+    path.write_bytes(lines(HEADER, ()) + sample_lines(some) * repeats)
+    # when they are counted
+    tracemalloc.start()
+    count = sum(1 for _ in read_samples(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # then a fraction of them was in memory
+    assert count == 10_000 * repeats
+    assert peak < 24e6
