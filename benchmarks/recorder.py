@@ -1,4 +1,4 @@
-"""What the recorder costs the training that it watches. ``make bench-recorder``; about 20 minutes.
+"""What the recorder costs the training that it watches. ``make bench-recorder``; about 40 minutes.
 
     python -m benchmarks.recorder [--out docs/evidence] [--quick]
 
@@ -66,7 +66,7 @@ class Plan:
 
 PLANS = (
     # A round is one window of 100 steps, in four blocks: the shorter, the less the machine drifts in between.
-    Plan("sfapp", 2.5, 1.0, launches=8, rounds=320, groups=4, steps=25),
+    Plan("sfapp", 2.5, 1.0, launches=12, rounds=960, groups=4, steps=25),
     Plan("sfapp", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
     Plan("stream", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
     Plan("traceml", 2.5, None, launches=2, rounds=80, groups=4, steps=25),

@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         "model",
         "accounting",
+        "kair",
         "packets",
         "store",
         "incidents",

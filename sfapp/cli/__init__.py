@@ -25,6 +25,7 @@ COMMANDS = {
     "aggregate": "Take the streams of a job's ranks while it runs, and write packets.",
     "relay": "Forward the streams of one node's ranks to the aggregator.",
     "import": "Make packets of other tools' traces: which step, stage and rank, and what is not known.",
+    "export": "Write a window's operator events for another tool: an archive that Perfetto opens.",
     "validate": "Check packet files and print every fault.",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
@@ -37,6 +38,17 @@ def operators_path(root: Path, run_id: str, window: int, part_rank: int | None =
         PacketError: as ``packet_path``.
     """
     return _path(root, run_id, window, part_rank, OPERATORS_SUFFIX)
+
+
+def operators_beside(packets: Iterable[Path]) -> list[Path]:
+    """The files of operator events of a window, of all ranks or of one each, beside its packet or parts."""
+    stems = {(path.parent, path.name.partition(".")[0]) for path in packets}
+    return sorted(
+        path
+        for folder, window in stems
+        for path in folder.glob(f"{glob.escape(window)}.*ops.parquet")
+        if path.name == f"{window}{OPERATORS_SUFFIX}" or part_rank_of(path) is not None
+    )
 
 
 def _path(root: Path, run_id: str, window: int, part_rank: int | None, suffix: str) -> Path:

@@ -1,0 +1,92 @@
+"""``sfapp export``: a window's operator events for another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from sfapp.cli.analyze import printable
+from sfapp.cli.options import window_key
+from sfapp.errors import SfappError, WindowNotFoundError
+from sfapp.kair import operators_of
+from sfapp.kair.stages import STAGE_NOTE
+from sfapp.model import Operators
+from sfapp.packets import LoadedWindow, read_operators, read_windows
+from sfapp.packets.paths import operators_beside
+from sfapp.traces.perfetto import write_perfetto
+from sfapp.views import format
+
+_SHOWN = 20
+
+
+@click.command()
+@click.argument("target", metavar="FORMAT", type=click.Choice(["perfetto"]))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--window", "chosen", metavar="RUN/WINDOW", help="Which one; not needed where there is one.")
+@click.option("--step", "steps", type=int, multiple=True, help="Only this step; may be repeated.")
+@click.option("--rank", "ranks", type=int, multiple=True, help="Only this rank; may be repeated.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The archive."
+)
+def export(
+    target: str,
+    paths: Sequence[Path],
+    chosen: str | None,
+    steps: Sequence[int],
+    ranks: Sequence[int],
+    output: Path,
+) -> None:
+    """Write a window of the packets in PATHS for FORMAT: all its ranks on one time axis.
+
+    For perfetto an archive that https://ui.perfetto.dev opens: a track for every thread and stream, by rank
+    and node. Where a window has no operator events, its stages are shown end to end.
+
+    \b
+    sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
+    """
+    found = _one_of(read_windows(paths).windows, window_key(chosen))
+    operators, note = _events(found)
+    kept = operators.select(_within(operators.step_E, steps) & _within(operators.rank_E, ranks))
+    if not len(kept):
+        raise SfappError(
+            f"no events of these steps and ranks: the window has steps {_told(operators.steps)} "
+            f"of ranks {_told(operators.ranks)}"
+        )
+    size = write_perfetto(kept, found.window.ranks, output, note)
+    if note:
+        click.echo(note, err=True)
+    events, where = format.counted(len(kept), "event"), format.counted(len(kept.ranks), "rank")
+    click.echo(f"{events} of {where}, {size / 1e3:.0f} kB: {output}", err=True)
+
+
+def _one_of(windows: Sequence[LoadedWindow], key: tuple[str, int] | None) -> LoadedWindow:
+    known = {(each.window.run_id, each.window.number): each for each in windows}
+    if key is None and len(known) == 1:
+        return windows[0]
+    if key in known:
+        return known[key]
+    names = [f"{run}/{number}" for run, number in sorted(known)]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    there = printable(", ".join(names[:_SHOWN])) + more
+    if key is None:
+        raise WindowNotFoundError(f"say which window, with --window: {there or 'there is none'}")
+    raise WindowNotFoundError(f"there is no window {printable(f'{key[0]}/{key[1]}')} here: {there or 'none'}")
+
+
+def _events(found: LoadedWindow) -> tuple[Operators, str]:
+    """The window's operator events, else its stages, with what those cannot tell."""
+    files = operators_beside(packet.path for packet in found.packets)
+    if files:
+        return Operators.concat([read_operators(file) for file in files]), ""
+    return operators_of(found.window), f"No operator events lie beside the packet: {STAGE_NOTE}."
+
+
+def _within(values: np.ndarray, asked: Sequence[int]) -> np.ndarray:
+    return np.isin(values, asked) if asked else np.ones(len(values), dtype=bool)
+
+
+def _told(numbers: Sequence[int]) -> str:
+    return format.ranges(numbers[:1_000])
