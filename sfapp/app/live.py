@@ -101,20 +101,24 @@ class History:
 
     Attributes:
         asked, at: what for, and up to which moment.
+        read_at: when it was read, UTC.
         times: step times of all ranks; on a node's tab, of its own.
         nodes, gpus: of the open tab's node, over the span.
     """
 
     asked: LiveState
     at: datetime
+    read_at: datetime
     times: StepTimes
     nodes: Sequence[Row] = ()
     gpus: Sequence[Row] = ()
 
     def holds(self, state: LiveState, at: datetime) -> bool:
-        """Whether it is still what would be drawn at a moment."""
-        age_s = (at - self.at).total_seconds()
-        return self.asked == state and 0 <= age_s < min(state.span / POINTS, LATEST_S)
+        """Whether it will do for a moment: nothing came since, or it was read just now. What came last is
+        shown in the end, even if nothing follows."""
+        age_s = (datetime.now(UTC) - self.read_at).total_seconds()
+        is_recent = 0 <= age_s < min(state.span / POINTS, LATEST_S)
+        return self.asked == state and (at == self.at or is_recent)
 
 
 @dataclass(frozen=True)
@@ -274,7 +278,7 @@ def live_scene(
 def _history(
     store: Store, run_id: str, state: LiveState, at: datetime, links: Sequence[Row], node: int | None
 ) -> History:
-    since = at - timedelta(seconds=state.span)
+    since, read_at = at - timedelta(seconds=state.span), datetime.now(UTC)
 
     def over_time(kind: type[Sample]) -> Sequence[Row]:
         if node is None:
@@ -284,7 +288,7 @@ def _history(
     ranks = _identities([link for link in links if node in (None, link["node_rank"])])
     paces = store.paces(run_id, since, at, node)
     times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
-    return History(state, at, times, over_time(NodeSample), over_time(GpuSample))
+    return History(state, at, read_at, times, over_time(NodeSample), over_time(GpuSample))
 
 
 def running_now(workspace: Workspace) -> list[Row]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -18,7 +20,7 @@ from recorded_job import HOSTILE, job_window, put
 from simulation import simulated
 
 from sfapp.app import api
-from sfapp.app.live import live_scene, parse_live
+from sfapp.app.live import LiveScene, live_scene, parse_live
 from sfapp.app.panels.live_tabs import parts_of
 from sfapp.app.workspace import Workspace
 from sfapp.store import Store
@@ -117,7 +119,7 @@ async def test_the_page_moves_with_the_job_and_a_silent_rank_says_for_how_long(
     job.go(1, silent={5: 34.0})
     await watcher.should_see("rank 5: no data for 34 s", retries=60)
     assert standing(watcher) == "1 of 8 ranks silent."
-    for _ in range(100):
+    for _ in range(500):
         if plot(watcher, "Step time, live").figure["data"][1]["x"][-1] > before:
             break
         await asyncio.sleep(0.02)
@@ -222,16 +224,23 @@ def test_what_was_over_time_is_looked_at_again_once_a_point_has_passed(
     live_workspace.store.ingest()
     state, _ = parse_live([("tab", "node:1")])
     first = live_scene(live_workspace, LIVE, state)
-    then = first.at.timestamp()
-    job.go(1, until=then + 1, silent={5: 34.0})  # 300 s have points of 1.25 s
+    # given a second more, right after it was read
+    job.go(1, until=first.at.timestamp() + 1, silent={5: 34.0})
     live_workspace.store.follow()
     second = live_scene(live_workspace, LIVE, state, before=first)
     assert second.history is first.history
     assert second.silent_s[5] > 30
     assert live_scene(live_workspace, LIVE, parse_live([])[0], before=second).history is not first.history
-    job.go(1, until=then + 3)
-    live_workspace.store.follow()
-    assert live_scene(live_workspace, LIVE, state, before=second).times.step_N[-1] == job.step
+    # when it was read two seconds ago (300 s have points of 1.25 s), then what came last is there
+    third = live_scene(live_workspace, LIVE, state, before=read_earlier(second, 2))
+    assert third.times.step_N[-1] == job.step
+    # and as long as nothing follows it is not read again
+    assert live_scene(live_workspace, LIVE, state, before=read_earlier(third, 60)).times is third.times
+
+
+def read_earlier(scene: LiveScene, seconds: float) -> LiveScene:
+    read_at = scene.history.read_at - timedelta(seconds=seconds)
+    return replace(scene, history=replace(scene.history, read_at=read_at))
 
 
 def test_a_refresh_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
