@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import CATEGORIES, Lane, Operators
@@ -22,7 +21,7 @@ from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
 from sfapp.packets.manifest import check_name
 from sfapp.packets.paths import part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
-from sfapp.packets.write import write_whole
+from sfapp.packets.write import parquet_bytes, write_whole
 
 OPERATORS_KEY = b"sfapp.operators"
 """Parquet footer key of the head."""
@@ -78,7 +77,9 @@ def write_operators(operators: Operators, run_id: str, window: int, path: Path) 
     part_rank = part_rank_of(path)
     _check(operators, part_rank, faults)
     faults.raise_first()
-    return write_whole(path, _parquet(_table(operators), msgspec.json.encode(head)))
+    return write_whole(
+        path, parquet_bytes(_table(operators), OPERATORS_KEY, msgspec.json.encode(head), _TEXTS)
+    )
 
 
 def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
@@ -325,22 +326,3 @@ def _dictionary(values: Sequence[str], code_E: npt.NDArray[Any]) -> Any:
     return pa.DictionaryArray.from_arrays(
         pa.array(codes, mask=codes == NONE), pa.array(list(distinct), pa.string())
     )
-
-
-def _parquet(table: Any, head: bytes) -> Any:
-    """The file's bytes: one row group, a checksum on every page, times as differences."""
-    content = pa.BufferOutputStream()
-    integer: Callable[[Any], bool] = pa.types.is_integer
-    with pq.ParquetWriter(
-        content,
-        table.schema,
-        compression="zstd",
-        use_dictionary=list(_TEXTS),
-        column_encoding={field.name: "DELTA_BINARY_PACKED" for field in table.schema if integer(field.type)},
-        data_page_version="2.0",
-        write_statistics=False,
-        write_page_checksum=True,
-    ) as writer:
-        writer.write_table(table, row_group_size=table.num_rows)
-        writer.add_key_value_metadata({OPERATORS_KEY: head})
-    return content.getvalue()

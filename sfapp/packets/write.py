@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def write_packet(window: Window, path: Path) -> int:
     """
     path = Path(path)
     _check(window, part_rank_of(path))
-    content = _parquet(_table(window), encode_manifest(window.manifest))
+    content = parquet_bytes(_table(window), MANIFEST_KEY, encode_manifest(window.manifest), TEXT_COLUMNS)
     return write_whole(path, content)
 
 
@@ -167,27 +168,30 @@ def _tiled_text(values: tuple[str | None, ...], times: int) -> Any:
     return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
-def _parquet(table: Any, manifest: bytes) -> Any:
-    """The file's bytes: one row group, so that a reader finds each plane in one piece, with a checksum on
+def parquet_bytes(table: Any, key: bytes, head: bytes, texts: Collection[str]) -> Any:
+    """A file's bytes: one row group, so that a reader finds each plane in one piece, with a checksum on
     every page. In memory: to a file of Python's, every page would wait for the interpreter.
 
     Pages of version 2 leave out compression where it gains nothing, as in most duration columns: a packet is
     read in 30 % less time.
+
+    Args:
+        key, head: what the footer says, and under which key.
+        texts: columns of names, stored once each. Integers are stored as differences.
     """
     schema = table.schema
-    texts = [name for name in TEXT_COLUMNS if name in schema.names]
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     content = pa.BufferOutputStream()
     with pq.ParquetWriter(
         content,
         schema,
         compression="zstd",
-        use_dictionary=texts,
+        use_dictionary=[name for name in texts if name in schema.names],
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
         data_page_version="2.0",
         write_statistics=False,
         write_page_checksum=True,
     ) as writer:
         writer.write_table(table, row_group_size=table.num_rows)
-        writer.add_key_value_metadata({MANIFEST_KEY: manifest})
+        writer.add_key_value_metadata({key: head})
     return content.getvalue()

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.model import Lane, Operators
+from sfapp.model.operators import COLLECTIVE
+
 Ints = npt.NDArray[np.int64]
 
 WORK, WAIT, TRANSFER = "collective.until_called", "collective.wait", "collective.transfer"
@@ -64,3 +67,46 @@ def period(kinds: Sequence[str], most: int = 512) -> tuple[int, int]:
         if first <= len(codes) // 2 and len(codes) - first >= 3 * length and len(set(codes[-length:])) > 1:
             return first + (len(codes) - first) % length, length
     return 0, 1
+
+
+class Calls:
+    """Collectives of any groups, one rank's call at a time, on their way to operator events."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._lanes: dict[Lane, int] = {}
+        self._groups: dict[str, int] = {}
+        self._columns: list[tuple[int, ...]] = []
+
+    def add(
+        self, name: str, lane: Lane, group: str, sequence: int, step: int, start_ns: int, end_ns: int
+    ) -> None:
+        """One rank's call; ``step`` is -1 outside any."""
+        self._columns.append(
+            (
+                self._names.setdefault(name, len(self._names)),
+                self._lanes.setdefault(lane, len(self._lanes)),
+                step,
+                start_ns,
+                end_ns,
+                self._groups.setdefault(group, len(self._groups)),
+                sequence,
+            )
+        )
+
+    def operators(self) -> Operators:
+        """All that were added; there must be one."""
+        name_E, lane_E, step_E, start_E, end_E, group_E, sequence_E = np.asarray(self._columns, np.int64).T
+        return Operators.of(
+            names=tuple(self._names),
+            name_E=name_E,
+            category_E=np.full(len(self._columns), COLLECTIVE),
+            lanes=tuple(self._lanes),
+            lane_E=lane_E,
+            step_E=step_E,
+            start_ns_E=start_E,
+            end_ns_E=end_E,
+            groups=tuple(self._groups),
+            group_E=group_E,
+            sequence_E=sequence_E,
+        )

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from sfapp.errors import TraceError
 from sfapp.model import Lane, Operators, RankIdentity
-from sfapp.model.operators import COLLECTIVE, NONE
+from sfapp.model.operators import NONE
 from sfapp.packets.faults import one_line
 from sfapp.packets.layout import MAX_RANK_VALUE, MAX_WORLD_SIZE
-from sfapp.traces.arrivals import WAIT, WORK, Arrivals, period
+from sfapp.traces.arrivals import WAIT, WORK, Arrivals, Calls, period
 from sfapp.traces.building import About, build_window
 from sfapp.traces.cells import cut
 from sfapp.traces.imported import Imported, ImportedWindow, ImportNote, Options
@@ -158,7 +158,7 @@ def _windows(run_id: str, dumps: dict[int, Dump]) -> list[ImportedWindow]:
     steps = (len(arrivals.sequence_K) - first) // length
     shape = (steps, length, len(arrivals.rank_R))
     planes_SNR = np.stack([plane[first:].reshape(shape).sum(axis=1) for plane in (work_KR, wait_KR)])
-    events = _operators(groups, dumps, arrivals.sequence_K[first], length, main)
+    events = _operators(groups, arrivals.sequence_K[first], length, main)
     at_KR = arrivals.at_KR[first:]
     identities = [RankIdentity(rank, 0, 0, "", None) for rank in arrivals.rank_R.tolist()]
     windows = []
@@ -249,48 +249,20 @@ def _backend(ranks: dict[int, dict[int, Entry]]) -> str:
 
 
 def _operators(
-    groups: dict[str, dict[int, dict[int, Entry]]],
-    dumps: dict[int, Dump],
-    first: int,
-    length: int,
-    main: str,
+    groups: dict[str, dict[int, dict[int, Entry]]], first: int, length: int, main: str
 ) -> Operators:
     """Every collective as an event, from its call to its end, or else to the last rank's call."""
-    names: dict[str, int] = {}
-    lanes: dict[Lane, int] = {}
-    columns: list[tuple[int, ...]] = []
-    for number, (name, ranks) in enumerate(groups.items()):
+    calls = Calls()
+    for name, ranks in groups.items():
         last: dict[int, int] = {}
         for entries in ranks.values():
             for sequence, entry in entries.items():
                 last[sequence] = max(last.get(sequence, 0), entry.time_created_ns)
         for rank, entries in ranks.items():
             for sequence, entry in entries.items():
-                end = entry.time_discovered_completed_ns or last[sequence]
                 lane = Lane(rank, f"group {name} thread {entry.thread_id}"[:64], False)
                 at = sequence - first
-                columns.append(
-                    (
-                        names.setdefault(entry.profiling_name, len(names)),
-                        lanes.setdefault(lane, len(lanes)),
-                        at // length if name == main and at >= 0 else NONE,
-                        entry.time_created_ns,
-                        max(end, entry.time_created_ns),
-                        number,
-                        sequence,
-                    )
-                )
-    name_E, lane_E, step_E, start_E, end_E, group_E, sequence_E = np.asarray(columns, np.int64).T
-    return Operators.of(
-        names=tuple(names),
-        name_E=name_E,
-        category_E=np.full(len(columns), COLLECTIVE),
-        lanes=tuple(lanes),
-        lane_E=lane_E,
-        step_E=step_E,
-        start_ns_E=start_E,
-        end_ns_E=end_E,
-        groups=tuple(groups),
-        group_E=group_E,
-        sequence_E=sequence_E,
-    )
+                step = at // length if name == main and at >= 0 else NONE
+                end_ns = max(entry.time_discovered_completed_ns or last[sequence], entry.time_created_ns)
+                calls.add(entry.profiling_name, lane, name, sequence, step, entry.time_created_ns, end_ns)
+    return calls.operators()

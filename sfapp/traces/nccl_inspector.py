@@ -17,10 +17,10 @@ import numpy as np
 
 from sfapp.errors import TraceError
 from sfapp.model import Lane, Operators, RankIdentity
-from sfapp.model.operators import COLLECTIVE
+from sfapp.model.operators import NONE
 from sfapp.packets.faults import one_line
 from sfapp.packets.layout import MAX_WORLD_SIZE
-from sfapp.traces.arrivals import TRANSFER, WAIT, WORK
+from sfapp.traces.arrivals import TRANSFER, WAIT, WORK, Calls
 from sfapp.traces.building import About, build_window
 from sfapp.traces.cells import cut
 from sfapp.traces.imported import Imported, ImportedWindow, ImportNote, Options
@@ -166,35 +166,13 @@ def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
 def _operators(groups: dict[str, Group], main: str, common: Sequence[int]) -> Operators:
     """Every collective, ending when it was last written down: no later moment is known."""
     step_of = {number: step for step, number in enumerate(common)}
-    names: dict[str, int] = {}
-    lanes: dict[Lane, int] = {}
-    columns = []
-    for place, (name, group) in enumerate(groups.items()):
+    made = Calls()
+    for name, group in groups.items():
         for number, calls in group.items():
-            end = _US * min(record.metadata.dump_timestamp_us for record in calls.values())
+            step = step_of.get(number, NONE) if name == main else NONE
+            end_ns = _US * min(record.metadata.dump_timestamp_us for record in calls.values())
             for rank, record in calls.items():
-                columns.append(
-                    (
-                        names.setdefault(record.coll_perf.coll, len(names)),
-                        lanes.setdefault(Lane(rank, f"communicator {name}"[:64], True), len(lanes)),
-                        step_of.get(number, -1) if name == main else -1,
-                        end - _US * record.coll_perf.coll_exec_time_us,
-                        end,
-                        place,
-                        number,
-                    )
-                )
-    name_E, lane_E, step_E, start_E, end_E, group_E, sequence_E = np.asarray(columns, np.int64).T
-    return Operators.of(
-        names=tuple(names),
-        name_E=name_E,
-        category_E=np.full(len(columns), COLLECTIVE),
-        lanes=tuple(lanes),
-        lane_E=lane_E,
-        step_E=step_E,
-        start_ns_E=start_E,
-        end_ns_E=end_E,
-        groups=tuple(groups),
-        group_E=group_E,
-        sequence_E=sequence_E,
-    )
+                lane = Lane(rank, f"communicator {name}"[:64], True)
+                start_ns = end_ns - _US * record.coll_perf.coll_exec_time_us
+                made.add(record.coll_perf.coll, lane, name, number, step, start_ns, end_ns)
+    return made.operators()
