@@ -197,7 +197,7 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
         alt=f"In step {times.step_N[-1]} the slowest rank is {last} above the median rank.",
         height=240,
         xaxis=step_axis(dark, extent(times)),
-        yaxis=axis(dark, tickformat=".0%", nticks=5, rangemode="tozero"),
+        yaxis=axis(dark, tickformat=".1~%", nticks=5, rangemode="tozero"),
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",
