@@ -7,9 +7,9 @@ Viewers that know no archives open the ranks' files one by one: all count from t
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from sfapp.errors import TraceError
 from sfapp.model import CATEGORIES, Operators, RankTable
 from sfapp.model.operators import NONE
+from sfapp.packets.write import write_whole
 
 MANIFEST = "perfetto_manifest.json"
 _MANIFEST_VERSION = 1
@@ -34,35 +35,29 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
         note: what the events cannot tell, for whoever looks at them.
 
     Raises:
-        TraceError: there are no events, or the file cannot be written.
+        TraceError: there are no events.
+        PacketError: the file cannot be written.
     """
     if not len(operators):
         raise TraceError("there are no events of these steps and ranks", path=str(path))
-    places = {rank: place for place, rank in enumerate(ranks.rank)}
     origin_ns = int(operators.start_ns_E.min())
-    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr(MANIFEST, json.dumps(_manifest(operators.ranks, ranks, places)))
-                for rank in operators.ranks:
-                    with archive.open(_file_of(rank), "w") as file:
-                        for line in _lines(operators.of_rank(rank), rank, origin_ns, note):
-                            file.write(line.encode())
-            half.replace(path)
-        finally:
-            half.unlink(missing_ok=True)
-        return path.stat().st_size
-    except OSError as error:
-        raise TraceError(f"cannot be written: {error.strerror or error}", path=str(path)) from error
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(MANIFEST, json.dumps(_manifest(operators.ranks, ranks)))
+        for rank in operators.ranks:
+            with archive.open(_file_of(rank), "w") as file:
+                for line in _lines(operators.of_rank(rank), rank, origin_ns, note):
+                    file.write(line.encode())
+    return write_whole(path, content.getvalue())
 
 
 def _file_of(rank: int) -> str:
     return f"rank{rank:05d}.json"
 
 
-def _manifest(shown: tuple[int, ...], ranks: RankTable, places: dict[int, int]) -> dict[str, Any]:
+def _manifest(shown: tuple[int, ...], ranks: RankTable) -> dict[str, Any]:
     """Which machine each file is of. Chrome's times have no clock: all are taken to be of the same one."""
+    places = {rank: place for place, rank in enumerate(ranks.rank)}
     files = []
     for rank in shown:
         place = places.get(rank)
