@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
@@ -54,6 +54,21 @@ class RunNews(msgspec.Struct):
     nodes: list[dict[str, Any]]
     newest_step: int | None
     newest_window: Verdict | None
+
+
+class RunName(msgspec.Struct):
+    """One of the runs that are streamed."""
+
+    run_id: str
+
+
+class RunList(msgspec.Struct):
+    """The part of ``/live.json`` that a terminal needs: the one heard of last comes first."""
+
+    runs: list[RunName]
+
+
+_Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
 class Source(Protocol):
@@ -117,17 +132,13 @@ class AppSource:
             WindowNotFoundError: the run was never streamed there.
         """
         if run_id is None:
-            runs = self._ask("/live.json")["runs"]
+            runs = self._ask("/live.json", RunList).runs
             if not runs:
                 return None
-            run_id = str(runs[0]["run_id"])
-        answer = self._ask(f"/live/{quote(run_id, safe='')}.json?span=60")
-        try:
-            return msgspec.convert(answer, RunNews)
-        except msgspec.ValidationError as error:
-            raise RemoteError(f"{self._address} does not answer as an sfapp does: {error}") from error
+            run_id = runs[0].run_id
+        return self._ask(f"/live/{quote(run_id, safe='')}.json?span=60", RunNews)
 
-    def _ask(self, path: str) -> dict[str, Any]:
+    def _ask(self, path: str, kind: type[_Answer]) -> _Answer:
         request = urllib.request.Request(self._address + path, headers={"Accept": "application/json"})
         if self._token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
@@ -143,7 +154,10 @@ class AppSource:
                 f"nobody answers at {self._address} ({why}): is `sfapp serve`, or `sfapp run --ui`, running "
                 "there? From another machine it is reached by `ssh -L 8642:127.0.0.1:8642 host`"
             ) from error
-        return self._understood(body)
+        try:
+            return msgspec.convert(self._understood(body), kind)
+        except msgspec.ValidationError as error:
+            raise RemoteError(f"{self._address} does not answer as an sfapp does: {error}") from error
 
     def _refused(self, status: int, body: bytes) -> RemoteError | WindowNotFoundError:
         if status == 401:

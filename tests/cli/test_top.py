@@ -123,6 +123,7 @@ def test_where_nobody_is_is_told() -> None:
         (b"<html>", "is no sfapp"),
         (b'{"runs": []}', "speaks version unknown"),
         (b'{"version": 99, "runs": []}', "speaks version 99"),
+        (b'{"version": 1}', "does not answer as an sfapp does"),
         (b'{"version": 1, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as an sfapp does"),
     ],
 )
