@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
+from sfapp.packets.layout import MAX_VALUE
 from sfapp.traces.imported import ImportNote
 
 Ints = npt.NDArray[np.int64]
@@ -19,9 +20,6 @@ WINDOW_STEPS = 100
 
 MAX_CELLS = 2**26
 """Most cells (stages × steps × ranks) that a table may spread out to: half a gibibyte of durations."""
-
-MAX_NS = 2**62
-"""Longest duration a packet holds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +104,7 @@ def nanoseconds(values: npt.NDArray[np.float64], unit_ns: int, place: Sequence[s
     Raises:
         TraceError: one is no number, negative, or longer than a packet holds; ``place`` names its column.
     """
-    bad = ~(values >= 0) | (values * unit_ns > MAX_NS)
+    bad = ~(values >= 0) | (values * unit_ns > MAX_VALUE)
     if bad.any():
         row = int(bad.argmax())
         value = values[row]

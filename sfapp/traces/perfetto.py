@@ -94,7 +94,7 @@ def _events(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[st
         yield _named(rank, lane + 1, "thread_name", operators.lanes[lane].name)
         yield _named(rank, lane + 1, "thread_sort_index", lane + 1)
     yield from _steps(operators, rank, origin_ns)
-    launched = _launched(operators)
+    arrows = _arrows(operators, rank)
     for event in range(len(operators)):
         lane = int(operators.lane_E[event])
         at = {
@@ -110,9 +110,9 @@ def _events(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[st
             "args": _details(operators, event),
         }
         tie = int(operators.correlation_E[event])
-        if tie in launched:  # an arrow from the launch to what it put on the device
+        if tie in arrows:  # from the launch to what it put on the device
             end = {"ph": "f", "bp": "e"} if operators.lanes[lane].is_device else {"ph": "s"}
-            yield at | end | {"name": "launch", "cat": "launch", "id": tie}
+            yield at | end | {"name": "launch", "cat": "launch", "id": arrows[tie]}
 
 
 def _steps(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[str, Any]]:
@@ -130,12 +130,14 @@ def _steps(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[str
         }
 
 
-def _launched(operators: Operators) -> set[int]:
-    """Ties that both a launch and something on a device have."""
+def _arrows(operators: Operators, rank: int) -> dict[int, int]:
+    """A number for each tie that both a launch and something on a device have. Ranks tie with the same
+    numbers, and a viewer puts all files together: these are no other rank's."""
     on_device = operators.is_device_E
     ties = operators.correlation_E
     known = ties != NONE
-    return set(ties[known & on_device].tolist()) & set(ties[known & ~on_device].tolist())
+    both = np.intersect1d(ties[known & on_device], ties[known & ~on_device])
+    return {tie: (rank << 32) + place for place, tie in enumerate(both.tolist())}
 
 
 def _details(operators: Operators, event: int) -> dict[str, Any]:

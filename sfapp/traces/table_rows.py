@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from sfapp.errors import TraceError
 from sfapp.model import RankIdentity
-from sfapp.packets.layout import MAX_RANK_VALUE
-from sfapp.traces.cells import MAX_NS, nanoseconds
+from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE
+from sfapp.traces.cells import nanoseconds
 from sfapp.traces.mapping import UNITS, Mapping
 from sfapp.traces.rows import Batch, batches
 
@@ -99,16 +99,16 @@ class TableRows:
             try:
                 return nanoseconds(values, unit_ns, f"column {column!r}")
             except TraceError as error:
-                row = int((~(values >= 0) | (values * unit_ns > MAX_NS)).argmax()) + batch.first_row
+                row = int((~(values >= 0) | (values * unit_ns > MAX_VALUE)).argmax()) + batch.first_row
                 raise TraceError(error.reason, place=f"row {row}, column {column!r}") from error
-        outside = ~(np.abs(values) * unit_ns <= MAX_NS)
+        outside = ~(np.abs(values) * unit_ns <= MAX_VALUE)
         if outside.any():
             self._refuse(outside, meaning, batch, "is no time")
         whole: Ints = np.rint(values * unit_ns).astype(np.int64)
         return whole
 
     def _check(self, values: Ints, name: str, batch: Batch, low: int) -> None:
-        outside = (values < low) | (values > (MAX_RANK_VALUE if name != "step" else MAX_NS))
+        outside = (values < low) | (values > (MAX_RANK_VALUE if name != "step" else MAX_VALUE))
         if outside.any():
             self._refuse(outside, name, batch, "is outside what a packet holds")
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from sfapp.errors import TraceError
 from sfapp.model import DEFAULT_STAGES, Accumulation, Lane, Operators
 from sfapp.model.operators import STAGE
+from sfapp.packets.layout import MAX_VALUE
 from sfapp.traces.building import About, build_window
-from sfapp.traces.cells import MAX_NS, Cells, Matrix, cut, matrix_of
+from sfapp.traces.cells import Cells, Matrix, cut, matrix_of
 from sfapp.traces.imported import Imported, ImportedWindow, ImportNote, Options
 from sfapp.traces.mapping import Mapping
 from sfapp.traces.rows import is_meant
@@ -154,7 +155,7 @@ def _lay_out(rows: TableRows) -> tuple[dict[str, Ints], bool]:
     length_N = np.zeros(len(steps), np.int64)
     np.maximum.at(length_N, at, end - begin_N[at])
     starts_over = bool((np.diff(begin_N) <= 0).any())
-    if int(length_N.astype(np.float64).sum()) > MAX_NS:
+    if int(length_N.astype(np.float64).sum()) > MAX_VALUE:
         raise TraceError("the spans of all steps together are longer than a packet holds: check their unit")
     if starts_over:
         shift_N = np.append(0, np.cumsum(length_N))[:-1] - begin_N
@@ -172,7 +173,7 @@ def _apart(spans: dict[str, Ints], begin_E: Ints, length_E: Ints) -> tuple[Ints,
     fresh = np.append(True, (np.diff(spans["rank"]) != 0) | (np.diff(spans["key"]) != 0))[: len(begin_E)]
     line_E = np.cumsum(fresh) - 1
     origin_L = np.append(0, np.cumsum(length_E[fresh].astype(np.int64)))[:-1]
-    if len(origin_L) and int(length_E[fresh].astype(np.float64).sum()) > MAX_NS:
+    if len(origin_L) and int(length_E[fresh].astype(np.float64).sum()) > MAX_VALUE:
         raise TraceError("the spans of all ranks together are longer than 2^62 ns: import fewer at a time")
     shift_E = origin_L[line_E] - begin_E
     return spans["start"] + shift_E, spans["end"] + shift_E, origin_L[line_E]

@@ -19,9 +19,9 @@ from sfapp.model import RankIdentity, Window
 from sfapp.model.manifest import Wrapper
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 from sfapp.packets.faults import one_line, quoted
-from sfapp.packets.layout import MAX_RANK_VALUE, MAX_WORLD_SIZE
+from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE
 from sfapp.traces.building import About, build_window
-from sfapp.traces.cells import MAX_NS, Cells, Matrix, cut, matrix_of
+from sfapp.traces.cells import Cells, Matrix, cut, matrix_of
 from sfapp.traces.imported import Imported, ImportedWindow, ImportNote, Options
 from sfapp.traces.mapping import Mapping
 from sfapp.traces.sqlite import Database, database
@@ -88,7 +88,7 @@ class _Run:
             stats = list(by_device.values())
             self.on_device |= any(each.gpu_ms is not None for each in stats)
             values = [each.host_ms for each in stats if each.host_ms is not None]
-            if any(not 0 <= value * _MS <= MAX_NS for value in values):
+            if any(not 0 <= value * _MS <= MAX_VALUE for value in values):
                 raise TraceError(f"{quoted(name)} took {min(values):g} ms", path=str(self.path), place=place)
             if values:
                 host_ms[name] = sum(values)
@@ -140,7 +140,7 @@ def _take_steps(run: _Run, found: Database) -> None:
         for row, step, text, legacy, rank, local, node, host, world in batch:
             place = f"table {STEPS}, id {row}"
             number = legacy if rank is None else rank
-            if not _is_index(number, MAX_RANK_VALUE) or not _is_index(step, MAX_NS):
+            if not _is_index(number, MAX_RANK_VALUE) or not _is_index(step, MAX_VALUE):
                 raise TraceError(f"rank {number!r} and step {step!r} are not both whole numbers", place=place)
             try:
                 events = _DECODER.decode(text if isinstance(text, str) else "")

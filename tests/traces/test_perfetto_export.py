@@ -84,11 +84,16 @@ def test_times_count_from_the_first_event_of_any_rank_to_the_nanosecond(tmp_path
     assert spans(first, 0) == [("step 0", 0, 4.003), ("step 1", 10, 4.003)]
 
 
-def test_an_arrow_leads_from_a_launch_to_its_kernel(tmp_path: Path) -> None:
+def test_an_arrow_leads_from_a_launch_to_its_kernel_and_to_no_other_ranks(tmp_path: Path) -> None:
     write_perfetto(events(), RANKS, tmp_path / "slice.zip")
-    drawn = opened(tmp_path / "slice.zip")["rank00000.json"]["traceEvents"]
-    arrows = [(each["ph"], each["tid"], each["id"]) for each in drawn if each["ph"] in "sf"]
-    assert sorted(arrows) == [("f", 2, 10), ("f", 2, 11), ("s", 1, 10), ("s", 1, 11)]
+    files = opened(tmp_path / "slice.zip")
+    for rank, host, device in ((0, 1, 2), (1, 3, 4)):
+        drawn = files[f"rank0000{rank}.json"]["traceEvents"]
+        arrows = [(each["ph"], each["tid"], each["id"]) for each in drawn if each["ph"] in "sf"]
+        first = rank << 32
+        assert sorted(arrows) == [
+            ("f", device, first), ("f", device, first + 1), ("s", host, first), ("s", host, first + 1)
+        ]  # fmt: skip
 
 
 @pytest.fixture
