@@ -22,7 +22,8 @@ QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 
 OVERVIEW = "overview"
 NOTES = "notes"
-TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", "evidence", "rules", "data", NOTES)
+STRAGGLERS = "stragglers"
+TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", STRAGGLERS, "evidence", "rules", "data", NOTES)
 """Tabs that every window has; ``node:K`` stands for the tab of node K."""
 
 MAX_RANKS = 64
@@ -96,6 +97,8 @@ class ViewState:
         ranks: global ranks picked out in the plots, ascending.
         stage: broad stage of the heatmap; None = the aim's.
         quantity: what the heatmap shows of it.
+        cause: position in the list of causes, from 0, of the one whose path is shown; None = the first.
+        operator: the one whose frequency is shown; None = the cause's.
         zoom: parts of plots looked at, one for an axis, in the order in which they were zoomed.
     """
 
@@ -109,6 +112,8 @@ class ViewState:
     ranks: tuple[int, ...] = ()
     stage: str | None = None
     quantity: Quantity = "duration"
+    cause: int | None = None
+    operator: str | None = None
     zoom: tuple[Zoom, ...] = ()
 
     @property
@@ -140,8 +145,8 @@ class ViewState:
                        group=self.group, reference=self.reference)  # fmt: skip
 
     def for_next_window(self) -> ViewState:
-        """What carries over when moving to another window: everything but the step and the zoom."""
-        return replace(self, step=None, zoom=())
+        """What carries over when moving to another window: everything but step, cause and zoom."""
+        return replace(self, step=None, cause=None, zoom=())
 
     def zoom_of(self, plot: str) -> tuple[Zoom, ...]:
         """What is looked at of one plot."""
@@ -257,6 +262,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _position(text: str) -> int:
+    if not _is_whole(text):
+        raise ValueError("must be a position in a list, 0 the first")
+    return int(text)
+
+
 def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
@@ -304,5 +315,7 @@ _FIELDS: dict[str, Callable[[str], Any]] = {
     "ranks": _ranks,
     "stage": _name,
     "quantity": _one_of(QUANTITIES),
+    "cause": _position,
+    "operator": _name,
     "zoom": _zoom,
 }

@@ -33,6 +33,8 @@ views = st.builds(
     ranks=st.sets(st.integers(0, 10**6), max_size=8).map(lambda ranks: tuple(sorted(ranks))),
     stage=st.none() | texts,
     quantity=st.sampled_from(QUANTITIES),
+    cause=st.none() | st.integers(0, 10**6),
+    operator=st.none() | texts,
 )
 
 
@@ -66,13 +68,15 @@ def test_only_what_differs_is_in_the_link() -> None:
         ("gamma_a=nan", "gamma_a must be a number, not nan"),
         ("min_event_samples=2.5", "min_event_samples must be a whole number, not '2.5'"),
         ("model_fit=maybe", "model_fit must be one of declared, measured, on, off, not 'maybe'"),
-        ("tab=stragglers", "tab must be one of overview"),
+        ("tab=causes", "tab must be one of overview"),
         ("tab=node:x", "not 'node:x'"),
         ("baseline=mean", "baseline must be one of rank_median, cohort_median, reference"),
         ("step=last", "step must be a whole number"),
         ("reference=9", "reference must be RUN/WINDOW"),
         ("ranks=1,x", "ranks must be a whole number"),
         ("ranks=" + ",".join(map(str, range(65))), "ranks must name at most 64 ranks"),
+        ("cause=-1", "cause must be a position in a list, 0 the first, not '-1'"),
+        ("operator=", "operator must name something"),
         ("group=", "group must name something"),
         ("colour=red", "'colour' is not an option of this page"),
     ],
@@ -94,3 +98,8 @@ def test_good_values_beside_a_bad_one_still_count() -> None:
 def test_the_judging_part_ignores_what_is_only_looked_at() -> None:
     view = ViewState(tab="ranks", step=4, ranks=(1,)).with_gate("tau_c", 0.5)
     assert view.judging == ViewState().with_gate("tau_c", 0.5)
+
+
+def test_what_is_said_of_this_window_alone_stays_behind() -> None:
+    view = ViewState(tab="stragglers", step=4, cause=2, operator="aten::mm", ranks=(1,))
+    assert view.for_next_window() == ViewState(tab="stragglers", operator="aten::mm", ranks=(1,))

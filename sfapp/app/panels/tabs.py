@@ -13,7 +13,7 @@ from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
 from sfapp.app.theme import box, text
-from sfapp.model.view import NOTES, OVERVIEW
+from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS
 from sfapp.views import figures, tables, words
 
 RANKS_LISTED = 200
@@ -189,6 +189,7 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
             _gate_table(),
             _stage_table(),
         ),
+        STRAGGLERS: (_rank_table(),),
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
         "rules": (_plot("rules", 12), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),
