@@ -14,8 +14,7 @@ from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.kair import operators_of
 from sfapp.kair.stages import STAGE_NOTE
 from sfapp.model import Operators
-from sfapp.packets import LoadedWindow, read_operators, read_windows
-from sfapp.packets.paths import operators_beside
+from sfapp.packets import LoadedWindow, read_operators_beside, read_windows
 from sfapp.traces.perfetto import write_perfetto
 from sfapp.views import format
 
@@ -78,9 +77,9 @@ def _one_of(windows: Sequence[LoadedWindow], key: tuple[str, int] | None) -> Loa
 
 def _events(found: LoadedWindow) -> tuple[Operators, str]:
     """The window's operator events, else its stages, with what those cannot tell."""
-    files = operators_beside(packet.path for packet in found.packets)
-    if files:
-        return Operators.concat([read_operators(file) for file in files]), ""
+    operators = read_operators_beside(packet.path for packet in found.packets)
+    if operators is not None:
+        return operators, ""
     return operators_of(found.window), f"No operator events lie beside the packet: {STAGE_NOTE}."
 
 

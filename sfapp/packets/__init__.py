@@ -3,7 +3,7 @@
 from sfapp.packets.assemble import assemble
 from sfapp.packets.layout import Limits
 from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows
-from sfapp.packets.operators import read_operators, write_operators
+from sfapp.packets.operators import read_operators, read_operators_beside, write_operators
 from sfapp.packets.paths import find_packets, operators_path, packet_path
 from sfapp.packets.read import Packet, Quarantined, load_packet, read_packet, validate_packet
 from sfapp.packets.write import write_packet
@@ -23,6 +23,7 @@ __all__ = [
     "operators_path",
     "packet_path",
     "read_operators",
+    "read_operators_beside",
     "read_packet",
     "read_window",
     "read_windows",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sfapp.errors import PacketError, PacketVersionError
+from sfapp.errors import PacketError, PacketVersionError, WindowError
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.operators import NONE
 from sfapp.packets.checks import check_range, is_unicode
@@ -19,7 +19,7 @@ from sfapp.packets.columns import PacketFile, Text, booleans, integers, text
 from sfapp.packets.faults import Faults, and_more, one_line, quoted
 from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
 from sfapp.packets.manifest import check_name
-from sfapp.packets.paths import part_rank_of
+from sfapp.packets.paths import operators_beside, part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
 from sfapp.packets.write import parquet_bytes, write_whole
 
@@ -94,6 +94,23 @@ def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
         return _parse(data_of(fetch(path, limits), limits), part_rank_of(path), limits)
     except PacketError as error:
         raise at_path(path, error) from error
+
+
+def read_operators_beside(packets: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Operators | None:
+    """The operator events of a window, from all files of them beside its packet or parts; None where there is
+    no such file.
+
+    Raises:
+        PacketError: as ``read_operators``, of the first file that is refused; or a lane is a device's in one
+            file and a thread in another.
+    """
+    files = operators_beside(packets)
+    if not files:
+        return None
+    try:
+        return Operators.concat([read_operators(file, limits) for file in files])
+    except WindowError as error:
+        raise PacketError(str(error), path=str(files[0].parent)) from error
 
 
 def _parse(data: bytes, part_rank: int | None, limits: Limits) -> Operators:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ import pytest
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import CATEGORIES, Lane, Operators
-from sfapp.packets import Limits, find_packets, operators_path, read_operators, write_operators, write_packet
+from sfapp.packets import (
+    Limits,
+    find_packets,
+    operators_path,
+    packet_path,
+    read_operators,
+    read_operators_beside,
+    write_operators,
+    write_packet,
+)
 from tests.builders import window_of
 
 COLUMNS = ("step_E", "start_ns_E", "end_ns_E", "correlation_E", "sequence_E", "sequence_number_E")
@@ -69,6 +79,30 @@ def test_a_part_holds_one_rank_alone(tmp_path: Path) -> None:
     with pytest.raises(PacketError, match="rank 0 in a file that is named as rank 1's") as error:
         write_operators(events(), "run", 0, path)
     assert (error.value.row, error.value.column) == (0, "rank")
+
+
+def test_the_parts_beside_a_packet_are_one_windows_events(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write_operators(events().of_rank(rank), "run", 3, operators_path(tmp_path, "run", 3, rank))
+    write_operators(events(), "run", 30, operators_path(tmp_path, "run", 30))
+
+    found = read_operators_beside([packet_path(tmp_path, "run", 3)])
+
+    assert found is not None
+    assert rows(found) == rows(events())
+    assert read_operators_beside([packet_path(tmp_path, "run", 4)]) is None
+
+
+def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    whole = events()
+    other = [replace(lane, is_device=not lane.is_device) for lane in whole.lanes]
+    write_operators(whole, "run", 3, operators_path(tmp_path, "run", 3))
+    write_operators(
+        replace(whole, lanes=tuple(other)).of_rank(0), "run", 3, operators_path(tmp_path, "run", 3, 0)
+    )
+
+    with pytest.raises(PacketError, match="a lane is listed twice"):
+        read_operators_beside([packet_path(tmp_path, "run", 3)])
 
 
 def test_operator_files_are_no_packets(tmp_path: Path) -> None:
