@@ -1,5 +1,6 @@
 """From operator events to causes: rhythm, outliers, blame, frequency (docs/kair.md; the KAIR paper)."""
 
+from sfapp.kair.agreement import AGREEMENT_REASONS, Agreement, agreement
 from sfapp.kair.blame import Blame, blame
 from sfapp.kair.causes import Cause, PathStep
 from sfapp.kair.collectives import Collective, collectives
@@ -10,6 +11,8 @@ from sfapp.kair.rhythm import Rhythm, ks_distances, rhythm
 from sfapp.kair.stages import operators_of
 
 __all__ = [
+    "AGREEMENT_REASONS",
+    "Agreement",
     "Band",
     "Blame",
     "Cause",
@@ -20,6 +23,7 @@ __all__ = [
     "Outliers",
     "PathStep",
     "Rhythm",
+    "agreement",
     "blame",
     "collectives",
     "examine",

@@ -57,6 +57,7 @@ class Blame:
         unexplained: of these, those whose trace ended nowhere: at something that waits for what these events
             do not hold.
         spread_ns: by rank, the largest lateness that no one place accounts for half of.
+        clocks_agree: whether the ranks share a time axis; where not, starts were not compared.
         why: which score was used, and why.
         notes: what the events could not tell.
     """
@@ -66,6 +67,7 @@ class Blame:
     symptoms: int
     unexplained: int
     spread_ns: dict[int, float]
+    clocks_agree: bool
     why: str
     notes: tuple[str, ...]
 
@@ -108,6 +110,7 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
         symptoms=len(event_F),
         unexplained=int(np.count_nonzero(kind_F < 0)),
         spread_ns=dict(spread),
+        clocks_agree=shared,
         why=WHY_ROBUST,
         notes=_notes(operators, cohorts, joins, shared),
     )

@@ -59,6 +59,7 @@ class Cause:
             ``unknown``.
         rank: where; of a transfer the rank that arrived last.
         name: the operator; of an edge the one that started late.
+        event: that operator where it cost most, a position among the events.
         source, source_rank: of an edge, the operator that was on time; else None.
         delay_ns: how much later things got there, added up; worst_ns the most in one place.
         times: how often.
@@ -73,6 +74,7 @@ class Cause:
     nature: Nature
     rank: int
     name: str
+    event: int
     source: str | None
     source_rank: int | None
     delay_ns: float
@@ -183,6 +185,7 @@ def _cause(evidence: Evidence, found: _Found, steps: tuple[int, ...], with_path:
         nature=_nature(operators, found),
         rank=operators.lane(found.subject).rank,
         name=operators.name(found.subject),
+        event=found.subject,
         source=None if found.source is None else operators.name(found.source),
         source_rank=source,
         delay_ns=found.delay_ns,
