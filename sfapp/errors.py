@@ -14,6 +14,7 @@ SfappError
 ├── ReportError            a report cannot be written as asked, or holds what its format cannot show
 ├── RecorderError          the recorder was used wrongly at construction (never raised while training)
 │   └── IdentityError      what launchers say of this process's place in its job contradicts itself
+├── CaptureError           a capture cannot be asked for like this, or a request in a file is wrong
 ├── TraceError             a trace of another tool is refused; carries path and place
 ├── MetricsError           a file of samples is refused: it is no such file, or of a newer format
 ├── StreamError            a stream of steps cannot be opened as asked, or a message in it is wrong
@@ -118,6 +119,10 @@ class RecorderError(SfappError):
 class IdentityError(RecorderError):
     """What launchers say of this process's place in its job contradicts itself or leaves it open; the message
     names variables and values."""
+
+
+class CaptureError(SfappError):
+    """A capture cannot be asked for like this, or a request that lies in a file is none."""
 
 
 class TraceError(SfappError):

@@ -1,0 +1,161 @@
+"""Asking some ranks of a running job for a trace of some steps, and what came of it (docs/capture.md)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from sfapp.errors import CaptureError
+from sfapp.model.stages import MAX_NAME_LENGTH
+
+CaptureStatus = Literal["asked", "running", "done", "refused", "expired"]
+CAPTURE_STATUSES: tuple[CaptureStatus, ...] = get_args(CaptureStatus)
+
+MAX_CAPTURE_STEPS = 20
+"""Most steps of one capture: a large model's step has a hundred thousand events, all held in memory."""
+
+MAX_CAPTURE_RANKS = 64
+"""Most ranks of one capture."""
+
+MAX_REASON = 300
+"""Longest reason, in characters."""
+
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_MOST = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """A wish for ``torch.profiler`` to run on these ranks for these steps, and on no others.
+
+    Attributes:
+        id: names its files: lower-case letters, digits and hyphens, at most 64.
+        run_id: the run it is for.
+        ranks: global ranks, ascending, at most 64.
+        steps: how many steps, at most 20.
+        first_step: number of the first step; None lets the lowest of the ranks choose one that is far enough
+            ahead for all to hear of it.
+        reason: why, in one sentence for people.
+        asked_by: a person's name, or what asked (``sfapp capture``).
+        asked_at: when, with its time zone.
+
+    Raises:
+        CaptureError: a value is outside what it may be.
+    """
+
+    id: str
+    run_id: str
+    ranks: tuple[int, ...]
+    steps: int
+    first_step: int | None = None
+    reason: str = ""
+    asked_by: str = ""
+    asked_at: datetime
+
+    def __post_init__(self) -> None:
+        for wrong in self._faults():
+            raise CaptureError(f"capture request: {wrong}")
+
+    def _faults(self) -> list[str]:
+        found = []
+        if not _ID.fullmatch(self.id):
+            found.append("the id must be 1 to 64 of a-z, 0-9 and '-'")
+        if not self.run_id or len(self.run_id) > MAX_NAME_LENGTH:
+            found.append(f"the run id must have 1 to {MAX_NAME_LENGTH} characters")
+        if not 1 <= len(self.ranks) <= MAX_CAPTURE_RANKS:
+            found.append(f"{len(self.ranks)} ranks; name 1 to {MAX_CAPTURE_RANKS}")
+        if any(later <= earlier for earlier, later in zip(self.ranks, self.ranks[1:], strict=False)):
+            found.append("ranks must ascend, each once")
+        if any(not 0 <= rank < 2**31 for rank in self.ranks):
+            found.append("a rank is outside 0…2^31")
+        if not 1 <= self.steps <= MAX_CAPTURE_STEPS:
+            found.append(f"{self.steps} steps; ask for 1 to {MAX_CAPTURE_STEPS}")
+        if self.first_step is not None and not 0 <= self.first_step <= _MOST:
+            found.append("the first step is outside 0…2^62")
+        if len(self.reason) > MAX_REASON or len(self.asked_by) > MAX_NAME_LENGTH:
+            found.append(f"the reason may have {MAX_REASON} characters, the name {MAX_NAME_LENGTH}")
+        if self.asked_at.tzinfo is None:
+            found.append("the time it was asked at has no time zone")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCapture:
+    """What one rank did about a request.
+
+    Attributes:
+        status: see ``CAPTURE_STATUSES``.
+        first_step: the first step it recorded or will record, None where it never came to that.
+        steps: how many it recorded.
+        windows: the windows that these steps lie in.
+        events: how many operator events were written.
+        trace_bytes: size of the trace they were made of.
+        stopped_ns: how long training stood still for the profiler's start and stop.
+        why: why it was refused, or recorded fewer steps than asked for; empty where there is nothing to say.
+    """
+
+    rank: int
+    status: CaptureStatus
+    first_step: int | None = None
+    steps: int = 0
+    windows: tuple[int, ...] = ()
+    events: int = 0
+    trace_bytes: int = 0
+    stopped_ns: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureState:
+    """What came of a request so far, over all its ranks.
+
+    Attributes:
+        status: of the whole: ``done`` once every rank has ended and one at least has its events.
+        ranks_done: ranks whose events are beside the packets.
+        why: what ranks say that were refused, or have fewer steps; empty where there is nothing to say.
+        ranks: what each rank said, those that said something, ascending.
+    """
+
+    request: CaptureRequest
+    status: CaptureStatus
+    ranks_done: tuple[int, ...] = ()
+    why: str = ""
+    ranks: tuple[RankCapture, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.status in ("done", "refused", "expired")
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The windows that hold captured steps, ascending."""
+        return tuple(sorted({window for each in self.ranks for window in each.windows}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureLimits:
+    """What a recorder allows, whoever asks.
+
+    Attributes:
+        cooldown_seconds: from the end of a capture to the start of the next.
+        per_hour: captures that begin within any 3,600 seconds.
+        total_steps: profiled steps over the recorder's life.
+        total_bytes: bytes of traces over the recorder's life; the one that passes it is the last.
+        longest_seconds: a capture that takes longer stops after the step under way.
+        expires_seconds: a request that has not begun by then is dropped.
+    """
+
+    cooldown_seconds: float = 60.0
+    per_hour: int = 12
+    total_steps: int = 500
+    total_bytes: int = 4 << 30
+    longest_seconds: float = 120.0
+    expires_seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        values = (self.cooldown_seconds, self.per_hour, self.total_steps, self.total_bytes)
+        if any(value < 0 for value in values) or min(self.longest_seconds, self.expires_seconds) <= 0:
+            raise CaptureError("capture limits must not be negative, nor their times zero")

@@ -1,0 +1,243 @@
+"""Capture requests and what ranks made of them: small files beside a run's packets (docs/capture.md).
+
+``<root>/<run>/captures/<id>.json`` is the request, ``<id>.rank<r>.json`` what one rank says of it. All are
+written whole or not at all; whoever may write there may ask. What is read is bounded and checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from sfapp.errors import CaptureError
+from sfapp.model.capture import (
+    MAX_REASON,
+    CaptureLimits,
+    CaptureRequest,
+    CaptureState,
+    CaptureStatus,
+    RankCapture,
+)
+from sfapp.packets.faults import one_line, quoted
+from sfapp.packets.paths import folder_name
+from sfapp.packets.write import write_whole
+
+FOLDER = "captures"
+
+MAX_BYTES = 2**16
+"""Largest file that is read."""
+
+MOST_REQUESTS = 200
+"""Newest requests of a run that are looked at."""
+
+_REQUEST_NAME = re.compile(r"(?P<id>[a-z0-9][a-z0-9-]{0,63})\.json")
+_OVER: tuple[CaptureStatus, ...] = ("done", "refused", "expired")
+_REQUEST = msgspec.json.Decoder(CaptureRequest)
+_RANK = msgspec.json.Decoder(RankCapture)
+
+
+def captures_folder(root: Path, run_id: str) -> Path:
+    """Where a run's requests lie."""
+    return Path(root) / folder_name(run_id) / FOLDER
+
+
+def request_path(root: Path, run_id: str, capture: str) -> Path:
+    """The file of one request."""
+    return captures_folder(root, run_id) / f"{capture}.json"
+
+
+def rank_path(root: Path, run_id: str, capture: str, rank: int) -> Path:
+    """The file of what one rank says of a request."""
+    return captures_folder(root, run_id) / f"{capture}.rank{rank}.json"
+
+
+def new_request(
+    run_id: str,
+    ranks: Iterable[int],
+    steps: int = 5,
+    *,
+    first_step: int | None = None,
+    reason: str = "",
+    asked_by: str = "",
+) -> CaptureRequest:
+    """A request of now, with an id of its own; later ones sort behind earlier ones.
+
+    Raises:
+        CaptureError: a value is outside what it may be.
+    """
+    now = datetime.now(UTC)
+    return CaptureRequest(
+        id=f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}",
+        run_id=run_id,
+        ranks=tuple(sorted(set(ranks))),
+        steps=steps,
+        first_step=first_step,
+        reason=reason,
+        asked_by=asked_by,
+        asked_at=now,
+    )
+
+
+def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
+    """Leave a request where the run's recorders look for one, about once a second; returns its file.
+
+    Raises:
+        CaptureError: there is a request of this id already.
+        PacketError: the file cannot be written.
+    """
+    path = request_path(root, request.run_id, request.id)
+    if path.exists():
+        raise CaptureError(f"capture {request.id} has been asked for already: {path}")
+    write_whole(path, msgspec.json.encode(request))
+    return path
+
+
+def tell(root: Path, request: CaptureRequest, found: RankCapture) -> Path:
+    """Write down what a rank says of a request, in place of what it said before.
+
+    Raises:
+        PacketError: the file cannot be written.
+    """
+    path = rank_path(root, request.run_id, request.id, found.rank)
+    write_whole(path, msgspec.json.encode(found))
+    return path
+
+
+def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
+    """The request in a file.
+
+    Args:
+        run_id: the run it must be for, where that is known.
+
+    Raises:
+        CaptureError: it cannot be read, is no request, not named as its id, or for another run.
+    """
+    try:
+        request = _REQUEST.decode(_bounded(path))
+    except FileNotFoundError as error:
+        raise CaptureError(f"{_shown(path)} is not there any more") from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+        raise CaptureError(f"{_shown(path)} is no capture request: {one_line(str(error))}") from error
+    if path.name != f"{request.id}.json":
+        raise CaptureError(f"{_shown(path)} is no capture request: its id is {quoted(request.id)}")
+    if run_id is not None and request.run_id != run_id:
+        raise CaptureError(f"{_shown(path)} is for another run, {quoted(request.run_id)}")
+    return request
+
+
+def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | None:
+    """What a rank says of a request; None where it has said nothing yet.
+
+    Raises:
+        CaptureError: its file cannot be read, or is no such file.
+    """
+    path = rank_path(root, request.run_id, request.id, rank)
+    try:
+        found = _RANK.decode(_bounded(path))
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+        raise CaptureError(f"{_shown(path)} says nothing of a capture: {one_line(str(error))}") from error
+    numbers = (found.steps, found.events, found.trace_bytes, found.stopped_ns, *found.windows)
+    if found.rank != rank or min(numbers) < 0 or len(found.why) > MAX_REASON:
+        raise CaptureError(f"{_shown(path)} says nothing of a capture: a value is outside what it may be")
+    return found
+
+
+def asked(root: Path, run_id: str) -> list[Path]:
+    """The files of a run's newest requests, by name and so by time; empty where there are none."""
+    try:
+        names = os.listdir(captures_folder(root, run_id))
+    except OSError:  # none were ever asked for, or the folder is not to be read
+        return []
+    wanted = sorted(name for name in names if _REQUEST_NAME.fullmatch(name))[-MOST_REQUESTS:]
+    return [captures_folder(root, run_id) / name for name in wanted]
+
+
+def captures(root: Path, run_id: str) -> list[CaptureState]:
+    """The newest captures that were asked of a run, in order of time, and what came of them so far.
+
+    A file that is no request is passed over, what is no rank's word counts as silence: somebody else's
+    mistake hides no capture.
+    """
+    found = []
+    for path in asked(root, run_id):
+        try:
+            found.append(state_of(root, read_request(path, run_id)))
+        except CaptureError:
+            continue
+    return found
+
+
+def state_of(root: Path, request: CaptureRequest) -> CaptureState:
+    """What came of one request so far."""
+    said = []
+    for rank in request.ranks:
+        try:
+            found = read_rank(root, request, rank)
+        except CaptureError:
+            continue
+        if found is not None:
+            said.append(found)
+    return summed(request, said, datetime.now(UTC))
+
+
+def summed(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureState:
+    """A request and what its ranks said of it, as one state."""
+    done = tuple(each.rank for each in said if each.status == "done")
+    whys: dict[str, list[int]] = {}
+    for each in said:
+        if each.why:
+            whys.setdefault(each.why, []).append(each.rank)
+    why = "; ".join(f"rank {', '.join(map(str, ranks))}: {text}" for text, ranks in whys.items())
+    return CaptureState(
+        request=request,
+        status=_status(request, said, now),
+        ranks_done=done,
+        why=why,
+        ranks=tuple(said),
+    )
+
+
+def _status(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureStatus:
+    over = [each.status for each in said if each.status in _OVER]
+    is_late = now - request.asked_at > timedelta(seconds=CaptureLimits().expires_seconds)
+    if len(over) == len(request.ranks) or (is_late and len(over) == len(said)):
+        return next((status for status in ("done", "refused") if status in over), "expired")
+    if any(each.status in ("running", "done") for each in said):
+        return "running"
+    return "asked"
+
+
+def _bounded(path: Path) -> bytes:
+    """A small file's bytes. Neither a pipe nor a link is followed.
+
+    Raises:
+        CaptureError: it cannot be read, is no regular file or too large.
+        FileNotFoundError: it is not there.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise CaptureError("not a regular file")
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CaptureError(f"cannot be read: {one_line(error.strerror or str(error))}") from error
+    if len(content) > MAX_BYTES:
+        raise CaptureError(f"more than {MAX_BYTES:,} bytes")
+    return content
+
+
+def _shown(path: Path) -> str:
+    text = str(path)
+    return text if text.isprintable() else repr(text)
