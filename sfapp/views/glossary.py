@@ -1,12 +1,15 @@
-"""Every gate, label, reason, kind of culprit and of evidence with its meaning, from the code's own tables."""
+"""Every gate, label, reason, kind of culprit, of evidence and of cause with its meaning, from the code's own
+tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sfapp.kair import AGREEMENT_REASONS
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, MODEL_FITS, REASONS, Gates
 from sfapp.model.gates import MODEL_FIT_HELP
 from sfapp.views.words.evidence import EVIDENCE_MEANING
+from sfapp.views.words.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
 
 Row = dict[str, str]
 
@@ -19,6 +22,19 @@ def glossary() -> list[Row]:
         *_rows("reason", REASONS),
         *_rows("culprit", CULPRITS),
         *_rows("evidence", EVIDENCE_MEANING),
+        *term_rows(),
+        *_rows("cause", CAUSE_KINDS),
+        *_rows("nature", NATURES),
+        *_rows("collective", COLLECTIVE_VERDICTS),
+        *_rows("agreement", AGREEMENT_REASONS),
+    ]
+
+
+def term_rows() -> list[Row]:
+    """One row a word of the straggler views (kair.md)."""
+    return [
+        {"kind": "term", "name": name, "symbol": symbol, "default": "", "meaning": meaning}
+        for name, (symbol, meaning) in TERMS.items()
     ]
 
 

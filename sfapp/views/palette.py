@@ -25,6 +25,18 @@ _OTHER_DARK = "#CCCCCC"
 _FALLBACK = ("#D55E00", "#8B6FC0", "#A6761D", "#2AA5A0", "#B5C327", "#E377C2", "#7A9E5B", "#9C6B5A")
 _SHADES = (0.0, 0.38, -0.28, 0.62, -0.48, 0.2)
 
+_CATEGORY = {
+    "data": "#E69F00",
+    "host": "#56B4E9",
+    "autograd": "#0072B2",
+    "kernel": "#009E73",
+    "collective": "#D55E00",
+    "copy": "#CC79A7",
+    "runtime": "#F0E442",
+}
+_CATEGORY_LIGHT = {"stage": "#C3CBD4", "other": "#595959"}
+_CATEGORY_DARK = {"stage": "#5F6B7A", "other": "#CCCCCC"}
+
 
 @dataclass(frozen=True, slots=True)
 class Theme:
@@ -78,6 +90,11 @@ def stage_colours(stages: Sequence[str], dark: bool = False) -> dict[str, str]:
         amount = _SHADES[place % len(_SHADES)]
         colours[broad] = mix(base, "#FFFFFF" if amount > 0 else "#000000", abs(amount))
     return {stage: colours[broad_stage(stage)] for stage in stages}
+
+
+def category_colours(dark: bool = False) -> dict[str, str]:
+    """A colour for each category of operator events (smallest ΔE in the three simulations 14)."""
+    return _CATEGORY | (_CATEGORY_DARK if dark else _CATEGORY_LIGHT)
 
 
 def severity_colour(severity: float | None, palette: Theme) -> str:

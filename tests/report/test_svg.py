@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
+import simulated_findings as found_in
 import simulated_windows as jobs
 from test_view_figures import every_figure
 from test_view_notes import note as pinned_note
+from test_view_stragglers import every_figure as every_figure_of
 
 from sfapp.accounting import compare
 from sfapp.errors import ReportError
@@ -59,17 +61,28 @@ def boxes(root: ElementTree.Element) -> list[dict[str, float]]:
 def test_every_figure_can_be_drawn(kind: str, frontier: Any) -> None:
     measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), frontier)
     for name, made in every_figure(measures, diagnosis).items():
-        svg = to_svg(made)
-        root = ElementTree.fromstring(svg)
-        assert {element.tag.removeprefix(SVG) for element in root.iter()} <= ALLOWED, name
-        assert "NaN" not in svg, name
-        assert "None" not in re.sub(r"<(text|title|desc).*?</\1>", "", svg), name
-        links = [value for element in root.iter() for key, value in element.items() if "href" in key]
-        assert all(link.startswith("data:image/png;base64,") for link in links), name
-        assert set(re.findall(r"url\(([^)]*)\)", svg)) <= {
-            f"#{element.get('id')}" for element in root.iter() if element.get("id")
-        }, name
-        assert svg == to_svg(made), name
+        check_drawing(name, made)
+
+
+@pytest.mark.parametrize("kind", found_in.KINDS)
+def test_every_figure_of_what_was_found_can_be_drawn(kind: str) -> None:
+    for name, made in every_figure_of(found_in.found(kind)).items():
+        check_drawing(name, made)
+
+
+def check_drawing(name: str, made: figures.Figure) -> None:
+    """Sound, the same every time, and asking for nothing."""
+    svg = to_svg(made)
+    root = ElementTree.fromstring(svg)
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= ALLOWED, name
+    assert "NaN" not in svg, name
+    assert "None" not in re.sub(r"<(text|title|desc).*?</\1>", "", svg), name
+    links = [value for element in root.iter() for key, value in element.items() if "href" in key]
+    assert all(link.startswith("data:image/png;base64,") for link in links), name
+    assert set(re.findall(r"url\(([^)]*)\)", svg)) <= {
+        f"#{element.get('id')}" for element in root.iter() if element.get("id")
+    }, name
+    assert svg == to_svg(made), name
 
 
 def test_comparisons_can_be_drawn() -> None:
@@ -84,7 +97,9 @@ def test_comparisons_can_be_drawn() -> None:
 def test_every_figure_there_is_is_drawn_here() -> None:
     measures, diagnosis = jobs.look(jobs.healthy())
     drawn_here = {name.split()[0] for name in every_figure(measures, diagnosis)}
-    drawn_here |= {"window_plot", "with_notes"}  # one of the others, and one of them with marks upon it
+    drawn_here |= set(figures.FINDINGS_PLOTS)
+    # One of the others, and one of them with marks upon it
+    drawn_here |= {"window_plot", "findings_plot", "with_notes"}
     for name in figures.__all__:
         found = getattr(figures, name)
         if inspect.isfunction(found) and inspect.signature(found).return_annotation == "Figure":
@@ -133,6 +148,19 @@ def test_names_from_files_stay_text() -> None:
         assert "<script" not in svg, name
         assert "<img" not in svg, name
         assert "&lt;script&gt;" in svg or "script" not in svg, name
+
+
+def test_names_of_operators_stay_text() -> None:
+    drawings = {name: to_svg(made) for name, made in every_figure_of(found_in.found("hostile")).items()}
+    assert not [name for name, svg in drawings.items() if "<img" in svg]
+    assert "&lt;img" in drawings["operator_timeline"]
+
+
+def test_a_timeline_says_its_lanes_ranks_and_causes() -> None:
+    made = every_figure_of(found_in.found("input"))["operator_timeline"]
+    said = texts(ElementTree.fromstring(to_svg(made)))
+    for words in ("rank 5, the suspect", "thread 1", "stream 7", "the cause", "next_batch"):
+        assert words in said, words
 
 
 def test_bars_stand_where_their_numbers_say() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 
-from sfapp.model import DEFAULT_STAGES
+from sfapp.model import CATEGORIES, DEFAULT_STAGES
 from sfapp.views import palette
 
 
@@ -45,6 +46,34 @@ def test_text_on_a_stage_colour_is_readable() -> None:
     for dark in (False, True):
         for colour in palette.stage_colours(DEFAULT_STAGES, dark).values():
             assert palette.contrast(palette.readable_on(colour), colour) >= 4.5
+
+
+# How eyes without one kind of cone see linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
+EYES = {
+    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "no long": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "no middle": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "no short": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(colour: str, eyes: str) -> np.ndarray:
+    """CIELAB of a colour as some eyes see it."""
+    rgb = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = XYZ @ np.clip(np.array(EYES[eyes]) @ linear, 0, 1) / [0.95047, 1, 1.08883]
+    x, y, z = np.where(seen > 0.008856, np.cbrt(seen), 7.787 * seen + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("eyes", EYES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_categories_of_events_can_be_told_apart_by_all_eyes(dark: bool, eyes: str) -> None:
+    colours = palette.category_colours(dark)
+    assert set(colours) == set(CATEGORIES)
+    for one, other in combinations(colours.values(), 2):
+        assert np.linalg.norm(lab(one, eyes) - lab(other, eyes)) >= 14, (one, other)
 
 
 def test_a_scale_runs_from_the_surface_to_the_stage() -> None:

@@ -1,4 +1,4 @@
-"""``/glossary``: every label, gate, reason, kind of culprit and of evidence, from the code's own tables."""
+"""``/glossary``: every label, gate, reason, kind of culprit, evidence and cause, from the code's own tables."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ SECTIONS = {
     "reason": "Reasons",
     "culprit": "Culprits",
     "evidence": "Evidence",
+    "term": "Stragglers",
+    "cause": "Kinds of causes",
+    "nature": "Natures of causes",
+    "collective": "What a collective's time went into",
+    "agreement": "Why verdict and operators may differ",
 }
 
 

@@ -64,13 +64,14 @@ def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping
     for order, (trace, places) in enumerate(zip(traces, positions, strict=True)):
         shift = (order - (len(traces) - 1) / 2) * share if beside else 0.0
         sizes = size_axis.places(values(trace[up]))
+        bases = values(trace["base"]) if isinstance(trace.get("base"), Mapping) else trace.get("base")
         for index, (place, size) in enumerate(zip(places, sizes, strict=True)):
             if place is None or size is None:
                 continue
             own = each(trace.get("width"), index)
             width = share if own is None else float(own)
             middle = place + (shift if own is None else 0.0)
-            foot = float(each(trace.get("base"), index, 0.0))
+            foot = float(each(bases, index, 0.0))
             if mode == "stack" and "base" not in trace:
                 key = (place, size < 0)
                 foot = tops.get(key, 0.0)

@@ -1,4 +1,4 @@
-"""Every plot of a window by name, drawn as a view asks: one way for the page, the report and the incident.
+"""Every plot of a window or its findings by name, as a view asks: one way for page, report and incident.
 
 The names are those of the figure functions and of their reading aids in ``words.HINTS``.
 """
@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sfapp.accounting import Measures
+from sfapp.kair import Findings
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.base import Figure
+from sfapp.views.figures.blame import blame_path
+from sfapp.views.figures.collectives import collective_split
 from sfapp.views.figures.compare import comparison_bars, comparison_spread, comparison_waterfall
 from sfapp.views.figures.crossings import prefix_crossings
+from sfapp.views.figures.frequency import operator_frequency
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import rank_step_heatmap
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines
+from sfapp.views.figures.rhythm import straggler_distances, straggler_scores
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.rules import rules
 from sfapp.views.figures.steps import step_timeline
+from sfapp.views.figures.timeline import operator_timeline
 from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 
 Draw = Callable[[Measures, Diagnosis, ViewState, bool], Figure]
@@ -52,6 +58,16 @@ WINDOW_PLOTS: Mapping[str, Draw] = {
     "node_skew": lambda m, d, view, dark: node_skew(m, d, _node(m, view), dark=dark),
 }
 
+FINDINGS_PLOTS: Mapping[str, Callable[[Findings, Diagnosis, ViewState, bool], Figure]] = {
+    "straggler_distances": lambda f, d, view, dark: straggler_distances(f, d, dark=dark),
+    "straggler_scores": lambda f, d, view, dark: straggler_scores(f, d, view, dark=dark),
+    "blame_path": lambda f, d, view, dark: blame_path(f, d, view, dark=dark),
+    "operator_timeline": lambda f, d, view, dark: operator_timeline(f, d, view, dark=dark),
+    "operator_frequency": lambda f, d, view, dark: operator_frequency(f, d, view, dark=dark),
+    "collective_split": lambda f, d, view, dark: collective_split(f, d, view.step, dark=dark),
+}
+"""Every plot of what KAIR found in a window."""
+
 
 def window_plot(
     name: str,
@@ -68,7 +84,29 @@ def window_plot(
         name: one of ``WINDOW_PLOTS``.
         height: in pixels; the figure's own where None.
     """
-    figure = WINDOW_PLOTS[name](measures, diagnosis, view, dark)
+    return _as_viewed(WINDOW_PLOTS[name](measures, diagnosis, view, dark), name, view, height)
+
+
+def findings_plot(
+    name: str,
+    findings: Findings,
+    diagnosis: Diagnosis,
+    view: ViewState,
+    *,
+    dark: bool = False,
+    height: int | None = None,
+) -> Figure:
+    """One plot of what KAIR found as a view shows it: its cause, its operator, its ranks, its step, its zoom.
+
+    Args:
+        name: one of ``FINDINGS_PLOTS``.
+        diagnosis: of the same window; its aim is marked.
+        height: in pixels; the figure's own where None.
+    """
+    return _as_viewed(FINDINGS_PLOTS[name](findings, diagnosis, view, dark), name, view, height)
+
+
+def _as_viewed(figure: Figure, name: str, view: ViewState, height: int | None) -> Figure:
     layout = figure["layout"]
     if height is not None:
         layout["height"] = height

@@ -1,5 +1,6 @@
 """A diagnosis in sentences. Plain text, never markup."""
 
+from sfapp.views.suspects import suspect_and_peer
 from sfapp.views.words.compare import (
     ComparisonWords,
     LabelChange,
@@ -21,6 +22,15 @@ from sfapp.views.words.evidence import (
 from sfapp.views.words.hints import HINTS, LIVE_HINTS, PLOT_TITLES, STAGE_MEANING
 from sfapp.views.words.live import STALE_S, counters, silences, standing
 from sfapp.views.words.pins import pinned, pinned_within, plot_title, seen, signed
+from sfapp.views.words.stragglers import (
+    CAUSE_KINDS,
+    COLLECTIVE_VERDICTS,
+    NATURES,
+    agreement_sentences,
+    cause_words,
+    findings_notes,
+    stragglers_headline,
+)
 from sfapp.views.words.unknown import unknown
 from sfapp.views.words.verdict import (
     Chip,
@@ -39,10 +49,13 @@ from sfapp.views.words.verdict import (
 from sfapp.views.words.why import against_recorder, changes, why
 
 __all__ = [
+    "CAUSE_KINDS",
+    "COLLECTIVE_VERDICTS",
     "EVIDENCE_MEANING",
     "EVIDENCE_TITLES",
     "HINTS",
     "LIVE_HINTS",
+    "NATURES",
     "PLOT_TITLES",
     "STAGE_MEANING",
     "STALE_S",
@@ -55,7 +68,9 @@ __all__ = [
     "Verdict",
     "against_recorder",
     "agreement",
+    "agreement_sentences",
     "agreement_words",
+    "cause_words",
     "changes",
     "chips",
     "comparison",
@@ -65,6 +80,7 @@ __all__ = [
     "dissent",
     "evidence_lines",
     "extent",
+    "findings_notes",
     "headline_of",
     "leader_words",
     "limit_sentence",
@@ -78,7 +94,9 @@ __all__ = [
     "signed",
     "silences",
     "standing",
+    "stragglers_headline",
     "summary",
+    "suspect_and_peer",
     "unknown",
     "verdict",
     "why",

@@ -18,6 +18,12 @@ PLOT_TITLES: Mapping[str, str] = {
     "node_ranks": "Ranks of a node",
     "node_sparklines": "Course of each rank of a node",
     "node_skew": "Skew of a node",
+    "straggler_distances": "Which rank differs",
+    "straggler_scores": "Abnormality of each rank",
+    "blame_path": "From the cause to its victim",
+    "operator_timeline": "The suspect beside a healthy peer",
+    "operator_frequency": "How often an operator occurs",
+    "collective_split": "Waiting against transfer",
 }
 """What each plot of a window is called where it is spoken of: as over the plot, but for a node's number."""
 
@@ -83,6 +89,32 @@ HINTS: Mapping[str, str] = {
     "node_skew": (
         "Solid: how far the node's slowest rank is from its typical one. Hatched: how far the whole node is "
         "from the others. A long hatched bar points at the host, a long solid one at a rank."
+    ),
+    "straggler_distances": (
+        "One cell for any two ranks: the darker, the less they complete their operators at the same time in "
+        "a step. A dark row and column is one rank unlike all others; a dark block in a corner is several "
+        "that differ together; no pattern means that nobody stands out."
+    ),
+    "straggler_scores": (
+        "A rank's mean distance from all others. One long bar is one odd rank. It says which rank differs, "
+        "not that it is slow: one that is early differs too."
+    ),
+    "blame_path": (
+        "Left is where the time was lost, right who was late for it last. Each edge says why the later one "
+        "had to wait for the one before; a change of row is a rank held up by another."
+    ),
+    "operator_timeline": (
+        "Above what the suspect did in one step, below what a typical rank did, on one time axis. Look where "
+        "the two stop matching: an operator that is longer above is the culprit, one that starts later has "
+        "been waiting. A bar lies under the one that encloses it."
+    ),
+    "operator_frequency": (
+        "How often one operator begins, over time and ranks. A pale stretch in one row is a rank that falls "
+        "behind, one across all rows is a stall that all share; frames mark where half or more is missing."
+    ),
+    "collective_split": (
+        "One bar a collective. Hatched is how long the first rank to arrive waited for the last: someone was "
+        "late. Solid is the transfer itself: the network. Grey ones cannot be told apart."
     ),
     "comparison_bars": (
         "Each bar is one side's mean step, cut where another stage begins to hold it up. What grew from one "

@@ -45,6 +45,10 @@ def seen(view: ViewState) -> str:
         found.append(f"rank{'s' if len(view.ranks) > 1 else ''} {', '.join(map(str, view.ranks))}")
     if view.stage is not None:
         found.append(format.clip(view.stage))
+    if view.cause is not None:
+        found.append(f"cause {view.cause + 1}")
+    if view.operator is not None:
+        found.append(format.clip(view.operator))
     if view.zoom:
         found.append("zoomed")
     return " · ".join(found)

@@ -1,0 +1,215 @@
+"""Why: the way from a cause to its latest victim, as a graph (kair.md, `blame`)."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sfapp.kair import Cause, Findings, PathStep
+from sfapp.model import Diagnosis
+from sfapp.model.view import ViewState
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, absent, axis, figure, note, plain, revision
+from sfapp.views.suspects import chosen_cause
+from sfapp.views.words.stragglers import CAUSE_KINDS, VIAS, cause_words
+
+TITLE = "From the cause to its victim"
+
+STEPS_SHOWN = 7
+"""Events of a path drawn at most, for want of room for their names; a longer one loses its middle."""
+
+_NAME = 13
+"""Characters in a line of an event's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One event where it is drawn; ``left_out``, if any, stand between it and the one before."""
+
+    step: PathStep
+    x: int
+    left_out: int
+
+
+def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False) -> Figure:
+    """The chosen cause's path: from left to right what waited for what, one row a rank."""
+    cause = chosen_cause(findings, view)
+    if cause is None:
+        message, heading = _no_cause(findings, view)
+        return absent(message, dark=dark, title=TITLE, heading=heading)
+    if not cause.path:
+        return absent(
+            f"the path of {cause_words(cause)} is not kept: only those of the causes that cost most are",
+            dark=dark,
+            title=TITLE,
+        )
+    nodes = _nodes(cause.path)
+    ranks = list(dict.fromkeys(node.step.rank for node in nodes))
+    row_of = {rank: row for row, rank in enumerate(ranks)}
+    left_out = sum(node.left_out for node in nodes)
+    return figure(
+        [_markers(cause, nodes, row_of, dark)],
+        dark=dark,
+        title=TITLE,
+        subtitle=f"{format.clip(cause_words(cause), 90)}, {format.duration(cause.worst_ns)} at worst",
+        alt=_in_words(cause, ranks),
+        notes=_notes(findings, cause, nodes, left_out),
+        height=int(min(640, 120 + 104 * len(ranks))),
+        margin={"l": 8, "r": 24, "t": 12, "b": 12},
+        xaxis=axis(dark, visible=False, range=[-0.6, max(len(nodes), 3) - 0.4]),
+        yaxis=axis(
+            dark, range=[len(ranks) - 0.4, -0.6], zeroline=False, tickvals=list(range(len(ranks))),
+            ticktext=[f"rank {rank}" for rank in ranks],
+            tickfont={"color": palette.theme(dark).ink, "size": 12},
+        ),
+        annotations=[
+            *_edges(nodes, row_of, dark),
+            *(words for node in nodes for words in _labels(node, _role(cause, node.step), row_of, dark)),
+        ],
+        hovermode="closest",
+        uirevision=revision(diagnosis, "path", view.cause),
+    )  # fmt: skip
+
+
+def _no_cause(findings: Findings, view: ViewState) -> tuple[str, str]:
+    """Why there is no cause to show, and whether that is good news."""
+    found = findings.blame
+    if found.causes:
+        causes = format.counted(len(found.causes), "cause")
+        return f"there is no cause {format.count((view.cause or 0) + 1)}: these findings name {causes}", "n/a"
+    if found.symptoms:
+        late = format.counted(found.symptoms, "event")
+        return f"{late} started late or took long, and none can be traced to a cause", "n/a"
+    if found.notes:
+        return found.notes[0], "n/a"
+    return "no event started late or took long: there is nothing to trace", "none"
+
+
+def _nodes(path: tuple[PathStep, ...]) -> list[_Node]:
+    """The path's events by place; of a long one the first and the last few."""
+    if len(path) <= STEPS_SHOWN:
+        return [_Node(step, x, 0) for x, step in enumerate(path)]
+    head = STEPS_SHOWN // 2
+    tail = STEPS_SHOWN - head
+    kept = [*path[:head], *path[-tail:]]
+    return [_Node(step, x, len(path) - STEPS_SHOWN if x == head else 0) for x, step in enumerate(kept)]
+
+
+def _markers(cause: Cause, nodes: list[_Node], row_of: dict[int, int], dark: bool) -> dict[str, object]:
+    colours = palette.theme(dark)
+    shades = palette.category_colours(dark)
+    own = [node.step.event == cause.event for node in nodes]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [node.x for node in nodes],
+        "y": [row_of[node.step.rank] for node in nodes],
+        "marker": {
+            "size": [20 if its else 15 for its in own],
+            "symbol": ["diamond" if its else "circle" for its in own],
+            "color": [shades[node.step.category] for node in nodes],
+            "line": {"color": colours.ink, "width": [2.5 if its else 1 for its in own]},
+        },
+        "hovertext": [_hover(node.step, its) for node, its in zip(nodes, own, strict=True)],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "cliponaxis": False,
+        "showlegend": False,
+        "name": "events",
+    }
+
+
+def _hover(step: PathStep, is_cause: bool) -> str:
+    lines = [
+        f"<b>{plain(step.name, 80)}</b>{' (the cause)' if is_cause else ''}",
+        f"rank {step.rank}, {step.category}",
+        _late(step),
+    ]
+    if step.via:
+        lines.append(f"waits for {VIAS[step.via][1]}")
+    return "<br>".join(lines)
+
+
+def _late(step: PathStep) -> str:
+    if not math.isfinite(step.late_ns):
+        return "no counterpart on other ranks"
+    if abs(step.late_ns) < 500:
+        return "on time"
+    return f"{format.duration(abs(step.late_ns))} {'late' if step.late_ns > 0 else 'early'}"
+
+
+def _edges(nodes: list[_Node], row_of: dict[int, int], dark: bool) -> list[dict[str, object]]:
+    """An arrow from each event to the one that waited for it, and why it waited."""
+    colours = palette.theme(dark)
+    drawn: list[dict[str, object]] = []
+    for before, after in pairwise(nodes):
+        y0, y1 = row_of[before.step.rank], row_of[after.step.rank]
+        drawn.append(
+            {
+                "text": "", "x": after.x, "y": y1, "ax": before.x, "ay": y0,
+                "xref": "x", "yref": "y", "axref": "x", "ayref": "y", "showarrow": True,
+                "arrowhead": 2, "arrowwidth": 1.5, "arrowcolor": colours.muted,
+                "standoff": 12, "startstandoff": 12,
+            }
+        )  # fmt: skip
+        via = f"… {format.count(after.left_out)} more …" if after.left_out else VIAS[after.step.via][0]
+        drawn.append(
+            note(
+                via, (before.x + after.x) / 2, (y0 + y1) / 2, dark, bgcolor=colours.surface,
+                borderpad=1, font={"size": 10, "color": colours.muted}, yshift=0 if y0 != y1 else -9,
+            )
+        )  # fmt: skip
+    return drawn
+
+
+def _role(cause: Cause, step: PathStep) -> str:
+    """What an event is on the path, where it is more than a stop on the way."""
+    if step.event == cause.event:
+        return "cause"
+    if step is cause.path[-1]:
+        return "victim"
+    return "on time" if cause.kind == "edge" and step is cause.path[0] else ""
+
+
+def _labels(node: _Node, role: str, row_of: dict[int, int], dark: bool) -> list[dict[str, object]]:
+    """The event's name and role above its mark, how late it was below."""
+    colours = palette.theme(dark)
+    lines = textwrap.wrap(format.clip(node.step.name, 3 * _NAME), _NAME, max_lines=2, placeholder="…")
+    name = "<br>".join(plain(line, _NAME) for line in lines)
+    if role:
+        name = f"<b>{role}</b><br>{name}"
+    at = row_of[node.step.rank]
+    return [
+        note(name, node.x, at, dark, yanchor="bottom", yshift=14, font={"size": 11, "color": colours.ink}),
+        note(
+            _late(node.step) if math.isfinite(node.step.late_ns) else "alone", node.x, at, dark,
+            yanchor="top", yshift=-16, font={"size": 10, "color": colours.muted},
+        ),
+    ]  # fmt: skip
+
+
+def _notes(findings: Findings, cause: Cause, nodes: list[_Node], left_out: int) -> tuple[str, ...]:
+    notes = [CAUSE_KINDS[cause.kind]]
+    used = dict.fromkeys(node.step.via for node in nodes if node.step.via and not node.left_out)
+    told = [f"{VIAS[via][0]}: waits for {VIAS[via][1]}" for via in used]
+    if told:
+        notes.append(f"{'; '.join(told)}.")
+    if left_out:
+        notes.append(f"{format.counted(left_out, 'event')} in the middle of the path left out.")
+    if len(nodes) == 1:
+        notes.append("Nothing in these events waited for it.")
+    if findings.source == "stages":
+        notes.append("Made from stages, not from operators.")
+    return tuple(notes)
+
+
+def _in_words(cause: Cause, ranks: list[int]) -> str:
+    victim = cause.path[-1]
+    if len(cause.path) == 1:
+        return f"{format.clip(cause_words(cause), 90)}: one event, and no path to another."
+    return (
+        f"From {format.clip(cause.path[0].name)} on rank {cause.path[0].rank} over "
+        f"{format.counted(len(cause.path) - 2, 'event')} to {format.clip(victim.name)} on rank "
+        f"{victim.rank}, which was {_late(victim)}; ranks on the way: {format.ranges(ranks)}."
+    )

@@ -1,0 +1,155 @@
+"""How often one operator occurs over time across ranks, with gaps and degraded bands (kair.md, Frequency)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfapp.kair import Band, Findings, Frequency, frequency
+from sfapp.model import CATEGORIES, Diagnosis
+from sfapp.model.view import ViewState
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
+from sfapp.views.suspects import operator_shown
+
+TITLE = "How often an operator occurs"
+
+RANKS_SHOWN = 256
+"""Ranks drawn at most: those with the most occurrences missing, then the first ones."""
+
+BANDS_SHOWN = 64
+"""Bands framed at most, those in which most is missing."""
+
+_NAMED = 32
+_TICKS = 16
+
+
+def operator_frequency(
+    findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
+) -> Figure:
+    """One cell a rank and time window: how often the chosen operator began; bands are framed."""
+    operators = findings.operators
+    name = operator_shown(findings, view)
+    if name is None:
+        return absent("there are no events to count", dark=dark, title=TITLE)
+    found = frequency(operators, name)
+    if not found.ranks:
+        return absent(f"these events hold no operator called {format.clip(name, 80)}", dark=dark, title=TITLE)
+    rows = _rows(found)
+    ranks = [found.ranks[row] for row in rows]
+    colours = palette.theme(dark)
+    windows = found.count_RT.shape[1]
+    unit = format.unit_for(windows * found.window_ns)
+    length = found.window_ns / unit.ns
+    bands = sorted((band for band in found.bands if band.rank in (None, *ranks)), key=_missing)
+    shown = bands[:BANDS_SHOWN]
+    category = CATEGORIES[
+        int(operators.category_E[(operators.name_E == operators.names.index(name)).argmax()])
+    ]
+    heat = {
+        "type": "heatmap",
+        "z": f4(found.count_RT[rows]),
+        "x": f4((np.arange(windows) + 0.5) * length),
+        "y": [f"rank {rank}" for rank in ranks],
+        "colorscale": palette.scale(palette.category_colours(dark)[category], colours),
+        "zmin": 0,
+        "zmax": max(int(found.count_RT[rows].max()), 1),
+        "ygap": 1 if len(rows) <= 64 else 0,
+        "colorbar": {
+            "title": {"text": "times", "font": {"size": 11}, "side": "top"},
+            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
+        },
+        "hovertemplate": f"%{{y}}, around %{{x:.2f}} {unit.name}<br>%{{z:d}} times<extra></extra>",
+    }  # fmt: skip
+    return figure(
+        [heat],
+        dark=dark,
+        title=TITLE,
+        subtitle=f"{format.clip(name, 60)}: how often it begins in each {format.duration(found.window_ns)}",
+        alt=_in_words(found, name),
+        notes=_notes(findings, found, len(rows), len(bands)),
+        height=int(min(640, max(240, 100 + 20 * len(rows)))) if len(rows) <= _NAMED else 480,
+        margin={"l": 8, "r": 8, "t": 12, "b": 8},
+        xaxis=axis(
+            dark, showgrid=False, ticksuffix=f" {unit.name}", nticks=8, range=[0, windows * length],
+            title="since the first event",
+        ),
+        yaxis=_rank_axis(ranks, dark),
+        shapes=[_frame(band, found, ranks, unit, colours) for band in shown],
+        hovermode="closest",
+        uirevision=revision(diagnosis, "frequency", name),
+    )  # fmt: skip
+
+
+def _missing(band: Band) -> float:
+    """Sort key: those in which most is missing first."""
+    return band.found - band.expected
+
+
+def _rows(found: Frequency) -> list[int]:
+    """The rows to show, ascending."""
+    ranks = len(found.ranks)
+    if ranks <= RANKS_SHOWN:
+        return list(range(ranks))
+    row_of = {rank: row for row, rank in enumerate(found.ranks)}
+    falling = [row_of[band.rank] for band in sorted(found.bands, key=_missing) if band.rank is not None]
+    return sorted(list(dict.fromkeys([*falling, *range(ranks)]))[:RANKS_SHOWN])
+
+
+def _rank_axis(ranks: list[int], dark: bool) -> dict[str, object]:
+    places = list(range(0, len(ranks), 1 if len(ranks) <= _NAMED else -(-len(ranks) // _TICKS)))
+    return axis(
+        dark, type="category", autorange="reversed", showgrid=False, tickvals=places,
+        ticktext=[f"r{ranks[place]}" for place in places],
+        tickfont={"color": palette.theme(dark).ink, "size": 11},
+    )  # fmt: skip
+
+
+def _frame(
+    band: Band, found: Frequency, ranks: list[int], unit: format.Unit, colours: palette.Theme
+) -> dict[str, object]:
+    """A gap is framed solid, a degraded band dashed; one of all ranks from the first row to the last."""
+    row = None if band.rank is None else ranks.index(band.rank)
+    return {
+        "type": "rect",
+        "x0": (band.start_ns - found.start_ns) / unit.ns,
+        "x1": (band.end_ns - found.start_ns) / unit.ns,
+        "y0": -0.5 if row is None else row - 0.5,
+        "y1": len(ranks) - 0.5 if row is None else row + 0.5,
+        "line": {"color": colours.alarm, "width": 2, "dash": "solid" if band.is_gap else "dash"},
+    }
+
+
+def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple[str, ...]:
+    notes = []
+    if rows < len(found.ranks):
+        notes.append(
+            f"{rows} of {format.count(len(found.ranks))} ranks are shown, those that fall behind first."
+        )
+    if bands > BANDS_SHOWN:
+        notes.append(f"{BANDS_SHOWN} of {format.count(bands)} bands are framed, those that miss most.")
+    elif bands:
+        notes.append("Framed: half or more is missing; dashed where some occur, solid where none does.")
+    without = len(findings.rhythm.ranks) - len(found.ranks)
+    if without > 0:
+        notes.append(f"{format.counted(without, 'rank')} never run it.")
+    notes.append(f"A window is {format.duration(found.window_ns)}: {found.why}.")
+    if findings.source == "stages":
+        notes.append("Made from stages, not from operators.")
+    return tuple(notes)
+
+
+def _in_words(found: Frequency, name: str) -> str:
+    windows = found.count_RT.shape[1]
+    text = (
+        f"{format.clip(name)} on {format.counted(len(found.ranks), 'rank')}, "
+        f"{format.count(int(found.count_RT.sum()))} times in {format.duration(windows * found.window_ns)}: "
+    )
+    if not found.bands:
+        return f"{text}no gap and no degraded band."
+    worst = min(found.bands, key=_missing)
+    who = "all ranks" if worst.rank is None else f"rank {worst.rank}"
+    return (
+        f"{text}{format.counted(len(found.bands), 'gap or band', 'gaps and bands')}; most misses on {who}, "
+        f"{format.count(worst.found)} of {worst.expected:,.0f} from "
+        f"{format.duration(worst.start_ns - found.start_ns)} on."
+    )

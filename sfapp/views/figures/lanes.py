@@ -1,0 +1,105 @@
+"""One rank's events of one step in rows: lane by lane, what lies inside another below it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model import Operators
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+EVENTS_SHOWN = 800
+"""Events of one rank drawn at most, the longest ones: what is shorter has less than a pixel."""
+
+LANES_SHOWN = 10
+"""Threads and streams of one rank drawn at most, those in which most happens."""
+
+DEPTHS_SHOWN = 8
+"""Events in events in events: what lies deeper is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What is drawn of one rank, in rows counted from its first.
+
+    Attributes:
+        event_K: positions among the operators; row_K the row of each.
+        lanes: name, first row and number of rows of each lane.
+        short, deep, elsewhere: events left out as too short, too deep, or of lanes that are left out.
+    """
+
+    rank: int
+    event_K: Ints
+    row_K: Ints
+    lanes: tuple[tuple[str, int, int], ...]
+    short: int
+    deep: int
+    elsewhere: int
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for *_, rows in self.lanes)
+
+
+def block_of(operators: Operators, rank: int, events: Ints, kept_E: Bools) -> Block:
+    """The rank's lanes, the host's first, each with its events stacked by depth.
+
+    Args:
+        events: of this rank, ascending.
+        kept_E: bool [E], events to be shown before any others.
+    """
+    events, elsewhere = _of_busiest_lanes(operators, events, kept_E)
+    events, short = _longest(operators, events, kept_E)
+    lane_X = operators.lane_E[events]
+    lanes, first_X = np.unique(lane_X, return_index=True)
+    begins = sorted(
+        (operators.lanes[lane].is_device, first, lane)
+        for lane, first in zip(lanes.tolist(), first_X.tolist(), strict=True)
+    )
+    kept, row_X = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    placed = []
+    row = deep = 0
+    for _, _, lane in begins:
+        own = events[lane_X == lane]
+        depth = _depths(operators.start_ns_E[own], operators.end_ns_E[own])
+        shown = depth < DEPTHS_SHOWN
+        deep += int(np.count_nonzero(~shown))
+        kept.append(own[shown])
+        row_X.append(depth[shown] + row)
+        rows = int(depth[shown].max()) + 1
+        placed.append((operators.lanes[lane].name, row, rows))
+        row += rows
+    return Block(rank, np.concatenate(kept), np.concatenate(row_X), tuple(placed), short, deep, elsewhere)
+
+
+def _of_busiest_lanes(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, int]:
+    """The events of those lanes in which most happens, and how many are on others."""
+    lane_X = operators.lane_E[events]
+    lanes, count = np.unique(lane_X, return_counts=True)
+    holds = np.isin(lanes, lane_X[kept_E[events]])
+    chosen = lanes[np.lexsort((-count, ~holds))][:LANES_SHOWN]
+    here = np.isin(lane_X, chosen)
+    return events[here], int(np.count_nonzero(~here))
+
+
+def _longest(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, int]:
+    """The longest events, ascending, and how many are shorter. None is shorter than what it encloses, so each
+    of them still stands in its own."""
+    order = np.lexsort((-operators.duration_ns_E[events], ~kept_E[events]))
+    return np.sort(events[order[:EVENTS_SHOWN]]), max(len(events) - EVENTS_SHOWN, 0)
+
+
+def _depths(start_X: Ints, end_X: Ints) -> Ints:
+    """How many events of the same lane are still open when each begins; those that enclose it come first."""
+    ends: list[int] = []
+    depths = []
+    for start, end in zip(start_X.tolist(), end_X.tolist(), strict=True):
+        while ends and ends[-1] <= start:
+            ends.pop()
+        depths.append(len(ends))
+        ends.append(end)
+    return np.asarray(depths, np.int64)

@@ -1,0 +1,251 @@
+"""KAIR's findings in sentences and rows: what is named, what is not, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import simulated_findings as found_in
+
+from sfapp.kair import AGREEMENT_REASONS, Agreement, Cause, Findings, agreement
+from sfapp.kair.causes import KINDS
+from sfapp.model.view import ViewState
+from sfapp.views import straggler_tables as tables
+from sfapp.views import words
+from sfapp.views.glossary import glossary
+from sfapp.views.suspects import operator_shown, step_shown, suspect_and_peer
+from sfapp.views.words.stragglers import VIAS
+
+
+def said_of(kind: str) -> Agreement:
+    """Verdict and findings beside each other, as if the two were of one window."""
+    findings = found_in.found(kind)
+    return heavy(agreement(found_in.diagnosis(), findings, found_in.window()), findings)
+
+
+def heavy(said: Agreement, findings: Findings) -> Agreement:
+    """The made-up step is short beside the window's: let the first cause count all the same."""
+    cause = next((cause for cause in findings.blame.causes if cause.holds_up), None)
+    return replace(said, cause=cause, kind="differ" if cause else "frontier_only")
+
+
+def headline(kind: str) -> str:
+    return words.stragglers_headline(found_in.found(kind), said_of(kind), None)
+
+
+# ---- headline ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("input", "Rank 5's next_batch (input) held up 7 ranks: "),
+        ("host", "Rank 5's layer 0 (compute) held up"),
+        ("gap", "Rank 5's gap before layer 0 (idle) held up"),
+        ("transfer", "The transfer of all_reduce (communication) held its group up: "),
+        ("extra", "Rank 5's own gc.collect (compute) held up"),
+        ("two ranks", "No cause can be named: 2 ranks with events"),
+        ("nothing wrong", "No operator stands out"),
+        ("no events", "No cause can be named: 0 ranks with events"),
+    ],
+)
+def test_the_headline_names_the_cause_or_says_why_there_is_none(kind: str, said: str) -> None:
+    assert headline(kind).startswith(said)
+
+
+def test_the_headline_says_host_step_and_cost() -> None:
+    findings = found_in.found("input")
+    ranks = found_in.window().ranks
+    text = words.stragglers_headline(findings, said_of("input"), ranks)
+    assert f"next_batch on {ranks.hostname[5]} (input)" in text
+    assert text.endswith("in step 1")
+    twice = replace(findings.blame.causes[0], steps=(0, 1))
+    text = words.stragglers_headline(findings, replace(said_of("input"), cause=twice), ranks)
+    assert text.endswith("over 2 steps")
+
+
+def test_a_cause_that_costs_next_to_nothing_is_said_to() -> None:
+    said = replace(said_of("input"), cause=None, kind="quiet")
+    text = words.stragglers_headline(found_in.found("input"), said, None)
+    assert text.startswith("Nothing held the ranks up for long: at most ")
+
+
+def test_what_nothing_waited_for_is_said_to() -> None:
+    findings = found_in.found("input")
+    idle = tuple(replace(cause, holds_up=False) for cause in findings.blame.causes)
+    findings = replace(findings, blame=replace(findings.blame, causes=idle))
+    text = words.stragglers_headline(findings, replace(said_of("input"), cause=None), None)
+    assert text.startswith("Nothing waited for what took longest: ")
+
+
+def test_a_rank_a_little_slow_in_everything_is_said_to_be() -> None:
+    findings = found_in.found("nothing wrong")
+    blame = replace(findings.blame, causes=(), spread_ns={3: 2e6, 4: 12e6}, symptoms=9)
+    text = words.stragglers_headline(replace(findings, blame=blame), said_of("nothing wrong"), None)
+    assert text == "No one operator: rank 4 falls behind a little at a time, by up to 12.0 ms"
+    assert any("Ranks 3–4: up to 12.0 ms late" in note for note in words.findings_notes(
+        replace(findings, blame=blame)
+    ))  # fmt: skip
+
+
+# ---- agreement --------------------------------------------------------------------------------------
+
+
+def cause_of(kind: str) -> Cause:
+    return found_in.found(kind).blame.causes[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "rank", "said"),
+    [
+        ("agree", "data.next_wait", 5, "Verdict and operators agree: the verdict aims at data on rank 5"),
+        (
+            "differ",
+            "model.backward_cpu_wall",
+            2,
+            "Verdict and operators differ: the verdict aims at backward",
+        ),
+        (
+            "kair_only",
+            None,
+            None,
+            "The verdict is quiet, yet the operators name a cause: rank 5's next_batch",
+        ),
+    ],
+)
+def test_where_both_name_something_the_sentence_holds_both(
+    kind: str, stage: str | None, rank: int | None, said: str
+) -> None:
+    laid = replace(
+        said_of("input"), kind=kind, stage=stage, rank=rank, cause_stage="data.next_wait", reasons=()
+    )  # type: ignore[arg-type]
+    first, rhythm = words.agreement_sentences(laid, found_in.diagnosis())
+    assert first.startswith(said)
+    assert "rank 5's next_batch (input) in data" in first
+    assert rhythm == "Rank 5 also differs most from the others in its rhythm."
+
+
+def test_where_no_operator_accounts_for_the_aim_it_says_so_and_why() -> None:
+    laid = replace(
+        said_of("nothing wrong"), kind="frontier_only", stage="data.next_wait", rank=2,
+        cause=None, reasons=("other_steps", "spread_out"),
+    )  # fmt: skip
+    first, *why = words.agreement_sentences(laid, found_in.diagnosis())
+    assert first == "The verdict aims at data on rank 2; no operator accounts for it."
+    assert why == [AGREEMENT_REASONS["other_steps"], AGREEMENT_REASONS["spread_out"]]
+
+
+def test_where_neither_finds_anything_it_says_so() -> None:
+    laid = replace(said_of("nothing wrong"), kind="quiet", stage=None, rank=None, cause=None, reasons=())
+    (only,) = words.agreement_sentences(laid, found_in.diagnosis())
+    assert only.startswith("Neither the verdict nor the operators")
+
+
+# ---- notes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", found_in.KINDS)
+def test_every_note_is_a_sentence(kind: str) -> None:
+    for note in words.findings_notes(found_in.found(kind)):
+        assert note.endswith(".")
+        assert note[0] == note[0].upper()
+        assert "None" not in note
+
+
+def test_what_could_not_be_known_is_said() -> None:
+    assert any("clocks" in note for note in words.findings_notes(found_in.found("clocks differ")))
+    assert words.findings_notes(found_in.found("stages"))[0].startswith(
+        "Made from stages, not from operators"
+    )
+    assert any("11" in note for note in words.findings_notes(found_in.found("input")))  # why no 3 σ
+
+
+# ---- what is looked at ------------------------------------------------------------------------------
+
+
+def test_without_a_choice_the_cause_says_what_is_looked_at() -> None:
+    findings, diagnosis = found_in.found("input"), found_in.diagnosis()
+    suspect, peer = suspect_and_peer(findings, diagnosis, ViewState())
+    assert suspect == 5
+    assert peer not in (None, 5)
+    assert step_shown(findings, ViewState())[0] == 1
+    assert operator_shown(findings, ViewState()) == "next_batch"
+
+
+def test_of_two_picked_ranks_the_more_abnormal_is_the_suspect() -> None:
+    findings, diagnosis = found_in.found("input"), found_in.diagnosis()
+    assert suspect_and_peer(findings, diagnosis, ViewState(ranks=(1, 5))) == (5, 1)
+    assert suspect_and_peer(findings, diagnosis, ViewState(ranks=(3,)))[0] == 3
+    assert suspect_and_peer(findings, diagnosis, ViewState(ranks=(99,)))[0] == 5
+
+
+def test_without_a_cause_the_aim_says_who_is_looked_at() -> None:
+    findings, diagnosis = found_in.found("nothing wrong"), found_in.diagnosis()
+    assert suspect_and_peer(findings, diagnosis, ViewState())[0] == 2
+
+
+def test_one_rank_has_no_peer_and_no_events_have_no_suspect() -> None:
+    assert suspect_and_peer(found_in.found("one rank"), found_in.diagnosis(), ViewState()) == (0, None)
+    assert suspect_and_peer(found_in.found("no events"), found_in.diagnosis(), ViewState()) == (None, None)
+    assert step_shown(found_in.found("no events"), ViewState()) == (None, "")
+    assert operator_shown(found_in.found("no events"), ViewState()) is None
+
+
+# ---- tables, glossary -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", found_in.KINDS)
+def test_every_column_of_every_table_is_in_its_rows(kind: str) -> None:
+    findings = found_in.found(kind)
+    for columns, rows in (
+        (tables.CAUSE_COLUMNS, tables.cause_rows(findings)),
+        (tables.OUTLIER_COLUMNS, tables.outlier_rows(findings)),
+        (tables.COLLECTIVE_COLUMNS, tables.collective_rows(findings)),
+    ):
+        json.dumps(rows, allow_nan=False)
+        for row in rows:
+            for column in columns:
+                assert isinstance(row[column.shown], str | int), column.field
+
+
+def test_causes_are_rows_in_their_order() -> None:
+    row = tables.cause_rows(found_in.found("gap"))[0]
+    assert (row["cause"], row["place"], row["rank"], row["name"]) == (0, 1, 5, "layer 0")
+    assert (row["kind"], row["nature"], row["holds_up"], row["steps"]) == ("edge", "idle", "yes", "1")
+    assert row["after"].endswith("of rank 5")
+    assert row["delay_ns_text"].endswith("ms")
+
+
+def test_outliers_are_of_one_rank_or_of_all_up_to_a_limit() -> None:
+    findings = found_in.found("input")
+    everyone = tables.outlier_rows(findings)
+    assert {row["rank"] for row in tables.outlier_rows(findings, rank=5)} == {5}
+    assert len(tables.outlier_rows(findings, limit=2)) == 2
+    scores = [row["score"] for row in everyone]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_of_many_collectives_the_longest_are_listed_in_order_of_time() -> None:
+    findings = found_in.found("input")
+    rows = tables.collective_rows(findings, limit=3)
+    everything = tables.collective_rows(findings)
+    kept = sorted(everything, key=lambda row: -(row["skew_ns"] + row["transfer_ns"]))[:3]
+    assert [row["name"] for row in rows] == [row["name"] for row in everything if row in kept]
+
+
+def test_every_word_of_a_cause_is_in_the_glossary() -> None:
+    rows = {(row["kind"], row["name"]) for row in glossary()}
+    assert {("cause", kind) for kind in KINDS} <= rows
+    assert {("agreement", reason) for reason in AGREEMENT_REASONS} <= rows
+    assert {("term", name) for name in ("distance", "cohort", "blame", "robust_z")} <= rows
+    # A name is part of an address
+    assert not [row["name"] for row in glossary() if " " in row["name"]]
+
+
+def test_every_way_to_wait_has_words() -> None:
+    vias = {
+        step.via for kind in found_in.KINDS for cause in found_in.found(kind).blame.causes
+        for step in cause.path if step.via
+    }  # fmt: skip
+    assert {"program", "arrival"} <= vias <= set(VIAS)
