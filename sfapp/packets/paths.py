@@ -51,6 +51,18 @@ def operators_beside(packets: Iterable[Path]) -> list[Path]:
     )
 
 
+def with_operators(packets: Iterable[Path]) -> list[Path]:
+    """Those of these packets beside which operator events of their window lie; each folder is listed once."""
+    asked = list(packets)
+    stems = {
+        (folder, name.partition(".")[0])
+        for folder in {path.parent for path in asked}
+        for name in os.listdir(folder)
+        if name.endswith(OPERATORS_SUFFIX)
+    }
+    return [path for path in asked if (path.parent, path.name.partition(".")[0]) in stems]
+
+
 def _path(root: Path, run_id: str, window: int, part_rank: int | None, suffix: str) -> Path:
     if not run_id:
         raise PacketError("run_id is empty: give the run a name")
@@ -83,6 +95,11 @@ def folder_name(run_id: str) -> str:
     return f"{kept}~{digest}"
 
 
+def part_path(packet: Path, rank: int) -> Path:
+    """The file of one rank's part of the window that this is the packet of."""
+    return packet.with_name(f"{packet.name.removesuffix(SUFFIX)}.rank{rank}{SUFFIX}")
+
+
 def part_rank_of(path: Path) -> int | None:
     """The rank whose part of a window this file is by its name, or None for a whole window."""
     match = _PART_NAME.search(path.name)
@@ -99,15 +116,28 @@ def find_packets(paths: Iterable[Path]) -> list[Path]:
     Raises:
         PacketError: a path does not exist.
     """
-    found: set[Path] = set()
+    return find_files(paths)[0]
+
+
+def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """Every packet file at or below these paths, as ``find_packets`` says, and every file of operator events
+    there, or beside a packet that is named; each once, sorted.
+
+    Raises:
+        PacketError: a path does not exist.
+    """
+    packets: set[Path] = set()
+    operators: set[Path] = set()
     for path in map(Path, paths):
         if path.is_dir():
-            found.update(_below(path))
+            for file in _below(path):
+                (operators if file.name.endswith(OPERATORS_SUFFIX) else packets).add(file)
         elif path.exists():
-            found.add(path)
+            packets.add(path)
+            operators.update(operators_beside([path]))
         else:
             raise PacketError(f"no such file or folder: {quoted(str(path))}")
-    return sorted(found)
+    return sorted(packets), sorted(operators)
 
 
 def _below(root: Path) -> Iterator[Path]:
@@ -122,8 +152,4 @@ def _below(root: Path) -> Iterator[Path]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(folder, name) for name in files if _is_packet(name))
-
-
-def _is_packet(name: str) -> bool:
-    return name.endswith(SUFFIX) and not name.endswith(OPERATORS_SUFFIX) and name[0] != "."
+        yield from (Path(folder, name) for name in files if name.endswith(SUFFIX) and name[0] != ".")

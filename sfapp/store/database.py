@@ -37,8 +37,13 @@ class Database:
 
     @property
     def generation(self) -> int:
-        """How many changes were committed since opening."""
+        """How many changes were committed, or noted, since opening."""
         return self._generation
+
+    def note_change(self) -> None:
+        """Something that pages show changed in files that are not stored."""
+        with self._writer:
+            self._generation += 1
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """The rows of a query, each as column → value. Safe from any thread."""

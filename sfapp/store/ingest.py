@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sfapp.store.beside import OperatorFiles
 from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Database
 from sfapp.store.derive import Batch, read_batch
@@ -43,6 +44,7 @@ class IngestReport:
         quarantined: files refused.
         removed: files that are gone, with the windows that were made of them.
         conflicts: conflicts found among the windows that were touched.
+        operators: files of operator events that came, changed or went.
         cancelled: whether it was stopped before the end; the next ingest does the rest.
     """
 
@@ -51,22 +53,26 @@ class IngestReport:
     quarantined: int = 0
     removed: int = 0
     conflicts: int = 0
+    operators: int = 0
     seconds: float = 0.0
     cancelled: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether anything that a page shows is different now."""
-        return bool(self.added or self.quarantined or self.removed or self.conflicts)
+        return bool(self.added or self.quarantined or self.removed or self.conflicts or self.operators)
 
 
 class Ingest:
     """One pass over the roots. Runs once; two at a time would read the same files twice."""
 
-    def __init__(self, database: Database, roots: Sequence[Path], chosen: ChosenReferences) -> None:
+    def __init__(
+        self, database: Database, roots: Sequence[Path], chosen: ChosenReferences, beside: OperatorFiles
+    ) -> None:
         self._database = database
         self._roots = roots
         self._chosen = chosen
+        self._beside = beside
         self._gone: frozenset[str] = frozenset()
         self._begun: set[str] = set()
         self._left_behind: set[str] = set()
@@ -80,7 +86,10 @@ class Ingest:
         """
         started = time.monotonic()
         tell = progress or (lambda progress: None)
-        files = scan(self._roots, self._known())
+        files = scan(self._roots, self._known(), self._beside.stamps)
+        operators = self._beside.note(files.operators)
+        if operators:
+            self._database.note_change()
         self._gone = frozenset(files.gone)
         self._read(files.fresh, tell, cancel)
         # Last, so that files that were only moved are in again before their old names go.
@@ -92,6 +101,7 @@ class Ingest:
             quarantined=self._quarantined,
             removed=self._removed,
             conflicts=self._conflicts,
+            operators=operators,
             seconds=time.monotonic() - started,
             cancelled=cancel.is_set(),
         )

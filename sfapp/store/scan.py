@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfapp.packets import find_packets
+from sfapp.packets.paths import find_files
 
 BATCH_FILES = 128
 BATCH_BYTES = 32 * 2**20
@@ -44,29 +44,34 @@ class Scan:
         fresh: new files and those whose stamp has changed, sorted by path.
         gone: names of known files that are no longer there, sorted.
         unchanged: how many are as they were.
+        operators: the files of operator events, by name: no packets, and never read here.
     """
 
     fresh: tuple[Found, ...]
     gone: tuple[str, ...]
     unchanged: int
+    operators: Mapping[str, Stamp]
 
 
-def scan(roots: Sequence[Path], known: Mapping[str, Stamp]) -> Scan:
+def scan(roots: Sequence[Path], known: Mapping[str, Stamp], operators: Mapping[str, Stamp]) -> Scan:
     """Compare the files at or below these roots with what is known, reading none.
+
+    Args:
+        known: packets, refused ones too.
+        operators: the files of operator events that the last scan found.
 
     A root that is absent at the moment (an unmounted share) says nothing of the files below it: they stay.
     """
     present = [root for root in roots if root.exists()]
     absent = [str(root) for root in roots if root not in present]
-    found = [
-        Found(path, as_text(path), stamp)
-        for path in find_packets(present)
-        if (stamp := _stamp(path)) is not None
-    ]
+    packets, beside = find_files(present)
+    found = _stamped(packets)
     fresh = tuple(file for file in found if known.get(file.name) != file.stamp)
     missing = known.keys() - {file.name for file in found}
     gone = sorted(name for name in missing if not any(is_below(name, root) for root in absent))
-    return Scan(fresh, tuple(gone), len(found) - len(fresh))
+    unseen = {name: stamp for name, stamp in operators.items() if any(is_below(name, at) for at in absent)}
+    stamps = unseen | {file.name: file.stamp for file in _stamped(beside)}
+    return Scan(fresh, tuple(gone), len(found) - len(fresh), stamps)
 
 
 def batches(fresh: Sequence[Found]) -> Iterator[tuple[Found, ...]]:
@@ -99,6 +104,10 @@ def as_text(path: Path) -> str:
 
 def is_below(name: str, root: str) -> bool:
     return name == root or name.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _stamped(paths: Sequence[Path]) -> list[Found]:
+    return [Found(path, as_text(path), stamp) for path in paths if (stamp := _stamp(path)) is not None]
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any
 
 from sfapp.errors import StoreError
-from sfapp.model import Diagnosis, Reference, Window
+from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.metrics import PaceSample, Sample
-from sfapp.packets import Packet, group, load_packet
+from sfapp.packets import Packet, group, load_packet, read_operators_beside
 from sfapp.store import cells, opening, queries, samples
+from sfapp.store.beside import OperatorFiles
 from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Database
 from sfapp.store.ingest import Ingest, IngestReport, Progress
@@ -56,6 +57,7 @@ class Store:
         self._chosen = ChosenReferences.beside(database.path)
         self._ingesting = threading.Lock()
         self._follower = Follower(database, self.roots)
+        self._operator_files = OperatorFiles()
         self._cells_are_stale = False
 
     @classmethod
@@ -145,7 +147,9 @@ class Store:
 
     def _ingest(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
         with self._ingesting:
-            report = Ingest(self._database, self.roots, self._chosen).run(progress, cancel)
+            report = Ingest(self._database, self.roots, self._chosen, self._operator_files).run(
+                progress, cancel
+            )
             self._cells_are_stale |= report.changed
             return report
 
@@ -209,6 +213,20 @@ class Store:
             f"the packets of window {window} of run {run!r} have gone or changed since they were read; "
             "the next scan brings the store in line"
         )
+
+    def operators(self, run: str, window: int) -> Operators | None:
+        """The operator events of a window, read from the files beside its packets; None where there are none.
+
+        Raises:
+            WindowNotFoundError: no such window.
+            PacketError: one of the files is damaged.
+        """
+        return read_operators_beside(source.path for source in self.sources(run, window))
+
+    def operator_files(self, packets: Sequence[PacketSource]) -> tuple[str, ...]:
+        """What tells the files of operator events beside a window's packets from what they were, as the last
+        ingest saw them; none where there are none."""
+        return self._operator_files.beside(packet.path for packet in packets)
 
     def neighbours(self, run: str, window: int) -> tuple[int | None, int | None]:
         """The numbers of the windows before and after one of the same run."""

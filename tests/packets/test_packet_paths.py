@@ -11,7 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sfapp.errors import PacketError
-from sfapp.packets import find_packets, load_packet, packet_path, read_packet, write_packet
+from sfapp.packets import (
+    find_packets,
+    load_packet,
+    operators_path,
+    packet_path,
+    read_packet,
+    write_packet,
+)
+from sfapp.packets.paths import find_files
 
 ROOT = Path("/packets")
 
@@ -73,6 +81,17 @@ def test_packets_are_found_anywhere_below_and_nothing_else(tmp_path: Path) -> No
     assert find_packets([tmp_path / "a", tmp_path, tmp_path / "top.parquet"]) == find_packets([tmp_path])
     assert find_packets([tmp_path / "a" / "notes.txt"]) == [tmp_path / "a" / "notes.txt"]
     assert find_packets([]) == []
+
+
+def test_operator_events_are_found_apart_from_packets(tmp_path: Path) -> None:
+    packet, other = tmp_path / "run" / "00000001.parquet", tmp_path / "run" / "00000002.parquet"
+    events = [operators_path(tmp_path, "run", 1), operators_path(tmp_path, "run", 2, 7)]
+    packet.parent.mkdir()
+    for path in (packet, other, *events, packet.with_name(".00000001.ops.parquet")):
+        path.touch()
+
+    assert find_files([tmp_path]) == ([packet, other], events)
+    assert find_files([packet]) == ([packet], events[:1])
 
 
 def test_links_are_followed_even_in_a_ring(tmp_path: Path) -> None:
