@@ -235,8 +235,8 @@ def view_parameters() -> list[dict[str, Any]]:
     ]
 
 
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
+def _is_whole(text: str, digits: int = 18) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= digits
 
 
 def _text(value: Any) -> str:
@@ -256,8 +256,7 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    digits = text.removeprefix("-")
-    if not _is_whole(digits):
+    if not _is_whole(text.removeprefix("-"), digits=19):  # the floor may be 10^18 ns
         raise ValueError("must be a whole number")
     return int(text)
 
