@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import numpy as np
 
 from sfapp.cli.analyze import printable
 from sfapp.cli.options import window_key
-from sfapp.errors import SfappError, WindowNotFoundError
-from sfapp.kair import operators_of
-from sfapp.kair.stages import STAGE_NOTE
-from sfapp.model import Operators
+from sfapp.errors import WindowNotFoundError
+from sfapp.kair import events_of
 from sfapp.packets import LoadedWindow, read_operators_beside, read_windows
-from sfapp.traces.perfetto import write_perfetto
+from sfapp.traces.perfetto import slice_of, write_perfetto
 from sfapp.views import format
 
 _SHOWN = 20
@@ -47,13 +44,9 @@ def export(
     sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
     """
     found = _one_of(read_windows(paths).windows, window_key(chosen))
-    operators, note = _events(found)
-    kept = operators.select(_within(operators.step_E, steps) & _within(operators.rank_E, ranks))
-    if not len(kept):
-        raise SfappError(
-            f"no events of these steps and ranks: the window has steps {_told(operators.steps)} "
-            f"of ranks {_told(operators.ranks)}"
-        )
+    beside = read_operators_beside(packet.path for packet in found.packets)
+    operators, note = events_of(beside, found.window)
+    kept = slice_of(operators, steps, ranks)
     size = write_perfetto(kept, found.window.ranks, output, note)
     if note:
         click.echo(note, err=True)
@@ -73,19 +66,3 @@ def _one_of(windows: Sequence[LoadedWindow], key: tuple[str, int] | None) -> Loa
     if key is None:
         raise WindowNotFoundError(f"say which window, with --window: {there or 'there is none'}")
     raise WindowNotFoundError(f"there is no window {printable(f'{key[0]}/{key[1]}')} here: {there or 'none'}")
-
-
-def _events(found: LoadedWindow) -> tuple[Operators, str]:
-    """The window's operator events, else its stages, with what those cannot tell."""
-    operators = read_operators_beside(packet.path for packet in found.packets)
-    if operators is not None:
-        return operators, ""
-    return operators_of(found.window), f"No operator events lie beside the packet: {STAGE_NOTE}."
-
-
-def _within(values: np.ndarray, asked: Sequence[int]) -> np.ndarray:
-    return np.isin(values, asked) if asked else np.ones(len(values), dtype=bool)
-
-
-def _told(numbers: Sequence[int]) -> str:
-    return format.ranges(numbers[:1_000])

@@ -4,11 +4,11 @@ from sfapp.kair.agreement import AGREEMENT_REASONS, Agreement, agreement
 from sfapp.kair.blame import Blame, blame
 from sfapp.kair.causes import Cause, PathStep
 from sfapp.kair.collectives import Collective, collectives
-from sfapp.kair.findings import Findings, examine, examine_stages
-from sfapp.kair.frequency import Band, Frequency, frequency
+from sfapp.kair.findings import Findings, examine, examine_stages, examine_window
+from sfapp.kair.frequency import Band, Frequency, busiest, frequency
 from sfapp.kair.outliers import Outlier, Outliers, outliers
 from sfapp.kair.rhythm import Rhythm, ks_distances, rhythm
-from sfapp.kair.stages import operators_of
+from sfapp.kair.stages import events_of, of_ranks, operators_of
 
 __all__ = [
     "AGREEMENT_REASONS",
@@ -25,11 +25,15 @@ __all__ = [
     "Rhythm",
     "agreement",
     "blame",
+    "busiest",
     "collectives",
+    "events_of",
     "examine",
     "examine_stages",
+    "examine_window",
     "frequency",
     "ks_distances",
+    "of_ranks",
     "operators_of",
     "outliers",
     "rhythm",

@@ -10,8 +10,8 @@ from sfapp.kair.blame import Blame, blame
 from sfapp.kair.cohorts import cohorts_of
 from sfapp.kair.outliers import Outliers, outliers
 from sfapp.kair.rhythm import Rhythm, rhythm
-from sfapp.kair.stages import STAGE_NOTE, operators_of
-from sfapp.model import Operators, Window
+from sfapp.kair.stages import STAGE_NOTE, of_ranks, operators_of
+from sfapp.model import Operators, Window, broad_stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +34,24 @@ class Findings:
 def examine(operators: Operators) -> Findings:
     """Run all stages on operator events."""
     return _examine(operators, "operators", "")
+
+
+def examine_window(
+    operators: Operators | None, window: Window, wait_stages: Collection[str] = ()
+) -> Findings:
+    """Run all stages on the operator events of a window's ranks, else on what stages they went through.
+
+    Args:
+        operators: of all ranks; None where there are none.
+        window: of the ranks to compare with each other.
+        wait_stages: recorded stages in which the verdict saw ranks wait for each other.
+
+    Raises:
+        WindowError: as ``operators_of``.
+    """
+    if operators is not None:
+        return examine(of_ranks(operators, window))
+    return examine_stages(window, {broad_stage(stage) for stage in wait_stages})
 
 
 def examine_stages(window: Window, meets_in: Collection[str] = ()) -> Findings:

@@ -94,6 +94,13 @@ def frequency(operators: Operators, name: str, window_ns: int | None = None) -> 
     return Frequency(name, ranks, begin, length, why, count_RT, usual_T, tuple(bands))
 
 
+def busiest(operators: Operators, limit: int = 100) -> tuple[str, ...]:
+    """The operators that took most time, all ranks added up, the first of them first."""
+    spent = np.bincount(operators.name_E, operators.duration_ns_E, len(operators.names))
+    order = np.argsort(-spent, kind="stable")[:limit]
+    return tuple(operators.names[place] for place in order.tolist())
+
+
 def _bands(count_RT: Ints, usual_T: Floats, ranks: tuple[int, ...], begin: int, length: int) -> list[Band]:
     """Each rank against the others' median, and that median against its own. The last window is cut short by
     the end of the events, so it is held against the others' alone."""

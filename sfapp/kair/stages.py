@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import WindowError
-from sfapp.model import Lane, Operators, Window, broad_stage, stage_category
+from sfapp.model import ALL_RANKS, Lane, Operators, Window, broad_stage, stage_category
 from sfapp.model.operators import COLLECTIVE, DATA, NONE, STAGE
 
 LANE = "steps"
@@ -19,6 +19,28 @@ STAGE_NOTE = (
     "made from stage durations: each rank's own stages laid end to end from a common begin; how late a rank "
     "was when the window began is not known, and nothing within a stage is"
 )
+
+
+def of_ranks(operators: Operators, window: Window) -> Operators:
+    """The events of a window's ranks; all of them where it was not cut to a group."""
+    if window.group == ALL_RANKS:
+        return operators
+    return operators.select(np.isin(operators.rank_E, window.ranks.rank))
+
+
+def events_of(operators: Operators | None, window: Window) -> tuple[Operators, str]:
+    """The operator events of a window's ranks, else their stages, and a sentence on what those cannot tell
+    (else empty).
+
+    Args:
+        operators: of all ranks; None where none lie beside the packet.
+
+    Raises:
+        WindowError: as ``operators_of``.
+    """
+    if operators is not None:
+        return of_ranks(operators, window), ""
+    return operators_of(window), f"No operator events lie beside the packet: {STAGE_NOTE}."
 
 
 def operators_of(window: Window, meets_in: Collection[str] = ()) -> Operators:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sfapp.errors import TraceError
 from sfapp.model import CATEGORIES, Operators, RankTable
@@ -27,8 +28,33 @@ _STEPS_THREAD = 0
 """Of each rank, above its threads and streams: which step events belong to."""
 
 
+def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[int] = ()) -> Operators:
+    """The events of some steps and ranks, of all of them where none are named.
+
+    Raises:
+        TraceError: there are none of these.
+    """
+    kept = operators.select(_within(operators.step_E, steps) & _within(operators.rank_E, ranks))
+    if not len(kept):
+        raise TraceError(
+            f"no events of these steps and ranks: the window has steps {_told(operators.steps)} "
+            f"of ranks {_told(operators.ranks)}"
+        )
+    return kept
+
+
 def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str = "") -> int:
-    """Write the events of some ranks and steps as one archive; returns its size in bytes.
+    """Write events as ``perfetto_archive`` makes them; returns the file's size in bytes.
+
+    Raises:
+        TraceError: as ``perfetto_archive``.
+        PacketError: the file cannot be written.
+    """
+    return write_whole(path, perfetto_archive(operators, ranks, note))
+
+
+def perfetto_archive(operators: Operators, ranks: RankTable, note: str = "") -> bytes:
+    """Events of some ranks and steps as one archive.
 
     Args:
         ranks: where the ranks run.
@@ -36,10 +62,9 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
 
     Raises:
         TraceError: there are no events.
-        PacketError: the file cannot be written.
     """
     if not len(operators):
-        raise TraceError("there are no events of these steps and ranks", path=str(path))
+        raise TraceError("there are no events to write for Perfetto")
     origin_ns = int(operators.start_ns_E.min())
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -48,7 +73,16 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
             with archive.open(_file_of(rank), "w") as file:
                 for line in _lines(operators.of_rank(rank), rank, origin_ns, note):
                     file.write(line.encode())
-    return write_whole(path, content.getvalue())
+    return content.getvalue()
+
+
+def _within(values_E: npt.NDArray[np.int64], asked: Sequence[int]) -> npt.NDArray[np.bool_]:
+    return np.isin(values_E, asked) if asked else np.ones(len(values_E), np.bool_)
+
+
+def _told(numbers: Sequence[int]) -> str:
+    """``4–9``; ascending numbers between which some may be missing."""
+    return "none" if not numbers else str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
 
 
 def _file_of(rank: int) -> str:
