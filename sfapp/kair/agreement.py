@@ -79,7 +79,9 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
         window: the ranks that were diagnosed.
     """
     aim = None if diagnosis.is_quiet else diagnosis.aim
-    first = next((cause for cause in findings.blame.causes if cause.holds_up), None)
+    # Where clocks differ nobody knows whether others waited for it: then time alone says which is first.
+    blame = findings.blame
+    first = next((cause for cause in blame.causes if cause.holds_up or not blame.clocks_agree), None)
     weight = 0.0 if first is None else _weight(first, diagnosis, findings)
     cause = first if weight >= QUIET_SEVERITY else None
     stage = None if cause is None else stage_of(cause.event, findings, window)
