@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from sfapp.metrics.segments import (
     lines,
     metrics_folder,
     read_header,
-    read_samples,
+    read_pieces,
     sample_lines,
 )
 from sfapp.metrics.thin import thinned
@@ -33,7 +33,6 @@ AGES: tuple[tuple[int, int], ...] = ((2 * 3600, 60), (600, 10))
 
 MAX_BYTES = 2**30
 _NAME = "%Y%m%dT%H%M%SZ"
-_AT_ONCE = 4096
 
 
 class MetricsLog:
@@ -70,9 +69,11 @@ class MetricsLog:
             self.lost += len(samples)
             self.failure = f"{error.strerror or error}: {self.folder}"
 
-    def thin(self) -> None:
+    def thin(self) -> Iterator[None]:
         """Thin the files that are old enough, and remove the oldest beyond the bound. About once a minute,
         from any thread: it takes no file that ``add`` may still append to.
+
+        Yields after every few milliseconds' work, for whoever has something else to do meanwhile.
 
         Raises:
             OSError: a file cannot be read, written or removed.
@@ -81,7 +82,7 @@ class MetricsLog:
         for begin_s, path in segments:
             age_s = self._now_s() - (begin_s + SEGMENT_S)
             wanted = next((every_s for age, every_s in AGES if age_s >= age), 1)
-            self._thin_one(path, wanted)
+            yield from self._thin_one(path, wanted)
         self._bound([path for _, path in segments[:-1]])
 
     def _append(self, data: bytes) -> None:
@@ -115,24 +116,22 @@ class MetricsLog:
             found.append((int(begin.timestamp()), path))
         return sorted(found)
 
-    def _thin_one(self, path: Path, every_s: int) -> None:
+    def _thin_one(self, path: Path, every_s: int) -> Iterator[None]:
+        made = path.with_name(f".{path.name}.new")
         try:
             header = read_header(path)
-        except MetricsError:
+            if header is None or header.every_s >= every_s:
+                return
+            with made.open("wb") as file:
+                file.write(lines(Header(version=VERSION, run_id=header.run_id, every_s=every_s), ()))
+                for samples in thinned(read_pieces(path), every_s):
+                    file.write(sample_lines(samples))
+                    yield
+            made.replace(path)
+        except MetricsError:  # it is none of ours
             return
-        if header is None or header.every_s >= every_s:
-            return
-        made = path.with_name(f".{path.name}.new")
-        with made.open("wb") as file:
-            file.write(lines(Header(version=VERSION, run_id=header.run_id, every_s=every_s), ()))
-            handful: list[AnySample] = []
-            for sample in thinned(read_samples(path), every_s):
-                handful.append(sample)
-                if len(handful) == _AT_ONCE:
-                    file.write(sample_lines(handful))
-                    handful.clear()
-            file.write(sample_lines(handful))
-        made.replace(path)
+        finally:
+            made.unlink(missing_ok=True)
 
     def _bound(self, oldest_first: Sequence[Path]) -> None:
         sizes = {path: path.stat().st_size for path in oldest_first}

@@ -27,12 +27,14 @@ class Paces:
 
     def add(self, rank: int, node_rank: int, steps: Sequence[int], wall_ns: Sequence[int]) -> None:
         """Some steps of a rank, by their numbers, and how long each took."""
+        if not steps:
+            return
         since = self._ranks.setdefault(rank, _Since(node_rank))
         since.node_rank = node_rank
-        since.step = max(since.step, *map(int, steps)) if len(steps) else since.step
+        since.step = max(since.step, *steps)
         since.steps += len(steps)
-        since.wall_ns += sum(map(int, wall_ns))
-        since.wall_max_ns = max(since.wall_max_ns, *map(int, wall_ns)) if len(wall_ns) else since.wall_max_ns
+        since.wall_ns += sum(wall_ns)
+        since.wall_max_ns = max(since.wall_max_ns, *wall_ns)
 
     def take(self, at_ns: int) -> list[PaceSample]:
         """What every rank has done since the last time, for those that finished a step; ascending by rank."""
@@ -47,7 +49,6 @@ class Paces:
                 wall_max_ns=since.wall_max_ns,
             )
             for rank, since in sorted(self._ranks.items())
-            if since.steps
         ]
         self._ranks.clear()
         return found

@@ -24,7 +24,10 @@ VERSION = 1
 
 MAX_LINE_BYTES = 64 * 1024
 CHUNK_BYTES = 2 * 2**20
-"""Read at once: some ten thousand samples, which take six times as much memory, in the aggregator too."""
+"""Read at once: some ten thousand samples, which take six times as much memory."""
+
+PIECE_BYTES = 2 * MAX_LINE_BYTES
+"""The same where it is to take a moment and next to no memory: some hundreds of samples."""
 
 _PLACES = (FOLDER, f"*/{FOLDER}", f"*/*/{FOLDER}")
 """Where they lie below a folder of packets: in that of a run, or one level further down."""
@@ -107,11 +110,12 @@ def read_header(path: Path) -> Header | None:
         return _header(path, file.readline(MAX_LINE_BYTES))
 
 
-def read_segment(path: Path, begin: int = 0) -> Chunk | None:
+def read_segment(path: Path, begin: int = 0, size: int = CHUNK_BYTES) -> Chunk | None:
     """The whole lines of a file from some place on, as far as one reading goes; None without a whole header.
 
     Args:
         begin: where an earlier piece ended; 0 is the start of the file.
+        size: bytes read at most; more than a line may have.
 
     Raises:
         MetricsError: it has no header of ours, or one of a newer format.
@@ -124,24 +128,24 @@ def read_segment(path: Path, begin: int = 0) -> Chunk | None:
             return None
         begin = max(begin, len(first))
         file.seek(begin)
-        block = file.read(CHUNK_BYTES)
+        block = file.read(size)
     whole = block.rfind(b"\n") + 1
     if not whole and len(block) > MAX_LINE_BYTES:  # no line of ours is that long: past it
-        return Chunk(header, (), begin + len(block), 1, len(block) < CHUNK_BYTES)
+        return Chunk(header, (), begin + len(block), 1, len(block) < size)
     found = [_sample(line) for line in block[:whole].splitlines()]
     samples = tuple(sample for sample in found if sample is not None)
-    return Chunk(header, samples, begin + whole, len(found) - len(samples), len(block) < CHUNK_BYTES)
+    return Chunk(header, samples, begin + whole, len(found) - len(samples), len(block) < size)
 
 
-def read_samples(path: Path) -> Iterator[AnySample]:
-    """All samples of a file that nobody writes to any more, few in memory at a time.
+def read_pieces(path: Path) -> Iterator[Sequence[AnySample]]:
+    """All samples of a file that nobody writes to any more, a few at a time.
 
     Raises:
         MetricsError, OSError: as ``read_segment``.
     """
     begin = 0
-    while (chunk := read_segment(path, begin)) is not None:
-        yield from chunk.samples
+    while (chunk := read_segment(path, begin, PIECE_BYTES)) is not None:
+        yield chunk.samples
         if chunk.is_last:
             return
         begin = chunk.end

@@ -21,7 +21,7 @@ from sfapp.model.metrics import AnySample
 from sfapp.stream.assembly import Assembly, AssemblyCounts
 from sfapp.stream.attempts import Attempts
 from sfapp.stream.legacy import LegacyStreams
-from sfapp.stream.live import Live, Now
+from sfapp.stream.live import Live, Now, StepSink
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -50,6 +50,9 @@ ABANDON_AFTER_SECONDS = 60.0
 
 _FAREWELL_SECONDS = 0.5
 """How long a window waits for its last ranks once one of its ranks has left."""
+
+FORGET_AFTER_SECONDS = 3 * 3600.0
+"""And nothing is kept of it after so long: an aggregator may serve one run after the other for months."""
 
 _TICK_MS = 50
 _ASK_SECONDS = 0.25
@@ -85,7 +88,7 @@ class Aggregator:
         abandon_after: seconds after which a silent rank's unfinished window is written as a part.
         most_bytes: rows kept in memory; beyond that, windows are written before they are complete, and where
             they cannot be written no more rows are taken.
-        on_samples, on_heartbeat: told of what is not part of the steps.
+        on_samples, on_heartbeat: told of what is not part of the steps; on_steps of these.
 
     Raises:
         StreamError: the endpoint is taken, or needs keys.
@@ -105,6 +108,7 @@ class Aggregator:
     ) -> None:
         self._root = root
         self._abandon_after = abandon_after
+        on_steps: StepSink | None = None,
         self._most_bytes = most_bytes
         self._on_samples = on_samples
         self._on_heartbeat = on_heartbeat
@@ -121,6 +125,7 @@ class Aggregator:
             self._resources.callback(context.term)
             self._resources.enter_context(admitting(context, keys))
             self._socket = context.socket(zmq.ROUTER)
+        self._caught_up_at = time.monotonic()  # when nothing waited to be taken
             self._resources.callback(self._socket.close, linger=_LINGER_MS)
             self._socket.rcvhwm, self._socket.sndhwm = _MOST_WAITING, _MOST_ANSWERS
             self.endpoint = bind(self._socket, endpoint, keys)
@@ -145,8 +150,8 @@ class Aggregator:
     def run(self, stop: threading.Event) -> None:
         """Take messages and write packets until ``stop`` is set; then write what there is, and end."""
         while not stop.is_set():
-            if self._socket.poll(_TICK_MS):
-                self._drain()
+            self._socket.poll(_TICK_MS)
+            self._drain()
             self._look_after()
         self._drain()
         self._assembly.write_due(self._most_bytes, everything=True)
@@ -181,6 +186,7 @@ class Aggregator:
             else:
                 self._live.fault(_address(last, ()), "malformed", f"{len(route) + 1} frames")
 
+                self._caught_up_at = time.monotonic()
     def _take(self, route: tuple[bytes, ...], frame: zmq.Frame) -> None:
         self._live.messages += 1
         try:
@@ -287,7 +293,7 @@ class Aggregator:
 
     def _take_legacy(self, route: tuple[bytes, ...], tables: LegacyTables, address: str) -> None:
         """A single-node sender of version 1: as if it had said the same in our words."""
-        for message in self._legacy.translated(tables, address):
+        for message in self._legacy.translated(tables, address, self._expected):
             self._take_message(route, message)
 
     def _refuse(self, route: tuple[bytes, ...], rank: int, incarnation: str, reason: str) -> None:
@@ -298,6 +304,10 @@ class Aggregator:
             self._socket.send_multipart([*route, encode(answer)], zmq.NOBLOCK)
         except zmq.ZMQError:  # it is gone, or takes nothing: it will ask, or be asked again
             return
+    def _expected(self, incarnation: str) -> int | None:
+        peer = self._peers.get(incarnation)
+        return None if peer is None else peer.expected
+
 
     # ---- what is due ----------------------------------------------------------------------------
 
@@ -309,7 +319,8 @@ class Aggregator:
             return
         self._next_count = now + _COUNT_SECONDS
         for incarnation, peer in list(self._peers.items()):
-            if now - peer.heard_at <= self._abandon_after:
+            # Not what we let wait, over a slow disk say, is a rank's silence.
+            if self._caught_up_at - peer.heard_at <= self._abandon_after:
                 continue
             if peer.current is None or self._assembly.abandon(peer.current):
                 del self._peers[incarnation]
@@ -322,6 +333,8 @@ class Aggregator:
 
     def _send_ack(self, peer: Peer) -> None:
         peer.acknowledged = peer.durable()
+        for run_id in self._attempts.keys() - self._live.forget(FORGET_AFTER_SECONDS):
+            del self._attempts[run_id]
         hello = peer.hello
         self._send(
             peer.route,

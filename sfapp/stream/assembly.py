@@ -11,112 +11,23 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from sfapp.errors import PacketError
-from sfapp.model.window import RankIdentity, Window
+from sfapp.model.window import Window
 from sfapp.packets import Packet, assemble, packet_path, read_packet, write_packet
-from sfapp.record.buffers import STEP_COLUMN, Schema, WindowBuffer
+from sfapp.packets.paths import part_path
+from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
 from sfapp.record.compose import Job, part_window, whole_window
-from sfapp.stream.elements import moment_of
 from sfapp.stream.messages import Closed, Hello, Opened
-
-Rows = npt.NDArray[np.int64]
-
-NOT_CLOSED = "the rank had not closed its window when it was last heard of"
+from sfapp.stream.pending import NOT_CLOSED, Pending, RankRows, Rows
 
 DIFFERENT = "the rank's steps or stages are not those of the others"
 _TRY_AGAIN_SECONDS = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class RankRows:
-    """One rank's rows of one window, as far as they have come.
-
-    Attributes:
-        number: the window's on disk.
-        end: sequence after the window's last element, known once it is closed.
-        is_durable: whether it is on disk, or was discarded for good.
-        has_gap: whether the rank discarded its last steps before they could be sent.
-    """
-
-    hello: Hello
-    opened: Opened
-    number: int
-    chunks: list[Rows] = field(default_factory=list)
-    steps: int = 0
-    size: int = 0
-    last_step: int | None = None
-    closed: Closed | None = None
-    end: int | None = None
-    is_durable: bool = False
-    has_gap: bool = False
-
-    def add(self, rows: Rows) -> None:
-        """Steps that follow those that are here."""
-        self.chunks.append(rows)
-        self.steps += len(rows)
-        self.size += rows.nbytes
-        self.last_step = int(rows[-1, STEP_COLUMN])
-
-    @property
-    def identity(self) -> RankIdentity:
-        hello = self.hello
-        return RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, self.opened.role)
-
-    def buffer(self) -> WindowBuffer:
-        """As the rank's recorder had it."""
-        opened, closed = self.opened, self.closed
-        row_NC = np.concatenate(self.chunks)
-        schema = Schema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
-        buffer = WindowBuffer(schema, self.number, row_NC, filled=len(row_NC))
-        if closed is None:
-            buffer.closed_by = "shutdown"
-            buffer.note("dropped_steps", NOT_CLOSED)
-            return buffer
-        buffer.closed_by = closed.closed_by
-        buffer.started_at, buffer.ended_at = moment_of(closed.started_at_ns), moment_of(closed.ended_at_ns)
-        buffer.faults |= closed.faults
-        buffer.side_faults |= closed.side_faults
-        buffer.nested_ns = closed.nested_ns
-        buffer.record_ns, buffer.train_ns = closed.overhead.record_ns, closed.overhead.train_ns
-        for name, raw in closed.side.items():
-            values = np.frombuffer(raw, dtype="<f8").astype(np.float64)
-            if len(values) == len(row_NC):
-                buffer.side[name] = np.where(np.isinf(values), np.nan, values)
-        if self.has_gap:
-            buffer.note("dropped_steps", "the rank's spool was full")
-        return buffer
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """A window of which rows are in memory.
-
-    Attributes:
-        due: when to write it without the ranks that are missing; None before any rank has closed it.
-        is_late: whether a packet of it is on disk already.
-    """
-
-    run_id: str
-    number: int
-    is_late: bool
-    due: float | None = None
-    ranks: dict[int, RankRows] = field(default_factory=dict)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every rank of its world has closed it."""
-        if self.is_late or not self.ranks:
-            return False
-        newest = next(reversed(self.ranks.values()))
-        return len(self.ranks) >= newest.hello.world_size and all(
-            rows.closed is not None for rows in self.ranks.values()
-        )
 
 
 @dataclass(slots=True)
@@ -178,15 +89,9 @@ class Assembly:
 
     def close(self, rows: RankRows, closed: Closed | None, end: int) -> None:
         """A rank ends its window; ``closed`` is None where its end was discarded."""
-        rows.closed = closed or Closed(
-            v=rows.opened.v,
-            rank=rows.opened.rank,
-            incarnation=rows.opened.incarnation,
-            sequence=end - 1,
-            window=rows.opened.window,
-            steps=rows.steps,
-        )
-        rows.end = end
+        size = rows.size
+        rows.close(closed or _closed_by_a_gap(rows, end), end)
+        self.size += rows.size - size
         pending = self._window(rows.hello.run_id, rows.number)
         wait = self._late_after if pending.is_late else self._close_after
         pending.due = min(pending.due or float("inf"), self._clock() + wait)
@@ -316,8 +221,7 @@ class Assembly:
             self.counts.rewritten += 1
         else:
             alike, odd = [], fresh
-        for rows in alike:
-            self._part_path(rows).unlink(missing_ok=True)  # what it had sent before it was cut off
+        _remove(part_path(path, rows.hello.rank) for rows in alike)  # what was sent before it was cut off
         for rows in odd:
             self._write_part(rows, DIFFERENT)
 
@@ -336,6 +240,26 @@ class Assembly:
 
     def _part_path(self, rows: RankRows) -> Path:
         return packet_path(self._root, rows.hello.run_id, rows.number, rows.hello.rank)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """Of a thousand ranks hardly one has left a part: nothing is asked of them that need not be."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _closed_by_a_gap(rows: RankRows, end: int) -> Closed:
+    """What stands for the end of a window that was discarded on the rank."""
+    opened = rows.opened
+    return Closed(
+        v=opened.v,
+        rank=opened.rank,
+        incarnation=opened.incarnation,
+        sequence=end - 1,
+        window=opened.window,
+        steps=rows.steps,
+    )
 
 
 def _job(root: Path, rows: RankRows) -> Job:
@@ -357,8 +281,8 @@ def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]
     """The ranks that share schema and steps with most others (ties: the lowest rank's), and the rest."""
 
     def key(rows: RankRows) -> Hashable:
-        steps = np.concatenate([chunk[:, STEP_COLUMN] for chunk in rows.chunks])
-        return rows.opened.stages, rows.opened.accumulation, rows.hello.world_size, steps.tobytes()
+        steps = rows.row_NC[:, STEP_COLUMN].tobytes()
+        return rows.opened.stages, rows.opened.accumulation, rows.hello.world_size, steps
 
     keys = [key(rows) for rows in ranks]
     (chosen, _), *_ = Counter(keys).most_common(1)

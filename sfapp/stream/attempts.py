@@ -7,6 +7,7 @@ that an aggregator that is started again decides alike.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -100,7 +101,9 @@ class Attempts:
         path = self._folder / LEDGER_NAME
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                file.write(msgspec.json.encode(entry) + b"\n")
+            with path.open("ab+") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+                was_cut_off = file.read(1) not in (b"", b"\n")
+                file.write(b"\n" * was_cut_off + msgspec.json.encode(entry) + b"\n")
         except OSError as error:
             raise StreamError(f"{str(path)!r} cannot be written: {error.strerror}") from error

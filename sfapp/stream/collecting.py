@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.metrics import MetricsLog, Paces
 from sfapp.model.metrics import AggregatorSample, AnySample, LinkSample
-from sfapp.stream.live import Now, RankNow
+from sfapp.record.buffers import STEP_COLUMN, WALL_COLUMN
+from sfapp.stream.live import Now, RankNow, Rows
 from sfapp.stream.messages import Hello
 
 EVERY_S = 1.0
 THIN_EVERY_S = 60.0
+THIN_FOR_S = 0.05
+"""Of each second: who takes the messages shares the interpreter, and waits for it at every one of them."""
+
 KEPT = 65_536
 """Samples that wait for the disk at most; beyond, the oldest are dropped and counted."""
 
@@ -25,7 +29,8 @@ GONE_AFTER_S = 3600.0
 
 
 class Collector:
-    """Writes once a second, on a thread of its own: the aggregator's only puts samples into a queue.
+    """Writes once a second, on a thread of its own: the aggregator's only puts samples into a queue, and
+    counts steps.
 
     Args:
         root: the packet directory.
@@ -41,8 +46,9 @@ class Collector:
         self._waiting: deque[tuple[str, AnySample]] = deque()
         self._logs: dict[str, MetricsLog] = {}
         self._paces: dict[str, Paces] = {}
-        self._seen: dict[tuple[str, int], int] = {}
+        self._counting = threading.Lock()
         self._gone: set[tuple[str, int]] = set()
+        self._thinning: Iterator[None] = iter(())
         self._next_thin_s = 0.0
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
@@ -53,6 +59,13 @@ class Collector:
         while len(self._waiting) > KEPT:
             self._waiting.popleft()
             self.dropped += 1
+
+    def count(self, hello: Hello, row_NC: Rows) -> None:
+        """Steps of a rank; on any thread, never waits for the disk."""
+        step_N, wall_N = row_NC[:, STEP_COLUMN].tolist(), row_NC[:, WALL_COLUMN].tolist()
+        with self._counting:
+            paces = self._paces.setdefault(hello.run_id, Paces())
+            paces.add(hello.rank, hello.node_rank, step_N, wall_N)
 
     @contextmanager
     def running(self, now: Callable[[], Now]) -> Iterator[None]:
@@ -77,38 +90,23 @@ class Collector:
             thread.join()
 
     def write(self, now: Now) -> None:
-        """Write what waits and the pace since last time; thin once a minute. Never raises for the disk."""
+        """Write what waits and the pace since last time, and thin for a moment what is old. Never raises for
+        the disk."""
         by_run: dict[str, list[AnySample]] = {}
         for _ in range(len(self._waiting)):
             run_id, sample = self._waiting.popleft()
             by_run.setdefault(run_id, []).append(sample)
-        for rank in now.ranks:
-            self._count(rank)
         at_ns = int(self._now_s() * 1e9)
-        for run_id, paces in self._paces.items():
+        with self._counting:
+            counted, self._paces = self._paces, {}
+        for run_id, paces in counted.items():
             by_run.setdefault(run_id, []).extend(paces.take(at_ns))
         for run_id, links in self._links(now, at_ns).items():
             by_run.setdefault(run_id, []).extend([*links, _aggregator(now, at_ns)])
         for run_id, samples in by_run.items():
             self._write_run(run_id, samples)
-        if self._now_s() >= self._next_thin_s:
-            self._next_thin_s = self._now_s() + THIN_EVERY_S
-            self._thin()
-
-    def _count(self, rank: RankNow) -> None:
-        """The steps of a rank that are new. One that goes back to an earlier step begins anew."""
-        if not len(rank.row_NC):
-            return
-        key = rank.run_id, rank.identity.rank
-        step_N, wall_N = rank.row_NC[:, 0], rank.row_NC[:, 1]
-        seen, newest = self._seen.get(key, -1), int(step_N[-1])
-        fresh = step_N > (seen if newest >= seen else -1)
-        self._seen[key] = newest
-        if fresh.any():
-            paces = self._paces.setdefault(rank.run_id, Paces())
-            paces.add(
-                rank.identity.rank, rank.identity.node_rank, step_N[fresh].tolist(), wall_N[fresh].tolist()
-            )
+        self._forget(now, by_run.keys())
+        self._thin_on()
 
     def _links(self, now: Now, at_ns: int) -> dict[str, list[AnySample]]:
         """By run, how each of its ranks is heard of; not again of one that has left or is long gone."""
@@ -133,10 +131,27 @@ class Collector:
         if log.lost > lost:
             self.failures.append(log.failure)
 
-    def _thin(self) -> None:
-        for log in self._logs.values():
+    def _forget(self, now: Now, written: Collection[str]) -> None:
+        """Let go of runs and ranks that the aggregator has let go of: others may come in their place."""
+        self._gone &= {(rank.run_id, rank.identity.rank) for rank in now.ranks}
+        runs = {rank.run_id for rank in now.ranks}
+        for run_id in self._logs.keys() - runs - written:
+            del self._logs[run_id]
+
+    def _thin_on(self) -> None:
+        """Go on where it was left a second ago; from the beginning once a minute."""
+        end = time.monotonic() + THIN_FOR_S
+        for _ in self._thinning:
+            if time.monotonic() >= end:
+                return
+        if self._now_s() >= self._next_thin_s:
+            self._next_thin_s = self._now_s() + THIN_EVERY_S
+            self._thinning = self._thin(tuple(self._logs.values()))
+
+    def _thin(self, logs: Sequence[MetricsLog]) -> Iterator[None]:
+        for log in logs:
             try:
-                log.thin()
+                yield from log.thin()
             except OSError as error:
                 self.failures.append(f"{log.folder}: {error.strerror or error}")
 

@@ -6,7 +6,7 @@ told by their numbers. Nothing is acknowledged, so what is lost on the way stays
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,22 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(slots=True)
 class _Stream:
-    """One rank's rows so far."""
+    """One rank's rows so far.
+
+    Attributes:
+        turn: how often it has begun anew.
+        sequence: of the element that comes next.
+        first_window: number of its first window; window, steps: the one under way.
+        world: what it was said to be one of.
+    """
 
     incarnation: str
+    turn: int
+    first_window: int
+    last_step: int
     sequence: int = 0
     window: int | None = None
     steps: int = 0
-    last_step: int = -1
     world: int = 0
 
 
@@ -46,19 +55,31 @@ class LegacyStreams:
         self._streams: dict[tuple[str, int], _Stream] = {}
         self._world = 1  # ranks, as far as they have shown up
 
-    def translated(self, tables: LegacyTables, address: str) -> Iterator[Message]:
-        """What a message says, for the steps in it that are new."""
+    def translated(
+        self, tables: LegacyTables, address: str, expected: Callable[[str], int | None]
+    ) -> Iterator[Message]:
+        """What a message says, for the steps in it that are new.
+
+        Args:
+            expected: by incarnation, the sequence that comes next; None of one that is not known, any more.
+                Who cannot be asked to send again begins anew where the two do not agree.
+        """
         key = address, tables.rank
         stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = _Stream(f"v1-{tables.rank}-{address}"[:64])
+        last_step = -1 if stream is None else stream.last_step
+        rows = [row for table in tables.tables.values() for row in table]
+        found = sorted(said for row in rows if (said := _numbers(row)) is not None and said[0] > last_step)
+        if stream is None or expected(stream.incarnation) != stream.sequence:
+            turn = 0 if stream is None else stream.turn + 1
+            incarnation = f"v1-{tables.rank}-{turn}-{address}"[:64]
+            first_window = found[0][0] // WINDOW_STEPS if found else 0
+            stream = self._streams[key] = _Stream(incarnation, turn, first_window, last_step)
         self._world = max(self._world, tables.rank + 1)
         if stream.world != self._world:
+            yield _hello(stream, tables.rank, self._world)
             stream.world = self._world
-            yield _hello(stream, tables.rank)
-        rows = [row for table in tables.tables.values() for row in table]
-        for step, numbers in sorted(found for row in rows if (found := _numbers(row)) is not None):
-            if step > stream.last_step:
+        for step, numbers in found:
+            if step > stream.last_step:  # and not twice in one message
                 yield from self._step(stream, tables.rank, step, numbers)
 
     def _step(self, stream: _Stream, rank: int, step: int, numbers: list[int]) -> Iterator[Message]:
@@ -83,14 +104,15 @@ def _head(stream: _Stream, rank: int) -> dict[str, Any]:
     return {"v": VERSION, "rank": rank, "incarnation": stream.incarnation, "sequence": stream.sequence}
 
 
-def _hello(stream: _Stream, rank: int) -> Hello:
+def _hello(stream: _Stream, rank: int, world: int) -> Hello:
     return Hello(
         v=VERSION,
         rank=rank,
         incarnation=stream.incarnation,
         run_id=RUN_ID,
         attempt="v1",
-        world_size=stream.world,
+        first_window=stream.first_window,
+        world_size=world,
         local_rank=rank,
         hostname=HOSTNAME,
     )

@@ -19,8 +19,11 @@ from sfapp.stream.messages import Hello
 
 Rows = npt.NDArray[np.int64]
 
-KEPT_STEPS = 512
+KEPT_STEPS = 64
 """Newest steps kept of each rank."""
+
+StepSink = Callable[[Hello, Rows], None]
+"""Told of every step once, on the aggregator's thread: whose they are, and rows as in ``RankNow.row_NC``."""
 
 _MOST_PEERS = 1000
 OTHERS = "others"
@@ -118,10 +121,12 @@ class Live:
 
     Args:
         clock: monotonic seconds.
+        on_steps: told of the steps that are added.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], on_steps: StepSink | None = None) -> None:
         self._clock = clock
+        self._on_steps = on_steps
         self._lock = threading.Lock()
         self._tracks: dict[tuple[str, int], _Track] = {}
         self._faults: dict[str, Counter[str]] = {}
@@ -166,6 +171,8 @@ class Live:
             newest = self._track(hello).newest
             if row_NC.shape[1] == newest.columns:  # not those of a process that was replaced meanwhile
                 newest.add(row_NC)
+        if self._on_steps is not None:
+            self._on_steps(hello, row_NC)
 
     def count(self, hello: Hello, *, lost: int = 0, duplicates: int = 0) -> None:
         """Steps of a rank were lost, or came again."""
@@ -178,6 +185,13 @@ class Live:
         """A rank said goodbye."""
         with self._lock:
             self._track(hello).has_left = True
+
+    def forget(self, seconds: float) -> set[str]:
+        """Let go of ranks of which nothing was heard for so long; the runs of those that are left."""
+        with self._lock:
+            since = self._clock() - seconds
+            self._tracks = {key: track for key, track in self._tracks.items() if track.heard_at >= since}
+            return {run_id for run_id, _ in self._tracks}
 
     def fault(self, peer: str, kind: str, what: str) -> None:
         """A peer sent something that was dropped."""

@@ -45,6 +45,7 @@ Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=4096)]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
+LocalRank = Annotated[int, Meta(ge=0, lt=1024)]
 class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
     """What every message of a rank says.
 
@@ -299,7 +300,7 @@ def decode_from_aggregator(raw: bytes) -> FromAggregator:
 class _Sender(Struct):
     """Who sent a message, whatever else it says."""
 
-    rank: Rank
+    rank: LocalRank
     incarnation: Token
 
 

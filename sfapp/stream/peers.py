@@ -18,9 +18,10 @@ from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
 from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN
 from sfapp.record.side import MAX_CHANNELS, NAME
-from sfapp.stream.assembly import Assembly, RankRows, Rows
+from sfapp.stream.assembly import Assembly
 from sfapp.stream.live import Live
 from sfapp.stream.messages import Closed, Gap, Hello, Opened, Steps
+from sfapp.stream.pending import RankRows, Rows
 
 MAX_VALUE = 2**62
 """Largest number a packet holds (packet.md)."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sfapp.metrics import MetricsLog, find_folders, read_segment, segments_in
-from sfapp.metrics.log import SEGMENT_S
+from sfapp.metrics.log import AGES, SEGMENT_S
 from sfapp.model.metrics import AnySample, ProcessSample
 
 START = 1_700_000_100  # a multiple of five minutes
@@ -40,7 +41,12 @@ def run_for(log: MetricsLog, clock: Clock, seconds: int) -> None:
         log.add([process(clock.now)])
         clock.now += 1
         if clock.now % 60 == 0:
-            log.thin()
+            thin(log)
+
+
+def thin(log: MetricsLog) -> int:
+    """Thin everything that is old enough; in how many pieces."""
+    return sum(1 for _ in log.thin())
 
 
 def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
@@ -116,5 +122,62 @@ def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, clock: Clo
         (log.folder / name).write_text("mine\n")
     clock.now += 24 * HOUR
     log.add([process(clock.now)])
-    log.thin()
+    thin(log)
     assert (log.folder / "notes.jsonl").read_text() == "mine\n"
+
+
+def crowd(second: int, ranks: int) -> list[AnySample]:
+    """What many ranks say in one second."""
+    at_ns = second * 10**9
+    return [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank, rss_bytes=second) for rank in range(ranks)]
+
+
+def write_segment(log: MetricsLog, seconds: int, ranks: int) -> Path:
+    """So many seconds of them, in one file; the only one."""
+    for second in range(seconds):
+        log.add(crowd(START + second, ranks))
+    (path,) = segments_in([log.folder])
+    return path
+
+
+@pytest.mark.parametrize("every_s", [10, 60])
+def test_thinning_takes_no_more_memory_for_more_rows(tmp_path: Path, clock: Clock, every_s: int) -> None:
+    peaks = []
+    for seconds in (60, 300):
+        # given one minute of a hundred ranks, and five
+        log = MetricsLog(tmp_path, f"{seconds}-{every_s}", now_s=clock)
+        path = write_segment(log, seconds, 100)
+        clock.now = START + SEGMENT_S + next(age for age, thinned_to in AGES if thinned_to == every_s)
+        # when the file is thinned
+        tracemalloc.start()
+        try:
+            assert thin(log) > 1
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        clock.now = START
+        # then there is one sample a rank and stretch
+        chunk = read_segment(path)
+        assert chunk is not None
+        assert len(chunk.samples) == 100 * seconds // every_s
+    # and five times as many rows took as much memory
+    few, many = peaks
+    assert many < 1.25 * few  # the last file is read in whole pieces
+    assert many < 2**20
+
+
+def test_what_is_half_thinned_when_it_ends_is_as_it_was(tmp_path: Path, clock: Clock) -> None:
+    log = MetricsLog(tmp_path, "run", now_s=clock)
+    path = write_segment(log, 60, 100)
+    before = path.read_bytes()
+    clock.now += SEGMENT_S + 600
+    pieces = log.thin()
+    next(pieces)
+    pieces.close()
+    assert path.read_bytes() == before
+    assert list(log.folder.iterdir()) == [path]
+    # and it is thinned by whoever comes next
+    thin(MetricsLog(tmp_path, "run", now_s=clock))
+    chunk = read_segment(path)
+    assert chunk is not None
+    assert chunk.header.every_s == 10

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.metrics import Paces, thinned
+from sfapp.metrics import Paces
+from sfapp.metrics.thin import thinned as thinned_pieces
 from sfapp.model.metrics import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample
 
 SECOND = 10**9
+
+
+def thinned(samples: Sequence[AnySample], every_s: int, piece: int = 7) -> list[AnySample]:
+    """All of them, taken a few at a time."""
+    pieces = [samples[first : first + piece] for first in range(0, len(samples), piece)]
+    return [sample for ready in thinned_pieces(pieces, every_s) for sample in ready]
 
 
 def pace(second: float, rank: int, steps: int, mean: float, longest: int) -> PaceSample:
@@ -72,14 +81,14 @@ def test_no_step_is_lost_and_no_stretch_mixed(seconds: list[int], every_s: int, 
     samples = [
         pace(second, number % ranks, 1 + number % 3, 5.0, second) for number, second in enumerate(seconds)
     ]
-    found = list(thinned(samples, every_s))
+    found = thinned(samples, every_s)
     assert sum(sample.steps for sample in found) == sum(sample.steps for sample in samples)
     assert max(sample.wall_max_ns for sample in found) == max(seconds)
-    in_order = list(thinned(sorted(samples, key=lambda sample: sample.at_ns), every_s))
+    in_order = thinned(sorted(samples, key=lambda sample: sample.at_ns), every_s)
     keys = [(sample.rank, sample.at_ns // (every_s * SECOND)) for sample in in_order]
     assert len(keys) == len(set(keys))
     assert [sample.at_ns // (every_s * SECOND) for sample in in_order] == sorted(key for _, key in keys)
-    assert list(thinned(in_order, every_s)) == in_order
+    assert thinned(in_order, every_s) == in_order
 
 
 def test_steps_add_up_until_they_are_taken() -> None:

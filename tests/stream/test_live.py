@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -61,3 +62,15 @@ def test_late_rows_of_a_process_that_was_replaced_do_no_harm() -> None:
     live.add(hello("a"), rows(1, 1))
     (rank,) = live.now().ranks
     assert len(rank.row_NC) == 0
+
+
+def test_ranks_that_are_long_gone_are_forgotten() -> None:
+    seconds = [0.0]
+    live = Live(lambda: seconds[0])
+    for rank, run in enumerate(("old", "new")):
+        said = msgspec.structs.replace(hello(), run_id=run)
+        live.greet(said)
+        seconds[0] += 100.0 * rank
+    live.heard(said)
+    assert live.forget(50.0) == {"new"}
+    assert [rank.run_id for rank in live.now().ranks] == ["new"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +45,37 @@ def whole(windows: list[Window]) -> bool:
             for row, step in enumerate(window.step_N.tolist())
         )
     )
+
+
+def test_a_slow_disk_is_not_taken_for_the_silence_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def slowly(file: int) -> None:
+        time.sleep(1.0)
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    with (
+        aggregating(tmp_path, abandon_after=0.4) as aggregator,
+        Peer(aggregator.endpoint, incarnation="writes") as writes,
+        Peer(aggregator.endpoint, incarnation="speaks") as speaks,
+    ):
+        # given a rank in the middle of its window
+        speaks.say(speaks.hello(run_id="other"), speaks.opened(0), speaks.steps(1, [0, 1]))
+        until(lambda: len(aggregator.now().ranks) == 1)
+        # when another's window takes a second to be on disk, and it goes on speaking
+        writes.say(writes.hello(), writes.opened(0), writes.steps(1, [0]), writes.closed(2, 1))
+        for _ in range(15):
+            speaks.say(Heartbeat(**speaks.head, sent=3, sent_ns=time.time_ns()))
+            time.sleep(0.1)
+        # then it is not given up
+        assert aggregator.counts.windows == 1
+        assert aggregator.counts.parts == 0
+        speaks.say(speaks.closed(3, 2))
+        until(lambda: aggregator.counts.windows == 2)
+    assert [len(window.step_N) for window in windows_in(tmp_path)] == [2, 1]
 
 
 def rank_processes(stack: ExitStack, root: Path, port: int) -> list[object]:

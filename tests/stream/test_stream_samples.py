@@ -25,7 +25,7 @@ from sfapp.model.metrics import (
 from sfapp.store import SampleQuery, Store
 from sfapp.stream import collecting
 from sfapp.stream.collecting import Collector
-from sfapp.stream.live import Now, RankNow
+from sfapp.stream.live import KEPT_STEPS, Live, Now, RankNow, Rows
 from sfapp.stream.measuring import Measuring
 from sfapp.stream.messages import VERSION, Echo, Hello
 
@@ -46,10 +46,13 @@ def hello(rank: int = 0, run_id: str = "run") -> Hello:
     return Hello(v=VERSION, rank=rank, incarnation="i", run_id=run_id, attempt="a", world_size=4)
 
 
-def rank_now(rank: int, steps: list[int], run_id: str = "run") -> RankNow:
-    row_NC = np.array([[step, 100 + step, 1] for step in steps], dtype=np.int64).reshape(-1, 3)
+def rows(*steps: int) -> Rows:
+    return np.array([[step, 100 + step, 1] for step in steps], dtype=np.int64).reshape(-1, 3)
+
+
+def rank_now(rank: int, run_id: str = "run") -> RankNow:
     identity = RankIdentity(rank, rank, 0, "host")
-    return RankNow(run_id, identity, 4, ("a",), row_NC, 0, 0.0, False, 0, 0)
+    return RankNow(run_id, identity, 4, ("a",), rows(), 0, 0.0, False, 0, 0)
 
 
 def now(*ranks: RankNow) -> Now:
@@ -148,9 +151,15 @@ def test_another_identity_is_said_from_then_on() -> None:
 
 def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
     collector = Collector(tmp_path, now_s=lambda: 1_700_000_000.0)
-    collector.write(now(rank_now(0, []), rank_now(1, [4])))
-    collector.write(now(rank_now(0, [5, 6]), rank_now(1, [4])))
-    collector.write(now(rank_now(0, [5, 6, 7]), rank_now(1, [4, 5, 6])))
+    collector.count(hello(1), rows(4))
+    collector.write(now())
+    for rank, step in ((0, 5), (0, 6)):
+        collector.count(hello(rank), rows(step))
+    collector.write(now())
+    collector.count(hello(1), rows(5, 6))
+    collector.count(hello(0), rows(7))
+    collector.write(now())
+    collector.write(now())
     paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
     assert [(pace.rank, pace.step, pace.steps, pace.wall_max_ns) for pace in paces] == [
         (1, 4, 1, 104),
@@ -162,10 +171,65 @@ def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
 
 def test_a_rank_that_goes_back_to_a_checkpoint_goes_on_counting(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
-    collector.write(now(rank_now(0, [50, 51])))
-    collector.write(now(rank_now(0, [40, 41, 42])))
-    collector.write(now(rank_now(0, [40, 41, 42, 43])))
-    assert [sample.steps for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)] == [2, 3, 1]
+    for steps in ([50, 51], [40, 41, 42], [43]):
+        collector.count(hello(), rows(*steps))
+        collector.write(now())
+    paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
+    assert [(pace.step, pace.steps) for pace in paces] == [(51, 2), (42, 3), (43, 1)]
+
+
+def test_more_steps_than_are_kept_at_once_are_all_counted(tmp_path: Path) -> None:
+    """As after a while without an aggregator."""
+    collector = Collector(tmp_path)
+    live = Live(time.monotonic, collector.count)
+    live.greet(hello())
+    live.add(hello(), rows(*range(10 * KEPT_STEPS)))
+    collector.write(live.now())
+    (pace,) = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
+    assert (pace.step, pace.steps) == (10 * KEPT_STEPS - 1, 10 * KEPT_STEPS)
+
+
+def test_a_run_that_was_forgotten_makes_room_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "MOST_RUNS", 1)
+    collector = Collector(tmp_path)
+    collector.write(now(rank_now(0, run_id="a")))
+    collector.write(now(rank_now(0, run_id="a"), rank_now(0, run_id="b")))
+    assert collector.dropped
+    dropped = collector.dropped
+    collector.write(now(rank_now(0, run_id="b")))
+    collector.write(now(rank_now(0, run_id="b")))
+    assert collector.dropped == dropped + 2  # in the second in which the other one goes
+    assert sorted(path.parent.parent.name for path in segments_in(find_folders([tmp_path]))) == ["a", "b"]
+
+
+def test_old_samples_are_thinned_a_moment_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given more than can be thinned in no time
+    seconds = [1_700_000_100.0]
+    collector = Collector(tmp_path, now_s=lambda: seconds[0])
+    for second in range(60):
+        at_ns = int((seconds[0] + second) * SECOND)
+        collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank) for rank in range(50)])
+    state = now(rank_now(0))
+    collector.write(state)
+    before = len(samples_in(tmp_path))
+    monkeypatch.setattr(collecting, "THIN_FOR_S", 0.0)
+    # when it is old, one second after the other
+    seconds[0] += 2000
+    collector.write(state)
+    (path,) = (path for path in segments_in(find_folders([tmp_path])) if path.stat().st_size > 100_000)
+    looks = 0
+    while path.stat().st_size > 100_000:
+        assert (looks := looks + 1) < 100
+        collector.write(state)
+    # then it took several of them, and nothing else was lost
+    assert looks > 1
+    thinned = [sample for sample in samples_in(tmp_path) if isinstance(sample, ProcessSample)]
+    assert before > 3000
+    assert len(thinned) == 50 * 6
 
 
 def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(

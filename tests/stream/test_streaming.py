@@ -255,6 +255,30 @@ def test_version_1_is_taken_as_node_0(tmp_path: Path) -> None:
     assert window.duration_SNR[:, 0, 1].tolist() == [6_000_000, 20_000_000, 0, 0, 0, 36_000_000]
 
 
+def test_version_1_goes_on_after_a_silence_for_which_it_was_given_up(tmp_path: Path) -> None:
+    with (
+        aggregating(tmp_path, abandon_after=0.2) as aggregator,
+        Peer(aggregator.endpoint) as peer,
+    ):
+        # given a sender that pauses in its first window until that is written as it is
+        peer.say(legacy(0, range(60)))
+        until(lambda: aggregator.counts.parts == 1)
+        # when it goes on
+        peer.say(legacy(0, range(30, 350)))
+        until(lambda: len(windows_in(tmp_path)) >= 4)
+    # then every step is there once
+    found = windows_in(tmp_path)
+    assert [step for window in found for step in window.step_N.tolist()][:300] == list(range(300))
+    assert [window.number for window in found] == list(range(len(found)))
+
+
+def test_a_rank_that_no_node_has_does_not_stop_other_senders_of_version_1(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+        peer.say(legacy(2**31 - 1, range(3)), legacy(0, range(101)))
+        until(lambda: windows_in(tmp_path))
+        assert aggregator.now().faults == {"127.0.0.1": {"malformed": 1}}
+
+
 def test_a_newer_sender_is_told_that_it_is_and_counted(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
         peer.say(msgspec.msgpack.encode({**peer.head, "v": 3, "type": "hello", "colour": "red"}))
