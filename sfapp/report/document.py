@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from sfapp.accounting import Comparison, Measures, compare, measure
+from sfapp.accounting import Measures, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
+from sfapp.kair import Findings
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.report.plots import PLOTS, STRAGGLER_PLOTS, Plot, comparison_plot, findings_plots, window_plots
 from sfapp.views import comparison_tables, figures, words
-
-PLOTS = (
-    "frontier_steps",
-    "prefix_crossings",
-    "step_timeline",
-    "routing_pareto",
-    "ambiguity_plane",
-    "rank_step_heatmap",
-)
-"""The plots of a window in a report, by their names in ``figures.WINDOW_PLOTS``, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +28,19 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A window, the verdict on it as it was looked at (on the group it was asked for), and its files."""
+    """A window, the verdict on it as it was looked at (on the group it was asked for), and its files.
+
+    Attributes:
+        findings: works out what KAIR finds in those ranks, WindowError where that cannot be; None where
+            nobody can look.
+        has_operators: whether operator events lie beside the packets, so that it finds operators, not stages.
+    """
 
     window: Window
     diagnosis: Diagnosis
     packets: tuple[Packet, ...]
+    findings: Callable[[], Findings] | None = None
+    has_operators: bool = False
 
 
 class Look(Protocol):
@@ -56,20 +56,6 @@ class Look(Protocol):
 
     def windows(self, run_id: str) -> Sequence[int]:
         """The windows of a run in order; none where there is no such run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One plot in both themes, and how to read it.
-
-    Attributes:
-        name: as in ``figures.WINDOW_PLOTS``.
-    """
-
-    name: str
-    light: figures.Figure
-    dark: figures.Figure
-    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,13 +258,44 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
         if item.kind == "window" or (item.window, view.judging) not in told:
             told.add((item.window, view.judging))
             names = PLOTS if item.kind == "window" else ()
-            yield _section(evidence, view, [_plot(name, evidence, measures, view, notes) for name in names])
+            plots = window_plots(names, measures, evidence.diagnosis, view, notes)
+            straggling: Sequence[Plot] | Missing = ()
+            if names and evidence.has_operators:
+                straggling = _straggler_plots(STRAGGLER_PLOTS, item.window, evidence, view, notes)
+            yield _section(evidence, view, [*plots, *(() if isinstance(straggling, Missing) else straggling)])
+            if isinstance(straggling, Missing):
+                yield straggling
         if item.plot is not None and item.kind == "plot":
-            if item.plot in figures.WINDOW_PLOTS:
-                shown = _plot(item.plot, evidence, measures, view, notes)
-                yield Shown(item.window.run_id, item.window.window, view, words.seen(view), shown)
-            else:
-                yield Missing(f"{item.window}: this sfapp knows no plot called {item.plot!r}")
+            yield _collected(item.plot, item.window, evidence, measures, view, notes)
+
+
+def _collected(
+    name: str, key: WindowKey, evidence: Evidence, measures: Measures, view: ViewState, notes: Sequence[Note]
+) -> Shown | Missing:
+    """A plot that was collected by itself."""
+    if name in figures.WINDOW_PLOTS:
+        (plot,) = window_plots((name,), measures, evidence.diagnosis, view, notes)
+    elif name in figures.FINDINGS_PLOTS:
+        plots = _straggler_plots((name,), key, evidence, view, notes)
+        if isinstance(plots, Missing):
+            return plots
+        (plot,) = plots
+    else:
+        return Missing(f"{key}: this sfapp knows no plot called {name!r}")
+    return Shown(key.run_id, key.window, view, words.seen(view), plot)
+
+
+def _straggler_plots(
+    names: Sequence[str], key: WindowKey, evidence: Evidence, view: ViewState, notes: Sequence[Note]
+) -> Sequence[Plot] | Missing:
+    """Plots of what KAIR finds in a window, or what keeps it from being found."""
+    if evidence.findings is None:
+        return Missing(f"{key}: its operators cannot be looked at from here")
+    try:
+        findings = evidence.findings()
+    except WindowError as error:
+        return Missing(f"{key}: {error}")
+    return findings_plots(names, findings, evidence.diagnosis, view, notes)
 
 
 def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Section:
@@ -303,18 +320,6 @@ def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Sect
         if reference is None
         else f"{reference.run_id}/{reference.window}",
     )
-
-
-def _plot(name: str, evidence: Evidence, measures: Measures, view: ViewState, notes: Sequence[Note]) -> Plot:
-    """A plot with the notes that are pinned to its window marked on it."""
-    window = WindowKey(evidence.diagnosis.run_id, evidence.diagnosis.window)
-    here = notes_on(window, notes)
-
-    def draw(dark: bool) -> figures.Figure:
-        drawn = figures.window_plot(name, measures, evidence.diagnosis, view, dark=dark)
-        return figures.with_notes(drawn, name, here, step=view.step, dark=dark)
-
-    return Plot(name, draw(False), draw(True), words.HINTS[name])
 
 
 def _compared(item: Item, look: Look) -> Compared | Missing:
@@ -346,7 +351,7 @@ def _compared(item: Item, look: Look) -> Compared | Missing:
         ),
         title=", ".join(words.side_names(found)),
         said=words.comparison(found),
-        plots=tuple(_comparison_plot(name, found) for name in names),
+        plots=tuple(comparison_plot(name, found) for name in names),
         head=tuple(column.title for column in columns),
         rows=tuple(
             tuple(str(row.get(column.shown, "")) for column in columns)
@@ -363,11 +368,6 @@ def _side(key: SideKey, view: ViewState, look: Look) -> list[Evidence]:
     if not numbers:
         raise WindowNotFoundError(f"there is no run {key.run_id!r} among the packets given")
     return [look(WindowKey(key.run_id, number), view) for number in numbers]
-
-
-def _comparison_plot(name: str, found: Comparison) -> Plot:
-    light, dark = (figures.COMPARISON_PLOTS[name](found, dark=dark) for dark in (False, True))
-    return Plot(name, light, dark, words.HINTS[name])
 
 
 def remark(note: Note, notes: Sequence[Note]) -> Remark:

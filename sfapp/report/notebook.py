@@ -185,7 +185,7 @@ def _plot(plot: Plot, view: ViewState, window: str) -> Iterator[Cell]:
 def _seen(plot: Plot, view: ViewState) -> Mapping[str, Any]:
     """What of a view a plot depends on, where it is not as it is by default."""
     default = ViewState()
-    names = ("step", "ranks", "stage", "quantity")
+    names = ("step", "ranks", "stage", "quantity", "cause", "operator")
     asked = {name: getattr(view, name) for name in names if getattr(view, name) != getattr(default, name)}
     if view.node is not None:
         asked["tab"] = view.tab
