@@ -48,11 +48,11 @@ LATE_AFTER_SECONDS = 2.0
 ABANDON_AFTER_SECONDS = 60.0
 """A rank of which nothing was heard for so long is taken for dead; if it comes back, it sends again."""
 
-_FAREWELL_SECONDS = 0.5
-"""How long a window waits for its last ranks once one of its ranks has left."""
-
 FORGET_AFTER_SECONDS = 3 * 3600.0
 """And nothing is kept of it after so long: an aggregator may serve one run after the other for months."""
+
+_FAREWELL_SECONDS = 0.5
+"""How long a window waits for its last ranks once one of its ranks has left."""
 
 _TICK_MS = 50
 _ASK_SECONDS = 0.25
@@ -105,10 +105,10 @@ class Aggregator:
         most_bytes: int = 2**30,
         on_samples: SampleSink | None = None,
         on_heartbeat: HeartbeatSink | None = None,
+        on_steps: StepSink | None = None,
     ) -> None:
         self._root = root
         self._abandon_after = abandon_after
-        on_steps: StepSink | None = None,
         self._most_bytes = most_bytes
         self._on_samples = on_samples
         self._on_heartbeat = on_heartbeat
@@ -119,13 +119,13 @@ class Aggregator:
         self._attempts: dict[str, Attempts] = {}
         self._asked: dict[str, float] = {}
         self._next_count = 0.0
+        self._caught_up_at = time.monotonic()  # when nothing waited to be taken
         self._resources = ExitStack()
         try:
             context: zmq.Context[Any] = zmq.Context()
             self._resources.callback(context.term)
             self._resources.enter_context(admitting(context, keys))
             self._socket = context.socket(zmq.ROUTER)
-        self._caught_up_at = time.monotonic()  # when nothing waited to be taken
             self._resources.callback(self._socket.close, linger=_LINGER_MS)
             self._socket.rcvhwm, self._socket.sndhwm = _MOST_WAITING, _MOST_ANSWERS
             self.endpoint = bind(self._socket, endpoint, keys)
@@ -180,13 +180,13 @@ class Aggregator:
             try:
                 *route, last = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
+                self._caught_up_at = time.monotonic()
                 return
             if 0 < len(route) < _MOST_FRAMES:
                 self._take(tuple(frame.bytes for frame in route), last)
             else:
                 self._live.fault(_address(last, ()), "malformed", f"{len(route) + 1} frames")
 
-                self._caught_up_at = time.monotonic()
     def _take(self, route: tuple[bytes, ...], frame: zmq.Frame) -> None:
         self._live.messages += 1
         try:
@@ -296,6 +296,10 @@ class Aggregator:
         for message in self._legacy.translated(tables, address, self._expected):
             self._take_message(route, message)
 
+    def _expected(self, incarnation: str) -> int | None:
+        peer = self._peers.get(incarnation)
+        return None if peer is None else peer.expected
+
     def _refuse(self, route: tuple[bytes, ...], rank: int, incarnation: str, reason: str) -> None:
         self._send(route, Refused(v=VERSION, rank=rank, incarnation=incarnation, reason=reason[:1000]))
 
@@ -304,10 +308,6 @@ class Aggregator:
             self._socket.send_multipart([*route, encode(answer)], zmq.NOBLOCK)
         except zmq.ZMQError:  # it is gone, or takes nothing: it will ask, or be asked again
             return
-    def _expected(self, incarnation: str) -> int | None:
-        peer = self._peers.get(incarnation)
-        return None if peer is None else peer.expected
-
 
     # ---- what is due ----------------------------------------------------------------------------
 
@@ -324,6 +324,8 @@ class Aggregator:
                 continue
             if peer.current is None or self._assembly.abandon(peer.current):
                 del self._peers[incarnation]
+        for run_id in self._attempts.keys() - self._live.forget(FORGET_AFTER_SECONDS):
+            del self._attempts[run_id]
         del self._assembly.failures[:-_REMEMBERED]
 
     def _acknowledge(self) -> None:
@@ -333,8 +335,6 @@ class Aggregator:
 
     def _send_ack(self, peer: Peer) -> None:
         peer.acknowledged = peer.durable()
-        for run_id in self._attempts.keys() - self._live.forget(FORGET_AFTER_SECONDS):
-            del self._attempts[run_id]
         hello = peer.hello
         self._send(
             peer.route,

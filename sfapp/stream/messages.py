@@ -41,11 +41,11 @@ Text = Annotated[str, Meta(max_length=1000)]
 Token = Annotated[str, Meta(max_length=64)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+LocalRank = Annotated[int, Meta(ge=0, lt=1024)]
 Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=4096)]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-LocalRank = Annotated[int, Meta(ge=0, lt=1024)]
 class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
     """What every message of a rank says.
 
@@ -241,7 +241,7 @@ class LegacyTables(Struct, frozen=True):
         tables: rows by table; those with a ``step`` and ``events`` are steps.
     """
 
-    rank: Rank
+    rank: LocalRank
     sampler: str
     tables: dict[str, list[dict[str, Any]]]
 
@@ -300,7 +300,7 @@ def decode_from_aggregator(raw: bytes) -> FromAggregator:
 class _Sender(Struct):
     """Who sent a message, whatever else it says."""
 
-    rank: LocalRank
+    rank: Rank
     incarnation: Token
 
 
