@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "Say how much slower one window or run is than another, and in which stages.",
     "report": "Hand over verdicts, plots and notes: as HTML, PDF, Markdown, notebook or JSON.",
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
+    "capture": "Profile some ranks of a running job for some steps, now or when a window calls for it.",
     "aggregate": "Take the streams of a job's ranks while it runs, and write packets.",
     "relay": "Forward the streams of one node's ranks to the aggregator.",
     "import": "Make packets of other tools' traces: which step, stage and rank, and what is not known.",

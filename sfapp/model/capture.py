@@ -13,6 +13,9 @@ from sfapp.model.stages import MAX_NAME_LENGTH
 CaptureStatus = Literal["asked", "running", "done", "refused", "expired"]
 CAPTURE_STATUSES: tuple[CaptureStatus, ...] = get_args(CaptureStatus)
 
+CAPTURE_STEPS = 5
+"""Steps of a capture, where nobody says how many."""
+
 MAX_CAPTURE_STEPS = 20
 """Most steps of one capture: a large model's step has a hundred thousand events, all held in memory."""
 
@@ -21,6 +24,9 @@ MAX_CAPTURE_RANKS = 64
 
 MAX_REASON = 300
 """Longest reason, in characters."""
+
+PROFILED = "profiled"
+"""Side channel that marks the steps that a profiler slowed down."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _MOST = 2**62
@@ -94,6 +100,9 @@ class RankCapture:
         trace_bytes: size of the trace they were made of.
         stopped_ns: how long training stood still for the profiler's start and stop.
         why: why it was refused, or recorded fewer steps than asked for; empty where there is nothing to say.
+
+    Raises:
+        CaptureError: a number is negative, or there is too much of something.
     """
 
     rank: int
@@ -105,6 +114,13 @@ class RankCapture:
     trace_bytes: int = 0
     stopped_ns: int = 0
     why: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = (self.rank, self.steps, self.events, self.trace_bytes, self.stopped_ns, *self.windows)
+        if not all(0 <= number <= _MOST for number in (*numbers, self.first_step or 0)):
+            raise CaptureError("a rank's word on a capture: a number is outside 0…2^62")
+        if len(self.windows) > MAX_CAPTURE_STEPS or len(self.why) > MAX_REASON:
+            raise CaptureError("a rank's word on a capture: too many windows, or too long a reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,3 +175,6 @@ class CaptureLimits:
         values = (self.cooldown_seconds, self.per_hour, self.total_steps, self.total_bytes)
         if any(value < 0 for value in values) or min(self.longest_seconds, self.expires_seconds) <= 0:
             raise CaptureError("capture limits must not be negative, nor their times zero")
+
+
+DEFAULT_LIMITS = CaptureLimits()

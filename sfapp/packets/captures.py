@@ -18,18 +18,19 @@ import msgspec
 
 from sfapp.errors import CaptureError
 from sfapp.model.capture import (
-    MAX_REASON,
-    CaptureLimits,
+    CAPTURE_STEPS,
+    DEFAULT_LIMITS,
     CaptureRequest,
     CaptureState,
     CaptureStatus,
     RankCapture,
 )
 from sfapp.packets.faults import one_line, quoted
-from sfapp.packets.paths import folder_name
+from sfapp.packets.paths import OPERATORS_SUFFIX, folder_name, operators_path
 from sfapp.packets.write import write_whole
 
 FOLDER = "captures"
+TRACE_SUFFIX = ".trace.json.gz"
 
 MAX_BYTES = 2**16
 """Largest file that is read."""
@@ -58,23 +59,34 @@ def rank_path(root: Path, run_id: str, capture: str, rank: int) -> Path:
     return captures_folder(root, run_id) / f"{capture}.rank{rank}.json"
 
 
+def trace_path(root: Path, run_id: str, window: int, rank: int) -> Path:
+    """Where a rank's trace is kept that could not be read into operator events, beside the packet."""
+    beside = operators_path(root, run_id, window, rank)
+    return beside.with_name(beside.name.removesuffix(OPERATORS_SUFFIX) + TRACE_SUFFIX)
+
+
+def new_id(now: datetime) -> str:
+    """An id that nobody else has made; those of later moments sort behind those of earlier ones."""
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
+
+
 def new_request(
     run_id: str,
     ranks: Iterable[int],
-    steps: int = 5,
+    steps: int = CAPTURE_STEPS,
     *,
     first_step: int | None = None,
     reason: str = "",
     asked_by: str = "",
 ) -> CaptureRequest:
-    """A request of now, with an id of its own; later ones sort behind earlier ones.
+    """A request of now, with an id of its own.
 
     Raises:
         CaptureError: a value is outside what it may be.
     """
     now = datetime.now(UTC)
     return CaptureRequest(
-        id=f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}",
+        id=new_id(now),
         run_id=run_id,
         ranks=tuple(sorted(set(ranks))),
         steps=steps,
@@ -145,9 +157,8 @@ def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | N
         return None
     except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
         raise CaptureError(f"{_shown(path)} says nothing of a capture: {one_line(str(error))}") from error
-    numbers = (found.steps, found.events, found.trace_bytes, found.stopped_ns, *found.windows)
-    if found.rank != rank or min(numbers) < 0 or len(found.why) > MAX_REASON:
-        raise CaptureError(f"{_shown(path)} says nothing of a capture: a value is outside what it may be")
+    if found.rank != rank:
+        raise CaptureError(f"{_shown(path)} is of another rank, {found.rank}")
     return found
 
 
@@ -207,13 +218,15 @@ def summed(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) 
 
 
 def _status(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureStatus:
+    """Of all ranks together. What has not begun in time does not begin, and what is not over long after that
+    never will be: its process was killed."""
     over = [each.status for each in said if each.status in _OVER]
-    is_late = now - request.asked_at > timedelta(seconds=CaptureLimits().expires_seconds)
-    if len(over) == len(request.ranks) or (is_late and len(over) == len(said)):
+    runs = any(each.status == "running" for each in said)
+    expires = timedelta(seconds=DEFAULT_LIMITS.expires_seconds)
+    age = now - request.asked_at
+    if len(over) == len(request.ranks) or age > (2 * expires if runs else expires):
         return next((status for status in ("done", "refused") if status in over), "expired")
-    if any(each.status in ("running", "done") for each in said):
-        return "running"
-    return "asked"
+    return "running" if runs or "done" in over else "asked"
 
 
 def _bounded(path: Path) -> bytes:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from sfapp.errors import RecorderError
-from sfapp.record.buffers import WindowBuffer
+from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
 from sfapp.record.contexts import StepState, Uncounted
 from sfapp.record.layers import LayerTimes, channels_of, layers_of
 from sfapp.record.memory import MemoryWatch
@@ -105,6 +105,17 @@ class Beside:
         if self._layers is not None:
             self._layers.close()
         self._layers = LayerTimes(self._state, layers)
+
+    def mark(self, name: str, step: int) -> None:
+        """Put a 1 beside a step, if it is the one that was added last."""
+        buffer = self.buffer
+        row = buffer.filled - 1
+        if (
+            row >= 0
+            and buffer.row_NC[row, STEP_COLUMN] == step
+            and (name in buffer.side or self._may_add(name))
+        ):
+            buffer.channel(name)[row] = 1.0
 
     # ---- following the steps --------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from sfapp.errors import MissingExtraError
 from sfapp.record.buffers import WindowBuffer
+from sfapp.record.desk import Desk
 from sfapp.record.team import Team
 from sfapp.record.writer import Writer
 
@@ -31,6 +32,10 @@ class Outlet(Protocol):
     @property
     def pending(self) -> int:
         """Closed windows that are not safe yet."""
+
+    @property
+    def desk(self) -> Desk:
+        """Where captures are asked for and answered."""
 
     def follow(self, team: Team, buffer: WindowBuffer) -> None:
         """A window begins; its buffer is going to be filled."""

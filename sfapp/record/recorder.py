@@ -16,12 +16,14 @@ from typing import Any
 
 import sfapp
 from sfapp.errors import RecorderError
+from sfapp.model.capture import DEFAULT_LIMITS, PROFILED, CaptureLimits
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, RESIDUAL, stage_category
 from sfapp.model.window import RankIdentity
 from sfapp.record.batches import Batch, Batches
 from sfapp.record.beside import Beside
 from sfapp.record.buffers import Schema, WindowBuffer
+from sfapp.record.capture import Captures, Position
 from sfapp.record.compose import Job
 from sfapp.record.contexts import (
     Clock,
@@ -88,6 +90,8 @@ class Recorder:
         stream: send rows to an aggregator as they are recorded, and gather nothing: its address or that of
             the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``. Where None, what
             ``SFAPP_STREAM`` says.
+        captures: how much of it a capture may profile (docs/capture.md); None, or ``SFAPP_CAPTURES=off`` in
+            the environment, to take no requests.
         clock: monotonic ns; for tests.
 
     Raises:
@@ -115,6 +119,7 @@ class Recorder:
         strict: bool = False,
         max_pending: int = 4,
         stream: Any = None,
+        captures: CaptureLimits | None = DEFAULT_LIMITS,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
         if window_steps < 1 or max_pending < 1 or timeout <= 0:
@@ -161,6 +166,14 @@ class Recorder:
         self._use(schema)
         self._writer = outlet_for(stream, max_pending)
         self._open_window(schema)
+        self._captures = Captures(
+            self._state,
+            self._writer.desk,
+            self._position,
+            self._mark_profiled,
+            captures,
+            self._writer.failures,
+        )
         self._recording, self._ended = True, False
         self._stopping = threading.Lock()
         atexit.register(self._at_exit)
@@ -373,6 +386,12 @@ class Recorder:
 
     # ---- inside ---------------------------------------------------------------------------------
 
+    def _position(self) -> Position:
+        return Position(self._team, self._step_number, self._window_end)
+
+    def _mark_profiled(self, step: int) -> None:
+        self._beside.mark(PROFILED, step)
+
     def _use(self, schema: Schema) -> None:
         """Make the contexts of a schema."""
         self._schema = schema
@@ -414,6 +433,8 @@ class Recorder:
                 buffer.record_ns += self._step_ns + state.clock() - end
         except Exception as error:
             self._give_up(error)
+        if self._step_number >= self._captures.due:
+            self._captures.pass_step(number, self._buffer.number)
         if self._step_number == self._window_end:
             self._close_window("full", self._schema)
 
@@ -463,6 +484,7 @@ class Recorder:
     def _give_up(self, error: Exception) -> None:
         """Fail-open: recording ends, training goes on."""
         self._recording = False
+        self._captures.stop("recording stopped")
         self._writer.failures.append(f"recording stopped: {one_line(error)}")
 
     def _hand_over(self, closed_by: ClosedBy) -> bool:
@@ -487,7 +509,10 @@ class Recorder:
         atexit.unregister(self._at_exit)
         self._stop_recording()
         self._beside.close()
-        self._writer.close(seconds)
+        deadline = time.monotonic() + seconds
+        self._captures.stop("the recorder was closed")
+        self._captures.close(seconds)  # what it has to say may go where the rows go
+        self._writer.close(max(_GRACE_SECONDS, deadline - time.monotonic()))
         WATCH.remove(self._farewell)  # last: SIGTERM may come while this waits
 
     def _stop_recording(self) -> None:
@@ -503,6 +528,7 @@ class Recorder:
     def _farewell(self) -> None:
         """SIGTERM: save this rank's rows, on the thread that watches for it, while training may still run."""
         self._stop_recording()
+        self._captures.leave()
         self._writer.rescue("the process was told to terminate (SIGTERM)", _FAREWELL_SECONDS)
 
 

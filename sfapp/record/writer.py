@@ -19,6 +19,7 @@ from pathlib import Path
 from sfapp.model.window import Window
 from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import part_window
+from sfapp.record.desk import FileDesk
 from sfapp.record.gather import Result, TelemetryGroup
 from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
 from sfapp.record.team import Team
@@ -58,6 +59,7 @@ class Writer:
     def __init__(self, most_waiting: int) -> None:
         self.written: deque[Path] = deque(maxlen=REMEMBERED)
         self.failures: deque[str] = Failures()
+        self.desk = FileDesk(self.failures)
         self._most_waiting = most_waiting
         self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer, Early | None] | None] = queue.SimpleQueue()
         self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet

@@ -20,6 +20,7 @@ from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.metrics import AnySample
 from sfapp.stream.assembly import Assembly, AssemblyCounts
 from sfapp.stream.attempts import Attempts
+from sfapp.stream.forwarding import Forwarding
 from sfapp.stream.legacy import LegacyStreams
 from sfapp.stream.live import Live, Now, StepSink
 from sfapp.stream.messages import (
@@ -27,6 +28,8 @@ from sfapp.stream.messages import (
     VERSION,
     Ack,
     Bye,
+    CapturePiece,
+    CaptureSaid,
     Echo,
     FromAggregator,
     Heartbeat,
@@ -113,7 +116,10 @@ class Aggregator:
         self._on_samples = on_samples
         self._on_heartbeat = on_heartbeat
         self._assembly = Assembly(root, close_after, LATE_AFTER_SECONDS, time.monotonic)
-        self._live = Live(time.monotonic)
+        self._live = Live(time.monotonic, on_steps)
+        self._captures = Forwarding(
+            root, lambda peer, answer: self._send(peer.route, answer), self._assembly.failures
+        )
         self._legacy = LegacyStreams()
         self._peers: dict[str, Peer] = {}
         self._attempts: dict[str, Attempts] = {}
@@ -222,6 +228,8 @@ class Aggregator:
         elif isinstance(message, Samples):
             if self._on_samples is not None:
                 self._on_samples(peer.hello, message.samples)
+        elif isinstance(message, CaptureSaid | CapturePiece):
+            self._captures.take(peer, message)
         elif isinstance(message, Bye):
             self._live.leave(peer.hello)
             self._assembly.hurry(peer.undelivered, _FAREWELL_SECONDS)
@@ -315,6 +323,7 @@ class Aggregator:
         if self._assembly.write_due(self._most_bytes):
             self._acknowledge()
         now = time.monotonic()
+        self._captures.look(self._peers.values(), now)
         if now < self._next_count:
             return
         self._next_count = now + _COUNT_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 import msgspec
@@ -51,6 +52,11 @@ class Measuring:
     def on_echo(self, echo: Echo, returned_ns: int) -> None:
         """An answer of the aggregator to a heartbeat, and when it came, by our clock."""
         self._clock.add(Exchange(echo.sent_ns, echo.received_ns, echo.replied_ns, returned_ns))
+
+    def clock_offset_ns(self) -> int:
+        """What to add to our time now to have the aggregator's; 0 before anything is known of it."""
+        offset = self._clock.at(time.time_ns())
+        return 0 if offset is None else round(offset.offset_ns)
 
     def _placed(self, sample: AnySample) -> AnySample:
         offset = self._clock.at(sample.at_ns)

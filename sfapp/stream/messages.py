@@ -17,7 +17,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from sfapp.errors import StreamError, StreamVersionError
+from sfapp.errors import CaptureError, StreamError, StreamVersionError
+from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.model.manifest import (
     Accumulation,
     ClosedBy,
@@ -35,6 +36,9 @@ VERSION = 2
 
 MAX_MESSAGE_BYTES = 8 << 20
 """Longer messages are dropped and counted; nobody who keeps to the protocol sends one."""
+
+PIECE_BYTES = 512 << 10
+"""Operator events travel in pieces of so many bytes."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, Meta(max_length=1000)]
@@ -193,7 +197,45 @@ class Bye(Message, frozen=True, kw_only=True, tag="bye"):
     sequence: Count
 
 
-FromRank: TypeAlias = Hello | Opened | Steps | Closed | Gap | Samples | Heartbeat | Bye
+class _OfCapture(Message, frozen=True, kw_only=True):
+    """What a rank says of captures is a row of its own, kept and sent again until it is heard.
+
+    Attributes:
+        number: its place there, counted from 0.
+        first: number of the first that the rank still keeps.
+        capture: the request's id.
+    """
+
+    number: Count
+    first: Count
+    capture: Token
+
+
+class CaptureSaid(_OfCapture, frozen=True, kw_only=True, tag="capture_said"):
+    """What the rank does about a request, with its own window numbers."""
+
+    said: RankCapture
+
+
+class CapturePiece(_OfCapture, frozen=True, kw_only=True, tag="capture_piece"):
+    """A part of the file of operator events of one window (operators.md).
+
+    Attributes:
+        window: the rank's number of it.
+        piece, pieces: which of how many.
+        clock_offset_ns: what to add to its times to have the aggregator's clock, as well as the rank knows.
+    """
+
+    window: Count
+    piece: Annotated[int, Meta(ge=0, lt=512)]
+    pieces: Annotated[int, Meta(ge=1, le=512)]
+    content: Annotated[bytes, Meta(max_length=PIECE_BYTES)]
+    clock_offset_ns: Annotated[int, Meta(ge=-(2**61), le=2**61)] = 0
+
+
+FromRank: TypeAlias = (
+    Hello | Opened | Steps | Closed | Gap | Samples | Heartbeat | Bye | CaptureSaid | CapturePiece
+)
 """What a rank sends."""
 
 
@@ -229,7 +271,19 @@ class Refused(Message, frozen=True, kw_only=True, tag="refused"):
     reason: Text
 
 
-FromAggregator: TypeAlias = Ack | Resend | Echo | Refused
+class CaptureAsked(Message, frozen=True, kw_only=True, tag="capture_asked"):
+    """To the rank: profile these steps; the first one is chosen. Said until the rank says something of it."""
+
+    request: CaptureRequest
+
+
+class CaptureHeard(Message, frozen=True, kw_only=True, tag="capture_heard"):
+    """To the rank: what it said of captures below ``number`` is on disk and need not be kept."""
+
+    number: Count
+
+
+FromAggregator: TypeAlias = Ack | Resend | Echo | Refused | CaptureAsked | CaptureHeard
 """What the aggregator answers."""
 
 
@@ -276,7 +330,7 @@ def decode_from_rank(raw: bytes | memoryview) -> FromRank | LegacyTables:
         raise StreamError(f"a message of {len(raw):,} bytes: at most {MAX_MESSAGE_BYTES:,} are taken")
     try:
         message: FromRank = _FROM_RANK.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
         return _decode_legacy(raw, error)
     _check_version(message.v)
     return message
@@ -291,7 +345,7 @@ def decode_from_aggregator(raw: bytes) -> FromAggregator:
     """
     try:
         message: FromAggregator = _FROM_AGGREGATOR.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
         raise StreamError(f"no answer of an aggregator: {_one_line(error)}") from error
     _check_version(message.v)
     return message

@@ -42,6 +42,8 @@ class Peer:
         undelivered: its windows that are not on disk, in order.
         acknowledged: what it was told last.
         asked_at: when it was last asked to send something again.
+        last_step: number of its newest step.
+        captures_heard: of what it says of captures, the number that comes next.
     """
 
     hello: Hello
@@ -54,6 +56,8 @@ class Peer:
     undelivered: deque[RankRows] = field(default_factory=deque)
     acknowledged: int = 0
     asked_at: float = float("-inf")
+    last_step: int = 0
+    captures_heard: int = 0
 
     def durable(self) -> int:
         """The sequence below which everything is on disk."""
@@ -118,6 +122,7 @@ def _take_steps(peer: Peer, steps: Steps, assembly: Assembly, live: Live) -> Non
         _check_rows(row_NC, window.last_step)
         assembly.add(window, row_NC)
         peer.expected += len(row_NC)
+        peer.last_step = int(row_NC[-1, STEP_COLUMN])
         live.add(peer.hello, row_NC)
 
 

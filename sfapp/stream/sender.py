@@ -21,15 +21,18 @@ from sfapp.model.metrics import AnySample
 from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.refusals import one_line
 from sfapp.record.team import Team
+from sfapp.stream.capturing import StreamDesk
 from sfapp.stream.messages import (
     VERSION,
     Ack,
     Bye,
+    CaptureAsked,
+    CaptureHeard,
     Echo,
+    FromAggregator,
     Heartbeat,
     Hello,
     Message,
-    Refused,
     Resend,
     Samples,
     decode_from_aggregator,
@@ -116,6 +119,7 @@ class Sender:
     Args:
         greeting: makes the hello of a team that elements belong to.
         failures: what goes wrong is put there.
+        desk: what is asked and said of captures; None where nobody takes any.
     """
 
     def __init__(
@@ -125,10 +129,12 @@ class Sender:
         incarnation: str,
         greeting: Callable[[Team, int], Hello],
         failures: deque[str],
+        desk: StreamDesk | None = None,
     ) -> None:
         self.counts = SenderCounts()
         self._failures = failures
         self._options = options
+        self._desk = desk or StreamDesk(incarnation, lambda: 0)
         self._spool = spool
         self._incarnation = incarnation
         self._greeting = greeting
@@ -215,6 +221,7 @@ class Sender:
                 if not self._refused:
                     self._beat(socket)
                     self._send_elements(socket)
+                    self._send_of_captures(socket)
             self._say_goodbye(socket)
             return True
         finally:
@@ -228,7 +235,7 @@ class Sender:
         heard_at = self.counts.heard_at
         patience = _NEVER_HEARD_SECONDS if heard_at is None else _SILENT_SECONDS
         silent = now > max(self._closing_since, heard_at or 0.0) + patience
-        delivered = self._spool.first == self._spool.end
+        delivered = self._spool.first == self._spool.end and self._desk.is_empty
         return delivered or bool(self._refused) or now > self._deadline or silent
 
     # ---- listening ------------------------------------------------------------------------------
@@ -250,7 +257,7 @@ class Sender:
                 self.counts.heard_at = time.monotonic()
                 self._take(answer)
 
-    def _take(self, answer: Ack | Resend | Echo | Refused) -> None:
+    def _take(self, answer: FromAggregator) -> None:
         if isinstance(answer, Ack):
             self._spool.acknowledge(answer.up_to_sequence)
             self._next = max(self._next, self._spool.first)
@@ -261,6 +268,8 @@ class Sender:
         elif isinstance(answer, Echo):
             if self._options.on_echo is not None:
                 self._options.on_echo(answer, time.time_ns())
+        elif isinstance(answer, CaptureAsked | CaptureHeard):
+            self._desk.hear(answer)
         elif not self._refused:
             self._refused = answer.reason
             self._failures.append(f"the aggregator refuses this stream: {answer.reason}")
@@ -310,6 +319,15 @@ class Sender:
             self.counts.sent_again += self._next < self._furthest
             self._next = after
             self._furthest = max(self._furthest, after)
+
+    def _send_of_captures(self, socket: zmq.Socket[bytes]) -> None:
+        """Send what there is to say of captures, as far as the connection takes it."""
+        team = self._spool.newest_team
+        if team is None or self._desk.is_empty or not self._greet(socket, team):
+            return
+        for message in self._desk.messages():
+            if not self._send(socket, message):
+                return
 
     def _greet(self, socket: zmq.Socket[bytes], team: Team) -> bool:
         """Say who this is, if that was not said or has changed; False if nobody takes it."""

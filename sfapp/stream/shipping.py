@@ -17,6 +17,7 @@ from sfapp.record.buffers import WindowBuffer
 from sfapp.record.outlet import STREAM_VARIABLE
 from sfapp.record.team import Team
 from sfapp.record.writer import Writer
+from sfapp.stream.capturing import StreamDesk
 from sfapp.stream.measuring import Measuring
 from sfapp.stream.messages import VERSION, Hello
 from sfapp.stream.security import check_endpoint
@@ -51,7 +52,10 @@ class StreamWriter:
         self._spool = Spool(
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
-        self._sender = Sender(options, self._spool, self.incarnation, self._greeting, self.failures)
+        self.desk = StreamDesk(self.incarnation, self._measuring.clock_offset_ns)
+        self._sender = Sender(
+            options, self._spool, self.incarnation, self._greeting, self.failures, self.desk
+        )
         self._is_closed = False
 
     @property

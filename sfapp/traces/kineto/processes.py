@@ -21,8 +21,11 @@ _CUT_STEP = 0.05
 _NUMBER = re.compile(r"(\d{1,18})\D*\Z")
 
 
-def processes_of(columns: Columns, mapping: Mapping) -> list[Process]:
+def processes_of(columns: Columns, mapping: Mapping, *, cut: bool = True) -> list[Process]:
     """Every process of the file that takes steps, by pid.
+
+    Args:
+        cut: a first or last step that is far shorter than the others was cut by the profiler, and left out.
 
     Raises:
         TraceError: none does.
@@ -38,7 +41,7 @@ def processes_of(columns: Columns, mapping: Mapping) -> list[Process]:
         main = max(own, key=lambda lane: int(np.count_nonzero(marks_E & (columns.lane_E == lane))))
         mask_E = marks_E & (columns.lane_E == main)
         steps = _numbered(columns, mask_E, number_by_name)
-        process = _process(columns, of_process_E, main, steps)
+        process = _process(columns, of_process_E, main, steps, cut)
         if len(steps) < np.count_nonzero(mask_E):
             process.note("skipped", "a step's number occurs more than once: its longest range counts")
         found.append(process)
@@ -110,9 +113,9 @@ def _by_optimizer(columns: Columns) -> Process:
 
 
 def _process(
-    columns: Columns, of_process_E: Bools, main: int, steps: Sequence[tuple[int, int, int]]
+    columns: Columns, of_process_E: Bools, main: int, steps: Sequence[tuple[int, int, int]], cut: bool = True
 ) -> Process:
-    """A process with its steps, ascending by number, less those that the profiler cut.
+    """A process with its steps, ascending by number, less those that the profiler cut if it may have.
 
     Raises:
         TraceError: later steps have lower numbers, or steps overlap.
@@ -124,17 +127,17 @@ def _process(
             )
     kept = list(steps)
     lengths = [end - start for _, start, end in kept]
-    cut = []
-    for place in (-1, 0):
+    left_out = []
+    for place in (-1, 0) if cut else ():
         others = lengths[:-1] if place else lengths[1:]
         if others and lengths[place] < _CUT_STEP * float(np.median(others)):
-            cut.append(kept.pop(place))
+            left_out.append(kept.pop(place))
             lengths.pop(place)
     table = np.array(kept, np.int64).reshape(-1, 3)
     process = Process(
         columns, of_process_E, columns.lanes[main][0], main, table[:, 0], table[:, 1], table[:, 2]
     )
-    for number, start, end in cut:
+    for number, start, end in left_out:
         process.note("skipped", f"step {number}: {(end - start) / 1e6:.3f} ms of it, the profiler cut it off")
     return process
 

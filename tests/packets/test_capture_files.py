@@ -1,0 +1,144 @@
+"""Capture requests beside the packets: asked, answered, read back; what is wrong in them is told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sfapp.errors import CaptureError
+from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.packets import find_packets
+from sfapp.packets.captures import (
+    MAX_BYTES,
+    ask_for_capture,
+    captures,
+    new_request,
+    rank_path,
+    read_request,
+    summed,
+    tell,
+)
+
+RUN = "job/7 of ünï"
+
+
+def test_what_is_asked_for_is_read_back(tmp_path: Path) -> None:
+    request = new_request(RUN, [3, 0, 3], 4, first_step=17, reason="slow", asked_by="me")
+    path = ask_for_capture(tmp_path, request)
+    assert request.ranks == (0, 3)
+    assert path.parent.parent.parent == tmp_path
+    assert read_request(path, RUN) == request
+    (state,) = captures(tmp_path, RUN)
+    assert (state.request, state.status, state.ranks_done, state.why) == (request, "asked", (), "")
+    assert find_packets([tmp_path]) == []
+    with pytest.raises(CaptureError, match="already"):
+        ask_for_capture(tmp_path, request)
+
+
+def test_later_requests_come_later(tmp_path: Path) -> None:
+    asked = [new_request("run", [rank]) for rank in range(3)]
+    for request in reversed(asked):
+        ask_for_capture(tmp_path, request)
+    seen = [state.request for state in captures(tmp_path, "run")]
+    assert sorted(seen, key=lambda request: request.id) == seen
+    assert set(seen) == set(asked)
+    assert captures(tmp_path, "nobody") == []
+
+
+def test_ranks_say_what_comes_of_it(tmp_path: Path) -> None:
+    request = new_request("run", [0, 1], 2)
+    ask_for_capture(tmp_path, request)
+
+    def now() -> tuple[str, tuple[int, ...], str]:
+        (state,) = captures(tmp_path, "run")
+        return state.status, state.ranks_done, state.why
+
+    tell(tmp_path, request, RankCapture(rank=0, status="running", first_step=5))
+    assert now() == ("running", (), "")
+    tell(tmp_path, request, RankCapture(rank=0, status="done", first_step=5, steps=2, windows=(0, 1)))
+    assert now() == ("running", (0,), "")
+    tell(tmp_path, request, RankCapture(rank=1, status="refused", why="another profiler is running"))
+    assert now() == ("done", (0,), "rank 1: another profiler is running")
+    assert captures(tmp_path, "run")[0].windows == (0, 1)
+
+
+def test_what_nobody_answers_expires() -> None:
+    request = new_request("run", [0, 1])
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert summed(request, [], datetime.now(UTC)).status == "asked"
+    assert summed(request, [], later).status == "expired"
+    said = RankCapture(rank=0, status="running")
+    assert summed(request, [said], later).status == "expired", "its process was killed"
+    assert summed(request, [replace(said, status="done")], later).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"id": "../../etc"}, "the id must be"),
+        ({"id": ""}, "the id must be"),
+        ({"run_id": ""}, "the run id"),
+        ({"ranks": ()}, "name 1 to 64"),
+        ({"ranks": tuple(range(65))}, "65 ranks"),
+        ({"ranks": (2, 1)}, "ascend"),
+        ({"ranks": (-1,)}, "outside"),
+        ({"steps": 0}, "0 steps"),
+        ({"steps": 21}, "21 steps"),
+        ({"first_step": -1}, "the first step"),
+        ({"reason": "x" * 301}, "the reason"),
+        ({"asked_at": datetime(2026, 1, 1)}, "time zone"),
+    ],
+)
+def test_a_request_is_held_to_its_bounds(wrong: dict[str, object], why: str) -> None:
+    with pytest.raises(CaptureError, match=why):
+        replace(new_request("run", [0]), **wrong)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 10_000,
+        b'{"id": 3}',
+        b'{"id":"a","run_id":"run","ranks":[0],"steps":999999,"asked_at":"2026-01-01T00:00:00Z"}',
+        b" " * (MAX_BYTES + 1),
+    ],
+)
+def test_a_file_that_is_no_request_is_refused_and_passed_over(tmp_path: Path, content: bytes) -> None:
+    good = new_request("run", [0])
+    path = ask_for_capture(tmp_path, good).with_name("a.json")
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match="is no capture request"):
+        read_request(path)
+    assert [state.request for state in captures(tmp_path, "run")] == [good]
+
+
+def test_no_pipe_or_link_is_followed_and_names_must_fit(tmp_path: Path) -> None:
+    good = new_request("run", [0])
+    folder = ask_for_capture(tmp_path, good).parent
+    os.mkfifo(folder / "p.json")
+    (folder / "l.json").symlink_to(folder / f"{good.id}.json")
+    (folder / "n.json").write_bytes(msgspec.json.encode(good))
+    for name, why in (("p", "not a regular file"), ("l", "cannot be read"), ("n", "its id is")):
+        with pytest.raises(CaptureError, match=why):
+            read_request(folder / f"{name}.json")
+    with pytest.raises(CaptureError, match="for another run"):
+        read_request(folder / f"{good.id}.json", "other")
+    with pytest.raises(CaptureError, match="not there"):
+        read_request(folder / "gone.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b"{}", b'{"rank":1,"status":"done"}', b'{"rank":0,"status":"done","steps":-1}', b"\x00"]
+)
+def test_a_rank_s_word_that_is_none_counts_as_silence(tmp_path: Path, content: bytes) -> None:
+    request: CaptureRequest = new_request("run", [0])
+    ask_for_capture(tmp_path, request)
+    rank_path(tmp_path, "run", request.id, 0).write_bytes(content)
+    assert captures(tmp_path, "run")[0].status == "asked"

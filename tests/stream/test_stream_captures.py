@@ -1,0 +1,168 @@
+"""Captures of ranks that stream: requests reach them without a shared folder, events come back, once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from streams import LOOPBACK, Peer, aggregating, recorder, running, until
+
+import sfapp
+from sfapp.model import CATEGORIES, Lane, Operators
+from sfapp.model.capture import CaptureLimits, CaptureRequest, CaptureState, RankCapture
+from sfapp.packets import read_operators, write_operators
+from sfapp.packets.captures import ask_for_capture, captures, new_request, state_of
+from sfapp.packets.paths import operators_path
+from sfapp.stream import Relay
+from sfapp.stream.messages import CaptureAsked, CaptureHeard, CapturePiece, CaptureSaid
+
+EAGER = CaptureLimits(cooldown_seconds=0.0)
+
+
+def ask(root: Path, **about: Any) -> CaptureRequest:
+    request = new_request("run", [0], **{"steps": 2, **about})
+    ask_for_capture(root, request)
+    return request
+
+
+def train_until_over(perf: sfapp.Recorder, root: Path, request: CaptureRequest) -> CaptureState:
+    deadline = time.monotonic() + 40
+    while not (state := state_of(root, request)).is_over:
+        assert time.monotonic() < deadline, state
+        with perf.step(), perf.stage("model.fwd_loss_cpu_wall"):
+            torch.ones(8).sin()
+        time.sleep(0.02)
+    return state
+
+
+def test_a_request_reaches_a_rank_by_its_relay_and_its_events_come_back(tmp_path: Path) -> None:
+    root = tmp_path / "packets"
+    with (
+        aggregating(root) as aggregator,
+        running(Relay(LOOPBACK, aggregator.endpoint)) as relay,
+        recorder(tmp_path, relay.endpoint, captures=EAGER) as perf,
+    ):
+        state = train_until_over(perf, root, ask(root))
+    assert (state.status, state.why) == ("done", "")
+    (window, *_) = state.windows
+    events = read_operators(operators_path(root, "run", window, 0))
+    first = state.ranks[0].first_step
+    assert first is not None
+    assert set(events.steps) <= {first, first + 1}
+    assert "aten::sin" in events.names
+    assert abs(events.start_ns_E.min() / 1e9 - time.time()) < 60
+    assert not list((tmp_path / "left-by-0").rglob("*.ops.parquet"))
+    assert not list(root.rglob("*.part"))
+    assert perf.failures == ()
+
+
+def test_what_may_not_be_captured_is_told_there_too(tmp_path: Path) -> None:
+    root = tmp_path / "packets"
+    with (
+        aggregating(root) as aggregator,
+        recorder(tmp_path, aggregator.endpoint, captures=CaptureLimits(per_hour=0)) as perf,
+    ):
+        state = train_until_over(perf, root, ask(root))
+    assert (state.status, state.why) == ("refused", "rank 0: 0 captures within an hour are the most")
+
+
+# ---- message by message ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    events = Operators.of(
+        names=["a", "b"],
+        name_E=[0, 1],
+        category_E=[CATEGORIES.index("host")] * 2,
+        lanes=[Lane(3, "thread 1", False)],
+        lane_E=[0, 0],
+        start_ns_E=[1000, 2000],
+        end_ns_E=[1500, 2500],
+        step_E=[7, 7],
+    )
+    path = tmp_path / "one.parquet"
+    write_operators(events, "run", 0, path)
+    return path.read_bytes()
+
+
+def pieces(peer: Peer, request: CaptureRequest, content: bytes, number: int) -> list[CapturePiece]:
+    cut = len(content) // 3 + 1
+    parts = [content[begin : begin + cut] for begin in range(0, len(content), cut)]
+    return [
+        CapturePiece(
+            **peer.head,
+            number=number + place,
+            first=number,
+            capture=request.id,
+            window=0,
+            piece=place,
+            pieces=len(parts),
+            content=part,
+            clock_offset_ns=500,
+        )
+        for place, part in enumerate(parts)
+    ]
+
+
+def test_pieces_count_once_whatever_is_lost_or_comes_again(tmp_path: Path, content: bytes) -> None:
+    request = replace(new_request("run", [3], 2), first_step=None)
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
+        ask_for_capture(tmp_path, request)
+        peer.say(peer.hello(world_size=4))
+        asked: CaptureAsked = peer.hear_of(CaptureAsked)
+        assert asked.request.id == request.id
+        assert asked.request.first_step is not None
+        said = RankCapture(rank=3, status="running", first_step=9)
+        peer.say(CaptureSaid(**peer.head, number=0, first=0, capture=request.id, said=said))
+        assert peer.hear_of(CaptureHeard).number == 1
+        first, second, third = pieces(peer, request, content, 1)
+        peer.say(first, third, third, first, second, first, second, third, third)
+        assert peer.hear_of(CaptureHeard).number == 4
+        path = operators_path(tmp_path, "run", 0, 3)
+        events = read_operators(path)
+        assert events.start_ns_E.tolist() == [1500, 2500], "on the aggregator's clock"
+        written = path.stat().st_mtime_ns
+        done = replace(said, status="done", steps=1, windows=(0,), events=2)
+        peer.say(CaptureSaid(**peer.head, number=4, first=4, capture=request.id, said=done))
+        until(lambda: captures(tmp_path, "run")[0].status == "done")
+        assert path.stat().st_mtime_ns == written
+
+
+def test_an_aggregator_that_was_started_again_takes_the_file_from_its_begin(
+    tmp_path: Path, content: bytes
+) -> None:
+    request = new_request("run", [3], 2)
+    ask_for_capture(tmp_path, request)
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
+        peer.say(peer.hello(world_size=4))
+        peer.say(*pieces(peer, request, content, 6)[:2])
+        peer.hear_of(CaptureAsked)
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
+        peer.say(peer.hello(world_size=4))
+        *_, last = sent = pieces(peer, request, content, 6)
+        peer.say(last, *sent)
+        assert peer.hear_of(CaptureHeard).number == 9
+    assert len(read_operators(operators_path(tmp_path, "run", 0, 3))) == 2
+
+
+def test_what_nobody_asked_for_is_refused_and_what_is_damaged_is_dropped(
+    tmp_path: Path, content: bytes
+) -> None:
+    request = new_request("run", [3], 2)
+    ask_for_capture(tmp_path, request)
+    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
+        peer.say(peer.hello(world_size=4))
+        other = replace(request, id="nobody-s")
+        peer.say(*pieces(peer, other, content, 0)[:1])
+        until(lambda: any(aggregator.now().faults.values()))
+        broken = pieces(peer, request, content[:-50] + b"\0" * 50, 0)
+        peer.say(*broken)
+        assert peer.hear_of(CaptureHeard).number == 3
+        until(lambda: aggregator.failures)
+    assert not list(tmp_path.rglob("*.ops.parquet"))
+    assert not list(tmp_path.rglob("*.part"))
