@@ -208,6 +208,28 @@ def test_a_gap_parts_a_line_and_an_area() -> None:
     assert (area.count("M"), area.count("Z")) == (2, 2)
 
 
+def test_cells_reach_from_border_to_border_where_borders_are_given() -> None:
+    heat = {"type": "heatmap", "z": [[1.0], [2.0]], "x": [0, 10], "y": ["a", "b"], "showscale": False}
+    scale = [[0.0, "#000000"], [1.0, "#FFFFFF"]]
+    root = drawn([heat | {"colorscale": scale}], xaxis=axis(False, range=[0, 20]))
+    one, two = boxes(root)
+    assert one["width"] == two["width"]
+    plot = max(
+        float(rect.get("width", 0))
+        for clip in root.iter(f"{SVG}clipPath")
+        for rect in clip.iter(f"{SVG}rect")
+    )
+    assert one["width"] == pytest.approx((plot - 2) / 2, abs=0.1)
+
+
+def test_a_frame_is_a_frame_in_the_key_as_well() -> None:
+    bar = {"type": "bar", "x": [0], "y": [1], "name": "framed"}
+    bar["marker"] = {"color": "rgba(0,0,0,0)", "line": {"color": "#123456", "width": 2.5}}
+    root = drawn([bar], showlegend=True, legend={"orientation": "h"})
+    keys = [rect for rect in root.iter(f"{SVG}rect") if rect.get("width") == "11"]
+    assert [key.get("stroke") for key in keys] == ["#123456"]
+
+
 def test_a_large_table_is_a_small_picture() -> None:
     # Given 64 ranks over 100 steps
     table = np.arange(6400, dtype=np.float64).reshape(64, 100)

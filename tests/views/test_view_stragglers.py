@@ -127,9 +127,10 @@ def test_a_zoomed_axis_keeps_its_zoom_and_knows_the_whole() -> None:
 def test_figures_of_stages_say_that_they_are() -> None:
     for name in ("straggler_distances", "straggler_scores", "operator_timeline", "operator_frequency"):
         assert "Made from stages, not from operators." in notes(one(name, "stages")), name
-    # And there each stage has the colour it has everywhere
+    # And there each stage has the colour and the name it has everywhere
     bars = {trace["name"]: trace for trace in one("operator_timeline", "stages")["data"]}
     assert bars["data"]["marker"]["color"] == palette.stage_colours(["data"])["data"]
+    assert "<b>cause</b> data" in said(one("blame_path", "stages"))
 
 
 # ---- rhythm -----------------------------------------------------------------------------------------
@@ -333,8 +334,10 @@ def test_the_causes_operator_is_counted_unless_another_is_picked() -> None:
     assert one("operator_frequency", "input")["layout"]["meta"]["subtitle"].startswith("next_batch:")
     picked = one("operator_frequency", "input", operator="optimizer")
     assert picked["layout"]["meta"]["subtitle"].startswith("optimizer:")
-    total = numbers(picked["data"][0]["z"]).sum()
-    assert total == found_in.RANKS * 3
+    (heat,) = picked["data"]
+    assert numbers(heat["z"]).sum() == found_in.RANKS * 3
+    # What occurs once a step has one window for all the time, and its cells take all of it
+    assert numbers(heat["x"]) == pytest.approx(picked["layout"]["xaxis"]["range"])
 
 
 # ---- collectives ------------------------------------------------------------------------------------

@@ -37,9 +37,11 @@ def names(trace: Trace, letter: str, size: int) -> list[Any]:
     return values(trace[letter]) if letter in trace else list(range(size))
 
 
-def edges(places: list[float | None]) -> list[float]:
-    """Where cells begin and end: half-way between their middles."""
+def edges(places: list[float | None], cells: int) -> list[float]:
+    """Where cells begin and end: half-way between their middles, unless the borders themselves are given."""
     middles = [place for place in places if place is not None]
+    if len(middles) == cells + 1:
+        return middles
     if len(middles) == 1:
         return [middles[0] - 0.5, middles[0] + 0.5]
     between = [(low + high) / 2 for low, high in itertools.pairwise(middles)]
@@ -49,8 +51,8 @@ def edges(places: list[float | None]) -> list[float]:
 def grid(trace: Trace, x_axis: Axis, y_axis: Axis) -> tuple[Floats, list[float], list[float]]:
     """The numbers, and the edges of columns and rows."""
     table = matrix(trace["z"])
-    columns = edges(x_axis.places(names(trace, "x", table.shape[1])))
-    rows = edges(y_axis.places(names(trace, "y", table.shape[0])))
+    columns = edges(x_axis.places(names(trace, "x", table.shape[1])), table.shape[1])
+    rows = edges(y_axis.places(names(trace, "y", table.shape[0])), table.shape[0])
     return table, columns, rows
 
 

@@ -102,6 +102,10 @@ def _sample(trace: Trace, x: float, middle: float, wide: float, patterns: dict[s
             if trace["type"] == "bar"
             else text.paint("fill", trace["fillcolor"])
         )
+        framed = float(each(edge.get("width"), 0, 0))
+        if framed > 1:
+            colour = str(each(edge.get("color"), 0, "#444"))
+            fill += f' {text.paint("stroke", colour)} stroke-width="{number(framed)}"'
         return f'<rect x="{number(x)}" y="{number(middle - 5.5)}" width="11" height="11" {fill}/>'
     parts = []
     mode = trace.get("mode", "lines")

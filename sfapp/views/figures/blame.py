@@ -13,7 +13,7 @@ from sfapp.model.view import ViewState
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, figure, note, plain, revision
 from sfapp.views.suspects import chosen_cause
-from sfapp.views.words.stragglers import CAUSE_KINDS, VIAS, cause_words
+from sfapp.views.words.stragglers import CAUSE_KINDS, VIAS, cause_words, operator_name
 
 TITLE = "From the cause to its victim"
 
@@ -21,7 +21,7 @@ STEPS_SHOWN = 7
 """Events of a path drawn at most, for want of room for their names; a longer one loses its middle."""
 
 _NAME = 13
-"""Characters in a line of an event's name."""
+"""Characters in a line of an event's name where a path is as long as it gets; the fewer, the more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,11 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
         ),
         annotations=[
             *_edges(nodes, row_of, dark),
-            *(words for node in nodes for words in _labels(node, _role(cause, node.step), row_of, dark)),
+            *(
+                words
+                for node in nodes
+                for words in _labels(node, _role(cause, node.step), row_of, len(nodes), dark)
+            ),
         ],
         hovermode="closest",
         uirevision=revision(diagnosis, "path", view.cause),
@@ -122,7 +126,7 @@ def _markers(cause: Cause, nodes: list[_Node], row_of: dict[int, int], dark: boo
 
 def _hover(step: PathStep, is_cause: bool) -> str:
     lines = [
-        f"<b>{plain(step.name, 80)}</b>{' (the cause)' if is_cause else ''}",
+        f"<b>{plain(operator_name(step.name, 80), 80)}</b>{' (the cause)' if is_cause else ''}",
         f"rank {step.rank}, {step.category}",
         _late(step),
     ]
@@ -172,11 +176,15 @@ def _role(cause: Cause, step: PathStep) -> str:
     return "on time" if cause.kind == "edge" and step is cause.path[0] else ""
 
 
-def _labels(node: _Node, role: str, row_of: dict[int, int], dark: bool) -> list[dict[str, object]]:
-    """The event's name and role above its mark, how late it was below."""
+def _labels(
+    node: _Node, role: str, row_of: dict[int, int], count: int, dark: bool
+) -> list[dict[str, object]]:
+    """The event's name and role above its mark, how late it was below; ``count`` stand beside each other."""
     colours = palette.theme(dark)
-    lines = textwrap.wrap(format.clip(node.step.name, 3 * _NAME), _NAME, max_lines=2, placeholder="…")
-    name = "<br>".join(plain(line, _NAME) for line in lines)
+    width = max(_NAME, min(2 * _NAME, _NAME * STEPS_SHOWN // count))
+    said = operator_name(node.step.name, 3 * width)
+    lines = textwrap.wrap(said, width, max_lines=2, placeholder="…")
+    name = "<br>".join(plain(line, width) for line in lines)
     if role:
         name = f"<b>{role}</b><br>{name}"
     at = row_of[node.step.rank]
@@ -198,18 +206,20 @@ def _notes(findings: Findings, cause: Cause, nodes: list[_Node], left_out: int) 
     if left_out:
         notes.append(f"{format.counted(left_out, 'event')} in the middle of the path left out.")
     if len(nodes) == 1:
-        notes.append("Nothing in these events waited for it.")
+        waited = "Its whole group" if cause.kind == "transfer" else "Nothing in these events"
+        notes.append(f"{waited} waited for it.")
     if findings.source == "stages":
         notes.append("Made from stages, not from operators.")
     return tuple(notes)
 
 
 def _in_words(cause: Cause, ranks: list[int]) -> str:
-    victim = cause.path[-1]
     if len(cause.path) == 1:
         return f"{format.clip(cause_words(cause), 90)}: one event, and no path to another."
+    first, victim = cause.path[0], cause.path[-1]
+    between = len(cause.path) - 2
+    over = f"over {format.counted(between, 'event')} " if between else ""
     return (
-        f"From {format.clip(cause.path[0].name)} on rank {cause.path[0].rank} over "
-        f"{format.counted(len(cause.path) - 2, 'event')} to {format.clip(victim.name)} on rank "
-        f"{victim.rank}, which was {_late(victim)}; ranks on the way: {format.ranges(ranks)}."
+        f"From {operator_name(first.name)} on rank {first.rank} {over}to {operator_name(victim.name)} "
+        f"on rank {victim.rank}, which was {_late(victim)}; ranks on the way: {format.ranges(ranks)}."
     )

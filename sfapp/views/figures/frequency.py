@@ -10,6 +10,7 @@ from sfapp.model.view import ViewState
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
 from sfapp.views.suspects import operator_shown
+from sfapp.views.words.stragglers import operator_name
 
 TITLE = "How often an operator occurs"
 
@@ -48,7 +49,7 @@ def operator_frequency(
     heat = {
         "type": "heatmap",
         "z": f4(found.count_RT[rows]),
-        "x": f4((np.arange(windows) + 0.5) * length),
+        "x": f4(np.arange(windows + 1) * length),  # the borders, as one window has no neighbours
         "y": [f"rank {rank}" for rank in ranks],
         "colorscale": palette.scale(palette.category_colours(dark)[category], colours),
         "zmin": 0,
@@ -64,7 +65,7 @@ def operator_frequency(
         [heat],
         dark=dark,
         title=TITLE,
-        subtitle=f"{format.clip(name, 60)}: how often it begins in each {format.duration(found.window_ns)}",
+        subtitle=f"{operator_name(name, 60)}: how often it begins in each {format.duration(found.window_ns)}",
         alt=_in_words(found, name),
         notes=_notes(findings, found, len(rows), len(bands)),
         height=int(min(640, max(240, 100 + 20 * len(rows)))) if len(rows) <= _NAMED else 480,
@@ -141,7 +142,7 @@ def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple
 def _in_words(found: Frequency, name: str) -> str:
     windows = found.count_RT.shape[1]
     text = (
-        f"{format.clip(name)} on {format.counted(len(found.ranks), 'rank')}, "
+        f"{operator_name(name)} on {format.counted(len(found.ranks), 'rank')}, "
         f"{format.count(int(found.count_RT.sum()))} times in {format.duration(windows * found.window_ns)}: "
     )
     if not found.bands:

@@ -27,6 +27,7 @@ from sfapp.views.figures.base import (
 )
 from sfapp.views.figures.lanes import Block, block_of
 from sfapp.views.suspects import chosen_cause, step_shown, suspect_and_peer
+from sfapp.views.words.stragglers import operator_name
 
 Ints = npt.NDArray[np.int64]
 
@@ -213,7 +214,7 @@ class _Hover:
     def name(self, event: int) -> str:
         code = int(self._operators.name_E[event])
         if code not in self._names:
-            self._names[code] = plain(self._operators.names[code], 60)
+            self._names[code] = plain(operator_name(self._operators.names[code], 60), 60)
         return self._names[code]
 
     def words(self, event: int) -> str:
@@ -273,4 +274,4 @@ def _in_words(
     text = f"Step {step}, {format.duration(span)}: {who}"
     if cause is None:
         return f"{text}."
-    return f"{text}; outlined is {format.clip(cause.name)} of rank {cause.rank}, the cause."
+    return f"{text}; outlined is {operator_name(cause.name)} of rank {cause.rank}, the cause."

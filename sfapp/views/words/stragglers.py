@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sfapp.kair import AGREEMENT_REASONS, Agreement, Cause, Findings
 from sfapp.kair.blame import HALF
 from sfapp.kair.cohorts import MIN_COHORT
-from sfapp.model import Diagnosis
+from sfapp.model import DEFAULT_STAGES, Diagnosis, broad_stage
 from sfapp.model.window import RankTable
 from sfapp.views import format
 
@@ -112,7 +112,7 @@ def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTab
 
 def cause_words(cause: Cause, ranks: RankTable | None = None) -> str:
     """``rank 5's next_batch (input)``: what a cause is, as the subject of a sentence."""
-    name = format.clip(cause.name, _OVER)
+    name = operator_name(cause.name, _OVER)
     if cause.kind == "transfer":
         return f"the transfer of {name} ({cause.nature})"
     rank = f"rank {cause.rank}"
@@ -123,6 +123,11 @@ def cause_words(cause: Cause, ranks: RankTable | None = None) -> str:
         "before": f"what {rank} did before {name}",
     }[cause.kind]
     return f"{said}{_on_host(cause.rank, ranks)} ({cause.nature})"
+
+
+def operator_name(name: str, limit: int = 40) -> str:
+    """An operator's name cut to a length; a range that marks a stage is called as the stage is elsewhere."""
+    return format.short_stage(name) if broad_stage(name) in DEFAULT_STAGES else format.clip(name, limit)
 
 
 def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str, ...]:
