@@ -74,8 +74,8 @@ def write_operators(operators: Operators, run_id: str, window: int, path: Path) 
     faults.raise_first()
     if not len(operators):
         raise PacketError("there are no operator events: leave the file out", path=str(path))
-    part_rank = part_rank_of(path)
-    _check(operators, part_rank, faults)
+    _check_cells(len(operators), DEFAULT_LIMITS, faults)
+    _check(operators, part_rank_of(path), faults)
     faults.raise_first()
     return write_whole(
         path, parquet_bytes(_table(operators), OPERATORS_KEY, msgspec.json.encode(head), _TEXTS)
@@ -181,12 +181,16 @@ def _check_columns(file: PacketFile, faults: Faults) -> None:
 def _check_size(file: PacketFile, limits: Limits, faults: Faults) -> None:
     if file.rows <= 0:
         faults.add("the file has no rows")
-    cells = file.rows * len(_COLUMNS)
-    if cells > limits.max_cells:
-        faults.add(f"{file.rows:,} events are {cells:,} cells, more than the {limits.max_cells:,} allowed")
+    _check_cells(file.rows, limits, faults)
     expanded = file.expanded_bytes(len(_COLUMNS))
     if expanded > limits.max_bytes:
         faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
+
+
+def _check_cells(events: int, limits: Limits, faults: Faults) -> None:
+    cells = events * len(_COLUMNS)
+    if cells > limits.max_cells:
+        faults.add(f"{events:,} events are {cells:,} cells, more than the {limits.max_cells:,} allowed")
 
 
 def _operators(columns: dict[str, Any], faults: Faults) -> Operators | None:

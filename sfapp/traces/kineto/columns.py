@@ -37,7 +37,12 @@ _KINDS = {
 _SKIPPED = {"gpu_user_annotation", "python_function", "trace", "overhead"}
 """Ranges repeated for the device, Python's own stack, the profiler itself."""
 
-MOST_EVENTS = 2**26
+MOST_EVENTS = 2**24
+"""Some 5 GB of a profiler's JSON."""
+
+MOST_NAMES = 2**20
+"""Different names, or threads and streams, in one file."""
+
 _MOST_US = 2**62 / 1000
 _MOST_NAME = 256
 
@@ -45,11 +50,25 @@ NONE = -1
 
 
 class _Codes(dict[Any, int]):
-    """Each new key gets the next number."""
+    """Each new key gets the next number. Texts in a key are kept as far as a packet may carry them: of a
+    template's kernel the beginning is enough."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
 
     def __missing__(self, key: Any) -> int:
+        kept = tuple(map(_shown, key)) if isinstance(key, tuple) else _shown(key)
+        if kept != key:
+            return self[kept]
+        if len(self) == MOST_NAMES:
+            raise TraceError(f"holds more than {MOST_NAMES:,} different names", path=str(self._path))
         self[key] = code = len(self)
         return code
+
+
+def _shown(text: object) -> str:
+    return str(text)[:_MOST_NAME]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +122,7 @@ def read_columns(path: Path) -> Columns:
         TraceError: it cannot be read, is cut off, no trace, or an event is impossible.
     """
     file = EventFile(path)
-    names, lanes, groups = _Codes(), _Codes(), _Codes()
+    names, lanes, groups = _Codes(path), _Codes(path), _Codes(path)
     skipped: dict[str, int] = {}
     parts: list[tuple[Any, ...]] = []
     count = 0
@@ -114,25 +133,29 @@ def read_columns(path: Path) -> Columns:
             parts.append(_part(taken, kinds, names, lanes, groups))
             count += len(taken)
             if count > MOST_EVENTS:
-                raise TraceError(f"holds more than {MOST_EVENTS:,} events", path=str(path))
+                reason = f"holds more than {MOST_EVENTS:,} events: profile fewer steps at a time"
+                raise TraceError(reason, path=str(path), place=f"event {file.count + len(batch):,}")
     if not parts:
         raise TraceError("holds no events with a duration", path=str(path))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     base = file.header.base_ns or 0
     if not 0 <= base < 2**62:
         raise TraceError(f"baseTimeNanoseconds {base} is no time", path=str(path))
-    name_E, kind_E, lane_E, start_E, end_E, correlation_E, sequence_number_E, group_E = columns
+    name_E, kind_E, lane_E, start_E, end_E, correlation_E, sequence_number_E, group_E = _joined(parts)
     if int(end_E.max()) + base >= 2**62:
         raise TraceError("an event lies beyond 2^62 ns", path=str(path))
+    start_E += base
+    end_E += base
     return Columns(
-        path, file.header, tuple(map(_shown, names)), name_E, kind_E, tuple(lanes), lane_E,
-        start_E + base, end_E + base, correlation_E, sequence_number_E, tuple(groups), group_E, skipped,
+        path, file.header, tuple(names), name_E, kind_E, tuple(lanes), lane_E,
+        start_E, end_E, correlation_E, sequence_number_E, tuple(groups), group_E, skipped,
     )  # fmt: skip
 
 
-def _shown(name: object) -> str:
-    """A name that a packet may carry: of a template's kernel the beginning is enough."""
-    return str(name)[:_MOST_NAME]
+def _joined(parts: list[tuple[Any, ...]]) -> list[Any]:
+    """Each column of all parts as one array. Takes the parts apart, so that nothing is held twice."""
+    columns = [list(column) for column in zip(*parts, strict=True)]
+    parts.clear()
+    return [np.concatenate(columns.pop(0)) for _ in range(len(columns))]
 
 
 def _taken(batch: Sequence[Event], skipped: dict[str, int]) -> tuple[list[Event], list[int]]:

@@ -22,7 +22,7 @@ import msgspec
 
 from sfapp.errors import TraceError
 
-CHUNK = 2**20
+CHUNK = 2**18
 """Bytes of text that are decoded at once."""
 
 MOST_BETWEEN_CUTS = 64 * 2**20

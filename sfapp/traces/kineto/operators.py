@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from sfapp.model.operators import CATEGORIES, Lane, Operators
 from sfapp.traces.building import IntArray
-from sfapp.traces.kineto.columns import ANNOTATION, COPY, HOST, KERNEL, NONE, RUNTIME
+from sfapp.traces.kineto.columns import ANNOTATION, COPY, HOST, KERNEL, NONE, RUNTIME, Columns
 from sfapp.traces.kineto.processes import launch_times
 from sfapp.traces.kineto.ranges import (
     DEVICE_COLLECTIVE,
@@ -18,68 +21,148 @@ from sfapp.traces.kineto.ranges import (
     collective_kind,
     stage_of,
 )
-from sfapp.traces.kineto.stages import Process, collectives_E
+from sfapp.traces.kineto.stages import Bools, Process, collectives_E
 from sfapp.traces.mapping import Mapping
 
 _CATEGORY = {name: code for code, name in enumerate(CATEGORIES)}
+_COLUMNS = {
+    "name_E": np.int32,
+    "category_E": np.int8,
+    "lane_E": np.int32,
+    "step_E": np.int64,
+    "start_ns_E": np.int64,
+    "end_ns_E": np.int64,
+    "correlation_E": np.int64,
+    "sequence_number_E": np.int64,
+}
 _OF_KIND = {HOST: "host", ANNOTATION: "other", RUNTIME: "runtime", KERNEL: "kernel", COPY: "copy"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Events:
-    """One rank's events, before collectives are numbered across ranks; C collectives.
+class Gathered:
+    """The events of a job's ranks, taken one rank after the other, ascending: one array a column holds them
+    all, so that nothing is held twice.
 
-    Attributes:
-        columns: what ``Operators.of`` takes, but for groups and sequences.
-        collective_C: positions of collectives, ascending by start.
-        group_C: the name of each one's group.
+    Args:
+        most: how many events there are at the most.
     """
 
-    columns: dict[str, Any]
-    collective_C: IntArray
+    def __init__(self, most: int) -> None:
+        self._columns = {column: np.empty(most, kind) for column, kind in _COLUMNS.items()}
+        self._size = 0
+        self._names: dict[str, int] = {}
+        self._lanes: dict[Lane, int] = {}
+        self._collectives: list[Collectives] = []
+
+    def add(self, process: Process, rank: int, mapping: Mapping) -> None:
+        """Take a process' events, each in the step it belongs to: a kernel in that of its launch."""
+        columns = process.columns
+        marks = [code for code, name in enumerate(columns.names) if STEP.match(name) or mapping.is_step(name)]
+        kept = np.flatnonzero(process.of_process_E & ~columns.of_names(marks))
+        kept = kept[np.lexsort((-columns.end_E[kept], columns.start_E[kept]))]
+        begin, self._size = self._size, self._size + len(kept)
+        own = {column: values[begin : self._size] for column, values in self._columns.items()}
+        name_E, is_device_E = columns.name_E[kept], columns.is_device_E[kept]
+        own["name_E"][:] = _codes(columns.names, self._names)[name_E]
+        own["lane_E"][:] = self._lane_codes(columns, rank, columns.lane_E[kept], is_device_E)
+        own["category_E"][:] = _categories(process, mapping)[kept]
+        own["start_ns_E"][:] = columns.start_E[kept]
+        own["end_ns_E"][:] = columns.end_E[kept]
+        own["step_E"][:] = _steps(process, kept, own["start_ns_E"], is_device_E)
+        own["correlation_E"][:] = columns.correlation_E[kept]
+        own["sequence_number_E"][:] = columns.sequence_number_E[kept]
+        place_C = np.flatnonzero(collectives_E(process)[kept])
+        stated_C, name_C = columns.group_E[kept[place_C]].tolist(), name_E[place_C].tolist()
+        group_C = tuple(
+            _group(columns.groups[stated] if stated != NONE else None, columns.names[name])
+            for stated, name in zip(stated_C, name_C, strict=True)
+        )
+        self._collectives.append(Collectives(begin + place_C, group_C, own["step_E"][place_C]))
+
+    def _lane_codes(self, columns: Columns, rank: int, lane_E: IntArray, is_device_E: Bools) -> IntArray:
+        """Each event's thread or stream. One on which a device ran anything is a stream."""
+        lanes, place_E = np.unique(lane_E, return_inverse=True)
+        on_device = set(place_E[is_device_E].tolist())
+        named = [
+            _lane(rank, columns.lanes[lane], place in on_device) for place, lane in enumerate(lanes.tolist())
+        ]
+        return _codes(named, self._lanes)[place_E]
+
+    def operators(self) -> tuple[Operators, tuple[str, ...]]:
+        """All events, and the groups of which some collectives stay without a number (``numbered``)."""
+        columns: dict[str, Any] = {column: values[: self._size] for column, values in self._columns.items()}
+        groups, first, uneven = numbered(self._collectives)
+        code = {group: place for place, group in enumerate(groups)}
+        columns["group_E"] = np.full(self._size, NONE, np.int32)
+        columns["sequence_E"] = np.full(self._size, NONE, np.int64)
+        for each in self._collectives:
+            columns["group_E"][each.place_C] = [code[group] for group in each.group_C]
+            columns["sequence_E"][each.place_C] = each.sequences(first)
+        operators = Operators.of(names=tuple(self._names), lanes=tuple(self._lanes), groups=groups, **columns)
+        return operators, uneven
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collectives:
+    """One rank's collectives in order of time.
+
+    Attributes:
+        place_C: positions among all events.
+        group_C: the name of each one's group; step_C its step, -1 for none.
+    """
+
+    place_C: IntArray
     group_C: tuple[str, ...]
+    step_C: IntArray
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """Group and step of each."""
+        return list(zip(self.group_C, self.step_C.tolist(), strict=True))
+
+    def sequences(self, first: Table[tuple[str, int], int]) -> list[int]:
+        """The number of each in its group, counted on from the first of its step; -1 where that has none."""
+        seen: Counter[tuple[str, int]] = Counter()
+        found = []
+        for key in self.keys:
+            found.append(first[key] + seen[key] if key in first else NONE)
+            seen[key] += 1
+        return found
 
 
-def events_of(process: Process, rank: int, mapping: Mapping) -> Events:
-    """The events of a process, each in the step it belongs to: a kernel in that of its launch."""
-    columns = process.columns
-    marks = [code for code, name in enumerate(columns.names) if STEP.match(name) or mapping.is_step(name)]
-    kept_E = process.of_process_E & ~columns.of_names(marks)
-    lane_of = {lane: place for place, lane in enumerate(np.unique(columns.lane_E[kept_E]).tolist())}
-    is_device_E = columns.is_device_E[kept_E]
-    lane_E = columns.lane_E[kept_E]
-    device_lanes = set(lane_E[is_device_E].tolist())
-    start_E = columns.start_E[kept_E]
-    group_E = columns.group_E[kept_E]
-    place_C = np.flatnonzero(collectives_E(process)[kept_E])
-    place_C = place_C[np.argsort(start_E[place_C], kind="stable")]
-    name_E = columns.name_E[kept_E]
-    table = np.zeros(len(columns.lanes), np.int32)
-    table[list(lane_of)] = list(lane_of.values())
-    return Events(
-        {
-            "names": columns.names,
-            "name_E": name_E,
-            "category_E": _categories(process, mapping)[kept_E],
-            "lanes": [
-                _lane(rank, columns.lanes[lane], lane in device_lanes, len(device_lanes)) for lane in lane_of
-            ],
-            "lane_E": table[lane_E],
-            "step_E": _steps(process, kept_E, start_E, is_device_E),
-            "start_ns_E": start_E,
-            "end_ns_E": columns.end_E[kept_E],
-            "correlation_E": columns.correlation_E[kept_E],
-            "sequence_number_E": columns.sequence_number_E[kept_E],
-        },
-        place_C,
-        tuple(
-            _group(columns.groups[group] if group != NONE else None, columns.names[name])
-            for group, name in zip(group_E[place_C].tolist(), name_E[place_C].tolist(), strict=True)
-        ),
-    )
+def numbered(
+    ranks: Sequence[Collectives],
+) -> tuple[tuple[str, ...], dict[tuple[str, int], int], tuple[str, ...]]:
+    """Which collective of one rank is which of another: in each step the k-th of a group on one rank is the
+    k-th on the others.
+
+    Returns:
+        The groups; the number of the first collective of a group in each step; and the groups in which ranks
+        do not have the same number in some step: there nothing says which is which, so that step has none.
+    """
+    counts = [Counter(each.keys) for each in ranks]
+    keys = sorted(set().union(*counts))
+    groups = tuple(dict.fromkeys(group for group, _ in keys))
+    reached = dict.fromkeys(groups, 0)
+    first: dict[tuple[str, int], int] = {}
+    uneven: dict[str, None] = {}
+    for key in keys:
+        taking_part = {count[key] for count in counts if key in count}
+        if key[1] == NONE:
+            continue
+        if len(taking_part) > 1:
+            uneven[key[0]] = None
+            continue
+        first[key] = reached[key[0]]
+        reached[key[0]] += taking_part.pop()
+    return groups, first, tuple(uneven)
 
 
-def _lane(rank: int, lane: tuple[str, str], is_device: bool, devices: int) -> Lane:
+def _codes(values: Sequence[Hashable], table: dict[Any, int]) -> IntArray:
+    """The number of each in a table that grows by those it does not have."""
+    return np.array([table.setdefault(value, len(table)) for value in values], np.int64)
+
+
+def _lane(rank: int, lane: tuple[str, str], is_device: bool) -> Lane:
     """Named by stream or thread; the process or device before it, for the same number may occur in two."""
     process, number = lane
     if is_device:
@@ -118,11 +201,11 @@ def _categories(process: Process, mapping: Mapping) -> np.ndarray[Any, np.dtype[
     return np.where(collectives_E(process), np.int8(_CATEGORY["collective"]), category_E)
 
 
-def _steps(process: Process, kept_E: Any, start_E: IntArray, is_device_E: Any) -> IntArray:
+def _steps(process: Process, kept: IntArray, start_E: IntArray, is_device_E: Any) -> IntArray:
     """The step of each event, a device's by its launch. What was launched before the trace began is of no
     step: ranks differ in how much of that they caught."""
     columns = process.columns
-    correlation_E = columns.correlation_E[kept_E]
+    correlation_E = columns.correlation_E[kept]
     launch_E = process.of_process_E & (columns.kind_E == RUNTIME) & (columns.correlation_E != NONE)
     begun_E = np.where(is_device_E, launch_times(columns, launch_E, correlation_E), NONE)
     when_E = np.where(begun_E != NONE, begun_E, start_E)
@@ -130,41 +213,3 @@ def _steps(process: Process, kept_E: Any, start_E: IntArray, is_device_E: Any) -
     launched_before_E = is_device_E & (correlation_E != NONE) & (begun_E == NONE) & bool(launch_E.any())
     inside_E = (place_E >= 0) & (when_E < process.end_N[np.maximum(place_E, 0)]) & ~launched_before_E
     return np.where(inside_E, process.step_N[np.maximum(place_E, 0)], NONE)
-
-
-def joined(events: list[Events]) -> tuple[Operators, tuple[str, ...]]:
-    """The events of all ranks, collectives numbered: in each step the k-th of a group on one rank is the k-th
-    on the others. Also the groups in which ranks do not have the same number in some step: there nothing says
-    which is which, and they stay without a number. Takes the ranks out of the list one by one."""
-    counts: dict[tuple[str, int], list[int]] = {}
-    for rank, each in enumerate(events):
-        for group, step in zip(each.group_C, each.columns["step_E"][each.collective_C].tolist(), strict=True):
-            counts.setdefault((group, step), [0] * len(events))[rank] += 1
-    names = tuple(dict.fromkeys(group for group, _ in sorted(counts)))
-    uneven, first = set(), {}
-    reached = dict.fromkeys(names, 0)
-    for (group, step), of_rank in sorted(counts.items()):
-        taking_part = [count for count in of_rank if count]
-        if step == NONE or len(set(taking_part)) > 1:
-            uneven |= {group} if step != NONE else set()
-            continue
-        first[group, step] = reached[group]
-        reached[group] += taking_part[0]
-    parts = []
-    while events:
-        parts.append(_numbered(events.pop(0), names, first))
-    return Operators.concat(parts), tuple(sorted(uneven))
-
-
-def _numbered(each: Events, names: tuple[str, ...], first: dict[tuple[str, int], int]) -> Operators:
-    code = {name: place for place, name in enumerate(names)}
-    size = len(each.columns["start_ns_E"])
-    group_E, sequence_E = np.full(size, NONE, np.int32), np.full(size, NONE, np.int64)
-    seen: dict[tuple[str, int], int] = {}
-    steps = each.columns["step_E"][each.collective_C].tolist()
-    for place, group, step in zip(each.collective_C.tolist(), each.group_C, steps, strict=True):
-        group_E[place] = code[group]
-        if (group, step) in first:
-            sequence_E[place] = first[group, step] + seen.get((group, step), 0)
-            seen[group, step] = seen.get((group, step), 0) + 1
-    return Operators.of(**each.columns, groups=names, group_E=group_E, sequence_E=sequence_E)

@@ -11,7 +11,7 @@ from sfapp.model import RankIdentity
 from sfapp.traces.building import About, FloatArray, IntArray, build_window
 from sfapp.traces.imported import ImportedWindow, ImportNote, NoteKind
 from sfapp.traces.kineto.jobs import Job, Member
-from sfapp.traces.kineto.operators import events_of, joined
+from sfapp.traces.kineto.operators import Gathered
 from sfapp.traces.kineto.ranges import Range
 from sfapp.traces.kineto.stages import durations, stage_ranges
 from sfapp.traces.mapping import Mapping
@@ -68,12 +68,12 @@ def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
         identities,
         {LATE: late_NR} if len(job.members) > 1 else None,
     )
-    events = []
+    events = Gathered(sum(len(each.process.columns.start_E) for each in job.members))
     while job.members:  # a file's columns go as its events come: a large job fits once
         member = job.members.pop(0)
-        events.append(events_of(member.process, member.rank or 0, mapping))
+        events.add(member.process, member.rank or 0, mapping)
     del member
-    operators, uneven = joined(events)
+    operators, uneven = events.operators()
     notes += [
         ImportNote("missing", f"ranks differ in the number of {group!r}: in those steps nothing ties them")
         for group in uneven
