@@ -10,7 +10,6 @@ from typing import Any
 
 from fastapi import Request
 from nicegui import background_tasks, ui
-from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
@@ -20,6 +19,7 @@ from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
 from sfapp.app.panels.desk import Desk
 from sfapp.app.panels.figure import Axes, Reactions
 from sfapp.app.panels.lesson import lesson_card
+from sfapp.app.panels.neighbours import Beside, NeighbourLinks
 from sfapp.app.panels.pen import Pen
 from sfapp.app.panels.pinned import looked_at
 from sfapp.app.panels.report import report_button
@@ -29,12 +29,11 @@ from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict import VerdictCard
 from sfapp.app.reporting import window_report
-from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, link, notices, show_address
+from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
 from sfapp.incidents import Book
 from sfapp.model.incidents import Pin
-from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
 
@@ -100,7 +99,7 @@ class WindowPage:
         judged: Judged,
         view: ViewState,
         rows: list[dict[str, Any]],
-        beside: tuple[int | None, int | None],
+        beside: Beside,
         dark: bool,
     ) -> None:
         """A page of what was read from the store at a generation.
@@ -156,15 +155,11 @@ class WindowPage:
                 headline=lambda: words.headline_of(self._scene.diagnosis, window.ranks)[0],
             )
             with page.beside:
-                self._neighbour_links = [
-                    self._neighbour_link("‹ k", "k ArrowUp", "previous window"),
-                    self._neighbour_link("j ›", "j ArrowDown", "next window"),
-                ]
-                self._compare_link = link("compare with…", "", "key").mark("compare")
+                self._neighbours = NeighbourLinks()
                 report_button(
                     f"window {self.key.window}", lambda: window_report(self._workspace, self.key, self.view)
                 )
-            self._show_neighbours()
+            self._neighbours.show(self._scene, self._beside)
             page.dark.on_value_change(lambda event: self._redraw(dark=bool(event.value)))
             with box("rail", "aside") as rail:
                 rail.props["aria-label"] = "controls"
@@ -228,29 +223,6 @@ class WindowPage:
         if self.view.reference is not None:
             found.setdefault(str(self.view.reference), str(self.view.reference))
         return found
-
-    def _neighbour_link(self, shown: str, keys: str, label: str) -> TextElement:
-        return link(shown, "", "key", keys, label)
-
-    def _show_neighbours(self) -> None:
-        """The links to the windows beside this one take the view along; none at the ends of the run."""
-        for element, number in zip(self._neighbour_links, self._beside, strict=True):
-            element.set_visibility(number is not None)
-            if number is not None:
-                path = window_page(WindowKey(self.key.run_id, number))
-                element.props["href"] = self.view.for_next_window().href(path)
-        self._compare_link.props["href"] = self._comparison().href()
-
-    def _comparison(self) -> CompareState:
-        """This window against the one that its verdict compares it with, else against the one before it."""
-        reference, before = self._scene.judged.reference, self._beside[0]
-        other = None if before is None else SideKey(self.key.run_id, before)
-        if reference is not None and (reference.run_id, reference.window) != (
-            self.key.run_id,
-            self.key.window,
-        ):
-            other = SideKey(reference.run_id, reference.window)
-        return CompareState(a=other, b=SideKey(self.key.run_id, self.key.window), view=self.view.judging)
 
     # --- what the operator does -----------------------------------------------------------------------
 
@@ -376,7 +348,7 @@ class WindowPage:
         verdict = words.verdict(scene.diagnosis, scene.window.ranks)
         self._verdict.show(verdict)
         self._controls.show(scene.judged, self.view, verdict.recorder)
-        self._show_neighbours()
+        self._neighbours.show(self._scene, self._beside)
         marked = figures.straggling_nodes(scene.measures, scene.diagnosis)
         self._tabs.show(self.view, marked, _aimed_node(scene))
 
@@ -437,7 +409,7 @@ class WindowPage:
         known = {row["window"] for row in self._rows}
         self._rows = await asyncio.to_thread(self._workspace.timeline, self.key.run_id)
         self._beside = await asyncio.to_thread(self._workspace.neighbours, self.key)
-        self._show_neighbours()
+        self._neighbours.show(self._scene, self._beside)
         arrived = [row["window"] for row in self._rows if row["window"] not in known]
         if arrived:
             what = format.ranges(arrived)
