@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from starlette.responses import Response
 from sfapp.app import docs
 from sfapp.app.address import run_of
 from sfapp.app.comparing import compared
+from sfapp.app.findings import document
 from sfapp.app.live import DOCUMENT_VERSION, SPANS, LiveState, live_scene, parse_live, running_now
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
@@ -32,9 +33,11 @@ from sfapp.errors import (
     WindowNotFoundError,
 )
 from sfapp.incidents import document_of
+from sfapp.kair import agreement
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
+from sfapp.traces.perfetto import perfetto_archive, slice_of
 from sfapp.views import tables
 from sfapp.views.glossary import glossary
 
@@ -91,6 +94,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_health(application, workspace)
     _add_index(application, workspace)
     _add_window(application, workspace)
+    _add_stragglers(application, workspace)
     _add_runs(application, workspace)
     _add_live(application, workspace)
     _add_compare(application, workspace)
@@ -179,6 +183,51 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         return _csv(_WINDOW_TABLES[table](judged), f"window-{window}-{table}")
 
 
+def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
+    documented = {"parameters": view_parameters()}
+    picked = [
+        {"name": name, "in": "query", "description": meaning, "schema": {}}
+        for name, meaning in (
+            ("step", "only this step; all where absent"),
+            ("ranks", "only these ranks, as 3,5; all of the group where absent"),
+        )
+    ]
+
+    @application.get(
+        "/w/{run:path}/{window:int}/findings.json",
+        summary="Which operator held ranks up, and whether the verdict agrees",
+        openapi_extra=documented,
+    )
+    def findings_json(
+        request: Request,
+        run: str,
+        window: int,
+        limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="rows of each list")] = 100,
+    ) -> Response:
+        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window), beside={"limit"})
+        found = workspace.examined(judged).result()
+        said = None
+        if found.findings is not None:
+            said = agreement(judged.diagnosis, found.findings, judged.measures.window)
+        key = judged.source.key
+        head = {"run_id": key.run_id, "window": key.window, "group": judged.diagnosis.group}
+        return _json(head | document(found, said, limit))
+
+    @application.get(
+        "/w/{run:path}/{window:int}/perfetto.zip",
+        summary="One window's operator events, or its stages, as an archive that ui.perfetto.dev opens",
+        openapi_extra={"parameters": [*picked, *view_parameters()]},
+    )
+    def perfetto_zip(request: Request, run: str, window: int) -> Response:
+        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window))
+        view, _ = parse_query(request.query_params.multi_items())
+        operators, note = workspace.events(judged)
+        kept = slice_of(operators, () if view.step is None else (view.step,), view.ranks)
+        archive = perfetto_archive(kept, judged.window.ranks, note)
+        disposition = {"Content-Disposition": f'attachment; filename="window-{window}-perfetto.zip"'}
+        return Response(archive, media_type="application/zip", headers=disposition)
+
+
 def _add_runs(application: FastAPI, workspace: Workspace) -> None:
     @application.get(
         "/runs/{run:path}.json", summary="One run: its windows in order, and what they are compared with"
@@ -265,14 +314,18 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
         return _json(document_of(log.book(), incident))
 
 
-def _judge(workspace: Workspace, request: Request, key: WindowKey) -> Judged:
+def _judge(workspace: Workspace, request: Request, key: WindowKey, *, beside: Collection[str] = ()) -> Judged:
     """The verdict a query asks for; what a page would only remark on is an error here.
+
+    Args:
+        beside: what the query may hold that is no part of the view.
 
     Raises:
         WindowNotFoundError: no such window, or the query names what it does not have.
         GateError: the query has values that mean nothing.
     """
-    view, told = parse_query(request.query_params.multi_items())
+    asked = request.query_params.multi_items()
+    view, told = parse_query([(name, value) for name, value in asked if name not in beside])
     if told:
         raise GateError(" ".join(told))
     source = workspace.source(key)

@@ -36,6 +36,9 @@ POINTS = 240
 STREAMS_FOR_S = 60.0
 """A run of which nothing was heard for longer is not said to run now."""
 
+PACKETS_FOR_S = 300.0
+"""A run that is not streamed is taken to run for so long after its newest window."""
+
 NEWS_S = 120.0
 """What machines and processes said is shown as their state for so long."""
 
@@ -299,6 +302,17 @@ def running_now(workspace: Workspace) -> list[Row]:
         for run in workspace.store.live_runs()
         if run["left"] < run["ranks"] and (now - run["sampled_at"]).total_seconds() <= STREAMS_FOR_S
     ]
+
+
+def is_running(workspace: Workspace, run_id: str) -> bool:
+    """Whether a run is streamed now, or left a packet in the last minutes."""
+    if any(run["run_id"] == run_id for run in running_now(workspace)):
+        return True
+    try:
+        newest = workspace.run(run_id).newest_ended_at
+    except WindowNotFoundError:
+        return False
+    return newest is not None and abs((datetime.now(UTC) - newest).total_seconds()) <= PACKETS_FOR_S
 
 
 def _known(value: float | None) -> float | None:

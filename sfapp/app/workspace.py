@@ -9,22 +9,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from nicegui import Event
 
 from sfapp.accounting import Measures, judge, measure, reference_of
+from sfapp.app.cache import Cache
 from sfapp.app.examples import ExampleStore
+from sfapp.app.findings import Examined, Read, Tell, examined
 from sfapp.app.ledger import Ledger
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.incidents import IncidentLog
-from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
+from sfapp.kair import events_of
+from sfapp.model import ALL_RANKS, Diagnosis, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store, WindowPage, WindowQuery
@@ -32,46 +34,25 @@ from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store,
 CACHE_BYTES = 1 << 30
 """Memory kept for windows and their measures, so that controls answer at once."""
 
+FINDINGS_BYTES = 1 << 29
+"""Memory kept for operator events and what came of them."""
+
 PROGRESS_PAUSE = 2.0
 """Seconds between what open pages see of a long first ingest."""
-
-Value = TypeVar("Value")
-
-
-class Cache(Generic[Value]):
-    """The most recently used values within a budget of bytes. Safe to use from several threads."""
-
-    def __init__(self, budget: int, size_of: Callable[[Value], int]) -> None:
-        self._budget = budget
-        self._size_of = size_of
-        self._kept: OrderedDict[Hashable, Value] = OrderedDict()
-        self._used = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> Value | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: Hashable, value: Value) -> Value:
-        """Keep a value, and let go of the oldest ones past the budget (never of this one)."""
-        with self._lock:
-            replaced = self._kept.pop(key, None)
-            self._used += self._size_of(value) - (0 if replaced is None else self._size_of(replaced))
-            self._kept[key] = value
-            while self._used > self._budget and len(self._kept) > 1:
-                _, dropped = self._kept.popitem(last=False)
-                self._used -= self._size_of(dropped)
-        return value
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A window as it now lies in its files: the same key with other content is another source."""
+    """A window as it now lies in its files: the same key with other content is another source.
+
+    Attributes:
+        content: what its packets hold.
+        operators: which files of operator events lie beside them, and how they stand.
+    """
 
     key: WindowKey
     content: tuple[str, ...]
+    operators: tuple[str, ...]
     packets: tuple[PacketSource, ...] = field(compare=False)
 
 
@@ -84,6 +65,13 @@ class Judged:
     measures: Measures
     reference: Reference | None
     diagnosis: Diagnosis
+
+    @property
+    def examined_key(self) -> Hashable:
+        """What ``Workspace.examined`` depends on. Where ranks wait for each other matters to stages only:
+        operator events say it themselves."""
+        waits = () if self.source.operators else self.diagnosis.wait_stages
+        return self.source, self.diagnosis.group, waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +117,8 @@ class Workspace:
         self._status = Status("reading", newest=store.newest_packet_at())
         self._windows: Cache[Window] = Cache(CACHE_BYTES // 2, _window_bytes)
         self._measures: Cache[Measures] = Cache(CACHE_BYTES // 2, lambda found: _window_bytes(found.window))
+        self._examined: Cache[Examined] = Cache(FINDINGS_BYTES, lambda found: found.nbytes)
+        self._examiner = ThreadPoolExecutor(1, "sfapp-kair")
         self._examples = ExampleStore()
         self._cancel = threading.Event()
         self._stop = threading.Event()
@@ -157,6 +147,7 @@ class Workspace:
         """Wait for the store's thread."""
         self.stop()
         self._thread.shutdown(wait=True)
+        self._examiner.shutdown(wait=True, cancel_futures=True)
         self._examples.close()
 
     def status(self) -> Status:
@@ -260,8 +251,10 @@ class Workspace:
         Raises:
             WindowNotFoundError: no such window in the store.
         """
-        found = self.store_of(key.run_id).sources(key.run_id, key.window)
-        return Source(key, tuple(packet.sha256 for packet in found), tuple(found))
+        store = self.store_of(key.run_id)
+        found = store.sources(key.run_id, key.window)
+        content = tuple(packet.sha256 for packet in found)
+        return Source(key, content, store.operator_files(found), tuple(found))
 
     def window(self, source: Source) -> Window:
         """The window with all its ranks."""
@@ -303,6 +296,42 @@ class Workspace:
     ) -> Judged:
         diagnosis = judge(measures, view.gates, view.frontier, reference)
         return Judged(source, window, measures, reference, diagnosis)
+
+    # --- from stages down to operators ----------------------------------------------------------------
+
+    def examined(self, judged: Judged, tell: Tell = lambda said: None) -> Future[Examined]:
+        """What KAIR says of the ranks that were judged. It takes memory and seconds, so one window at a time,
+        on a thread of its own.
+
+        Args:
+            tell: called from that thread with what is being done.
+        """
+        return self._examiner.submit(self._examine, judged, tell)
+
+    def examined_cached(self, judged: Judged) -> Examined | None:
+        """The same at once, where it was asked for not long ago."""
+        return self._examined.get(judged.examined_key)
+
+    def _examine(self, judged: Judged, tell: Tell) -> Examined:
+        name = judged.examined_key
+        found = self._examined.get(name)
+        if found is not None:
+            return found
+        read = self._reader(judged.source.key)
+        window, waits = judged.measures.window, judged.diagnosis.wait_stages
+        return self._examined.put(name, examined(name, read, window, waits, tell))
+
+    def events(self, judged: Judged) -> tuple[Operators, str]:
+        """The operator events of the ranks that were judged, else their stages, with what those cannot tell.
+
+        Raises:
+            PacketError: a file of operator events is damaged.
+            WindowError: there are none, and the window's stages cannot stand in for them.
+        """
+        return events_of(self._reader(judged.source.key)(), judged.measures.window)
+
+    def _reader(self, key: WindowKey) -> Read:
+        return lambda: self.store_of(key.run_id).operators(key.run_id, key.window)
 
     def _reference(self, key: WindowKey, view: ViewState) -> Reference | None:
         """The healthy window as this view needs it: the picked one, or the run's; cut to the same group."""

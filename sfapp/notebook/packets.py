@@ -107,7 +107,8 @@ class Packets:
                 "this run has no healthy window to take as a baseline; pass reference=(run, window)"
             )
         measures = measure(window.of_group(group), baseline, against)
-        return WindowView(window, measures, judge(measures, gates or Gates(), frontier, against), against)
+        diagnosis = judge(measures, gates or Gates(), frontier, against)
+        return WindowView(window, measures, diagnosis, against, lambda: self.store.operators(run, number))
 
     def compare(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
 from sfapp.accounting import Measures
-from sfapp.model import Diagnosis, Reference, Window
+from sfapp.kair import Findings, examine_window
+from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
 from sfapp.views import figures, words
@@ -98,12 +100,25 @@ class WindowView:
         measures: all that depends on the matrix, of the group that was asked for.
         diagnosis: the verdict, the same object that every other surface shows.
         reference: what it is compared with.
+        read_operators: reads its operator events; None where there are none.
     """
 
     window: Window
     measures: Measures
     diagnosis: Diagnosis
     reference: Reference | None
+    read_operators: Callable[[], Operators | None] = lambda: None
+
+    @property
+    def stragglers(self) -> Findings:
+        """What KAIR says of the group's operators, or of its stages where no operator events lie beside the
+        packet: which rank differs, in what, and why. Worked out at every call: keep it.
+
+        Raises:
+            PacketError: a file of operator events is damaged.
+            WindowError: there are none, and the stages cannot be compared.
+        """
+        return examine_window(self.read_operators(), self.measures.window, self.diagnosis.wait_stages)
 
     @property
     def figures(self) -> Figures:
@@ -119,20 +134,33 @@ class WindowView:
         stage: str | None = None,
         quantity: Quantity = "duration",
         tab: str = OVERVIEW,
+        cause: int | None = None,
+        operator: str | None = None,
         zoom: tuple[str, ...] = (),
     ) -> go.Figure:
         """One plot as the app and reports show it.
 
         Args:
-            name: one of ``sfapp.views.figures.WINDOW_PLOTS``.
+            name: one of ``sfapp.views.figures.WINDOW_PLOTS``, or of ``FINDINGS_PLOTS``, which examine the
+                window's operators first.
             ranks: picked out by their numbers.
             stage, quantity: of the heatmap.
             tab: ``node:K`` for the plots of a node.
+            cause: position in ``stragglers.blame.causes``; operator: the one that is counted.
             zoom: ``PLOT.AXIS:LOW:HIGH`` each.
         """
         view = ViewState(
-            step=step, ranks=ranks, stage=stage, quantity=quantity, tab=tab, zoom=tuple(map(Zoom.parse, zoom))
+            step=step,
+            ranks=ranks,
+            stage=stage,
+            quantity=quantity,
+            tab=tab,
+            cause=cause,
+            operator=operator,
+            zoom=tuple(map(Zoom.parse, zoom)),
         )
+        if name in figures.FINDINGS_PLOTS:
+            return as_plotly(figures.findings_plot(name, self.stragglers, self.diagnosis, view))
         return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 
     def explore(self) -> ipywidgets.Widget:

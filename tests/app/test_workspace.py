@@ -12,7 +12,8 @@ from recorded_job import RUN, job_window, put
 from simulation import simulated
 
 import sfapp
-from sfapp.app.workspace import Cache, Workspace
+from sfapp.app.cache import Cache
+from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Gates, RankIdentity, RankTable
 from sfapp.model.view import ViewState, WindowKey

@@ -84,6 +84,16 @@ def test_every_figure_is_a_plotly_figure_with_its_title(packets: Packets, name: 
     assert figure.data
 
 
+def test_what_operators_say_is_asked_of_the_window(packets: Packets) -> None:
+    # The sample job was not profiled: its stages stand in
+    window = packets.window(RUN, SICK)
+    found = window.stragglers
+    assert found.source == "stages"
+    assert found.blame.causes[0].rank == 3
+    assert window.plot("straggler_scores").layout.title.text.startswith("Abnormality of each rank")
+    assert packets.window(RUN, SICK, group="node:1").stragglers.rhythm.ranks == (4, 5, 6, 7)
+
+
 def test_moving_a_slider_judges_again_and_redraws(packets: Packets) -> None:
     # Given the panel of a window that is co-critical
     explorer = Explorer(packets.window(RUN, SICK))

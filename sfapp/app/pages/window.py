@@ -17,6 +17,7 @@ from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
 from sfapp.app.panels.desk import Desk
+from sfapp.app.panels.examining import StragglersPanel
 from sfapp.app.panels.figure import Axes, Reactions
 from sfapp.app.panels.lesson import lesson_card
 from sfapp.app.panels.neighbours import Beside, NeighbourLinks
@@ -34,7 +35,7 @@ from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import GateError, StoreError, WindowError
 from sfapp.incidents import Book
 from sfapp.model.incidents import Pin
-from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
 from sfapp.views import figures, format, words
 
 FIRST_TIME = (
@@ -117,7 +118,7 @@ class WindowPage:
         self._last_change: tuple[str, float] = ("", 0.0)
         self._walking = False
         self._hints_due: asyncio.TimerHandle | None = None
-        self._panels: dict[str, tuple[ui.element, Panel]] = {}
+        self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
     @property
     def view(self) -> ViewState:
@@ -144,10 +145,10 @@ class WindowPage:
         )
         with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
             page.main.classes("with-rail")
-            pen = Pen(self._workspace.ledger, author_of(request))
+            self._pen = Pen(self._workspace.ledger, author_of(request))
             self._desk = Desk(
                 self._workspace.ledger,
-                pen,
+                self._pen,
                 self.key,
                 window,
                 look=lambda: self.view,
@@ -378,10 +379,15 @@ class WindowPage:
             self._panels[name][1].update(self._scene)
             return
         with self._panel_box, box() as container:
-            panel = Panel(
-                items_of(name, self.view.node, self._tabs.many_nodes), self._scene, self._reactions()
-            )
+            panel = self._built(name)
         self._panels[name] = (container, panel)
+
+    def _built(self, tab: str) -> Panel | StragglersPanel:
+        if tab == STRAGGLERS:
+            return StragglersPanel(
+                self._workspace, self._scene, self._reactions(), author=lambda: self._pen.name
+            )
+        return Panel(items_of(tab, self.view.node, self._tabs.many_nodes), self._scene, self._reactions())
 
     # --- following what people write ------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sfapp.app.comparing import compared
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import SfappError
+from sfapp.kair import Findings
 from sfapp.model.incidents import Item
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import ViewState, parse_query
@@ -19,11 +20,13 @@ class Looked:
 
     Attributes:
         told: what of the view the window does not have.
+        findings: what its operators say, where the plot is about that.
     """
 
     judged: Judged
     view: ViewState
     told: tuple[str, ...]
+    findings: Findings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,17 @@ def evidence_of(workspace: Workspace, item: Item) -> Evidence:
 
 def _looked(workspace: Workspace, item: Item) -> Evidence:
     assert item.window is not None
-    if item.kind == "plot" and item.plot not in figures.WINDOW_PLOTS:
+    plots = (*figures.WINDOW_PLOTS, *figures.FINDINGS_PLOTS)
+    if item.kind == "plot" and item.plot not in plots:
         return Gone(f"this sfapp knows no plot called {item.plot!r}")
     source = workspace.source(item.window)
     view, _ = parse_query(item.view)
     view, told = view.fitted(workspace.window(source))
-    return Looked(workspace.judge(source, view), view, tuple(told))
+    judged = workspace.judge(source, view)
+    if item.plot not in figures.FINDINGS_PLOTS:
+        return Looked(judged, view, tuple(told))
+    examined = workspace.examined(judged).result()
+    return Looked(judged, view, (*told, *examined.told), examined.or_raise())
 
 
 def _compared(workspace: Workspace, item: Item) -> Evidence:

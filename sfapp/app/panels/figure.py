@@ -15,7 +15,17 @@ from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.desk import Desk
 from sfapp.app.panels.scene import Key, Scene
 from sfapp.app.theme import box, text
-from sfapp.views.figures import Figure, window_plot, with_notes, zoomed_axes
+from sfapp.app.workspace import Judged
+from sfapp.kair import Findings
+from sfapp.model.view import ViewState
+from sfapp.views.figures import (
+    FINDINGS_PLOTS,
+    Figure,
+    findings_plot,
+    window_plot,
+    with_notes,
+    zoomed_axes,
+)
 
 # What a click tells the server: where it was, not the data of the whole trace.
 _CLICKED = """(event) => {
@@ -56,7 +66,8 @@ class Plot:
     """A plot of a window on its page: what it depends on, and what clicking or dragging in it does.
 
     Attributes:
-        name: one of ``figures.WINDOW_PLOTS``, and of its reading aid in ``words.HINTS``.
+        name: one of ``figures.WINDOW_PLOTS`` or ``figures.FINDINGS_PLOTS``, and of its reading aid in
+            ``words.HINTS``.
         key: what of a scene it depends on; it is drawn again when this changed.
         span: width in twelfths of the page.
         height: in pixels, to line up with its neighbours; the figure's own where None.
@@ -73,14 +84,34 @@ class Plot:
 
     def figure(self, scene: Scene) -> Figure:
         """The figure at the height it has here, zoomed as the view says, with the notes pinned to it."""
-        drawn = window_plot(
-            self.name, scene.measures, scene.diagnosis, scene.view, dark=scene.dark, height=self.height
-        )
+        findings = None if scene.examined is None else scene.examined.findings
+        drawn = draw(self.name, scene.judged, findings, scene.view, dark=scene.dark, height=self.height)
         return with_notes(drawn, self.name, scene.notes, step=scene.view.step, dark=scene.dark)
 
     def axes(self, scene: Scene) -> dict[str, tuple[float, float]]:
         """The axes of it that are zoomed."""
         return zoomed_axes(self.name, scene.view)
+
+
+def draw(
+    name: str,
+    judged: Judged,
+    findings: Findings | None,
+    view: ViewState,
+    *,
+    dark: bool,
+    height: int | None = None,
+) -> Figure:
+    """Any plot of a window by its name.
+
+    Args:
+        findings: needed by ``figures.FINDINGS_PLOTS`` alone.
+    """
+    if name not in FINDINGS_PLOTS:
+        return window_plot(name, judged.measures, judged.diagnosis, view, dark=dark, height=height)
+    if findings is None:
+        raise ValueError(f"{name} shows what operators say, and these were not examined")
+    return findings_plot(name, findings, judged.diagnosis, view, dark=dark, height=height)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from sfapp.app.address import window_page
 from sfapp.app.ledger import Ledger
 from sfapp.app.panels.evidence import Compared, Evidence, Gone, Looked
-from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.figure import FigureCard, draw
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.pen import Pen
 from sfapp.app.panels.pinned import looked_at
@@ -83,7 +83,8 @@ class ItemCard:
         """Show what was looked up."""
         before, self._evidence = self._evidence, evidence
         if isinstance(before, Looked) and isinstance(evidence, Looked):
-            if before.judged.diagnosis == evidence.judged.diagnosis and before.view == evidence.view:
+            same = before.judged.diagnosis == evidence.judged.diagnosis and before.view == evidence.view
+            if same and before.findings is evidence.findings:
                 return
         elif before == evidence:
             return
@@ -119,8 +120,8 @@ class ItemCard:
     def _drawn(self, looked: Looked) -> figures.Figure:
         """The plot as it was looked at, with the incident's notes that are pinned to it."""
         assert self.item.plot is not None
-        view, judged = looked.view, looked.judged
-        plot = figures.window_plot(self.item.plot, judged.measures, judged.diagnosis, view, dark=self._dark)
+        view = looked.view
+        plot = draw(self.item.plot, looked.judged, looked.findings, view, dark=self._dark)
         return figures.with_notes(plot, self.item.plot, self._notes, step=view.step, dark=self._dark)
 
     def _head(self) -> None:

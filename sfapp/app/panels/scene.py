@@ -6,7 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from sfapp.accounting import Measures
+from sfapp.app.findings import Examined
 from sfapp.app.workspace import Judged
+from sfapp.kair import Agreement, Findings
 from sfapp.model import Diagnosis, Window
 from sfapp.model.incidents import Note
 from sfapp.model.view import ViewState
@@ -16,12 +18,19 @@ Key = tuple[Hashable, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One judged window, seen in one way, in one theme, with the notes people pinned to it."""
+    """One judged window, seen in one way, in one theme, with the notes people pinned to it.
+
+    Attributes:
+        examined: what its operators say; None where nobody asked, as it takes its time.
+        agreement: what the verdict and the operators say of each other; None without findings.
+    """
 
     judged: Judged
     view: ViewState
     dark: bool
     notes: tuple[Note, ...] = ()
+    examined: Examined | None = None
+    agreement: Agreement | None = None
 
     @property
     def window(self) -> Window:
@@ -35,6 +44,19 @@ class Scene:
     @property
     def diagnosis(self) -> Diagnosis:
         return self.judged.diagnosis
+
+    @property
+    def findings(self) -> Findings:
+        """Of a scene whose operators were examined, with success."""
+        found = None if self.examined is None else self.examined.findings
+        if found is None:
+            raise ValueError("the operators of this scene were not examined, or could not be")
+        return found
+
+    @property
+    def examined_key(self) -> Key:
+        """Whose operators were examined."""
+        return () if self.examined is None else (self.examined.key,)
 
     @property
     def matrix_key(self) -> Key:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nicegui import ui
+from nicegui import events, ui
 
 from sfapp.accounting import Measures
 from sfapp.app.address import term_page
@@ -21,6 +21,11 @@ _HEADER_CELL = '<q-th :props="props"><span :title="props.col.help">{{ props.col.
 # An address of our own; the text is escaped by Vue.
 _TERM_CELL = """<q-td :props="props">
   <a class="term-link" :href="props.row.term" target="_blank" rel="noopener">{{ props.value }}</a>
+</q-td>"""
+
+
+_CHOICE_CELL = """<q-td :props="props">
+  <button class="plain" :aria-pressed="%s">{{ props.value }}</button>
 </q-td>"""
 
 
@@ -59,6 +64,32 @@ def data_table(
     if glossary is not None:
         table.add_slot(f"body-cell-{glossary[1]}", _TERM_CELL)
     return table
+
+
+def choice_table(
+    columns: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    chosen: int,
+    choose: Callable[[int], Any],
+    label: str,
+) -> ui.table:
+    """A table one row of which is chosen, by a click on it or on the button in its cell ``label``.
+
+    Args:
+        key: a column of whole numbers.
+    """
+    table = data_table(columns, rows, key)
+    table.classes("table-choice")
+    table.props(f":table-row-class-fn=\"row => row.{key} === {chosen} ? 'chosen' : ''\"")
+    table.add_slot(f"body-cell-{label}", _CHOICE_CELL % (f"props.row.{key} === {chosen}"))
+
+    def clicked(event: events.GenericEventArguments) -> None:
+        if isinstance(event.args, int):
+            choose(event.args)
+
+    # The button is in the row, so that its click is one on the row as well.
+    return table.on("rowClick", clicked, js_handler=f"(event, row) => emit(row.{key})")
 
 
 def refill(table: ui.table, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> None:

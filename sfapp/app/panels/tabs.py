@@ -11,6 +11,16 @@ from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_choos
 from sfapp.app.panels.data import data_block
 from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
 from sfapp.app.panels.scene import Key, Scene
+from sfapp.app.panels.stragglers import (
+    cause_table,
+    collective_table,
+    files_card,
+    headline_card,
+    notes_card,
+    operator_chooser,
+    outlier_table,
+    timeline_choosers,
+)
 from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
 from sfapp.app.theme import box, text
 from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS
@@ -70,6 +80,14 @@ _READS: Mapping[str, Callable[[Scene], Key]] = {
     "node_ranks": lambda s: (*s.frontier_key, *s.aim_key),
     "node_sparklines": lambda s: (*s.frontier_key, *s.aim_key),
     "node_skew": lambda s: (*s.frontier_key, *s.aim_key),
+    "straggler_distances": lambda s: (*s.examined_key, *s.aim_key),
+    "straggler_scores": lambda s: (*s.examined_key, *s.aim_key, s.view.cause),
+    "blame_path": lambda s: (*s.examined_key, s.view.cause),
+    "operator_timeline": lambda s: (
+        *s.examined_key, *s.aim_key, s.view.cause, s.view.ranks, s.view.step,
+    ),
+    "operator_frequency": lambda s: (*s.examined_key, s.view.cause, s.view.operator),
+    "collective_split": lambda s: (*s.examined_key, s.view.step),
 }  # fmt: skip
 """What of a scene each plot depends on, beside the matrix."""
 
@@ -146,6 +164,31 @@ def _why() -> Block:
     return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
 
 
+def _straggler_items() -> Sequence[Item]:
+    """Of a scene whose operators were examined: what they say, who differs, why, and the evidence."""
+
+    def looked_into(scene: Scene) -> Key:
+        view = scene.view
+        return *scene.examined_key, *scene.aim_key, view.cause, view.ranks, view.step
+
+    return (
+        Block(headline_card, lambda s: (*s.examined_key, s.agreement)),
+        _plot("straggler_distances", 7, 430),
+        _plot("straggler_scores", 5, 430),
+        Block(cause_table, lambda s: (*s.examined_key, s.view.cause, s.view.step)),
+        _plot("blame_path", 12),
+        Block(timeline_choosers, looked_into),
+        _plot("operator_timeline", 12),
+        Block(files_card, lambda s: (*looked_into(s), s.view)),
+        Block(operator_chooser, lambda s: (*s.examined_key, s.view.cause, s.view.operator)),
+        _plot("operator_frequency", 12),
+        Block(outlier_table, lambda s: s.examined_key),
+        _plot("collective_split", 12),
+        Block(collective_table, lambda s: s.examined_key),
+        Block(notes_card, lambda s: s.examined_key),
+    )
+
+
 def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
     """The plots and tables of a tab, in order.
 
@@ -189,7 +232,7 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
             _gate_table(),
             _stage_table(),
         ),
-        STRAGGLERS: (_rank_table(),),
+        STRAGGLERS: _straggler_items(),
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
         "rules": (_plot("rules", 12), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),

@@ -1,0 +1,220 @@
+"""Parts of the stragglers tab beside its plots: what operators say, why, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nicegui import ui
+
+from sfapp.app.address import window_page
+from sfapp.app.panels.figure import Reactions
+from sfapp.app.panels.scene import Scene
+from sfapp.app.panels.tables import choice_table, data_table, refill, titled
+from sfapp.app.theme import box, link, notices, text
+from sfapp.kair import busiest
+from sfapp.model.view import ViewState
+from sfapp.views import format, words
+from sfapp.views import straggler_tables as tables
+from sfapp.views.suspects import operator_shown, step_shown
+
+CAUSES_LISTED = 50
+"""Causes in the table; few more than these carry a path, and the JSON has them all."""
+
+RANKS_OFFERED = 256
+"""Ranks in a chooser: those of the most abnormal rhythm."""
+
+TONES: Mapping[str, str] = {
+    "agree": "alarm",
+    "differ": "warn",
+    "frontier_only": "warn",
+    "kair_only": "warn",
+    "quiet": "quiet",
+}
+"""How loud each kind of agreement is said."""
+
+ALL = "all"
+"""Stands for every rank."""
+
+PERFETTO = "https://ui.perfetto.dev"
+
+
+def headline_card(scene: Scene, _: Reactions) -> None:
+    """What operators say, whether the verdict agrees, and both as files."""
+    findings, said = scene.findings, scene.agreement
+    if said is None:
+        return
+    operators = findings.operators
+    what = "operator events" if findings.source == "operators" else "stages, as there are no operator events,"
+    size = f"{format.count(len(operators))} {what} of {format.counted(len(operators.ranks), 'rank')}"
+    with box("card", "section") as card:
+        card.props["aria-label"] = "what operators say"
+        card.mark("stragglers-headline")
+        with box(f"small-verdict tone-{TONES[said.kind]}"):
+            text(f"Operators · {size}, {format.counted(len(operators.steps), 'step')}", "div", "eyebrow")
+            text(words.stragglers_headline(findings, said, scene.measures.window.ranks), "h2", "headline")
+            with box("lines", "ul"):
+                for sentence in words.agreement_sentences(said, scene.diagnosis):
+                    text(sentence, "li")
+        if scene.examined is not None and scene.examined.told:
+            notices(scene.examined.told)
+
+
+def files_card(scene: Scene, _: Reactions) -> None:
+    """The slice that is shown, for Perfetto, and the findings as data."""
+    path = window_page(scene.judged.source.key)
+    whole = replace(scene.view, step=None, ranks=())
+    with titled("Open in Perfetto", "every event on its thread or stream, all ranks on one time axis"):
+        with box("links"):
+            for name, view in (("perfetto-slice", _slice(scene)), ("perfetto-window", whole)):
+                shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
+                shown.props["download"] = ""
+            link("findings.json", scene.view.href(f"{path}/findings.json"))
+        with box("muted hint"):
+            text("Download the archive, then open it at ", "span")
+            there = link("ui.perfetto.dev", PERFETTO)
+            there.props["target"], there.props["rel"] = "_blank", "noopener"
+            text(
+                " with Open trace file, or drop it there. It is read in your browser and sent nowhere.",
+                "span",
+            )
+
+
+def _slice(scene: Scene) -> ViewState:
+    """The step and the two ranks of the timeline."""
+    step, _ = step_shown(scene.findings, scene.view)
+    pair = words.suspect_and_peer(scene.findings, scene.diagnosis, scene.view)
+    return replace(scene.view, step=step, ranks=tuple(sorted(rank for rank in pair if rank is not None)))
+
+
+def _slice_words(view: ViewState) -> str:
+    if view.step is None and not view.ranks:
+        return "the whole window (.zip)"
+    ranks = format.ranges(view.ranks)
+    which = f"rank{'s' if len(view.ranks) > 1 else ''} {ranks}" if ranks else "all ranks"
+    return f"{'all steps' if view.step is None else f'step {view.step}'} of {which} (.zip)"
+
+
+def cause_table(scene: Scene, reactions: Reactions) -> None:
+    """Ranked causes; the one that is clicked is shown below."""
+    findings = scene.findings
+    causes = findings.blame.causes
+    subtitle = "those that held others up first, then by cost; pick one to see its path, time and frequency"
+    if len(causes) > CAUSES_LISTED:
+        subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(causes))}"
+    with titled("Causes", subtitle):
+        if not causes:
+            text("No operator was late or slow enough to be called a cause.", "p", "muted")
+            return
+
+        def choose(place: int) -> None:
+            step = scene.view.step
+            seen = place < len(causes) and step in causes[place].steps
+            reactions.look(cause=place or None, operator=None, ranks=(), step=step if seen else None)
+
+        rows = tables.cause_rows(findings)[:CAUSES_LISTED]
+        chosen = scene.view.cause or 0
+        choice_table(tables.CAUSE_COLUMNS, rows, "cause", chosen, choose, "name").mark("causes")
+
+
+def timeline_choosers(scene: Scene, reactions: Reactions) -> None:
+    """Which two ranks the timeline lays beside each other."""
+    findings = scene.findings
+    suspect, peer = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+    if suspect is None:
+        return
+    rhythm = findings.rhythm
+    offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
+    ranks = sorted({*offered, suspect, *(() if peer is None else (peer,))})
+    step, why = step_shown(findings, scene.view)
+    with box("card toolbar", "section"):
+        text("Beside each other", "h2")
+        for name, label, value, other in (
+            ("suspect", "the suspect", suspect, peer),
+            ("peer", "the rank beside it", peer, suspect),
+        ):
+            ui.select(
+                {rank: f"rank {rank}" for rank in ranks if rank != other},
+                value=value,
+                with_input=len(ranks) > 16,
+                on_change=lambda event, other=other: _look_at_ranks(reactions, event.value, other),
+            ).props(f"dense outlined options-dense aria-label='{label}'").mark(name)
+        text("" if step is None else f"in step {step}, {why}; [ and ] choose another", "span", "muted")
+        if scene.view.ranks:
+            back = text("back to the suspect", "button", "plain").mark("back-to-suspect")
+            back.on("click", lambda: reactions.look(ranks=()))
+
+
+def _look_at_ranks(reactions: Reactions, rank: Any, other: int | None) -> None:
+    if isinstance(rank, int):
+        reactions.look(ranks=tuple(sorted({rank} if other is None else {rank, other})))
+
+
+def operator_chooser(scene: Scene, reactions: Reactions) -> None:
+    """Whose occurrences are counted."""
+    findings = scene.findings
+    shown = operator_shown(findings, scene.view)
+    if shown is None:
+        return
+    causes = [cause.name for cause in findings.blame.causes[:CAUSES_LISTED]]
+    names = dict.fromkeys((shown, *causes, *busiest(findings.operators)))
+    with box("card toolbar", "section"):
+        text("Operator", "h2")
+        ui.select(
+            {name: format.clip(name, 80) for name in names},
+            value=shown,
+            with_input=True,
+            on_change=lambda event: None if event.value is None else reactions.look(operator=event.value),
+        ).props("dense outlined options-dense aria-label='operator'").classes("wide").mark("operator")
+        text("causes first, then what took most time", "span", "muted")
+
+
+def outlier_table(scene: Scene, _: Reactions) -> None:
+    """Abnormal events, of all ranks or of one."""
+    findings = scene.findings
+    found = findings.outliers
+
+    def rows(rank: int | None) -> list[dict[str, Any]]:
+        return _numbered(tables.outlier_rows(findings, rank))
+
+    with titled("Abnormal events", f"{format.counted(len(found), 'event')}, the highest score first"):
+        if not len(found):
+            text("No event starts or lasts abnormally against the same on other ranks.", "p", "muted")
+            return
+        ranks = sorted(set(found.operators.rank_E[found.event_F].tolist()))[:RANKS_OFFERED]
+        with box("toolbar"):
+            ui.select(
+                {ALL: "all ranks", **{rank: f"rank {rank}" for rank in ranks}},
+                value=ALL,
+                on_change=lambda event: refill(
+                    table, tables.OUTLIER_COLUMNS, rows(None if event.value == ALL else event.value), "row"
+                ),
+            ).props("dense outlined options-dense aria-label='rank of the events'").mark("outlier-rank")
+        table = data_table(tables.OUTLIER_COLUMNS, rows(None), "row").mark("outliers")
+
+
+def collective_table(scene: Scene, _: Reactions) -> None:
+    """What the time of each collective went into."""
+    total = len(scene.findings.blame.collectives)
+    rows = _numbered(tables.collective_rows(scene.findings))
+    subtitle = "how long ranks waited for the last of them, and how long the transfer then took"
+    if len(rows) < total:
+        subtitle += f"; the longest {len(rows)} of {format.count(total)}"
+    with titled("Collectives", subtitle):
+        if rows:
+            data_table(tables.COLLECTIVE_COLUMNS, rows, "row").mark("collectives")
+        else:
+            text("No event is part of a collective whose group and number are known.", "p", "muted")
+
+
+def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with a number each: nothing else in them is theirs alone."""
+    return [{**row, "row": place} for place, row in enumerate(rows)]
+
+
+def notes_card(scene: Scene, _: Reactions) -> None:
+    """What the findings rest on, and what could not be known."""
+    with titled("What could not be known", "and what the numbers rest on"), box("lines", "ul"):
+        for note in words.findings_notes(scene.findings):
+            text(note, "li")

@@ -1,0 +1,86 @@
+"""Asking a job that runs for a trace of some ranks, from its window's page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from builders import DATA, MS
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import href, one
+from recorded_job import RUN, job_window, put
+from simulation import simulated
+
+from sfapp.app.workspace import Workspace
+from sfapp.model.capture import RankCapture
+from sfapp.packets.captures import captures, tell
+from sfapp.store import Store
+
+TAB = f"/w/{RUN}/0?tab=stragglers"
+PATIENT = 60
+
+
+def put_now(root: Path) -> None:
+    """A window that has just ended, in which rank 2 was late in data."""
+    window = job_window(0, {(DATA, 2): 60 * MS})
+    now = datetime.now(UTC).isoformat()
+    put(root, replace(window, manifest=replace(window.manifest, started_at=now, ended_at=now)))
+
+
+@pytest.fixture
+async def user(tmp_path: Path) -> AsyncIterator[User]:
+    put_now(tmp_path)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with simulated(Workspace(store, [tmp_path])) as user:
+            yield user
+
+
+async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: Path) -> None:
+    # Given a job that runs, when a capture of the suspect and some peers is asked for
+    await user.open(TAB)
+    await user.should_see("Capture this", retries=PATIENT)
+    await user.should_see("Verdict and operators", retries=PATIENT)
+    offered = one(user, ui.input, "capture-ranks").value
+    assert "2" in offered.split(", ")
+    assert len(offered.split(", ")) >= 3
+    one(user, ui.number, "capture-steps").value = 3
+    user.find(marker="capture-start").click()
+    await user.should_see("asked for", retries=PATIENT)
+    # Then the request lies where recorders look, and the page says what they make of it
+    (state,) = captures(tmp_path, RUN)
+    assert (state.request.steps, ", ".join(map(str, state.request.ranks))) == (3, offered)
+    for rank in state.request.ranks:
+        tell(tmp_path, state.request, RankCapture(rank=rank, status="done", steps=3, windows=(4,), events=9))
+    await user.should_see("window 4", retries=PATIENT)
+    assert href(user, "captured-window") == f"/w/{RUN}/4?tab=stragglers"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "says"),
+    [("2, x", 5, "name the ranks"), ("", 5, "name the ranks"), ("2", 99, "ask for 1 to 20")],
+)
+async def test_what_cannot_be_asked_for_is_told(
+    user: User, tmp_path: Path, ranks: str, steps: int, says: str
+) -> None:
+    await user.open(TAB)
+    await user.should_see("Capture this", retries=PATIENT)
+    one(user, ui.input, "capture-ranks").value = ranks
+    one(user, ui.number, "capture-steps").value = steps
+    user.find(marker="capture-start").click()
+    await user.should_see(says)
+    assert captures(tmp_path, RUN) == []
+
+
+async def test_a_job_that_is_over_cannot_be_captured(tmp_path: Path) -> None:
+    put(tmp_path, job_window(0, {}))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with simulated(Workspace(store, [tmp_path])) as user:
+            await user.open(TAB)
+            await user.should_see("stages, as there are no operator events", retries=PATIENT)
+            await user.should_not_see("Capture this")
