@@ -231,7 +231,8 @@ def test_a_picked_cause_is_the_one_that_is_shown() -> None:
 
 def test_the_suspect_stands_above_a_typical_rank_in_the_step_that_cost_most() -> None:
     figure = one("operator_timeline", "input")
-    assert figure["layout"]["meta"]["subtitle"] == f"step {found_in.STEP} in which the cause cost most"
+    subtitle = f"step {found_in.STEP} in which the cause cost most; outlined: next_batch"
+    assert figure["layout"]["meta"]["subtitle"] == subtitle
     headings = [note["text"] for note in figure["layout"]["annotations"]]
     assert headings[0] == "<b>rank 5</b>, the suspect"
     assert headings[1].endswith("a typical rank")
@@ -242,7 +243,7 @@ def test_the_suspect_stands_above_a_typical_rank_in_the_step_that_cost_most() ->
 
 def test_picked_ranks_and_step_are_shown_instead() -> None:
     figure = one("operator_timeline", "input", ranks=(1, 3), step=2)
-    assert figure["layout"]["meta"]["subtitle"] == "step 2, as picked"
+    assert figure["layout"]["meta"]["subtitle"].startswith("step 2, as picked")
     headings = " ".join(note["text"] for note in figure["layout"]["annotations"])
     assert "rank 1<" in headings
     assert "rank 3<" in headings
@@ -338,6 +339,7 @@ def test_the_causes_operator_is_counted_unless_another_is_picked() -> None:
     assert numbers(heat["z"]).sum() == found_in.RANKS * 3
     # What occurs once a step has one window for all the time, and its cells take all of it
     assert numbers(heat["x"]) == pytest.approx(picked["layout"]["xaxis"]["range"])
+    assert "too rarely to be followed over time" in notes(picked)
 
 
 # ---- collectives ------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
     row_of = {rank: row for row, rank in enumerate(ranks)}
     left_out = sum(node.left_out for node in nodes)
     return figure(
-        [_markers(cause, nodes, row_of, dark)],
+        [_markers(findings, cause, nodes, row_of, dark)],
         dark=dark,
         title=TITLE,
         subtitle=f"{format.clip(cause_words(cause), 90)}, {format.duration(cause.worst_ns)} at worst",
@@ -101,9 +101,18 @@ def _nodes(path: tuple[PathStep, ...]) -> list[_Node]:
     return [_Node(step, x, len(path) - STEPS_SHOWN if x == head else 0) for x, step in enumerate(kept)]
 
 
-def _markers(cause: Cause, nodes: list[_Node], row_of: dict[int, int], dark: bool) -> dict[str, object]:
+def _markers(
+    findings: Findings, cause: Cause, nodes: list[_Node], row_of: dict[int, int], dark: bool
+) -> dict[str, object]:
+    """The events in the colours of their categories; of stages in the stages' own."""
     colours = palette.theme(dark)
-    shades = palette.category_colours(dark)
+    steps = [node.step for node in nodes]
+    if findings.source == "stages":
+        by_stage = palette.stage_colours(findings.operators.names, dark)
+        shades = [by_stage[step.name] for step in steps]
+    else:
+        by_category = palette.category_colours(dark)
+        shades = [by_category[step.category] for step in steps]
     own = [node.step.event == cause.event for node in nodes]
     return {
         "type": "scatter",
@@ -113,7 +122,7 @@ def _markers(cause: Cause, nodes: list[_Node], row_of: dict[int, int], dark: boo
         "marker": {
             "size": [20 if its else 15 for its in own],
             "symbol": ["diamond" if its else "circle" for its in own],
-            "color": [shades[node.step.category] for node in nodes],
+            "color": shades,
             "line": {"color": colours.ink, "width": [2.5 if its else 1 for its in own]},
         },
         "hovertext": [_hover(node.step, its) for node, its in zip(nodes, own, strict=True)],

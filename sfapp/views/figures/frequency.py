@@ -133,6 +133,8 @@ def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple
     without = len(findings.rhythm.ranks) - len(found.ranks)
     if without > 0:
         notes.append(f"{format.counted(without, 'rank')} never run it.")
+    if found.count_RT.shape[1] == 1:
+        notes.append("It occurs too rarely to be followed over time: all of it is in one window.")
     notes.append(f"A window is {format.duration(found.window_ns)}: {found.why}.")
     if findings.source == "stages":
         notes.append("Made from stages, not from operators.")

@@ -79,7 +79,7 @@ def operator_timeline(
         traces,
         dark=dark,
         title=TITLE,
-        subtitle=f"step {step} {why}" if why.startswith("in") else f"step {step}, {why}",
+        subtitle=_subtitle(step, why, cause if outlined.any() else None),
         alt=_in_words(operators, blocks, step, span, cause if outlined.any() else None),
         notes=_notes(findings, blocks, peer),
         height=int(min(900, max(260, 90 + 19 * rows))),
@@ -102,6 +102,11 @@ def operator_timeline(
         uniformtext={"minsize": 9, "mode": "hide"},
         uirevision=revision(diagnosis, "timeline", step, *ranks),
     )  # fmt: skip
+
+
+def _subtitle(step: int, why: str, cause: Cause | None) -> str:
+    said = f"step {step} {why}" if why.startswith("in") else f"step {step}, {why}"
+    return said if cause is None else f"{said}; outlined: {operator_name(cause.name, 60)}"
 
 
 def _caused(
