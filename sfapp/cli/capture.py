@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sfapp.errors import CaptureError, StoreError, WindowNotFoundError
-from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_STEPS, CaptureRequest, CaptureState
+from sfapp.model.capture import (
+    CAPTURE_STEPS,
+    MAX_CAPTURE_RANKS,
+    MAX_CAPTURE_STEPS,
+    CaptureRequest,
+    CaptureState,
+)
 
 if TYPE_CHECKING:
     from sfapp.kair.sampling import Sampling, SamplingState
@@ -33,14 +39,11 @@ class Ranks(click.ParamType[tuple[int, ...]]):
             return tuple(value)
         found: set[int] = set()
         for part in value.split(","):
-            first, _, last = part.strip().partition("-")
-            if (
-                not first.isdecimal()
-                or not (last or first).isdecimal()
-                or int(last or first) > int(first) + 999
-            ):
+            begin, _, end = part.strip().partition("-")
+            first, last = (int(each) if each.isdecimal() else -1 for each in (begin, end or begin))
+            if not 0 <= first <= last < first + MAX_CAPTURE_RANKS:
                 self.fail(f"{value!r} names no ranks: write them as in 0,3,8-11", param, ctx)
-            found |= set(range(int(first), int(last or first) + 1))
+            found |= set(range(first, last + 1))
         return tuple(sorted(found))
 
 

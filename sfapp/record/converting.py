@@ -137,7 +137,7 @@ class Converter:
                 _COMMAND,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 env=_environment(os.environ),
             )
         try:
@@ -150,21 +150,22 @@ class Converter:
 
     def _answer(self, child: subprocess.Popen[bytes], order: bytes) -> dict[str, Any]:
         begin = time.monotonic()
+        more: bytes | None = order
         with child:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            child.stdin.write(order)
-            child.stdin.close()
-            while child.poll() is None:
+            while True:
+                try:
+                    said, complained = child.communicate(more, timeout=_LOOK_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    more = None
                 if time.monotonic() > min(begin + CONVERT_SECONDS, self._until):
                     child.kill()
                     return {"why": "the trace took too long to read"}
-                time.sleep(_LOOK_SECONDS)
-            said = child.stdout.read(1 << 16)
         try:
             answer = json.loads(said)
         except ValueError:
-            return {"why": f"what reads the trace ended with {child.returncode}"}
+            last = complained.decode(errors="replace").strip().rpartition("\n")[2][:200]
+            return {"why": f"what reads the trace ended with {child.returncode}: {last}"}
         return answer if isinstance(answer, dict) else {"why": "what reads the trace said nothing"}
 
     def _keep(self, captured: Captured, root: Path, raw: Path) -> str:

@@ -23,7 +23,7 @@ from sfapp.model import Operators
 from sfapp.model.operators import NONE
 from sfapp.packets import operators_path, write_operators
 from sfapp.traces.kineto.columns import read_columns
-from sfapp.traces.kineto.operators import events_of, joined
+from sfapp.traces.kineto.operators import Gathered
 from sfapp.traces.kineto.processes import processes_of
 from sfapp.traces.mapping import NO_MAPPING
 
@@ -92,7 +92,9 @@ def captured_operators(path: Path, rank: int, steps: list[int]) -> Operators:
     lacking = sorted(set(steps) - set(process.step_N.tolist()))
     if lacking:
         raise TraceError(f"lacks step {lacking[0]}, of {len(steps)} that were recorded", path=str(path))
-    operators, _ = joined([events_of(process, rank, NO_MAPPING)])
+    gathered = Gathered(len(columns.start_E))
+    gathered.add(process, rank, NO_MAPPING)
+    operators, _ = gathered.operators()
     inside = operators.select(np.isin(operators.step_E, np.asarray(steps, np.int64)))
     return _numbered_by_step(inside)
 
