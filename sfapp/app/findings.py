@@ -14,7 +14,7 @@ from sfapp.model import Operators, Window
 from sfapp.views import format
 
 MAX_EVENTS = 6_000_000
-"""More events than this are not examined at a time: what is worked out of one takes some 300 bytes."""
+"""More events than this are not examined at a time: one takes some 600 bytes while it is examined."""
 
 DOCUMENT_VERSION = 1
 """Of what the twin of the stragglers tab answers; grows where an old reader would misunderstand."""

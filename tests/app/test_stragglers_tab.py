@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import DATA, MS, reduced
+from colleague import colleague
 from nicegui import ui
 from nicegui.testing import User
 from page_elements import chooser, fire, href, one, plot
@@ -16,6 +17,7 @@ from profiled import PROFILED, WINDOW, put_profiled
 from recorded_job import job_window, put
 from simulation import simulated
 
+from sfapp.app.address import incident_page
 from sfapp.app.workspace import Workspace
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path
@@ -169,6 +171,22 @@ async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -
             # When they come, then the open page shows them
             away.rename(path)
             await user.should_see("operator events of 8 ranks", retries=PATIENT)
+
+
+async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path: Path) -> None:
+    root = tmp_path / "packets"
+    shutil.copytree(profiled, root)
+    with Store.open([root], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [root])
+        grace = colleague(workspace.incidents)
+        grace.open_incident("Slow loader")
+        (incident,) = workspace.incidents.book().incidents
+        grace.add_plot(incident, WindowKey(PROFILED, 0), "blame_path", "tab=stragglers&cause=1")
+        async with simulated(workspace) as user:
+            await user.open(incident_page(incident.id))
+            await user.should_see(kind=ui.plotly, retries=PATIENT)
+            assert "rank 2" in str(plot(user, "From the cause to its victim").figure["layout"]["meta"])
 
 
 async def test_a_plot_of_it_can_be_noted_on(user: User) -> None:
