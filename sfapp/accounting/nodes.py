@@ -138,7 +138,8 @@ def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[n
 def _not_gone_back_on(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
     """Which statements no later one of the same rank takes back by being about the same step or before."""
     kept_M = np.ones(len(step_M), bool)
-    order_M = np.argsort(place_M, kind="stable")
+    narrow_M = place_M.astype(np.min_scalar_type(int(place_M.max(initial=0))))  # sorted several times as fast
+    order_M = np.argsort(narrow_M, kind="stable")
     place_sorted, step_sorted = place_M[order_M], step_M[order_M]
     went_back = (place_sorted[1:] == place_sorted[:-1]) & (step_sorted[1:] <= step_sorted[:-1])
     for place in np.unique(place_sorted[1:][went_back]):  # few, if any

@@ -106,6 +106,7 @@ class History:
         asked, at: what for, and up to which moment.
         read_at: when it was read, UTC.
         times: step times of all ranks; on a node's tab, of its own.
+        paces: what the ranks said, which those are made of, as the store gives it.
         nodes, gpus: of the open tab's node, over the span.
     """
 
@@ -113,6 +114,7 @@ class History:
     at: datetime
     read_at: datetime
     times: StepTimes
+    paces: Mapping[str, Any]
     nodes: Sequence[Row] = ()
     gpus: Sequence[Row] = ()
 
@@ -245,7 +247,7 @@ def live_scene(
     """
     store = workspace.store
     until = None if state.until is None else datetime.fromtimestamp(state.until, UTC)
-    links = _of_the_newest_world(store.newest_samples(LinkSample, run_id, until))
+    links = _of_the_newest_world(_links(store, run_id, until, before))
     if not links:
         before_then = "" if until is None else f" before {until:%Y-%m-%d %H:%M:%S} UTC"
         raise WindowNotFoundError(f"no run {run_id!r} was streamed here{before_then}")
@@ -258,7 +260,7 @@ def live_scene(
     ranks = _identities(links)
     history = None if before is None or before.ranks != ranks else before.history
     if history is None or not history.holds(state, at):
-        history = _history(store, run_id, state, at, links, node)
+        history = _history(store, run_id, state, at, links, node, before)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
     has_machines = whole or node is not None
     return LiveScene(
@@ -278,8 +280,25 @@ def live_scene(
     )
 
 
+def _links(store: Store, run_id: str, until: datetime | None, before: LiveScene | None) -> list[Row]:
+    """The newest link sample of every rank. What was known a moment ago is brought up to date: of a thousand
+    ranks, each of which says something every second, only the last seconds are looked at."""
+    if before is not None and until is None and before.state.until is None:
+        fresh = store.newest_samples(LinkSample, run_id, since=before.at - _A_SECOND)
+        if fresh:
+            known = {link["rank"]: link for link in (*before.links, *fresh)}
+            return [known[rank] for rank in sorted(known)]
+    return store.newest_samples(LinkSample, run_id, until)
+
+
 def _history(
-    store: Store, run_id: str, state: LiveState, at: datetime, links: Sequence[Row], node: int | None
+    store: Store,
+    run_id: str,
+    state: LiveState,
+    at: datetime,
+    links: Sequence[Row],
+    node: int | None,
+    before: LiveScene | None,
 ) -> History:
     since, read_at = at - timedelta(seconds=state.span), datetime.now(UTC)
 
@@ -289,9 +308,10 @@ def _history(
         return store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
 
     ranks = _identities([link for link in links if node in (None, link["node_rank"])])
-    paces = store.paces(run_id, since, at, node)
+    is_later = before is not None and before.history.asked == state and before.history.at <= at
+    paces = store.paces(run_id, since, at, node, before.history.paces if before and is_later else None)
     times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
-    return History(state, at, read_at, times, over_time(NodeSample), over_time(GpuSample))
+    return History(state, at, read_at, times, paces, over_time(NodeSample), over_time(GpuSample))
 
 
 def running_now(workspace: Workspace) -> list[Row]:

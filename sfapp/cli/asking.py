@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from sfapp.app.live import DOCUMENT_VERSION, LiveState, live_scene
+from sfapp.app.live import DOCUMENT_VERSION, LiveScene, LiveState, live_scene
 from sfapp.app.workspace import Workspace
 from sfapp.errors import RemoteError, WindowNotFoundError
 from sfapp.store import Store
@@ -83,6 +83,7 @@ class FolderSource:
 
     def __init__(self, store: Store, path: Path) -> None:
         self._workspace = Workspace(store, [path])
+        self._scene: LiveScene | None = None
         store.ingest()
         self._ingested = time.monotonic()
 
@@ -101,8 +102,10 @@ class FolderSource:
         runs = store.live_runs()
         if run_id is None and not runs:
             return None
-        scene = live_scene(self._workspace, run_id or runs[0]["run_id"], LiveState())
-        return msgspec.convert(scene.document(), RunNews)
+        run_id = run_id or runs[0]["run_id"]
+        before = self._scene if self._scene is not None and self._scene.run_id == run_id else None
+        self._scene = live_scene(self._workspace, run_id, LiveState(), before=before)
+        return msgspec.convert(self._scene.document(), RunNews)
 
 
 class AppSource:

@@ -10,10 +10,13 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sfapp.errors import MetricsError, StoreError
 from sfapp.metrics import Chunk, Header, find_folders, read_header, read_segment, segments_in
@@ -246,19 +249,48 @@ def newest(
     return [_aware(row) for row in rows]
 
 
-def paces(database: Database, query: SampleQuery) -> dict[str, Any]:
-    """The paces that match, as they were written, in the order of time, by column: ``rank``, ``step``,
-    ``steps`` (int64) and ``wall_mean_ns`` (float64), one array each. Many ranks make very many rows."""
+Paces = dict[str, npt.NDArray[Any]]
+"""What ranks said of their pace, in the order of time, an array a column: ``at_us`` (since 1970), ``rank``,
+``step``, ``steps`` (int64) and ``wall_mean_ns`` (float64)."""
+
+_SEAM = timedelta(seconds=1)
+"""What is said in one second may be read in two portions."""
+
+
+def paces(database: Database, query: SampleQuery, known: Paces | None = None) -> Paces:
+    """The paces that match, as they were written. Many ranks make very many rows.
+
+    Args:
+        known: what was answered before where only the time has moved on: what it has is not asked for again.
+    """
+    if known is None or not len(known["at_us"]):
+        return _paces(database, query)
+    seam = _EPOCH + timedelta(microseconds=int(known["at_us"][-1])) - _SEAM
+    since = seam if query.since is None else max(seam, query.since.astimezone(UTC))
+    first_us = -(2**63) if query.since is None else _microseconds(query.since)
+    kept = slice(*np.searchsorted(known["at_us"], [first_us, _microseconds(since)]))
+    fresh = _paces(database, replace(query, since=since))
+    return {name: np.concatenate([known[name][kept], fresh[name]]) for name in fresh}
+
+
+def _paces(database: Database, query: SampleQuery) -> Paces:
     where, parameters = _filters(query, SAMPLE_TABLES[PaceSample])
     with database.cursor() as cursor:
-        found: dict[str, Any] = cursor.execute(
+        found: Paces = cursor.execute(
             f"""
-            SELECT rank::BIGINT AS rank, step, steps, wall_mean_ns FROM pace_samples AS sample
-            WHERE {where} ORDER BY sampled_at, step
+            SELECT epoch_us(sampled_at) AS at_us, rank::BIGINT AS rank, step, steps, wall_mean_ns
+            FROM pace_samples AS sample WHERE {where} ORDER BY sampled_at, step
             """,
             parameters,
         ).fetchnumpy()
     return found
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def live_runs(database: Database) -> list[Row]:
@@ -266,11 +298,12 @@ def live_runs(database: Database) -> list[Row]:
     ``nodes``, and ``left``, the ranks that said goodbye."""
     rows = database.rows(
         """
-        SELECT run_id, max(sampled_at) AS sampled_at, count(*) AS ranks,
+        SELECT run_id, max(newest_at) AS sampled_at, count(*) AS ranks,
             count(DISTINCT node_rank) AS nodes, count(*) FILTER (has_left) AS "left"
         FROM (
-            SELECT run_id, sampled_at, node_rank, has_left FROM link_samples
-            QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY sampled_at DESC) = 1
+            SELECT run_id, rank, max(sampled_at) AS newest_at, arg_max(node_rank, sampled_at) AS node_rank,
+                arg_max(has_left, sampled_at) AS has_left
+            FROM link_samples GROUP BY run_id, rank
         ) GROUP BY run_id ORDER BY sampled_at DESC, run_id
         """
     )

@@ -276,10 +276,21 @@ class Store:
         """
         return samples.newest(self._database, kind, run, until, since, node)
 
-    def paces(self, run: str, since: datetime, until: datetime, node: int | None = None) -> dict[str, Any]:
-        """What ranks, or those of one node, said of their pace, in the order of time, one array a column:
-        ``rank``, ``step``, ``steps``, ``wall_mean_ns``."""
-        return samples.paces(self._database, SampleQuery(PaceSample, run, node, since=since, until=until))
+    def paces(
+        self,
+        run: str,
+        since: datetime,
+        until: datetime,
+        node: int | None = None,
+        known: samples.Paces | None = None,
+    ) -> samples.Paces:
+        """What ranks, or those of one node, said of their pace.
+
+        Args:
+            known: what was answered before of the same ranks for an earlier time: only the rest is looked up.
+        """
+        query = SampleQuery(PaceSample, run, node, since=since, until=until)
+        return samples.paces(self._database, query, known)
 
     def live_runs(self) -> list[dict[str, Any]]:
         """Every run that was streamed, the one heard of last first: ``run_id``, ``sampled_at``, ``ranks``,

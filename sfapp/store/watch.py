@@ -36,15 +36,18 @@ def watch(
     next_scan = 0.0
     pause = _SCAN_EVERY_S
     for noticed in _looks(roots, stop):
-        follow()
-        if not noticed and time.monotonic() < next_scan:
-            continue
+        if not noticed:
+            follow()
+            if time.monotonic() < next_scan:
+                continue
         report = ingest()
         if report.changed:
             on_change(report)
         else:
             pause = max(_SCAN_EVERY_S, _SCAN_COST * report.seconds)
         next_scan = time.monotonic() + pause
+        if noticed:  # somebody waits for the verdict; samples of a thousand ranks take their time
+            follow()
 
 
 def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from sfapp.errors import StoreError
 from sfapp.metrics import MetricsLog, find_folders, segments_in
 from sfapp.model.metrics import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample, Sample
 from sfapp.store import SampleQuery, Store
+from sfapp.store.samples import Paces
 
 SECOND = 10**9
 START = 1_700_000_100  # seconds since 1970, a multiple of five minutes
@@ -31,7 +33,7 @@ class Job:
             self.log.add(self.samples())
             self.now += 1
             if self.now % 60 == 0:
-                self.log.thin()
+                deque(self.log.thin(), maxlen=0)
 
     def samples(self) -> list[AnySample]:
         at_ns, second = self.now * SECOND, self.now - START
@@ -220,3 +222,30 @@ def test_watching_follows_samples_while_they_are_written(tmp_path: Path) -> None
             stop.set()
             watching.join(10)
         assert not watching.is_alive()
+
+
+def rows_of(paces: Paces) -> list[tuple[float, ...]]:
+    """In the order of time; those of one moment, in any."""
+    rows = list(zip(*(values.tolist() for values in paces.values()), strict=True))
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+    return sorted(rows)
+
+
+def test_paces_that_are_known_are_not_asked_for_again(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.go(40)
+    with Store.open([tmp_path], memory=True) as store:
+        store.follow()
+        known: Paces | None = None
+        for seconds in (0, 1, 7, 100):
+            # given a job that goes on
+            job.go(seconds)
+            store.follow()
+            # when the newest half minute is asked for, with and without what was known
+            now = datetime.fromtimestamp(job.now, UTC)
+            since = now - timedelta(seconds=30)
+            whole = store.paces("run", since, now)
+            known = store.paces("run", since, now, known=known)
+            # then the answer is the same
+            assert rows_of(known) == rows_of(whole)
+        assert len(known["rank"]) == 4 * 30
