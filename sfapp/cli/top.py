@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,34 @@ import click
 from sfapp.errors import RemoteError, WindowNotFoundError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table
 
     from sfapp.cli.asking import RunNews, Source
+    from sfapp.views.tables import Column
 
 _FOLLOW_SECONDS = 1.0
 _SLOW = 0.1
 """A rank whose newest steps took so much longer than the median rank's is marked."""
 
-_TILES = 16
-"""Ranks in a row of the grid."""
+_TILES = 16, 8, 4, 2, 1
+"""Ranks in a row of the grid: as many of these as fit."""
+
+_NODE_WIDTH = 10
+
+_DISPENSABLE = (
+    "clock_offset_ns",
+    "memory_used_bytes",
+    "cpu_percent",
+    "behind",
+    "worst_ns",
+    "ranks",
+    "hostname",
+)
+"""Columns of the nodes that are left out in a narrow terminal, the first of them first."""
+
+_LONGEST_HOST = 24
+_WIDEST = 1000
 
 LEGEND = "* named by the newest window   + 10 % above the median   ! silent   - left"
 
@@ -117,43 +134,79 @@ def _watch(source: Source, run_id: str | None) -> None:
 def frame(news: RunNews) -> RenderableType:
     """A run as it is drawn: how it is heard of, a row a node, a tile a rank, the newest verdict."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
-
-    from sfapp.views.live_tables import NODE_COLUMNS
 
     style = {"live": "green", "ended": "dim"}.get(news.state, "red")
     step = "no step yet" if news.newest_step is None else f"step {news.newest_step}"
     head = Text.assemble((_plain(news.run), "bold"), "  ", (_plain(news.said), style), f"  {step}")
-    nodes = Table(box=None, pad_edge=False, header_style="bold")
-    for column in NODE_COLUMNS:
-        nodes.add_column(column.title, justify="left" if column.field == "hostname" else "right")
-    for row in news.nodes:
-        shown = (row.get(column.shown) for column in NODE_COLUMNS)
-        nodes.add_row(*(Text("–" if value is None else _plain(str(value))) for value in shown))
     silent = [Text(_plain(line), style="red") for line in news.silent]
     said = "no window has been finished yet" if news.newest_window is None else news.newest_window.said
     verdict = Text(_plain(said), style="yellow")
     space = Text("")
-    return Group(head, space, nodes, space, *_grid(news), Text(LEGEND, style="dim"), space, verdict, *silent)
+    nodes, legend = _Nodes(news), Text(LEGEND, style="dim")
+    return Group(head, space, nodes, space, _Grid(news), legend, space, verdict, *silent)
 
 
-def _grid(news: RunNews) -> list[Text]:
+class _Nodes:
+    """A row a node, with as many columns as the terminal has room for."""
+
+    def __init__(self, news: RunNews) -> None:
+        self._rows = news.nodes
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from sfapp.views.live_tables import NODE_COLUMNS
+
+        columns = list(NODE_COLUMNS)
+        table = self._table(columns)
+        for name in _DISPENSABLE:
+            if console.measure(table, options=options.update_width(_WIDEST)).maximum <= options.max_width:
+                break
+            columns = [column for column in columns if column.field != name]
+            table = self._table(columns)
+        yield table
+
+    def _table(self, columns: Sequence[Column]) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            is_host = column.field == "hostname"
+            table.add_column(
+                column.title,
+                justify="left" if is_host else "right",
+                no_wrap=True,
+                max_width=_LONGEST_HOST if is_host else None,
+            )
+        for row in self._rows:
+            shown = (row.get(column.shown) for column in columns)
+            table.add_row(*(Text("–" if value is None else _plain(str(value))) for value in shown))
+        return table
+
+
+class _Grid:
     """A tile a rank, a line or more a node."""
-    from rich.text import Text
 
-    marks = _marks(news)
-    width = len(str(max(marks, default=0)))
-    lines = []
-    for node in sorted({rank.node_rank for rank in news.ranks}):
-        members = [rank.rank for rank in news.ranks if rank.node_rank == node]
-        for first in range(0, len(members), _TILES):
-            line = Text(f"node {node:<5}" if first == 0 else " " * 10)
-            for rank in members[first : first + _TILES]:
-                mark, style = marks[rank]
-                line.append(f" {rank:>{width}}{mark}", style=style)
-            lines.append(line)
-    return lines
+    def __init__(self, news: RunNews) -> None:
+        self._news = news
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        marks = _marks(self._news)
+        width = len(str(max(marks, default=0)))
+        room = (options.max_width - _NODE_WIDTH) // (width + 2)
+        tiles = next((count for count in _TILES if count <= room), 1)
+        members: dict[int, list[int]] = {}
+        for rank in self._news.ranks:
+            members.setdefault(rank.node_rank, []).append(rank.rank)
+        for node, ranks in sorted(members.items()):
+            for first in range(0, len(ranks), tiles):
+                line = Text(f"{f'node {node}' if first == 0 else '':<{_NODE_WIDTH}}")
+                for number in ranks[first : first + tiles]:
+                    mark, style = marks[number]
+                    line.append(f" {number:>{width}}{mark}", style=style)
+                yield line
 
 
 def _marks(news: RunNews) -> dict[int, tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +18,11 @@ from pathlib import Path
 import pytest
 from app.live_job import LIVE, LiveJob
 from app.served import Served, served
+from rich.console import Console
+
+from sfapp.cli.asking import FolderSource, RunNews
+from sfapp.cli.top import frame
+from sfapp.store import Store
 
 COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "top", "--once"]
 
@@ -56,6 +63,59 @@ def test_who_is_silent_and_who_left_is_marked(tmp_path: Path) -> None:
 def test_what_hosts_are_called_is_written_never_obeyed(tmp_path: Path) -> None:
     LiveJob(tmp_path, host="[red]\x1b[2J").go()
     assert "[red]\\x1b[2J-0" in top(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> RunNews:
+    """A run of 1,024 ranks on nodes with long names."""
+    root = tmp_path_factory.mktemp("large")
+    LiveJob(root, host="gpu-cluster-rack-07-chassis", nodes=256).go(2)
+    return news_of(root)
+
+
+def news_of(root: Path) -> RunNews:
+    with Store.open([root], memory=True) as store:
+        news = FolderSource(store, root).news(None)
+    assert news is not None
+    return news
+
+
+def drawn(news: RunNews, width: int) -> list[str]:
+    """The lines of a terminal so wide."""
+    text = io.StringIO()
+    Console(file=text, width=width, legacy_windows=False).print(frame(news))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (160, "node host ranks median slowest rank its time skew behind CPU memory clock heard"),
+        (120, "node host ranks median slowest rank its time skew behind CPU memory clock heard"),
+        (80, "node host ranks median slowest rank its time skew behind heard"),
+        (60, "node host median slowest rank skew heard"),
+    ],
+)
+def test_a_row_is_a_line_with_what_there_is_room_for(tmp_path: Path, width: int, columns: str) -> None:
+    LiveJob(tmp_path).go()
+    lines = drawn(news_of(tmp_path), width)
+    head = next(place for place, line in enumerate(lines) if line.startswith("node  host"))
+    assert lines[head].split() == columns.split()
+    for node, line in enumerate(lines[head + 1 : head + 3]):
+        assert line.split()[:2] == [str(node), f"node-{node}"]
+        assert "…" not in line
+    assert lines[head + 3] == ""
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize(("width", "tiles"), [(120, 4), (80, 4), (60, 4), (24, 2)])
+def test_many_ranks_stay_in_rank_and_file(large: RunNews, width: int, tiles: int) -> None:
+    lines = drawn(large, width)
+    grid = [line for line in lines if re.match(r"(node \d+ +| {11,})\d+[ +!*-]?( +\d+[ +!*-]?)*$", line)]
+    ranks = [[int(rank.rstrip("+!*-")) for rank in line[10:].split()] for line in grid]
+    assert [rank for row in ranks for rank in row] == list(range(1024))
+    assert {len(row) for row in ranks} == {tiles}
+    assert max(map(len, lines)) <= width
 
 
 def test_a_folder_without_a_stream_is_told(tmp_path: Path) -> None:
