@@ -11,6 +11,7 @@ from sfapp.accounting import judge, measure, nearest_changes
 from sfapp.model import Gates, Label
 from sfapp.model.diagnosis import Frontier
 from sfapp.views import words
+from sfapp.views.words.long_steps import long_steps
 
 
 def card(kind: str, frontier: Frontier = "carry_over") -> words.Verdict:
@@ -69,6 +70,36 @@ def test_a_one_off_says_its_step_and_that_it_may_not_return() -> None:
     verdict = card("one_off")
     assert verdict.place.endswith("step 417")
     assert "One rank leads it clearly in 1 step of 40 only, so it may not return." in verdict.explanation
+
+
+def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
+    # given a rank that stood still for 14 seconds while the others waited in backward
+    window = jobs.ddp(steps=100)
+    stopped = window.duration_SNR.clone()
+    stopped[2, 60] += 14_000_000_000
+    wall = window.wall_NR.clone()
+    wall[60] += 14_000_000_000
+    window = replace(window, duration_SNR=stopped, wall_NR=wall)
+    # when it is diagnosed beside a healthy one
+    _, diagnosis = jobs.against_healthy(window)
+    # then few steps are said to have made it, and no more than the diagnosis knows
+    verdict = words.verdict(diagnosis)
+    most_percent = 100 * (1 - 95 * diagnosis.step_time.p95_ns / diagnosis.exposed_makespan_ns)
+    assert (verdict.headline, verdict.place) == ("backward on all ranks alike", "in 5 of 100 steps at most")
+    assert (
+        f"At least {int(most_percent)} % of the window's time was spent in at most 5 of its 100 steps."
+        in verdict.explanation
+    )
+
+
+@pytest.mark.parametrize("kind", sorted({*jobs.ALL} - {"below_floor"}))
+def test_steps_that_are_much_alike_are_not_said_to_be_few(kind: str) -> None:
+    measures, diagnosis = jobs.against_healthy(jobs.ALL[kind]())
+    made = long_steps(diagnosis)
+    longest = sorted(measures.makespan_N.tolist(), reverse=True)
+    if made is not None:
+        assert sum(longest[: made.most]) >= 0.5 * sum(longest)
+    assert "at most" not in words.summary(diagnosis)
 
 
 def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:

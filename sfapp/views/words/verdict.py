@@ -14,6 +14,7 @@ from sfapp.views.words.evidence import (
     dissent,
     evidence_lines,
 )
+from sfapp.views.words.long_steps import long_steps
 from sfapp.views.words.split import where_it_lies
 from sfapp.views.words.unknown import unknown, waits_inside
 from sfapp.views.words.why import against_recorder, why
@@ -138,6 +139,9 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
     if diagnosis.is_quiet:
         return "Quiet: no action called for", f"(largest share: {stage})"
     when = format.steps(aim.steps)
+    long = long_steps(diagnosis)
+    if aim.rank_reason == "all_ranks" and aim.steps == "all" and long is not None:
+        when = long.which
     if aim.rank is not None:
         return f"{stage} on rank {aim.rank}", f"({_where(aim.rank, aim.hostname, ranks)}), {when}"
     if aim.rank_reason == "rotating":
@@ -182,6 +186,9 @@ def _explanation(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.is_quiet:
         return [_quiet_words(diagnosis)]
     sentences = [delta_sentence(diagnosis)]
+    long = long_steps(diagnosis)
+    if long is not None:
+        sentences.append(long.sentence)
     if aim.rank_reason == "rotating":
         sentences.append(why_ranks_rotate(aim.stage))
     elif aim.rank_reason == "all_ranks" and waits_inside(diagnosis):

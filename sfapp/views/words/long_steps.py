@@ -1,0 +1,48 @@
+"""Where a few long steps made a window, and not every step alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sfapp.model import Diagnosis
+from sfapp.views import format
+
+_DOMINANT = 0.5
+"""Of the window's exposed time: from there on the few long steps are what it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongSteps:
+    """No more than ``most`` of ``steps`` steps took at least ``share`` of its time, in whole percents."""
+
+    most: int
+    steps: int
+    share: float
+
+    @property
+    def which(self) -> str:
+        """``in 5 of 100 steps at most``."""
+        return f"in {format.count(self.most)} of {format.counted(self.steps, 'step')} at most"
+
+    @property
+    def sentence(self) -> str:
+        """``At least 87 % of the window's time was spent in at most 5 of its 100 steps.``"""
+        return (
+            f"At least {format.percent(self.share)} of the window's time was spent in at most "
+            f"{format.count(self.most)} of its {format.counted(self.steps, 'step')}."
+        )
+
+
+def long_steps(diagnosis: Diagnosis) -> LongSteps | None:
+    """The steps that made the window, where it was few of them that did.
+
+    Of N steps no more than k = N − 1 − ⌊0.95 (N − 1)⌋ lie above the 95th percentile; the other N − k take no
+    longer than that each, so what they leave of Σ_t F[S,t] was spent in the k.
+    """
+    steps, total_ns = diagnosis.steps, diagnosis.exposed_makespan_ns
+    most = steps - 1 - math.floor(0.95 * (steps - 1))
+    if most < 1 or total_ns <= 0:
+        return None
+    share = 1 - (steps - most) * diagnosis.step_time.p95_ns / total_ns
+    return LongSteps(most, steps, math.floor(100 * share) / 100) if share >= _DOMINANT else None
