@@ -38,7 +38,7 @@ from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.traces.perfetto import perfetto_archive, slice_of
-from sfapp.views import tables
+from sfapp.views import straggler_tables, tables
 from sfapp.views.glossary import glossary
 
 MAX_ROWS = 1000
@@ -85,6 +85,14 @@ _WINDOW_TABLES = {
     "stages": lambda judged: tables.stage_rows(judged.diagnosis),
     "ranks": lambda judged: tables.rank_rows(judged.measures, judged.diagnosis),
     "steps": lambda judged: tables.step_rows(judged.measures, judged.diagnosis),
+}
+
+_EVERY = 2**31
+
+_FINDINGS_TABLES = {
+    "causes": straggler_tables.cause_rows,
+    "outliers": lambda findings: straggler_tables.outlier_rows(findings, limit=_EVERY),
+    "collectives": lambda findings: straggler_tables.collective_rows(findings, limit=_EVERY),
 }
 
 
@@ -146,7 +154,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
 
     @application.get("/index.csv", summary="The same windows, all of them, as a table")
     def index_csv(asked: Asked) -> Response:
-        every = replace(asked, limit=2**31)
+        every = replace(asked, limit=_EVERY)
         return _csv(workspace.windows(every).rows, "windows")
 
     @application.get("/quarantine.json", summary="Files that were refused, and windows in conflict")
@@ -174,13 +182,21 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         judged = _judge(workspace, request, WindowKey(run_of(request, after=1), window))
         return _json(judged.diagnosis.document())
 
-    @application.get("/w/{run:path}/{window:int}/{table}.csv", summary="One window's stages, ranks or steps",
-                     openapi_extra=documented)  # fmt: skip
+    @application.get(
+        "/w/{run:path}/{window:int}/{table}.csv",
+        summary="One window's stages, ranks or steps; causes, outliers or collectives",
+        openapi_extra=documented,
+    )
     def window_csv(request: Request, run: str, window: int, table: str) -> Response:
-        if table not in _WINDOW_TABLES:
-            raise WindowNotFoundError(f"a window has no table {table!r}: {', '.join(_WINDOW_TABLES)}")
+        if table not in (*_WINDOW_TABLES, *_FINDINGS_TABLES):
+            names = ", ".join((*_WINDOW_TABLES, *_FINDINGS_TABLES))
+            raise WindowNotFoundError(f"a window has no table {table!r}: {names}")
         judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window))
-        return _csv(_WINDOW_TABLES[table](judged), f"window-{window}-{table}")
+        if table in _WINDOW_TABLES:
+            rows = _WINDOW_TABLES[table](judged)
+        else:
+            rows = _FINDINGS_TABLES[table](workspace.examined(judged).result().or_raise())
+        return _csv(rows, f"window-{window}-{table}")
 
 
 def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:

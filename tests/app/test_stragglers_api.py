@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import zipfile
@@ -90,6 +91,14 @@ async def test_the_archive_of_stages_says_what_they_are(client: httpx.AsyncClien
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert len(archive.namelist()) == 5
         assert "laid end to end" in json.loads(archive.read("rank00004.json"))["note"]
+
+
+@pytest.mark.parametrize("table", ["causes", "outliers", "collectives"])
+async def test_findings_are_tables_too(client: httpx.AsyncClient, table: str) -> None:
+    rows = list(csv.DictReader(io.StringIO((await client.get(f"{WINDOW}/{table}.csv")).text)))
+    found = (await client.get(f"{WINDOW}/findings.json")).json()[table]
+    assert len(rows) == (found["total"] if table == "outliers" else len(found))
+    assert {row["rank"] for row in rows} == {"5", "2"} if table == "causes" else rows
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def files_card(scene: Scene, _: Reactions) -> None:
                 shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
                 shown.props["download"] = ""
             link("findings.json", scene.view.href(f"{path}/findings.json"))
+            for name in ("causes", "outliers", "collectives"):
+                link(f"{name}.csv", scene.view.href(f"{path}/{name}.csv"))
         with box("muted hint"):
             text("Download the archive, then open it at ", "span")
             there = link("ui.perfetto.dev", PERFETTO)

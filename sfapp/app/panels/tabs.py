@@ -173,8 +173,8 @@ def _straggler_items() -> Sequence[Item]:
 
     return (
         Block(headline_card, lambda s: (*s.examined_key, s.agreement)),
-        _plot("straggler_distances", 7, 430),
-        _plot("straggler_scores", 5, 430),
+        _plot("straggler_distances", 7),
+        _plot("straggler_scores", 5),
         Block(cause_table, lambda s: (*s.examined_key, s.view.cause, s.view.step)),
         _plot("blame_path", 12),
         Block(timeline_choosers, looked_into),
