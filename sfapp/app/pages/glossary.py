@@ -1,4 +1,4 @@
-"""``/glossary``: every label, gate, reason, kind of culprit, evidence and cause, from the code's own tables."""
+"""``/glossary``: labels, gates, reasons, kinds of culprit, evidence and cause, from the code's own tables."""
 
 from __future__ import annotations
 
