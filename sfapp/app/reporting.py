@@ -13,6 +13,7 @@ from sfapp.accounting import judge, measure
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.incidents import Book
+from sfapp.kair import Findings
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
 from sfapp.report import Evidence, Order, Packet, Pseudonyms, make, packed
@@ -141,13 +142,19 @@ def _evidence(workspace: Workspace, key: WindowKey, view: ViewState, names: Pseu
     if names is None:
         judged = workspace.judge(workspace.source(key), view)
         packets = tuple(Packet(one.path.name, one.sha256) for one in judged.source.packets)
-        return Evidence(judged.window, judged.diagnosis, packets)
+        return Evidence(
+            judged.window,
+            judged.diagnosis,
+            packets,
+            findings=lambda: workspace.examined(judged).result().or_raise(),
+            has_operators=bool(judged.source.operators),
+        )
     real, hidden = names.real(key), view.reference
     as_it_is = replace(view, reference=None if hidden is None else names.real(hidden))
-    return _hidden(workspace.judge(workspace.source(real), as_it_is), view, names)
+    return _hidden(workspace, workspace.judge(workspace.source(real), as_it_is), view, names)
 
 
-def _hidden(judged: Judged, view: ViewState, names: Pseudonyms) -> Evidence:
+def _hidden(workspace: Workspace, judged: Judged, view: ViewState, names: Pseudonyms) -> Evidence:
     """Judged again under its pseudonyms, so that no word of the verdict can hold a real name."""
     window = names.window(judged.window)
     reference = judged.reference
@@ -158,7 +165,21 @@ def _hidden(judged: Judged, view: ViewState, names: Pseudonyms) -> Evidence:
         Packet(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
         for one in judged.source.packets
     )
-    return Evidence(window, judge(measures, view.gates, view.frontier, reference), packets)
+    return Evidence(
+        window,
+        judge(measures, view.gates, view.frontier, reference),
+        packets,
+        findings=lambda: _without_names(workspace, judged, names),
+        has_operators=bool(judged.source.operators),
+    )
+
+
+def _without_names(workspace: Workspace, judged: Judged, names: Pseudonyms) -> Findings:
+    """Findings hold no runs and hosts; what keeps them from being made may name both."""
+    try:
+        return workspace.examined(judged).result().or_raise()
+    except WindowError as error:
+        raise WindowError(names.text(str(error))) from error
 
 
 def _stores(workspace: Workspace, order: Order, book: Book) -> list[Store]:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from sfapp.accounting import diagnose_runs
-from sfapp.errors import WindowNotFoundError
+from sfapp.app.findings import Examined, examined
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.kair import Findings
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.packets import LoadedWindow
-from sfapp.report import Evidence, Packet
+from sfapp.packets import LoadedWindow, packet_path, read_operators_beside
+from sfapp.packets.paths import with_operators
+from sfapp.report import Evidence, Packet, Pseudonyms
 
 
 class PacketEvidence:
-    """Some windows with their files. Runs are judged when asked for, once for every view."""
+    """Some windows with their files, under their pseudonyms where there are some. Runs are judged when asked
+    for, once for every view."""
 
-    def __init__(self, windows: Sequence[LoadedWindow]) -> None:
-        self._windows = {WindowKey(found.window.run_id, found.window.number): found for found in windows}
+    def __init__(self, windows: Sequence[LoadedWindow], names: Pseudonyms | None = None) -> None:
+        self._names = names
+        self._windows: dict[WindowKey, LoadedWindow] = {}
+        self._files: dict[WindowKey, list[Path]] = {}
         self._runs: dict[str, list[LoadedWindow]] = defaultdict(list)
-        for found in windows:
+        for real in windows:
+            found = real if names is None else _renamed(real, names)
+            key = WindowKey(found.window.run_id, found.window.number)
+            self._windows[key] = found
+            self._files[key] = [packet.path for packet in real.packets]
             self._runs[found.window.run_id].append(found)
         self._judged: dict[tuple[str, ViewState], dict[int, Diagnosis]] = {}
+        self._examined: dict[tuple[WindowKey, str, tuple[str, ...]], Examined] = {}
 
     def __call__(self, key: WindowKey, view: ViewState) -> Evidence:
         """One window under a view.
@@ -36,7 +49,30 @@ class PacketEvidence:
         if view.group not in found.window.groups:
             raise WindowNotFoundError(f"window {key} has no group {view.group!r}")
         packets = tuple(Packet(packet.path.name, packet.sha256) for packet in found.packets)
-        return Evidence(found.window, self._of_run(key.run_id, view)[key.window], packets)
+        diagnosis = self._of_run(key.run_id, view)[key.window]
+        return Evidence(
+            found.window,
+            diagnosis,
+            packets,
+            findings=lambda: self._findings(key, diagnosis),
+            has_operators=bool(with_operators(self._files[key])),
+        )
+
+    def _findings(self, key: WindowKey, diagnosis: Diagnosis) -> Findings:
+        """What KAIR finds in the ranks that were judged, once for every plot of it."""
+        name = (key, diagnosis.group, diagnosis.wait_stages)
+        if name not in self._examined:
+            self._examined[name] = examined(
+                name,
+                lambda: read_operators_beside(self._files[key]),
+                self._windows[key].window.of_group(diagnosis.group),
+                diagnosis.wait_stages,
+                lambda said: None,
+            )
+        try:
+            return self._examined[name].or_raise()
+        except WindowError as error:
+            raise WindowError(self._names.text(str(error)) if self._names else str(error)) from error
 
     def windows(self, run_id: str) -> Sequence[int]:
         """The windows of a run in order."""
@@ -64,6 +100,16 @@ class PacketEvidence:
             found = _judge(windows, view)
             self._judged[name] = {one.window: one for one in found if one.run_id == run_id}
         return self._judged[name]
+
+
+def _renamed(found: LoadedWindow, names: Pseudonyms) -> LoadedWindow:
+    """A window under its pseudonyms, its files under the names that the recorder would give them."""
+    window = names.window(found.window)
+    packets = tuple(
+        replace(packet, path=packet_path(Path(), window.run_id, window.number, packet.part_rank))
+        for packet in found.packets
+    )
+    return replace(found, window=window, packets=packets)
 
 
 def _judge(windows: Sequence[LoadedWindow], view: ViewState) -> list[Diagnosis]:

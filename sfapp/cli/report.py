@@ -18,7 +18,7 @@ from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import Book, IncidentLog, book_of, parse
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.packets import LoadedWindow, packet_path, read_windows
+from sfapp.packets import LoadedWindow, read_windows
 from sfapp.report import FORMATS, TITLE, Order, Pseudonyms, format_of, make, write
 
 MOST = 5
@@ -88,8 +88,7 @@ def report(
     names: Pseudonyms | None = None
     if redact:
         names = Pseudonyms.of([found.window for found in loaded], book)
-        loaded = [_renamed(found, names) for found in loaded]
-    evidence = PacketEvidence(loaded)
+    evidence = PacketEvidence(loaded, names)
     order = Order(
         output=output.name, paths=tuple(map(str, paths)), view=view, title=title, at=_newest(loaded)
     )
@@ -160,13 +159,3 @@ def _newest(windows: Sequence[LoadedWindow]) -> datetime:
     """When the newest window ended: the time of a report that nobody dated, the same at every making."""
     ended = [found.window.manifest.ended_at or found.window.manifest.started_at for found in windows]
     return datetime.fromisoformat(max(filter(None, ended), default="1970-01-01T00:00:00Z"))
-
-
-def _renamed(found: LoadedWindow, names: Pseudonyms) -> LoadedWindow:
-    """A window under its pseudonyms, its files under the names that the recorder would give them."""
-    window = names.window(found.window)
-    packets = tuple(
-        replace(packet, path=packet_path(Path(), window.run_id, window.number, packet.part_rank))
-        for packet in found.packets
-    )
-    return replace(found, window=window, packets=packets)

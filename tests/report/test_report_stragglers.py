@@ -1,0 +1,109 @@
+"""What operators say of a window, in the report on it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from builders import ddp_job, window_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
+
+import simulated_findings as found_in
+
+from sfapp.accounting import diagnose
+from sfapp.cli.evidence import PacketEvidence
+from sfapp.errors import WindowError
+from sfapp.incidents import Author, IncidentLog, book_of, sketch
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.packets import operators_path, packet_path, read_windows, write_operators, write_packet
+from sfapp.report import Evidence, Missing, Pseudonyms, Report, Section, Shown, document, render
+from sfapp.report.document import Look
+from sfapp.report.plots import PLOTS, STRAGGLER_PLOTS
+
+WHEN = datetime(2026, 11, 21, 9, 14, tzinfo=UTC)
+KEY = WindowKey("job", 4)
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """One window whose operator events lie beside it."""
+    window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
+    root = tmp_path / "packets"
+    path = packet_path(root, KEY.run_id, KEY.window)
+    path.parent.mkdir(parents=True)
+    write_packet(window, path)
+    write_operators(
+        found_in.planted("input"), KEY.run_id, KEY.window, operators_path(root, KEY.run_id, KEY.window)
+    )
+    return root
+
+
+def told(look: Look) -> Report:
+    book, incident = sketch("Stragglers", [(KEY, ViewState())], WHEN, book_of(()))
+    return document(book.incident(incident), look, command="sfapp report", version="1")
+
+
+def test_a_window_with_operator_events_is_told_with_what_they_say(packets: Path) -> None:
+    (section,) = told(PacketEvidence(read_windows([packets]).windows)).of(Section)
+    assert [plot.name for plot in section.plots] == [*PLOTS, *STRAGGLER_PLOTS]
+    path = next(plot for plot in section.plots if plot.name == "blame_path")
+    assert "next_batch" in path.light["layout"]["meta"]["alt"]
+    assert path.hint
+
+
+def test_a_window_without_them_is_told_as_before(packets: Path) -> None:
+    operators_path(packets, KEY.run_id, KEY.window).unlink()
+    (section,) = told(PacketEvidence(read_windows([packets]).windows)).of(Section)
+    assert [plot.name for plot in section.plots] == list(PLOTS)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md", "report.pdf", "report.ipynb", "report.json"])
+def test_every_format_can_show_it(packets: Path, name: str) -> None:
+    book, incident = sketch("Stragglers", [(KEY, ViewState())], WHEN, book_of(()))
+    look = PacketEvidence(read_windows([packets]).windows)
+    made = document(book.incident(incident), look, command="sfapp report", version="1")
+    files = render(name, made, book, incident)
+    assert files
+    assert sum(map(len, files.values())) < 1_000_000
+
+
+def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Path) -> None:
+    log = IncidentLog.beside(packets)
+    ada = Author(log, "Ada")
+    incident = ada.open_incident("Late batch", severity="high", summary="")
+    query = ViewState(step=1, ranks=(1, 5)).query
+    ada.add_plot(log.book().incident(incident), KEY, "operator_timeline", query)
+    look = PacketEvidence(read_windows([packets]).windows)
+    made = document(log.book().incident(incident), look, command="sfapp report", version="1")
+    (shown,) = made.of(Shown)
+    assert shown.plot.name == "operator_timeline"
+    assert shown.seen == "step 1 · ranks 1, 5"
+    assert "rank 5" in shown.plot.light["layout"]["annotations"][0]["text"]
+
+
+def test_what_cannot_be_examined_is_said_in_its_place() -> None:
+    def refuse() -> None:
+        raise WindowError("too many events")
+
+    window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
+    evidence = Evidence(window, diagnose(window), (), findings=refuse, has_operators=True)  # type: ignore[arg-type]
+    made = told(lambda *_: evidence)  # type: ignore[arg-type]
+    assert [part.said for part in made.of(Missing)] == ["job/4: too many events"]
+    assert len(made.of(Section)) == 1
+
+
+def test_redacted_windows_still_have_their_operators(packets: Path) -> None:
+    loaded = read_windows([packets]).windows
+    names = Pseudonyms.of([found.window for found in loaded], book_of(()))
+    look = PacketEvidence(loaded, names)
+    hidden = names.key(KEY)
+    book, incident = sketch("Hidden", [(hidden, ViewState())], WHEN, book_of(()))
+    made = document(book.incident(incident), look, command="sfapp report", version="1")
+    (section,) = made.of(Section)
+    assert section.plots[-1].name == "operator_timeline"
+    assert not re.search(r"\bjob\b", str(replace(section, plots=())))
