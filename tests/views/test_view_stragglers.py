@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import pytest
 import simulated_findings as found_in
 from test_view_figures import drawn_texts
+from test_view_notes import note
 
 from sfapp.kair import Findings, PathStep, examine
 from sfapp.model.view import ViewState, Zoom
@@ -306,6 +307,15 @@ def test_what_is_nested_too_deep_is_counted() -> None:
     findings = examine(operators(rows))
     figure = figures.findings_plot("operator_timeline", findings, found_in.diagnosis(), ViewState())
     assert "6 nested deeper than eight" in notes(figure)
+
+
+def test_a_note_on_a_step_stands_in_the_timeline_of_that_step_only() -> None:
+    pinned = note("Here.", plot="operator_timeline", step=1)
+    for step, marks in ((1, 1), (2, 0)):
+        figure = one("operator_timeline", "input", step=step)
+        noted = figures.with_notes(figure, "operator_timeline", [pinned], step=step)
+        found = [mark for mark in noted["layout"]["annotations"] if mark.get("name") == "note"]
+        assert len(found) == marks
 
 
 # ---- frequency --------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from sfapp.views.figures.base import Figure, plain
 STEP_PLOTS = ("step_timeline", "rank_step_heatmap", "node_sparklines")
 """Plots whose x is the logical step: a note pinned to a step is marked there."""
 
-ONE_STEP_PLOTS = ("frontier_steps", "prefix_crossings")
-"""Plots of one step, or of the mean one: a note on another step has no place in them."""
+ONE_STEP_PLOTS = ("frontier_steps", "prefix_crossings", "operator_timeline")
+"""Plots of one step, or without a choice of the mean or most telling one: a note on another step has no place
+in them."""
 
 MARK = 18
 """Height of a numbered mark in pixels; those at one place stand side by side."""
