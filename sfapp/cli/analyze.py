@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sfapp.accounting import check_totals, diagnose_runs
+from sfapp.cli.causes import Causes, causes
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowError
 from sfapp.model import Diagnosis
@@ -45,6 +46,9 @@ def analyze(
 ) -> None:
     """Diagnose every window under PATHS (packet files or folders of them).
 
+    Where a window's operator events lie beside its packet, as `sfapp import` writes them, the first operator
+    that held ranks up is named too, and whether it fits the verdict.
+
     \b
     sfapp analyze packets
     sfapp analyze packets --json | jq '.windows[] | select(.severity > 0.05) | .aim'
@@ -64,14 +68,17 @@ def analyze(
             f"no packets under {', '.join(str(path) for path in paths)}: a packet is a .parquet file that "
             "sfapp.Recorder writes"
         )
+    seen, refused = causes(loaded, diagnoses)
+    loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
+    rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]
     if parquet is not None:
-        write_parquet([flat_row(diagnosis) for diagnosis in diagnoses], parquet)
+        write_parquet(rows, parquet)
     if as_json:
-        click.echo(json.dumps(document(diagnoses, loaded), ensure_ascii=False, separators=(",", ":")))
+        click.echo(json.dumps(document(diagnoses, loaded, seen), ensure_ascii=False, separators=(",", ":")))
     elif as_csv:
-        print_csv([flat_row(diagnosis) for diagnosis in diagnoses])
+        print_csv(rows)
     elif parquet is None:
-        print_table(diagnoses, loaded)
+        print_table(diagnoses, loaded, seen)
     if strict and loaded.quarantined:
         sys.exit(1)
 
@@ -89,17 +96,27 @@ def without_overflow(loaded: Loaded) -> Loaded:
     return replace(loaded, windows=tuple(usable), quarantined=tuple(refused))
 
 
-def document(diagnoses: Sequence[Diagnosis], loaded: Loaded) -> dict[str, Any]:
-    """The object behind ``--json``."""
+def _key(diagnosis: Diagnosis) -> tuple[str, int]:
+    return diagnosis.run_id, diagnosis.window
+
+
+def document(
+    diagnoses: Sequence[Diagnosis], loaded: Loaded, seen: Mapping[tuple[str, int], Causes]
+) -> dict[str, Any]:
+    """The object behind ``--json``; windows with operator events have ``kair`` beside the verdict."""
+    windows = []
+    for diagnosis in diagnoses:
+        found = seen.get(_key(diagnosis))
+        windows.append(diagnosis.document() | ({} if found is None else {"kair": found.document()}))
     return {
-        "windows": [diagnosis.document() for diagnosis in diagnoses],
+        "windows": windows,
         "quarantined": [
             {"path": str(refused.path), "reason": refused.reason} for refused in loaded.quarantined
         ],
     }
 
 
-def flat_row(diagnosis: Diagnosis) -> dict[str, Any]:
+def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any]:
     """One window as one row of scalars: lists joined by ';', one column a stage and share."""
     aim, leader = diagnosis.aim, diagnosis.leader
     row: dict[str, Any] = {
@@ -127,7 +144,7 @@ def flat_row(diagnosis: Diagnosis) -> dict[str, Any]:
         "leader_share": leader.share if leader else None,
         "missing_ranks": len(diagnosis.missing_ranks),
         "gather_ok": diagnosis.gather_ok,
-    }
+    } | ({} if found is None else found.row())
     for name, values in (
         ("share", diagnosis.shares),
         ("carry_over_share", diagnosis.carry_over_shares),
@@ -158,8 +175,11 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     click.echo(f"{table.num_rows} windows written to {path}", err=True)
 
 
-def print_table(diagnoses: Sequence[Diagnosis], loaded: Loaded) -> None:
-    """A table for people: the windows that call for action stand out."""
+def print_table(
+    diagnoses: Sequence[Diagnosis], loaded: Loaded, seen: Mapping[tuple[str, int], Causes]
+) -> None:
+    """A table for people: the windows that call for action stand out. What operator events say of a window
+    stands below it."""
     header = ("window", "step", "change", "severity", "aim", "labels")
     rows = [_table_row(diagnosis) for diagnosis in diagnoses]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
@@ -171,6 +191,9 @@ def print_table(diagnoses: Sequence[Diagnosis], loaded: Loaded) -> None:
             click.secho(f"\nrun {printable(run)}: {size}", bold=True)
             click.secho(_aligned(header, widths), dim=True)
         click.secho(_aligned(row, widths), fg=None if diagnosis.is_quiet else "yellow")
+        if (found := seen.get(_key(diagnosis))) is not None:
+            for line in (found.headline, *found.sentences):
+                click.echo(f"{'':{widths[0]}}  {printable(line)}")
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:

@@ -1,0 +1,118 @@
+"""What operator events beside packets say of a window: KAIR's first cause, and how it fits the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sfapp.app.findings import examined
+from sfapp.errors import PacketError
+from sfapp.kair import Agreement, agreement
+from sfapp.model import Diagnosis, Operators, RankTable, Window
+from sfapp.packets import Loaded, Quarantined, read_operators_beside
+from sfapp.packets.paths import with_operators
+from sfapp.views import words
+
+CAUSE_COLUMNS = (
+    *("cause_kind", "cause_operator", "cause_rank", "cause_hostname"),
+    *("cause_stage", "cause_nature", "cause_delay_ns", "agreement"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """What came of one window's operator events.
+
+    Attributes:
+        source: ``operators``, or ``stages`` where the diagnosed ranks have no events; None as below.
+        agreement: KAIR's first cause beside the verdict; None where the events could not be examined.
+        headline: the cause in words, or why there is none.
+        sentences: where the two agree or differ, and why, and what to mind.
+        notes: what the events could not tell.
+        ranks: the window's ranks.
+    """
+
+    source: str | None
+    agreement: Agreement | None
+    headline: str
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+    ranks: RankTable
+
+    def document(self) -> dict[str, Any]:
+        """The object under ``kair`` of a window's JSON."""
+        found = self.agreement
+        document: dict[str, Any] = {"source": self.source, "cause": None, "agreement": None}
+        if found is not None:
+            document |= {"cause": self._cause(found), "agreement": found.kind}
+            document |= {"reasons": found.reasons, "first_rank": found.first_rank}
+        return document | {"notes": self.notes or (self.headline,)}
+
+    def _cause(self, found: Agreement) -> dict[str, Any] | None:
+        if found.cause is None:
+            return None
+        cause = {key: value for key, value in asdict(found.cause).items() if key not in ("event", "path")}
+        where = {"hostname": self._host(found.cause.rank), "stage": found.cause_stage}
+        return cause | where | {"weight": found.weight}
+
+    def row(self) -> dict[str, Any]:
+        """The columns ``CAUSE_COLUMNS`` of a window's CSV row."""
+        found = self.agreement
+        if found is None or found.cause is None:
+            return dict.fromkeys(CAUSE_COLUMNS) | {"agreement": found and found.kind}
+        cause = found.cause
+        values = (cause.kind, cause.name, cause.rank, self._host(cause.rank), found.cause_stage)
+        return dict(
+            zip(CAUSE_COLUMNS, (*values, cause.nature, round(cause.delay_ns), found.kind), strict=True)
+        )
+
+    def _host(self, rank: int) -> str | None:
+        ranks = self.ranks
+        return ranks.hostname[ranks.rank.index(rank)] if rank in ranks.rank else None
+
+
+def causes(
+    loaded: Loaded, diagnoses: Sequence[Diagnosis]
+) -> tuple[dict[tuple[str, int], Causes], list[Quarantined]]:
+    """What operator events say of each window that has any, by run and number; and the files of them that
+    are refused, which leave their window without."""
+    having = set(with_operators(packet.path for found in loaded.windows for packet in found.packets))
+    windows = {(found.window.run_id, found.window.number): found for found in loaded.windows}
+    seen: dict[tuple[str, int], Causes] = {}
+    refused = []
+    for diagnosis in diagnoses:
+        key = (diagnosis.run_id, diagnosis.window)
+        paths = [packet.path for packet in windows[key].packets]
+        if having.isdisjoint(paths):
+            continue
+        try:
+            operators = read_operators_beside(paths)
+        except PacketError as error:
+            path = Path(error.path or paths[0])
+            refused.append(Quarantined(path, path.stat().st_size, "", error.fault))
+            continue
+        seen[key] = causes_of(operators, windows[key].window.of_group(diagnosis.group), diagnosis)
+    return seen, refused
+
+
+def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis) -> Causes:
+    """What a window's operator events say, or its stages where there are none.
+
+    Args:
+        window: the ranks that were diagnosed.
+    """
+    found = examined(None, lambda: operators, window, diagnosis.wait_stages, lambda _: None)
+    if found.findings is None:
+        return Causes(None, None, " ".join(found.told), (), (), window.ranks)
+    said = agreement(diagnosis, found.findings, window)
+    sentences = () if said.kind == "quiet" else words.agreement_sentences(said, diagnosis)
+    return Causes(
+        source=found.findings.source,
+        agreement=said,
+        headline=words.stragglers_headline(found.findings, said, window.ranks),
+        sentences=(*sentences, *found.told),
+        notes=(*found.told, *words.findings_notes(found.findings)),
+        ranks=window.ranks,
+    )
