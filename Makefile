@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
 
-.PHONY: demo test lint bench bench-recorder soak evidence screenshots sample chromium clean
+.PHONY: demo test lint bench bench-recorder soak evidence evidence-traces screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -29,6 +29,9 @@ soak: $(VENV)/installed  ## break what is round streaming jobs, then crowd one a
 
 evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about 25 minutes)
 	$(BIN)/python -m benchmarks.experiments
+
+evidence-traces: $(VENV)/installed  ## import other people's traces (SFAPP_TRACES) and write docs/evidence/traces.md (10 minutes)
+	$(BIN)/python -m benchmarks.traces --huge --out docs/evidence
 
 screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screenshots
 	$(BIN)/python assets/screenshots.py

@@ -53,7 +53,9 @@ def _shown(value: float | None, unit: str) -> str:
         return f"{value:.0f} ns"
     if unit == "%":
         return f"{value:.2f} %"
-    return f"{value / 1e3:.1f} kB"
+    if value >= 1e7:
+        return f"{value / 1e6:.1f} MB"
+    return f"{value / 1e3:.1f} kB" if value >= 1e3 else f"{value:.0f} B"
 
 
 HEADER = f"{'what':<64} {'median':>10} {'yardstick':>10} {'figure':>10} {'bar':>10}"

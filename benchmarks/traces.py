@@ -1,53 +1,58 @@
-"""What importing a Kineto trace costs, beside Holistic Trace Analysis loading the same files.
+"""What importing other tools' traces costs, beside Holistic Trace Analysis on the same files, and what comes
+of traces whose culprit is known.
+
+    python -m benchmarks.traces [--huge] [--out docs/evidence]
 
 Eight ranks, about 113 MB of JSON, packed as the profiler's handler packs it. Each tool runs in a process of
 its own; libraries are imported before the clock starts. Ours reads, derives stages and writes packets and
 operator events; Holistic Trace Analysis loads (``TraceAnalysis``). Memory is the largest sum over a tool's
-processes, libraries included, pages that they share counted once. Its dependencies do not fit beside ours,
-so it gets an environment of its own; where that cannot be made, its lines are left out.
+processes, libraries included, pages that they share counted once. Its lines are left out where it cannot be
+installed. With ``--huge`` files of 5 GB are read too. With ``--out`` the page traces.md is written: these
+bars, KAIR's, and the verdict on every real trace under ``SFAPP_TRACES``.
 """
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import gzip
+import itertools
+import json
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import psutil
-
-from benchmarks.harness import Result
+from benchmarks import huge_trace, kair, trace_page, trace_verdicts
+from benchmarks.costs import HTA, IMPORT, LOAD, cost, holistic, stragglers
+from benchmarks.harness import HEADER, Result
 from benchmarks.kineto_job import Shape, write_job
+from benchmarks.machine import Others
+from sfapp.accounting import diagnose
+from sfapp.kair import agreement, examine
+from sfapp.model.stages import DATA
+from sfapp.traces import Options, read_traces
+from sfapp.traces.straggler_operations import read_table
+from sfapp.traces.straggler_replay import what_if
 
 RUNS = 3
 SHAPE = Shape(steps=20, layers=288)
-HTA = "HolisticTraceAnalysis==0.5.0"
-
-_MEASURED = """
-import sys, time
-{imports}
-begin = time.perf_counter()
-{call}
-sys.stdout.write("\\n" + repr(time.perf_counter() - begin))
-"""
-_OURS = _MEASURED.format(
-    imports="from pathlib import Path\nimport sfapp.traces.kineto\nfrom sfapp.traces import *",
-    call="found = read_traces('kineto', [Path(sys.argv[1])], Options())\n"
-    "assert write_imported(found, Path(sys.argv[2])).packets and not found.refused",
-)
-_HTA = _MEASURED.format(
-    imports="from hta.trace_analysis import TraceAnalysis",
-    call="assert len(TraceAnalysis(trace_dir=sys.argv[1]).t.traces) == 8",
-)
+LATE_US = (10_000.0, 20_000.0, 40_000.0, 60_000.0)
 
 
 def run() -> Iterator[Result]:
+    """Every bar but that of files of 5 GB."""
+    return results([])
+
+
+def results(beside: list[str]) -> Iterator[Result]:
+    """Every bar in turn; what the yardstick says of the job goes into the sentences ``beside``."""
+    yield from importing(beside)
+    yield from verdicts()
+    yield from published()
+
+
+def importing(beside: list[str]) -> Iterator[Result]:
     """Wall time and memory of both, and what four times the text costs in memory."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -55,21 +60,63 @@ def run() -> Iterator[Result]:
         padded = Shape(steps=SHAPE.steps, layers=SHAPE.layers, padding=2_200)
         write_job(root / "padded", padded)
         print(f"{len(files)} ranks, {_expanded(files) / 1e6:.0f} MB of JSON", file=sys.stderr)
-        other = _holistic(root)
+        other = holistic(root)
         ours, theirs = [], []
         for _ in range(RUNS):
-            ours.append(_measured(sys.executable, _OURS, root / "traces", root / "packets"))
+            ours.append(cost(sys.executable, IMPORT, root / "traces", root / "packets"))
             if other is not None:
-                theirs.append(_measured(other, _HTA, root / "traces", root))
+                theirs.append(cost(other, LOAD, root / "traces", root))
         seconds, memory = _medians(ours)
-        larger = _measured(sys.executable, _OURS, root / "padded", root / "packets")[1]
+        larger = cost(sys.executable, IMPORT, root / "padded", root / "packets")[1]
+        if other is not None:
+            said = stragglers(other, root / "traces")
+            beside.append(f"Asked for the stragglers of the made-up job, {HTA} answers: `{said}`.")
     if theirs:
         their_seconds, their_memory = _medians(theirs)
         yield Result("Kineto import against HTA's load, wall", seconds, 1 / 5, yardstick=their_seconds)
         yield Result("Kineto import against HTA's load, memory", memory, 1 / 2, "B", their_memory)
     else:
+        beside.append(f"{HTA} could not be installed: its lines are left out.")
         yield Result("Kineto import, 8 ranks, 113 MB of JSON", seconds, 10.0)
     yield Result("memory of the same events in four times the text", larger, 1.1, "B", memory)
+
+
+def verdicts() -> Iterator[Result]:
+    """Made-up jobs in which rank 5 waits longer for data: what is not named first."""
+    wrong = 0
+    for late_us in LATE_US:
+        with tempfile.TemporaryDirectory() as folder:
+            write_job(Path(folder), Shape(late_us=late_us))
+            (found,) = read_traces("kineto", [Path(folder)], Options()).windows
+        diagnosis = diagnose(found.window)
+        assert found.operators is not None
+        said = agreement(diagnosis, examine(found.operators), found.window)
+        aim, cause = diagnosis.aim, said.cause
+        wrong += not (
+            aim is not None
+            and (aim.stage, aim.rank) == (DATA, 5)
+            and cause is not None
+            and (cause.nature, cause.rank) == ("input", 5)
+            and said.kind == "agree"
+        )
+    name = f"8 ranks, rank 5 late in data: another verdict, of {len(LATE_US)} jobs"
+    yield Result(name, 100 * wrong / len(LATE_US), 0.0, "%")
+
+
+def published() -> Iterator[Result]:
+    """StragglerAnalysis' samples: how far our replay is from the slowdowns that were published with them."""
+    folder = trace_verdicts.folder_of_traces() / "ops" / "straggler_analysis"
+    for path in sorted(folder.glob("result-*.json")):
+        sample = path.stem.removeprefix("result-")
+        said = json.loads(path.read_text(encoding="utf-8"))
+        found = what_if(read_table(folder / f"trace-{sample}.parquet"))
+        pairs = [(found.slowdown, said["blocking_slowdown"])]
+        pairs += [(found.step_s / found.replayed_s, said["launch_slowdown"])]
+        for part, ours in (("dp_rank", found.by_replica), ("stage", found.by_stage)):
+            theirs = said[f"blocking_decompose_by_{part}"]
+            pairs += [(value, theirs[str(key)]) for key, value in ours.items()]
+        apart = max(abs(ours / theirs - 1) for ours, theirs in pairs)
+        yield Result(f"StragglerAnalysis {sample}: farthest of {len(pairs)} slowdowns", 100 * apart, 1.0, "%")
 
 
 def _medians(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -85,37 +132,30 @@ def _expanded(files: Sequence[Path]) -> int:
     return total
 
 
-def _measured(python: str, code: str, *arguments: Path) -> tuple[float, float]:
-    """Seconds and bytes of one run."""
-    with tempfile.TemporaryFile("w+") as said:
-        running = subprocess.Popen([python, "-c", code, *arguments], stdout=said, stderr=subprocess.DEVNULL)
-        largest = 0
-        while running.poll() is None:
-            largest = max(largest, _bytes_of(running.pid))
-            time.sleep(0.02)
-        said.seek(0)
-        if running.returncode:
-            raise subprocess.CalledProcessError(running.returncode, code)
-        return float(said.read().rsplit("\n", 1)[1]), float(largest)
+def main() -> int:
+    """Measure; 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--huge", action="store_true", help="read files of 5 GB too (5 minutes, 11 GB of disk)"
+    )
+    parser.add_argument("--out", type=Path, help="folder for traces.md")
+    options = parser.parse_args()
+    others, beside, bars = Others(), [], []
+    missed = 0
+    print(HEADER)
+    for result in itertools.chain(results(beside), kair.run(), huge_trace.run() if options.huge else ()):
+        bars.append(result.line())
+        print(bars[-1], flush=True)
+        missed += not result.holds
+    if options.out is not None:
+        command = "python -m benchmarks.traces" + " --huge" * options.huge + f" --out {options.out}"
+        rows = trace_verdicts.rows(trace_verdicts.folder_of_traces())
+        text = trace_page.page(command, [HEADER, *bars], beside, rows, others.share())
+        (options.out / "traces.md").write_text(text, encoding="utf-8")
+    return 1 if missed else 0
 
 
-def _bytes_of(pid: int) -> int:
-    """What a process and those that it started hold in memory."""
-    total = 0
-    with contextlib.suppress(psutil.Error):  # it may end while it is looked at
-        process = psutil.Process(pid)
-        for each in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                total += each.memory_full_info().pss
-    return total
-
-
-def _holistic(root: Path) -> str | None:
-    """The interpreter of an environment with Holistic Trace Analysis, None where it cannot be had."""
-    venv.create(root / "hta", with_pip=True, symlinks=True)
-    python = str(root / "hta" / "bin" / "python")
-    install = [python, "-m", "pip", "install", "--quiet", HTA, "pandas<3"]
-    if subprocess.run(install, capture_output=True, check=False).returncode:
-        print(f"left out: {HTA} cannot be installed", file=sys.stderr)
-        return None
-    return python
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What reading traces costs in a process of its own: our importer, and Holistic Trace Analysis in an
+environment of its own, as its dependencies do not fit beside ours."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+import psutil
+
+HTA = "HolisticTraceAnalysis==0.5.0"
+
+_PROGRAM = """
+import sys, time
+{imports}
+begin = time.perf_counter()
+{call}
+sys.stdout.write("\\n" + repr(time.perf_counter() - begin))
+"""
+IMPORT = _PROGRAM.format(
+    imports="from pathlib import Path\nimport sfapp.traces.kineto\nfrom sfapp.traces import *",
+    call="found = read_traces('kineto', [Path(sys.argv[1])], Options())\n"
+    "assert write_imported(found, Path(sys.argv[2])).packets and not found.refused",
+)
+"""Ours: the traces of a folder, the packets' folder."""
+
+LOAD = _PROGRAM.format(
+    imports="from hta.trace_analysis import TraceAnalysis",
+    call="assert len(TraceAnalysis(trace_dir=sys.argv[1]).t.traces) == 8",
+)
+"""Theirs: the traces of a folder of eight ranks."""
+
+_ASK = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+try:
+    said = f"ranks {TraceAnalysis(trace_dir=sys.argv[1]).get_potential_stragglers(num_candidates=2)}"
+except Exception as error:
+    said = f"{type(error).__name__}: {error}"
+sys.stdout.write("\\n" + said.splitlines()[0])
+"""
+
+
+def holistic(root: Path) -> str | None:
+    """The interpreter of an environment below ``root`` with Holistic Trace Analysis, None where it cannot be
+    had."""
+    venv.create(root / "hta", with_pip=True, symlinks=True)
+    python = str(root / "hta" / "bin" / "python")
+    install = [python, "-m", "pip", "install", "--quiet", HTA, "pandas<3"]
+    if subprocess.run(install, capture_output=True, check=False).returncode:
+        print(f"left out: {HTA} cannot be installed", file=sys.stderr)
+        return None
+    return python
+
+
+def stragglers(python: str, folder: Path) -> str:
+    """Whom Holistic Trace Analysis takes for the two likeliest stragglers of a job, or why it cannot say."""
+    asked = subprocess.run([python, "-c", _ASK, folder], capture_output=True, text=True, check=False)
+    return asked.stdout.rsplit("\n", 1)[-1] or f"exit status {asked.returncode}"
+
+
+def cost(python: str, program: str, *arguments: Path) -> tuple[float, float]:
+    """Seconds of one run, libraries loaded, and the most bytes that it held, libraries included."""
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(
+            [python, "-c", program, *arguments], stdout=said, stderr=subprocess.DEVNULL
+        )
+        largest = 0
+        while running.poll() is None:
+            largest = max(largest, _bytes_of(running.pid))
+            time.sleep(0.02)
+        said.seek(0)
+        if running.returncode:
+            raise subprocess.CalledProcessError(running.returncode, program)
+        return float(said.read().rsplit("\n", 1)[1]), float(largest)
+
+
+def _bytes_of(pid: int) -> int:
+    """What a process and those that it started hold in memory, what they share counted once."""
+    total = 0
+    with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += each.memory_full_info().pss
+    return total

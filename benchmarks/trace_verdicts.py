@@ -1,0 +1,137 @@
+"""The verdict on real traces of other people's jobs: what ``sfapp import`` and ``sfapp analyze`` say of each.
+
+They are looked for under ``SFAPP_TRACES``; the repository holds none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfapp.accounting import diagnose_runs
+from sfapp.cli.causes import Causes, causes_of
+from sfapp.kair import Agreement
+from sfapp.model import Diagnosis
+from sfapp.packets import read_operators_beside, read_windows
+from sfapp.traces import ImportNote, Options, read_mapping, read_traces, write_imported
+from sfapp.views import format, words
+
+ROOT = Path(__file__).parents[1]
+
+KINDS = {
+    "agree": "agrees",
+    "differ": "differs",
+    "frontier_only": "verdict alone",
+    "kair_only": "operator alone",
+    "quiet": "both quiet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One trace: a folder or file, and how it is read; ``mapping`` is one of the examples."""
+
+    path: Path
+    format: str
+    mapping: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is said of one window, in words."""
+
+    trace: str
+    format: str
+    ranks: str
+    steps: str
+    verdict: str
+    operator: str
+    agreement: str
+    unknown: str
+
+
+def folder_of_traces() -> Path:
+    """Where other people's traces lie: ``SFAPP_TRACES``, else beside the repository."""
+    return Path(os.environ.get("SFAPP_TRACES", ROOT.parent / "shared" / "traces"))
+
+
+def sources(folder: Path) -> list[Source]:
+    """Every trace that is there."""
+    found = [Source(path, "kineto") for path in _inside(folder / "kineto" / "torchrec_dlrm")]
+    found += [Source(path, "kineto") for path in _inside(folder / "kineto" / "single_rank")]
+    found += [Source(path, "nsys") for path in _inside(folder / "nsys")]
+    found += [
+        Source(path, "straggler-analysis")
+        for path in _inside(folder / "ops" / "straggler_analysis")
+        if path.name.startswith("trace-")
+    ]
+    found += [Source(path, "table", "primus_pipeline") for path in _inside(folder / "pipeline")]
+    return found + [Source(path, "table", "dlio") for path in _inside(folder / "telemetry")]
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def rows(folder: Path) -> list[Row]:
+    """What is said of every trace below a folder, window by window."""
+    return [row for source in sources(folder) for row in of_source(source)]
+
+
+def of_source(source: Source) -> list[Row]:
+    """Import a trace into packets, read those again, and say what they show."""
+    mapping = (
+        read_mapping(ROOT / "examples" / "mappings" / f"{source.mapping}.toml") if source.mapping else None
+    )
+    found = read_traces(source.format, [source.path], Options() if mapping is None else Options(mapping))
+    notes = {(each.window.run_id, each.window.number): each.notes for each in found.windows}
+    with tempfile.TemporaryDirectory() as packets:
+        write_imported(found, Path(packets))
+        windows = {
+            (each.window.run_id, each.window.number): each for each in read_windows([Path(packets)]).windows
+        }
+        said = []
+        for diagnosis in diagnose_runs(each.window for each in windows.values()):
+            key = (diagnosis.run_id, diagnosis.window)
+            operators = read_operators_beside(packet.path for packet in windows[key].packets)
+            causes = causes_of(operators, windows[key].window, diagnosis)
+            said.append(_row(source, len(windows) > 1, diagnosis, causes, notes[key]))
+    return said
+
+
+def _row(
+    source: Source, one_of_many: bool, diagnosis: Diagnosis, causes: Causes, notes: Sequence[ImportNote]
+) -> Row:
+    name = source.path.name.split(".")[0]
+    expected = diagnosis.ranks + len(diagnosis.missing_ranks)
+    unknown = [note.what for note in notes if note.kind in ("missing", "guessed")]
+    return Row(
+        trace=f"{name}: {diagnosis.run_id}/{diagnosis.window}" if one_of_many else name,
+        format=source.format,
+        ranks=f"{diagnosis.ranks} of {expected}",
+        steps=str(diagnosis.steps),
+        verdict=words.summary(diagnosis),
+        operator=_operator(causes),
+        agreement="–" if causes.agreement is None else _agreement(causes.agreement),
+        unknown=" ".join([*(f"{each}." for each in dict.fromkeys(unknown)), *words.unknown(diagnosis)]),
+    )
+
+
+def _operator(causes: Causes) -> str:
+    said = causes.agreement
+    told = "from stages: " if causes.source == "stages" else ""
+    if said is None or said.cause is None:
+        return told + causes.headline
+    cause = said.cause
+    where = "" if said.cause_stage is None else f" in {format.short_stage(said.cause_stage)}"
+    late = f"{format.duration(cause.delay_ns / len(cause.steps))} a step"
+    after = "" if cause.source is None else f" after {format.clip(cause.source)}"
+    what = f"{format.clip(cause.name)}{after}, rank {cause.rank}{where}"
+    return f"{told}{what}: {cause.kind}, {cause.nature}, {late} in {format.counted(len(cause.steps), 'step')}"
+
+
+def _agreement(found: Agreement) -> str:
+    return KINDS[found.kind] + (f" ({', '.join(found.reasons)})" if found.reasons else "")
