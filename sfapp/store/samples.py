@@ -298,12 +298,11 @@ def live_runs(database: Database) -> list[Row]:
     ``nodes``, and ``left``, the ranks that said goodbye."""
     rows = database.rows(
         """
-        SELECT run_id, max(newest_at) AS sampled_at, count(*) AS ranks,
+        SELECT run_id, max(sampled_at) AS sampled_at, count(*) AS ranks,
             count(DISTINCT node_rank) AS nodes, count(*) FILTER (has_left) AS "left"
         FROM (
-            SELECT run_id, rank, max(sampled_at) AS newest_at, arg_max(node_rank, sampled_at) AS node_rank,
-                arg_max(has_left, sampled_at) AS has_left
-            FROM link_samples GROUP BY run_id, rank
+            SELECT run_id, sampled_at, node_rank, has_left FROM link_samples
+            QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY sampled_at DESC) = 1
         ) GROUP BY run_id ORDER BY sampled_at DESC, run_id
         """
     )
