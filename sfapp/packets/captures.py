@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,8 @@ MAX_BYTES = 2**16
 
 MOST_REQUESTS = 200
 """Newest requests of a run that are looked at."""
+
+_TELLS_APART_NS = 10**9
 
 _REQUEST_NAME = re.compile(r"(?P<id>[a-z0-9][a-z0-9-]{0,63})\.json")
 _OVER: tuple[CaptureStatus, ...] = ("done", "refused", "expired")
@@ -160,6 +163,16 @@ def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | N
     if found.rank != rank:
         raise CaptureError(f"{_shown(path)} is of another rank, {found.rank}")
     return found
+
+
+def changed_at(root: Path, run_id: str) -> int | None:
+    """What differs once anything was asked or said of a run's captures: cheap to look at, again and again.
+    None before anything was; negative while it changes too fast for a file system's clock to tell."""
+    try:
+        changed = captures_folder(root, run_id).stat().st_mtime_ns
+    except OSError:
+        return None
+    return changed if time.time_ns() - changed > _TELLS_APART_NS else -1
 
 
 def asked(root: Path, run_id: str) -> list[Path]:

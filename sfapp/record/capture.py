@@ -25,7 +25,7 @@ from sfapp.record.budget import Budget
 from sfapp.record.contexts import StepState
 from sfapp.record.converting import FREE_BYTES, Captured, Converter, Ring, free_bytes
 from sfapp.record.desk import NEVER_CHOSEN, NOT_YET, Desk, Pace
-from sfapp.record.profiling import CannotProfile, Profiling
+from sfapp.record.profiling import CannotProfile, Profiling, warm_up
 from sfapp.record.refusals import one_line
 from sfapp.record.team import Team
 
@@ -88,6 +88,7 @@ class Captures:
         failures: deque[str],
     ) -> None:
         self.due = NEVER
+        self._process = os.getpid()
         self._state = state
         self._desk = desk
         self._where = where
@@ -117,6 +118,9 @@ class Captures:
     def pass_step(self, step: int, window: int) -> None:
         """A step of a window has ended, the next has not begun. Never raises."""
         try:
+            if self._process != os.getpid():  # a forked child, which nobody asked
+                self.due = NEVER
+                return
             running = self._running
             if running is None:
                 self._begin(step + 1)
@@ -256,12 +260,14 @@ class Captures:
         self._give_up_late()
         self._undecided.extend(self._desk.asked(here.team))
         for _ in range(len(self._undecided)):
-            self._take_up(here, self._undecided.popleft())
+            self._take_up(self._undecided.popleft())
 
-    def _take_up(self, here: Position, request: CaptureRequest) -> None:
+    def _take_up(self, request: CaptureRequest) -> None:
         if why := self._refusal(request):
             self._tell(request, "expired" if self._is_late(request) else "refused", why)
             return
+        warm_up()  # before a step is chosen: that must not come meanwhile
+        here = self._where()
         first = self._first_step(here, request)
         if first == NOT_YET:
             self._undecided.append(request)

@@ -19,7 +19,7 @@ _RANKS_A_LOOK = 256
 """Each further so many ranks that share a folder look a second less often: file servers are shared too."""
 
 _LOOK_ANYWAY = 15
-"""Looks after which the folder is read though it seems unchanged: its time may be coarse, or cached."""
+"""Looks after which the folder is read though it seems unchanged: its time may be cached."""
 
 
 _SEEN, _KNOWN_AFTER_SECONDS = 30, 1.5
@@ -90,14 +90,11 @@ class FileDesk:
 
     def asked(self, team: Team) -> list[CaptureRequest]:
         """As ``Desk``. Costs a look at the folder's time where nothing is new."""
-        from sfapp.packets.captures import asked, captures_folder
+        from sfapp.packets.captures import asked, changed_at
 
-        try:
-            changed = captures_folder(team.job.root, team.job.run_id).stat().st_mtime_ns
-        except OSError:  # nothing was ever asked for
-            return []
+        changed = changed_at(team.job.root, team.job.run_id)
         self._looks += 1
-        if changed == self._changed and self._looks % _LOOK_ANYWAY:
+        if changed is None or (changed >= 0 and changed == self._changed and self._looks % _LOOK_ANYWAY):
             return []
         self._changed = changed
         fresh = [path for path in asked(team.job.root, team.job.run_id) if path.name not in self._known]

@@ -6,6 +6,8 @@ happen there. What it saw is written elsewhere, later.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import threading
 import time
@@ -23,6 +25,12 @@ Yield = Callable[[str], None]
 
 class CannotProfile(Exception):
     """The profiler cannot run now. Stays inside the recorder."""
+
+
+def warm_up() -> None:
+    """Load what the profiler's first start in a process would load, some seconds of it, on another thread."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._inductor.config")
 
 
 class MarkedStage(Stage):

@@ -13,7 +13,7 @@ from sfapp.model.capture import CaptureRequest
 from sfapp.packets import operators_path, read_operators, write_operators
 from sfapp.packets.captures import (
     asked,
-    captures_folder,
+    changed_at,
     rank_path,
     read_request,
     request_path,
@@ -32,8 +32,9 @@ from sfapp.stream.messages import (
 from sfapp.stream.peers import Peer
 
 LOOK_SECONDS = 1.0
-_AHEAD_SECONDS = 4.0
-"""How far ahead a first step is chosen: ranks hear of it within a fraction of a second."""
+_AHEAD_SECONDS = 8.0
+"""How far ahead a first step is chosen: ranks hear of it within a fraction of a second, and then load what
+the profiler needs, the first time."""
 
 _MOST_RUNS, _MOST_CHOSEN = 64, 1000
 
@@ -86,11 +87,10 @@ class Forwarding:
 
     def _waiting(self, run_id: str) -> list[CaptureRequest]:
         """The requests of a run that are not over; files are read only where the folder has changed."""
-        try:
-            changed = captures_folder(self._root, run_id).stat().st_mtime_ns
-        except OSError:  # nothing was ever asked for
+        changed = changed_at(self._root, run_id)
+        if changed is None:
             return []
-        if changed != self._changed.get(run_id) or self._open.get(run_id):
+        if changed < 0 or changed != self._changed.get(run_id) or self._open.get(run_id):
             self._changed[run_id] = changed
             self._open[run_id] = [
                 request
