@@ -83,8 +83,8 @@ def examined(key: Hashable, read: Read, window: Window, wait_stages: Collection[
     roles = _roles(findings, window)
     if len(roles) > 1:
         told.append(
-            f"These ranks play {len(roles)} roles ({format.listed(roles)}) and do different work: what looks "
-            "late may only be different. Pick one role under Group to compare like with like."
+            f"These ranks play {len(roles)} roles ({format.listed(roles)}) and do different work: each is "
+            "compared with those of its own role."
         )
     return Examined(key, findings, tuple(told))
 

@@ -29,6 +29,8 @@ AGREEMENT_REASONS: Mapping[str, str] = {
     "what they share.",
     "wait_within_stage": "The other ranks wait for it within the same stage, which therefore takes all of "
     "them equally long: a packet cannot tell who was late there, operators can.",
+    "late_start": "The rank also began these steps late, by about as much: what it does late it does as long "
+    "as the others, and a packet knows only how long stages took.",
     "earlier_stage": "The cause lies in an earlier stage than the one in which its delay is exposed: "
     "operators lead back to it.",
     "other_steps": "The operator events cover only some of the window's steps, the verdict covers all.",
@@ -54,7 +56,7 @@ class Agreement:
         stage, rank: what the verdict aims at, None where it is quiet; the rank also where it names none.
         cause: KAIR's first cause, None where it held up nobody or cost next to nothing.
         cause_stage: the broad stage in which the cause lies, None where nothing tells.
-        first_rank: the rank of the most abnormal rhythm, None without events.
+        first_rank: the rank of the most abnormal rhythm, None where there is none to compare it with.
         weight: the cause's delay over the exposed time of the steps that were examined.
         reasons: why they may differ, keys of ``AGREEMENT_REASONS``.
     """
@@ -101,7 +103,7 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
         rank=None if aim is None else aim.rank,
         cause=cause,
         cause_stage=stage,
-        first_rank=rhythm.ranks[int(rhythm.order_R[0])] if rhythm.ranks else None,
+        first_rank=rhythm.ranks[int(rhythm.order_R[0])] if findings.alike > 1 else None,
         weight=weight,
         reasons=() if kind in ("agree", "quiet") else _reasons(diagnosis, findings, window, cause, stage),
     )
@@ -177,9 +179,10 @@ def _reasons(
     stages = window.broad_stages
     examined = set(findings.operators.steps)
     holds = {
-        "too_few_ranks": len(findings.rhythm.ranks) < MIN_COHORT,
+        "too_few_ranks": findings.alike < MIN_COHORT,
         "all_ranks": cause is None and aim is not None and aim.rank_reason == "all_ranks",
         "wait_within_stage": cause is not None and stage is not None and _is_hidden(cause, stage, window),
+        "late_start": cause is not None and _starts_late(cause, findings),
         "earlier_stage": (
             aim is not None
             and not diagnosis.is_quiet
@@ -195,6 +198,21 @@ def _reasons(
         "transfer": cause is not None and cause.kind == "transfer",
     }
     return tuple(reason for reason in AGREEMENT_REASONS if holds[reason])
+
+
+def _starts_late(cause: Cause, findings: Findings) -> bool:
+    """Whether the cause's rank began its steps later than the others, by at least half of its delay."""
+    operators = findings.operators
+    if findings.source == "stages" or not findings.blame.clocks_agree:
+        return False
+    here_E = np.isin(operators.step_E, cause.steps)
+    steps, step_E = np.unique(operators.step_E[here_E], return_inverse=True)
+    ranks, rank_E = np.unique(operators.rank_E[here_E], return_inverse=True)
+    begin_NR = np.full((len(steps), len(ranks)), np.inf)
+    np.minimum.at(begin_NR, (step_E, rank_E), operators.start_ns_E[here_E] - operators.start_ns_E.min())
+    begin_NR[np.isinf(begin_NR)] = np.nan  # a rank without events in a step
+    late_N = begin_NR[:, np.searchsorted(ranks, cause.rank)] - np.nanmedian(begin_NR, axis=1)
+    return bool(np.nansum(late_N) >= HALF * cause.delay_ns)
 
 
 def _is_hidden(cause: Cause, stage: str, window: Window) -> bool:

@@ -18,7 +18,6 @@ Suffixes: E events, P points (2·E), F symptoms.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,10 +87,10 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
     late_F = np.where(np.isnan(trace.late_P[2 * event_F]), 0.0, trace.late_P[2 * event_F])
     itself_F = point_F < 0
     known_F = itself_F | ((kind_F >= 0) & (delay_F >= HALF * late_F))
-    spread: Counter[int] = Counter()
+    spread: dict[int, float] = {}
     for event in event_F[(kind_F >= 0) & ~known_F].tolist():
         rank = operators.lane(event).rank
-        spread[rank] = max(spread[rank], float(trace.late_P[2 * event]))
+        spread[rank] = max(spread.get(rank, 0.0), float(trace.late_P[2 * event]))
     evidence = Evidence(
         operators=operators,
         joins=joins,
@@ -109,7 +108,7 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
         collectives=collectives(operators, joins),
         symptoms=len(event_F),
         unexplained=int(np.count_nonzero(kind_F < 0)),
-        spread_ns=dict(spread),
+        spread_ns=spread,
         clocks_agree=shared,
         why=WHY_ROBUST,
         notes=_notes(operators, cohorts, joins, shared),
@@ -277,8 +276,11 @@ def _clocks_agree(joins: Joins) -> bool:
 def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[str, ...]:
     notes = []
     ranks = len(operators.ranks)
-    if ranks < MIN_COHORT:
-        notes.append(f"{ranks} ranks: of two that differ nobody can say which is odd, so no cause is named")
+    if cohorts.alike < MIN_COHORT:
+        few = "" if cohorts.alike == ranks else f", of which at most {cohorts.alike} play the same role"
+        notes.append(
+            f"{ranks} ranks{few}: of two that differ nobody can say which is odd, so no cause is named"
+        )
     if not shared:
         left = int(np.count_nonzero(~joins.joined_J & (joins.ranks_J >= 2)))
         notes.append(
@@ -286,7 +288,7 @@ def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -
             "differ, so only how long operators took is compared, not when they started"
         )
     unmatched = int(np.count_nonzero(~cohorts.matched_E))
-    if unmatched and ranks >= MIN_COHORT:
+    if unmatched and cohorts.alike >= MIN_COHORT:
         notes.append(
             f"{unmatched:,} of {len(operators):,} events have no counterpart on at least two other ranks"
         )

@@ -1,11 +1,14 @@
 """Which events of different ranks are the same operator, and how far each lies from the others.
 
 The cohort of an event are the events of the other ranks that are the same instance: of the same step,
-category and name, on a device or not, and as many occurrences into the step. Suffixes: E events, K instances.
+category and name, on a device or not, and as many occurrences into the step. Ranks that play different roles
+(pipeline stages, say) do different work: an event is compared within its role alone. Suffixes: E events, K
+instances, R ranks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +22,9 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 Score = Literal["z", "robust"]
+
+Roles = Mapping[int, str | None]
+"""What each rank does; ranks that are not in it do all the same."""
 
 THRESHOLD = 3.0
 """|z| above this is abnormal (KAIR §III-B, Stage 2: the 3-sigma rule)."""
@@ -41,10 +47,12 @@ class Cohorts:
         instance_E: int64 [E], -1 where an event has no cohort: too few ranks have it, or its rank has it
             another number of times in the step than most ranks do, so that nobody can say which is which.
         size: number of instances, K.
+        alike: how many ranks at the most do the same work: all of them, or those of the largest role.
     """
 
     instance_E: Ints
     size: int
+    alike: int
 
     @property
     def matched_E(self) -> Bools:
@@ -69,11 +77,20 @@ class Deviation:
         return self.score_E > THRESHOLD
 
 
-def cohorts_of(operators: Operators) -> Cohorts:
+def roles_of(ranks: Sequence[int], roles: Roles | None) -> Ints:
+    """The number of each rank's role, int64 [R]."""
+    names = [(roles or {}).get(rank) for rank in ranks]
+    known = list(dict.fromkeys(names))
+    return np.asarray([known.index(name) for name in names], np.int64)
+
+
+def cohorts_of(operators: Operators, roles: Roles | None = None) -> Cohorts:
     """Match the events of all ranks; those outside any step have no cohort."""
     events = len(operators)
-    kind_E = codes_of(operators.step_E, operators.category_E, operators.is_device_E, operators.name_E)
     rank_E = operators.rank_E
+    role_R = roles_of(operators.ranks, roles)
+    role_E = role_R[np.searchsorted(np.asarray(operators.ranks, np.int64), rank_E)]
+    kind_E = codes_of(operators.step_E, operators.category_E, operators.is_device_E, operators.name_E, role_E)
     order = np.lexsort((np.arange(events), rank_E, kind_E))
     kind, rank = kind_E[order], rank_E[order]
     begins = np.flatnonzero(np.r_[True, (np.diff(kind) != 0) | (np.diff(rank) != 0)]) if events else order
@@ -87,7 +104,8 @@ def cohorts_of(operators: Operators) -> Cohorts:
     members = np.bincount(found)
     renumbered = np.where(members >= MIN_COHORT, np.cumsum(members >= MIN_COHORT) - 1, -1)
     instance_E[order[matched]] = renumbered[found] if len(found) else found
-    return Cohorts(instance_E, int((members >= MIN_COHORT).sum()))
+    alike = int(np.bincount(role_R).max(initial=0))
+    return Cohorts(instance_E, int((members >= MIN_COHORT).sum()), alike)
 
 
 def deviation(value_E: Floats, cohorts: Cohorts, score: Score) -> Deviation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfapp.kair.blame import Blame, blame
-from sfapp.kair.cohorts import cohorts_of
+from sfapp.kair.cohorts import Roles, cohorts_of
 from sfapp.kair.outliers import Outliers, outliers
 from sfapp.kair.rhythm import Rhythm, rhythm
 from sfapp.kair.stages import STAGE_NOTE, of_ranks, operators_of
@@ -21,19 +21,25 @@ class Findings:
     Attributes:
         source: what they ran on: ``operators`` that a trace holds, or ``stages`` of a packet.
         note: of stages, how their events were made; else empty.
+        alike: how many ranks at the most do the same work: all of them, or those of the largest role.
     """
 
     source: Literal["operators", "stages"]
     note: str
+    alike: int
     operators: Operators
     rhythm: Rhythm
     outliers: Outliers
     blame: Blame
 
 
-def examine(operators: Operators) -> Findings:
-    """Run all stages on operator events."""
-    return _examine(operators, "operators", "")
+def examine(operators: Operators, roles: Roles | None = None) -> Findings:
+    """Run all stages on operator events.
+
+    Args:
+        roles: what each rank does, where they do not all do the same: ranks are compared within their role.
+    """
+    return _examine(operators, "operators", "", roles)
 
 
 def examine_window(
@@ -50,7 +56,7 @@ def examine_window(
         WindowError: as ``operators_of``.
     """
     if operators is not None:
-        return examine(of_ranks(operators, window))
+        return examine(of_ranks(operators, window), _roles(window))
     return examine_stages(window, {broad_stage(stage) for stage in wait_stages})
 
 
@@ -60,16 +66,23 @@ def examine_stages(window: Window, meets_in: Collection[str] = ()) -> Findings:
     Raises:
         WindowError: as ``operators_of``.
     """
-    return _examine(operators_of(window, meets_in), "stages", STAGE_NOTE)
+    return _examine(operators_of(window, meets_in), "stages", STAGE_NOTE, _roles(window))
 
 
-def _examine(operators: Operators, source: Literal["operators", "stages"], note: str) -> Findings:
-    cohorts = cohorts_of(operators)
+def _roles(window: Window) -> Roles:
+    return dict(zip(window.ranks.rank, window.ranks.role, strict=True))
+
+
+def _examine(
+    operators: Operators, source: Literal["operators", "stages"], note: str, roles: Roles | None
+) -> Findings:
+    cohorts = cohorts_of(operators, roles)
     return Findings(
         source=source,
         note=note,
+        alike=cohorts.alike,
         operators=operators,
-        rhythm=rhythm(operators),
+        rhythm=rhythm(operators, roles=roles),
         outliers=outliers(operators, cohorts),
         blame=blame(operators, cohorts),
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from sfapp.errors import WindowError
-from sfapp.kair.cohorts import median_of_groups
+from sfapp.kair.cohorts import Roles, median_of_groups, roles_of
 from sfapp.model import Operators
 
 Ints = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class Rhythm:
         why: how that length came about.
         count_RT: int64 [R, T], events completed in each window, all steps laid over each other.
         distance_RR: float64 [R, R], two-sample K-S distance of any two ranks, 0…1.
-        score_R: float64 [R], abnormality: a rank's mean distance from all others.
+        score_R: float64 [R], abnormality: a rank's mean distance from all others of its role.
     """
 
     ranks: tuple[int, ...]
@@ -58,7 +58,7 @@ class Rhythm:
         return np.argsort(-self.score_R, kind="stable").astype(np.int64)
 
 
-def rhythm(operators: Operators, window_ns: int | None = None) -> Rhythm:
+def rhythm(operators: Operators, window_ns: int | None = None, roles: Roles | None = None) -> Rhythm:
     """Score each rank by its rhythm: when within a step its events complete.
 
     Steps are laid over each other from their common begin, the earliest event of any rank: ranks that meet in
@@ -67,6 +67,7 @@ def rhythm(operators: Operators, window_ns: int | None = None) -> Rhythm:
 
     Args:
         window_ns: length of the time windows; None chooses it and says why.
+        roles: what each rank does, where they do not all do the same.
 
     Raises:
         WindowError: more than 8,192 ranks.
@@ -86,7 +87,9 @@ def rhythm(operators: Operators, window_ns: int | None = None) -> Rhythm:
     flat = np.bincount(row_E * windows + window_E, minlength=len(ranks) * windows)
     count_RT = flat.reshape(len(ranks), windows).astype(np.int64)
     distance_RR = ks_distances(count_RT)
-    score_R = distance_RR.sum(axis=1) / max(len(ranks) - 1, 1)
+    role_R = roles_of(ranks, roles)
+    alike_RR = role_R[:, None] == role_R
+    score_R = (distance_RR * alike_RR).sum(axis=1) / np.maximum(alike_RR.sum(axis=1) - 1, 1)
     return Rhythm(ranks, length, why, count_RT, distance_RR, score_R)
 
 

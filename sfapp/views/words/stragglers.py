@@ -92,9 +92,11 @@ def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTab
     cause = agreement.cause
     if cause is not None:
         return _capital(f"{cause_words(cause, ranks)} {_held_up(findings, cause)}: {_cost(cause)}")
-    if len(findings.rhythm.ranks) < MIN_COHORT:
-        few = format.counted(len(findings.rhythm.ranks), "rank")
-        return f"No cause can be named: {few} with events, and it takes three to tell which one is odd"
+    if findings.alike < MIN_COHORT:
+        few = f"{format.counted(len(findings.rhythm.ranks), 'rank')} with events"
+        if findings.alike < len(findings.rhythm.ranks):
+            few = f"of {len(findings.rhythm.ranks)} ranks at most {findings.alike} play the same role"
+        return f"No cause can be named: {few}, and it takes three to tell which one is odd"
     found = findings.blame
     first = next(iter(found.causes), None)
     if first is not None and first.holds_up:
