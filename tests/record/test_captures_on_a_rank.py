@@ -138,6 +138,21 @@ def test_a_trace_that_cannot_be_read_is_kept_itself(
     assert trace_path(tmp_path, "run", 0, 0).stat().st_size > 100
 
 
+def test_closing_waits_no_longer_than_it_may_and_leaves_no_process(tmp_path: Path) -> None:
+    request = ask(tmp_path, steps=2, first_step=3)
+    perf = recorder(tmp_path, timeout=0.01, captures=CaptureLimits(longest_seconds=0.001))
+    wait_until_told(tmp_path, request)
+    for _ in range(5):
+        one_step(perf)
+    begin = time.monotonic()
+    perf.close()
+    assert time.monotonic() - begin < 6
+    assert psutil.Process().children() == []
+    (said,) = state_of(tmp_path, request).ranks
+    assert said.steps == 1
+    assert said.why.startswith("1 of 2 steps: it took more than 0.001 s")
+
+
 def test_another_profiler_has_precedence(
     tmp_path: Path, armed: tuple[sfapp.Recorder, CaptureRequest]
 ) -> None:
