@@ -145,6 +145,14 @@ def test_a_quiet_window_calls_for_no_action() -> None:
     )
 
 
+def test_one_rank_that_nothing_is_compared_with_is_not_called_quiet() -> None:
+    verdict = words.verdict(judge(measure(jobs.single_rank())))
+    assert verdict.headline == "One rank, nothing to compare it with"
+    assert verdict.place.startswith("(largest share: backward, ")
+    assert verdict.explanation == ("There is one rank only, so imbalance cannot show.",)
+    assert verdict.action == ""
+
+
 def test_below_the_floor_nothing_is_claimed_and_nothing_is_zero() -> None:
     verdict = card("below_floor")
     assert verdict.tone == "unknown"

@@ -203,7 +203,8 @@ def _cost(cause: Cause) -> str:
 def _on_host(rank: int, ranks: RankTable | None) -> str:
     if ranks is None or rank not in ranks.rank:
         return ""
-    return f" on {format.clip(ranks.hostname[ranks.rank.index(rank)])}"
+    host = format.clip(ranks.hostname[ranks.rank.index(rank)])
+    return f" on {host}" if host else ""
 
 
 def _aim_words(agreement: Agreement, diagnosis: Diagnosis) -> str:

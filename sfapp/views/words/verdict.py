@@ -136,6 +136,9 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
     stage = format.short_stage(aim.stage)
     if diagnosis.severity is None:  # a reduced window: neither imbalance nor growth is known
         return "No telling without a healthy window", f"(largest share: {stage})"
+    if diagnosis.is_quiet and diagnosis.ranks == 1 and diagnosis.reference is None:
+        share = format.percent(diagnosis.shares.get(aim.stage))
+        return "One rank, nothing to compare it with", f"(largest share: {stage}, {share})"
     if diagnosis.is_quiet:
         return "Quiet: no action called for", f"(largest share: {stage})"
     when = format.steps(aim.steps)
