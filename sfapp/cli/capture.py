@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sfapp.store import Store
 
 _LOOK_SECONDS = 0.5
+_HINT_SECONDS = 15.0
 
 
 class Ranks(click.ParamType[tuple[int, ...]]):
@@ -186,10 +187,12 @@ def _wait(root: Path, request: CaptureRequest) -> None:
     """
     from sfapp.packets.captures import state_of
 
-    said = ""
+    said, hint_at = "", time.monotonic() + _HINT_SECONDS
     while True:
         state = state_of(root, request)
         line = progress(state)
+        if line == "asked" and time.monotonic() > hint_at:
+            line = "asked, but no rank has answered yet: does the run go on, and write to this folder?"
         if line != said:
             click.echo(f"{request.id}: {line}", err=True)
             said = line
