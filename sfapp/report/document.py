@@ -14,7 +14,16 @@ from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
-from sfapp.report.plots import PLOTS, STRAGGLER_PLOTS, Plot, comparison_plot, findings_plots, window_plots
+from sfapp.report.plots import (
+    LEFT_OUT,
+    PLOTS,
+    RANKS_IN_FULL,
+    STRAGGLER_PLOTS,
+    Plot,
+    comparison_plot,
+    findings_plots,
+    window_plots,
+)
 from sfapp.views import comparison_tables, figures, words
 
 
@@ -237,6 +246,7 @@ def _facts(incident: Incident) -> tuple[tuple[str, str], ...]:
 def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
     """Items in order; a plot whose window was not told yet brings the window's verdict along."""
     told: set[tuple[WindowKey, ViewState]] = set()
+    with_operators = 0
     notes = [item.note for item in items if item.note is not None]
     for item in items:
         if item.note is not None:
@@ -261,7 +271,11 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
             plots = window_plots(names, measures, evidence.diagnosis, view, notes)
             straggling: Sequence[Plot] | Missing = ()
             if names and evidence.has_operators:
-                straggling = _straggler_plots(STRAGGLER_PLOTS, item.window, evidence, view, notes)
+                with_operators += measures.ranks
+                if with_operators <= max(RANKS_IN_FULL, measures.ranks):
+                    straggling = _straggler_plots(STRAGGLER_PLOTS, item.window, evidence, view, notes)
+                else:
+                    straggling = Missing(f"{item.window}: {LEFT_OUT}")
             yield _section(evidence, view, [*plots, *(() if isinstance(straggling, Missing) else straggling)])
             if isinstance(straggling, Missing):
                 yield straggling

@@ -25,6 +25,12 @@ PLOTS = (
 STRAGGLER_PLOTS = ("straggler_distances", "blame_path", "operator_timeline")
 """What follows them where operator events lie beside the packets, by names in ``figures.FINDINGS_PLOTS``."""
 
+RANKS_IN_FULL = 64
+"""Operators are told of the first window, and of more with so many ranks in all: a page on five windows of 64
+ranks stays below a megabyte."""
+
+LEFT_OUT = "its operators are left out, to keep the report small; collect plots of them into an incident"
+
 
 @dataclass(frozen=True, slots=True)
 class Plot:

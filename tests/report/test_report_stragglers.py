@@ -97,6 +97,20 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
     assert len(made.of(Section)) == 1
 
 
+def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() -> None:
+    window = window_of(ddp_job(ranks=40, steps=10, seed=0), run_id=KEY.run_id, window=KEY.window)
+    findings = found_in.found("input")
+    evidence = Evidence(window, diagnose(window), (), findings=lambda: findings, has_operators=True)
+    keys = [WindowKey("job", number) for number in (4, 5)]
+    book, incident = sketch("Many", [(key, ViewState()) for key in keys], WHEN, book_of(()))
+    made = document(book.incident(incident), lambda *_: evidence, command="", version="1")  # type: ignore[arg-type]
+    first, second = made.of(Section)
+    assert len(first.plots) == len(PLOTS) + len(STRAGGLER_PLOTS)
+    assert len(second.plots) == len(PLOTS)
+    (missing,) = made.of(Missing)
+    assert missing.said.startswith("job/5: its operators are left out")
+
+
 def test_redacted_windows_still_have_their_operators(packets: Path) -> None:
     loaded = read_windows([packets]).windows
     names = Pseudonyms.of([found.window for found in loaded], book_of(()))
