@@ -14,6 +14,7 @@ from pathlib import Path
 from sfapp.accounting import diagnose_runs
 from sfapp.cli.causes import Causes, causes_of
 from sfapp.kair import Agreement
+from sfapp.kair.cohorts import MIN_COHORT
 from sfapp.model import Diagnosis
 from sfapp.packets import read_operators_beside, read_windows
 from sfapp.traces import ImportNote, Options, read_mapping, read_traces, write_imported
@@ -28,6 +29,9 @@ KINDS = {
     "kair_only": "operator alone",
     "quiet": "both quiet",
 }
+
+NEVER_KNOWN = "Whether this is slower than usual: the run has no healthy window yet."
+"""Of a single window; the page says it once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +111,17 @@ def _row(
 ) -> Row:
     name = source.path.name.split(".")[0]
     expected = diagnosis.ranks + len(diagnosis.missing_ranks)
-    unknown = [note.what for note in notes if note.kind in ("missing", "guessed")]
+    unknown = [f"{note.what}." for note in notes if note.kind in ("missing", "guessed")]
+    unknown += [sentence for sentence in words.unknown(diagnosis) if sentence != NEVER_KNOWN]
     return Row(
-        trace=f"{name}: {diagnosis.run_id}/{diagnosis.window}" if one_of_many else name,
+        trace=f"{diagnosis.run_id}/{diagnosis.window}" if one_of_many else name,
         format=source.format,
         ranks=f"{diagnosis.ranks} of {expected}",
         steps=str(diagnosis.steps),
         verdict=words.summary(diagnosis),
         operator=_operator(causes),
-        agreement="–" if causes.agreement is None else _agreement(causes.agreement),
-        unknown=" ".join([*(f"{each}." for each in dict.fromkeys(unknown)), *words.unknown(diagnosis)]),
+        agreement=_agreement(causes.agreement) if diagnosis.ranks >= MIN_COHORT else "–",
+        unknown=" ".join(f"{text[:1].upper()}{text[1:]}" for text in dict.fromkeys(unknown)),
     )
 
 
@@ -133,5 +138,7 @@ def _operator(causes: Causes) -> str:
     return f"{told}{what}: {cause.kind}, {cause.nature}, {late} in {format.counted(len(cause.steps), 'step')}"
 
 
-def _agreement(found: Agreement) -> str:
+def _agreement(found: Agreement | None) -> str:
+    if found is None:
+        return "–"
     return KINDS[found.kind] + (f" ({', '.join(found.reasons)})" if found.reasons else "")

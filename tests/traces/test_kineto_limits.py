@@ -81,6 +81,17 @@ def test_a_bomb_of_empty_events_is_read_in_little_memory(tmp_path: Path) -> None
     assert peak_of(path) < 96 * MIB
 
 
+def test_streams_that_cannot_be_told_apart_by_name_are_one(tmp_path: Path) -> None:
+    kernels = [operator("k") | {"cat": "kernel", "pid": 0, "tid": tid} for tid in ("7", "stream 7")]
+
+    found = imported(written(tmp_path / "a.json", *kernels))
+
+    operators = found.windows[0].operators
+    assert operators is not None
+    assert [lane.name for lane in operators.lanes] == ["stream 7 of device 0"]
+    assert len(operators) == 2
+
+
 @pytest.mark.parametrize(
     ("limit", "most", "reason", "place"),
     [
