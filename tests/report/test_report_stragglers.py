@@ -84,6 +84,9 @@ def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Pat
     assert shown.plot.name == "operator_timeline"
     assert shown.seen == "step 1 · ranks 1, 5"
     assert "rank 5" in shown.plot.light["layout"]["annotations"][0]["text"]
+    # And a notebook draws it again from the packets
+    (notebook,) = render("report.ipynb", made, log.book(), incident).values()
+    assert ".plot('operator_timeline', step=1, ranks=(1, 5))" in notebook.decode()
 
 
 def test_what_cannot_be_examined_is_said_in_its_place() -> None:
