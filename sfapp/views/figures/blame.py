@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,6 +21,9 @@ STEPS_SHOWN = 7
 
 _NAME = 13
 """Characters in a line of an event's name where a path is as long as it gets; the fewer, the more."""
+
+_JOINTS = " _.:#/,<>()"
+"""Where a name may be parted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def _markers(
             "size": [20 if its else 15 for its in own],
             "symbol": ["diamond" if its else "circle" for its in own],
             "color": shades,
+            "opacity": 1,
             "line": {"color": colours.ink, "width": [2.5 if its else 1 for its in own]},
         },
         "hovertext": [_hover(node.step, its) for node, its in zip(nodes, own, strict=True)],
@@ -185,15 +188,22 @@ def _role(cause: Cause, step: PathStep) -> str:
     return "on time" if cause.kind == "edge" and step is cause.path[0] else ""
 
 
+def _two_lines(name: str, width: int) -> list[str]:
+    """A name in at most two lines, parted where its own parts meet if that is not too early."""
+    if len(name) <= width:
+        return [name]
+    cuts = [place for place in range(width // 2, width + 1) if name[place - 1] in _JOINTS]
+    cut = cuts[-1] if cuts else width
+    return [name[:cut].strip(), name[cut:].strip()]
+
+
 def _labels(
     node: _Node, role: str, row_of: dict[int, int], count: int, dark: bool
 ) -> list[dict[str, object]]:
     """The event's name and role above its mark, how late it was below; ``count`` stand beside each other."""
     colours = palette.theme(dark)
     width = max(_NAME, min(2 * _NAME, _NAME * STEPS_SHOWN // count))
-    said = operator_name(node.step.name, 3 * width)
-    lines = textwrap.wrap(said, width, max_lines=2, placeholder="…")
-    name = "<br>".join(plain(line, width) for line in lines)
+    name = "<br>".join(plain(line, width) for line in _two_lines(operator_name(node.step.name, 200), width))
     if role:
         name = f"<b>{role}</b><br>{name}"
     at = row_of[node.step.rank]

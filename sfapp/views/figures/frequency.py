@@ -40,7 +40,8 @@ def operator_frequency(
     colours = palette.theme(dark)
     windows = found.count_RT.shape[1]
     unit = format.unit_for(windows * found.window_ns)
-    length = found.window_ns / unit.ns
+    span = int(operators.end_ns_E.max()) - found.start_ns
+    edges = np.minimum(np.arange(windows + 1) * found.window_ns, max(span, 1)) / unit.ns
     bands = sorted((band for band in found.bands if band.rank in (None, *ranks)), key=_missing)
     shown = bands[:BANDS_SHOWN]
     category = CATEGORIES[
@@ -49,7 +50,7 @@ def operator_frequency(
     heat = {
         "type": "heatmap",
         "z": f4(found.count_RT[rows]),
-        "x": f4(np.arange(windows + 1) * length),  # the borders, as one window has no neighbours
+        "x": f4(edges),  # the borders: one window has no neighbours, and the last is cut short
         "y": [f"rank {rank}" for rank in ranks],
         "colorscale": palette.scale(palette.category_colours(dark)[category], colours),
         "zmin": 0,
@@ -66,12 +67,12 @@ def operator_frequency(
         dark=dark,
         title=TITLE,
         subtitle=f"{operator_name(name, 60)}: how often it begins in each {format.duration(found.window_ns)}",
-        alt=_in_words(found, name),
+        alt=_in_words(found, name, span),
         notes=_notes(findings, found, len(rows), len(bands)),
         height=int(min(640, max(240, 100 + 20 * len(rows)))) if len(rows) <= _NAMED else 480,
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
         xaxis=axis(
-            dark, showgrid=False, ticksuffix=f" {unit.name}", nticks=8, range=[0, windows * length],
+            dark, showgrid=False, ticksuffix=f" {unit.name}", nticks=8, range=[0, float(edges[-1])],
             title="since the first event",
         ),
         yaxis=_rank_axis(ranks, dark),
@@ -135,17 +136,17 @@ def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple
         notes.append(f"{format.counted(without, 'rank')} never run it.")
     if found.count_RT.shape[1] == 1:
         notes.append("It occurs too rarely to be followed over time: all of it is in one window.")
-    notes.append(f"A window is {format.duration(found.window_ns)}: {found.why}.")
+    last = "" if found.count_RT.shape[1] == 1 else "; the end of the events cuts the last one short"
+    notes.append(f"A window is {format.duration(found.window_ns)}, {found.why}{last}.")
     if findings.source == "stages":
         notes.append("Made from stages, not from operators.")
     return tuple(notes)
 
 
-def _in_words(found: Frequency, name: str) -> str:
-    windows = found.count_RT.shape[1]
+def _in_words(found: Frequency, name: str, span: int) -> str:
     text = (
         f"{operator_name(name)} on {format.counted(len(found.ranks), 'rank')}, "
-        f"{format.count(int(found.count_RT.sum()))} times in {format.duration(windows * found.window_ns)}: "
+        f"{format.count(int(found.count_RT.sum()))} times in {format.duration(span)}: "
     )
     if not found.bands:
         return f"{text}no gap and no degraded band."

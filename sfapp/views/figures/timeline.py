@@ -82,7 +82,7 @@ def operator_timeline(
         subtitle=_subtitle(step, why, cause if outlined.any() else None),
         alt=_in_words(operators, blocks, step, span, cause if outlined.any() else None),
         notes=_notes(findings, blocks, peer),
-        height=int(min(900, max(260, 90 + 19 * rows))),
+        height=int(min(1_000, max(260, 110 + 24 * rows))),  # names need bars of 18 pixels
         barmode="overlay",
         margin={"l": 8, "r": 12, "t": 34, "b": 8},
         xaxis=axis(
@@ -173,7 +173,7 @@ def _bars(
         "x": f4(length / scale.unit.ns),
         "base": f4((operators.start_ns_E[events] - scale.begin) / scale.unit.ns),
         "y": f4(rows),
-        "width": 0.86,
+        "width": 0.9,
         "name": name,
         "marker": {"color": shade, "line": {"color": palette.theme(dark).surface, "width": 0.5}},
         "text": [
@@ -199,7 +199,7 @@ def _outline(
         "x": f4(operators.duration_ns_E[events] / scale.unit.ns),
         "base": f4((operators.start_ns_E[events] - scale.begin) / scale.unit.ns),
         "y": f4(rows),
-        "width": 0.98,
+        "width": 0.96,
         "name": "the cause",
         "marker": {"color": "rgba(0,0,0,0)", "line": {"color": palette.theme(dark).ink, "width": 2.5}},
         "hoverinfo": "skip",
