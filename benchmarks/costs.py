@@ -81,11 +81,14 @@ def cost(python: str, program: str, *arguments: Path) -> tuple[float, float]:
 
 
 def _bytes_of(pid: int) -> int:
-    """What a process and those that it started hold in memory, what they share counted once."""
-    total = 0
+    """What a process and those that it started hold in memory: what each has to itself, and the most that one
+    of them shares with any other. So libraries count in full even where other programs have loaded them."""
+    own, shared = 0, 0
     with contextlib.suppress(psutil.Error):  # it may end while it is looked at
         process = psutil.Process(pid)
         for each in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                total += each.memory_full_info().pss
-    return total
+                found = each.memory_full_info()
+                own += found.uss
+                shared = max(shared, found.rss - found.uss)
+    return own + shared

@@ -5,8 +5,8 @@ of traces whose culprit is known.
 
 Eight ranks, about 113 MB of JSON, packed as the profiler's handler packs it. Each tool runs in a process of
 its own; libraries are imported before the clock starts. Ours reads, derives stages and writes packets and
-operator events; Holistic Trace Analysis loads (``TraceAnalysis``). Memory is the largest sum over a tool's
-processes, libraries included, pages that they share counted once. Its lines are left out where it cannot be
+operator events; Holistic Trace Analysis loads (``TraceAnalysis``). Memory is the most that a tool's processes
+hold together, libraries included, what they share counted once. Its lines are left out where it cannot be
 installed. With ``--huge`` files of 5 GB are read too. With ``--out`` the page traces.md is written: these
 bars, KAIR's, and the verdict on every real trace under ``SFAPP_TRACES``.
 """

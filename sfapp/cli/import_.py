@@ -76,12 +76,12 @@ def _document(imported: Imported, written: Written) -> dict[str, Any]:
         "format": imported.format,
         "windows": [
             {
-                "run_id": each.window.run_id,
-                "window": each.window.number,
-                "steps": len(each.window.step_N),
-                "ranks": each.window.ranks.rank,
-                "missing_ranks": each.window.manifest.missing_ranks,
-                "stages": each.window.stages,
+                "run_id": each.draft.run_id,
+                "window": each.draft.number,
+                "steps": len(each.draft.step_N),
+                "ranks": each.draft.ranks.rank,
+                "missing_ranks": each.draft.manifest.missing_ranks,
+                "stages": each.draft.stages,
                 "operators": 0 if each.operators is None else len(each.operators),
                 "notes": _notes(each.notes),
             }
@@ -111,7 +111,7 @@ def _refusal(error: TraceError) -> dict[str, str | None]:
 
 def _print(imported: Imported, written: Written) -> None:
     for each in imported.windows:
-        window = each.window
+        window = each.draft
         events = (
             "" if each.operators is None else f", {format.counted(len(each.operators), 'operator event')}"
         )

@@ -7,9 +7,10 @@ is every boundary's frontier, leader and runner-up, and the rows of a few ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 LAG_BINS = 32
 """Bins of a lag sketch: bin 0 holds lags below 1 µs, bin i those from 2^(i−1) to below 2^i µs, the last all

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import torch
+from typing import TYPE_CHECKING
 
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model.manifest import Manifest
 from sfapp.model.reduced import NamedRank, ReducedPlanes
 from sfapp.model.stages import RESIDUAL, broad_stages
+
+if TYPE_CHECKING:
+    import torch
 
 ALL_RANKS = "all"
 """The group of every rank in a window; other groups are ``role:NAME`` and ``node:K``."""
@@ -124,6 +126,8 @@ class Window:
     reduced: ReducedPlanes | None = None
 
     def __post_init__(self) -> None:
+        import torch  # here: importers, which write packets alone, do without
+
         if self.duration_SNR.dtype != torch.int64 or self.duration_SNR.ndim != 3:
             raise WindowError(
                 f"durations must be int64 [stages, steps, ranks], not {self.duration_SNR.dtype} "
@@ -194,9 +198,10 @@ class Window:
         if self.reduced is None or self.manifest.reduced is None:
             return self.ranks
         named = {each.rank: each for each in self.manifest.reduced.named}
-        leaders = torch.cat([self.reduced.leader_SN.flatten(), self.reduced.carry_leader_SN.flatten()])
+        planes = (self.reduced.leader_SN, self.reduced.carry_leader_SN)
+        leaders = {rank for plane in planes for rank in plane.flatten().tolist()}
         found = [self.ranks.identity(index) for index in range(len(self.ranks))]
-        for rank in set(leaders.tolist()) - set(self.ranks.rank):
+        for rank in leaders - set(self.ranks.rank):
             place = named.get(rank, NamedRank(rank=rank, local_rank=0, node_rank=0, hostname=""))
             found.append(RankIdentity(rank, place.local_rank, place.node_rank, place.hostname))
         return RankTable.of(found)
@@ -232,7 +237,7 @@ class Window:
                 f"no group {group!r} in window {self.number} of run {self.run_id!r}; "
                 f"there are: {', '.join(self.groups)}"
             )
-        index = torch.tensor(chosen, device=self.duration_SNR.device)
+        index = self.step_N.new_tensor(chosen).to(self.duration_SNR.device)
         return replace(
             self,
             duration_SNR=self.duration_SNR.index_select(2, index).contiguous(),

@@ -1,6 +1,7 @@
 """The packet format: read, write and check the files that the recorder leaves behind (packet.md)."""
 
 from sfapp.packets.assemble import assemble
+from sfapp.packets.draft import Draft
 from sfapp.packets.layout import Limits
 from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows
 from sfapp.packets.operators import read_operators, read_operators_beside, write_operators
@@ -10,6 +11,7 @@ from sfapp.packets.write import write_packet
 
 __all__ = [
     "Conflict",
+    "Draft",
     "Grouped",
     "Limits",
     "Loaded",

@@ -10,15 +10,18 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from sfapp.errors import PacketError
 from sfapp.model import Manifest, RankTable, SideChannel, Window
 from sfapp.model.manifest import Prefetch
 from sfapp.packets.columns import IntArray
 from sfapp.packets.read import Packet
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ def _common_steps(parts: Sequence[Packet]) -> IntArray:
 
 def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
     """The windows side by side on their common steps, ascending by rank; the manifest is the first one's."""
+    import torch
+
     cut = [_on_steps(window, common) for window in windows]
     ranks = [window.ranks.identity(index) for window in cut for index in range(len(window.ranks))]
     order = torch.from_numpy(np.argsort([identity.rank for identity in ranks], kind="stable"))
@@ -132,6 +137,8 @@ def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
 
 def _on_steps(window: Window, steps: IntArray) -> Window:
     """The window cut to some of its steps."""
+    import torch
+
     if len(window.step_N) == len(steps):
         return window
     index = torch.from_numpy(np.searchsorted(window.step_N.numpy(), steps))
@@ -152,6 +159,8 @@ def _side_of(window: Window, name: str) -> SideChannel:
     channel = window.side.get(name)
     if channel is not None:
         return channel
+    import torch
+
     shape = window.wall_NR.shape
     return SideChannel(
         value_NR=torch.full(shape, float("nan"), dtype=torch.float64),
@@ -160,6 +169,8 @@ def _side_of(window: Window, name: str) -> SideChannel:
 
 
 def _merge_side(channels: Sequence[SideChannel], order: torch.Tensor) -> SideChannel:
+    import torch
+
     return SideChannel(
         value_NR=torch.cat([channel.value_NR for channel in channels], dim=1)[:, order].contiguous(),
         sampled_NR=torch.cat([channel.sampled_NR for channel in channels], dim=1)[:, order].contiguous(),

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from sfapp.errors import PacketError
-from sfapp.model import Manifest, RankTable, SideChannel, Window
+from sfapp.model import Manifest, RankTable, Window
 from sfapp.packets.checks import (
     check_durations,
     check_names,
@@ -36,6 +35,7 @@ from sfapp.packets.columns import (
     text,
     without_nulls,
 )
+from sfapp.packets.draft import BoolArray, Draft, FloatArray
 from sfapp.packets.faults import Faults, one_line
 from sfapp.packets.layout import (
     HOSTNAME,
@@ -224,22 +224,22 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
     reduced = None if manifest.reduced is None else read_planes(columns, manifest, grid, faults)
     if faults.found or ranks is None or wall_NR is None:
         return None
-    window = Window(
+    draft = Draft(
         manifest=manifest,
-        duration_SNR=torch.from_numpy(duration_SNR),
-        wall_NR=_tensor(wall_NR, np.int64),
-        step_N=torch.from_numpy(grid.step_N),
+        duration_SNR=duration_SNR,
+        wall_NR=_own(wall_NR, np.int64),
+        step_N=grid.step_N,
         ranks=ranks,
         side=side,
         reduced=reduced,
     )
-    check_rows(window, grid, faults)
-    return None if faults.found else window
+    check_rows(draft, grid, faults)
+    return None if faults.found else draft.window()
 
 
-def _tensor(values: np.ndarray[Any, Any], kind: type) -> torch.Tensor:
-    """A tensor with memory of its own: what pyarrow decoded is read-only."""
-    return torch.from_numpy(np.array(values, dtype=kind, order="C"))
+def _own(values: np.ndarray[Any, Any], kind: type) -> Any:
+    """An array with memory of its own: what pyarrow decoded is read-only."""
+    return np.array(values, dtype=kind, order="C")
 
 
 # A column with nulls is reported already and absent from ``columns``: what follows checks the others.
@@ -296,12 +296,12 @@ def _names(name: str, column: Any, grid: Grid, faults: Faults) -> tuple[str | No
 
 def _side_channels(
     columns: Columns, names: Sequence[str], grid: Grid, faults: Faults
-) -> dict[str, SideChannel]:
+) -> dict[str, tuple[FloatArray, BoolArray]]:
     found = {}
     for name in names:
         value_NR = grid.arrange(floats(columns[SIDE_PREFIX + name]))
         check_side_channel(name, value_NR, grid.row, faults)
         if SAMPLED_PREFIX + name in columns:
             sampled_NR = grid.arrange(booleans(columns[SAMPLED_PREFIX + name]))
-            found[name] = SideChannel(_tensor(value_NR, np.float64), _tensor(sampled_NR, np.bool_))
+            found[name] = (_own(value_NR, np.float64), _own(sampled_NR, np.bool_))
     return found

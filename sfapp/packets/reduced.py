@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
-from sfapp.model import PLANES, Manifest, ReducedPlanes, Window
+from sfapp.model import PLANES, Manifest, ReducedPlanes
 from sfapp.packets.checks import check_durations, check_range
 from sfapp.packets.columns import IntArray, column_of, integers
+from sfapp.packets.draft import Draft
 from sfapp.packets.faults import Faults
 from sfapp.packets.rows import Grid
 
 
-def values_of(window: Window) -> dict[str, IntArray]:
+def values_of(window: Draft) -> dict[str, IntArray]:
     """Those columns' values a step, int64 [N], by column."""
     if window.reduced is None:
         return {}
@@ -30,6 +30,8 @@ def read_planes(
 ) -> ReducedPlanes | None:
     """What all ranks found together, from columns that hold a step's value in each of its rows; None with the
     faults reported."""
+    import torch
+
     before = len(faults.found)
     planes = {}
     for plane in PLANES:
@@ -76,11 +78,11 @@ def check_planes(planes: ReducedPlanes, manifest: Manifest, grid: Grid, faults: 
                     faults.add(what, row=row_of(int(wrong_N.argmax())), column=column)
 
 
-def check_rows(window: Window, grid: Grid, faults: Faults) -> None:
+def check_rows(window: Draft, grid: Grid, faults: Faults) -> None:
     """Report a kept row that contradicts the frontier: a rank beyond it, or a leader that is not on it."""
     if window.reduced is None:
         return
-    prefix_SNR = window.duration_SNR.cpu().numpy().cumsum(axis=0)
+    prefix_SNR = window.duration_SNR.cumsum(axis=0)
     frontier_SN = window.reduced.frontier_SN.cpu().numpy()
     leader_SN = window.reduced.leader_SN.cpu().numpy()
     for place, rank in enumerate(window.ranks.rank):

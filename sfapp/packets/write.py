@@ -21,6 +21,7 @@ from sfapp.packets.checks import (
     check_range,
     check_side_channel,
 )
+from sfapp.packets.draft import Draft
 from sfapp.packets.faults import Faults, one_line
 from sfapp.packets.layout import (
     HOSTNAME,
@@ -43,7 +44,7 @@ from sfapp.packets.reduced import check_planes, check_rows, values_of
 from sfapp.packets.rows import Grid, check_ranks
 
 
-def write_packet(window: Window, path: Path) -> int:
+def write_packet(window: Window | Draft, path: Path) -> int:
     """Write a window to ``path``, making its folder; returns the file's size in bytes.
 
     Written under a dot-name in the same folder, flushed to disk, then renamed: readers see the old file or
@@ -53,8 +54,9 @@ def write_packet(window: Window, path: Path) -> int:
         PacketError: the window breaks a rule of the format, or the file cannot be written.
     """
     path = Path(path)
-    _check(window, part_rank_of(path))
-    content = parquet_bytes(_table(window), MANIFEST_KEY, encode_manifest(window.manifest), TEXT_COLUMNS)
+    draft = window if isinstance(window, Draft) else Draft.of(window)
+    _check(draft, part_rank_of(path))
+    content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(draft.manifest), TEXT_COLUMNS)
     return write_whole(path, content)
 
 
@@ -84,11 +86,11 @@ def write_whole(path: Path, content: Any) -> int:
     return size
 
 
-def _check(window: Window, part_rank: int | None) -> None:
+def _check(window: Draft, part_rank: int | None) -> None:
     """Hold a window against the reader's own rules; a fault's row is the row it would have in the file."""
     faults = Faults()
     check_manifest(window.manifest, faults)
-    steps, ranks = window.step_N.cpu().numpy(), window.ranks
+    steps, ranks = window.step_N, window.ranks
     if (steps[1:] <= steps[:-1]).any():
         faults.add("steps must ascend, each once", column=STEP)
     if any(later <= earlier for earlier, later in zip(ranks.rank, ranks.rank[1:], strict=False)):
@@ -100,33 +102,33 @@ def _check(window: Window, part_rank: int | None) -> None:
     check_ranks(grid, window.manifest, part_rank, faults)
     for name, names in ((HOSTNAME, ranks.hostname), (ROLE, ranks.role)):
         check_names(name, names, grid.row, faults)
-    for name, channel in window.side.items():
-        check_side_channel(name, channel.value_NR.cpu().numpy(), grid.row, faults)
-    for name, plane in zip(window.stages, window.duration_SNR.cpu().numpy(), strict=True):
+    for name, (value_NR, _) in window.side.items():
+        check_side_channel(name, value_NR, grid.row, faults)
+    for name, plane in zip(window.stages, window.duration_SNR, strict=True):
         check_durations(name, plane, grid.row, faults)
-    check_durations(WALL, window.wall_NR.cpu().numpy(), grid.row, faults)
+    check_durations(WALL, window.wall_NR, grid.row, faults)
     if window.reduced is not None:
         check_planes(window.reduced, window.manifest, grid, faults)
         check_rows(window, grid, faults)
     faults.raise_first()
 
 
-def _columns(window: Window) -> dict[str, Any]:
-    """Every column, flat, in packet.md's order; planes that are contiguous on the host are not copied."""
+def _columns(window: Draft) -> dict[str, Any]:
+    """Every column, flat, in packet.md's order; planes that are contiguous are not copied."""
     ranks = window.ranks
     columns: dict[str, Any] = {
-        STEP: pa.array(np.repeat(window.step_N.cpu().numpy(), len(ranks))),
+        STEP: pa.array(np.repeat(window.step_N, len(ranks))),
         **_identity_columns(ranks, len(window.step_N)),
         WALL: _flat(window.wall_NR),
     }
-    for name, plane in zip(window.stages, window.duration_SNR.cpu(), strict=True):
+    for name, plane in zip(window.stages, window.duration_SNR, strict=True):
         columns[name] = _flat(plane)
     for name, values_N in values_of(window).items():
         columns[name] = pa.array(np.repeat(values_N, len(ranks)))
-    for name, channel in window.side.items():
-        value = channel.value_NR.cpu().numpy().ravel()
+    for name, (value_NR, sampled_NR) in window.side.items():
+        value = value_NR.ravel()
         columns[SIDE_PREFIX + name] = pa.array(value, pa.float64(), mask=np.isnan(value))
-        columns[SAMPLED_PREFIX + name] = _flat(channel.sampled_NR)
+        columns[SAMPLED_PREFIX + name] = _flat(sampled_NR)
     return columns
 
 
@@ -142,7 +144,7 @@ def _identity_columns(ranks: RankTable, steps: int) -> dict[str, Any]:
     }
 
 
-def _table(window: Window) -> Any:
+def _table(window: Draft) -> Any:
     columns = _columns(window)
     fields = [
         pa.field(name, column.type, nullable=name == ROLE or name.startswith(SIDE_PREFIX))
@@ -151,8 +153,8 @@ def _table(window: Window) -> Any:
     return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
 
 
-def _flat(values: Any) -> Any:
-    return pa.array(values.cpu().contiguous().numpy().ravel())
+def _flat(values: np.ndarray[Any, Any]) -> Any:
+    return pa.array(values.ravel())
 
 
 def _tiled(values: tuple[int, ...], times: int) -> Any:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import torch
 
 from sfapp.model import (
     RESIDUAL,
@@ -19,10 +18,9 @@ from sfapp.model import (
     RankIdentity,
     RankTable,
     RecorderInfo,
-    SideChannel,
-    Window,
     stage_hash,
 )
+from sfapp.packets import Draft
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -51,7 +49,7 @@ def build_window(
     step_N: IntArray,
     identities: Sequence[RankIdentity],
     side_NR: Table[str, FloatArray] | None = None,
-) -> Window:
+) -> Draft:
     """A window of these numbers, ns; rank planes in the order of ``identities``, which must ascend by rank.
 
     Where ``stages`` does not end in the residual, it is added: what the explicit stages leave of a rank's
@@ -81,24 +79,17 @@ def build_window(
         faults=about.faults,
         recorder=RecorderInfo(backend=about.backend),
     )
-    return Window(
+    return Draft(
         manifest=manifest,
-        duration_SNR=_tensor(duration_SNR),
-        wall_NR=_tensor(wall_NR),
-        step_N=_tensor(step_N),
+        duration_SNR=np.ascontiguousarray(duration_SNR, dtype=np.int64),
+        wall_NR=np.ascontiguousarray(wall_NR, dtype=np.int64),
+        step_N=np.ascontiguousarray(step_N, dtype=np.int64),
         ranks=ranks,
         side={
-            name: SideChannel(
-                value_NR=torch.from_numpy(np.ascontiguousarray(value_NR, dtype=np.float64)),
-                sampled_NR=torch.from_numpy(~np.isnan(value_NR)),
-            )
+            name: (np.ascontiguousarray(value_NR, dtype=np.float64), ~np.isnan(value_NR))
             for name, value_NR in (side_NR or {}).items()
         },
     )
-
-
-def _tensor(values: IntArray) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
 
 
 def as_time(ns: int | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from sfapp import __version__
 from sfapp.errors import PacketError, TraceError
 from sfapp.model import RecorderInfo, Window
 from sfapp.model.operators import Operators
-from sfapp.packets import operators_path, packet_path, write_operators, write_packet
+from sfapp.packets import Draft, operators_path, packet_path, write_operators, write_packet
 from sfapp.traces.mapping import NO_MAPPING, Mapping
 
 NoteKind = Literal["derived", "guessed", "missing", "skipped"]
@@ -64,19 +65,24 @@ class Options:
             yield path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ImportedWindow:
     """One window with what belongs to it.
 
     Attributes:
-        window: the stage matrix; its manifest needs no notes yet.
+        draft: the stage matrix; its manifest needs no notes yet.
         operators: its operator events, None where the source has none.
         notes: what was derived, guessed, missing or skipped for it.
     """
 
-    window: Window
+    draft: Draft
     operators: Operators | None = None
     notes: tuple[ImportNote, ...] = ()
+
+    @cached_property
+    def window(self) -> Window:
+        """The same as a window that can be diagnosed. Loads torch, which writing packets does without."""
+        return self.draft.window()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +122,7 @@ def write_imported(imported: Imported, root: Path) -> Written:
     same files: importing it again replaces them."""
     packets, operators, refused = [], [], []
     for each in imported.windows:
-        window = with_notes(each.window, imported.format, each.notes)
+        window = with_notes(each.draft, imported.format, each.notes)
         path = packet_path(root, window.run_id, window.number)
         try:
             write_packet(window, path)
@@ -134,7 +140,7 @@ def write_imported(imported: Imported, root: Path) -> Written:
     return Written(tuple(packets), tuple(operators), tuple(refused))
 
 
-def with_notes(window: Window, format_name: str, notes: Sequence[ImportNote]) -> Window:
+def with_notes(window: Draft, format_name: str, notes: Sequence[ImportNote]) -> Draft:
     """The window with its notes in ``extra``, by kind, and with who wrote it."""
     extra: dict[str, object] = {"imported_from": format_name}
     for kind in NOTE_KINDS:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import TraceError
-from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity, Window
+from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity
 from sfapp.model import stages as names
 from sfapp.model.operators import COLLECTIVE, KERNEL, NONE
+from sfapp.packets import Draft
 from sfapp.packets.layout import MAX_WORLD_SIZE
 from sfapp.traces.building import About, build_window
 from sfapp.traces.cells import Cells, cut, matrix_of
@@ -129,7 +130,7 @@ def _name(path: Path) -> str:
     return path.name.removesuffix(".parquet").removeprefix("trace-") or "run"
 
 
-def _with(window: Window, extra: dict[str, Any]) -> Window:
+def _with(window: Draft, extra: dict[str, Any]) -> Draft:
     return replace(window, manifest=replace(window.manifest, extra=window.manifest.extra | extra))
 
 

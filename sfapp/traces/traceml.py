@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.model import RankIdentity, Window
+from sfapp.model import RankIdentity
 from sfapp.model.manifest import Wrapper
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
+from sfapp.packets import Draft
 from sfapp.packets.faults import one_line, quoted
 from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE
 from sfapp.traces.building import About, build_window
@@ -203,7 +204,7 @@ def _name(path: Path) -> str:
     return folders[-1] if path.name == "telemetry" else path.stem
 
 
-def _wrapped(window: Window, strategy: str) -> Window:
+def _wrapped(window: Draft, strategy: str) -> Draft:
     wrapper = _WRAPPERS.get(strategy, "other")
     extra = window.manifest.extra | ({"training_strategy": strategy} if strategy else {})
     return replace(window, manifest=replace(window.manifest, wrapper=wrapper, extra=extra))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,21 @@ def test_a_bomb_of_empty_events_is_read_in_little_memory(tmp_path: Path) -> None
     assert path.stat().st_size < MIB
 
     assert peak_of(path) < 96 * MIB
+
+
+def test_importing_does_without_torch(tmp_path: Path) -> None:
+    """It takes more memory than the events of eight ranks."""
+    job(tmp_path / "job", layers=4)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom sfapp.traces import *\n"
+        f"found = read_traces('kineto', [Path({str(tmp_path / 'job')!r})], Options())\n"
+        f"write_imported(found, Path({str(tmp_path / 'packets')!r}))\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    assert len(list((tmp_path / "packets").rglob("*.parquet"))) == 2
 
 
 def test_streams_that_cannot_be_told_apart_by_name_are_one(tmp_path: Path) -> None:
