@@ -126,7 +126,7 @@ async def test_one_node_is_examined_by_itself(user: User) -> None:
 
 async def test_without_operator_events_stages_stand_in_and_that_is_said(user: User) -> None:
     await user.open(STAGES_ONLY)
-    await user.should_see("stages, as there are no operator events", retries=PATIENT)
+    await user.should_see("no operator events lie beside the packet", retries=PATIENT)
     await user.should_see("Made from stages, not from operators")
 
 
@@ -152,7 +152,7 @@ async def test_a_damaged_file_is_told_and_the_rest_of_the_page_stands(profiled: 
             await user.should_see("data on rank 5")
             await user.should_see("Operator events beside the packet cannot be read", retries=PATIENT)
             await user.should_see(path.name)
-            await user.should_see("stages, as there are no operator events")
+            await user.should_see("no operator events lie beside the packet")
 
 
 async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -
             while workspace.status().kind == "reading":
                 await asyncio.sleep(0.02)
             await user.open(TAB)
-            await user.should_see("stages, as there are no operator events", retries=PATIENT)
+            await user.should_see("no operator events lie beside the packet", retries=PATIENT)
             # When they come, then the open page shows them
             away.rename(path)
             await user.should_see("operator events of 8 ranks", retries=PATIENT)

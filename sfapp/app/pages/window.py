@@ -338,11 +338,13 @@ class WindowPage:
         if dark is not None:
             self._scene = replace(self._scene, dark=dark)
             self._strip.show(self._rows, self._scene.dark)
-        self._show_verdict()
-        self._show_panel()
-        self._desk.follow()
-        self._show_hints_soon()
-        show_address(self.view.href(window_page(self.key)))
+        # What was clicked may be built anew by this, and is then no place to go on from.
+        with self._panel_box:
+            self._show_verdict()
+            self._show_panel()
+            self._desk.follow()
+            self._show_hints_soon()
+            show_address(self.view.href(window_page(self.key)))
 
     def _show_verdict(self) -> None:
         scene = self._scene

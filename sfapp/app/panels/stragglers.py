@@ -13,7 +13,8 @@ from sfapp.app.panels.figure import Reactions
 from sfapp.app.panels.scene import Scene
 from sfapp.app.panels.tables import choice_table, data_table, refill, titled
 from sfapp.app.theme import box, link, notices, text
-from sfapp.kair import busiest
+from sfapp.kair import Findings, busiest
+from sfapp.kair.cohorts import MIN_COHORT
 from sfapp.model.view import ViewState
 from sfapp.views import format, words
 from sfapp.views import straggler_tables as tables
@@ -34,6 +35,8 @@ TONES: Mapping[str, str] = {
 }
 """How loud each kind of agreement is said."""
 
+TOO_FEW = "It takes three ranks to tell which one is odd."
+
 ALL = "all"
 """Stands for every rank."""
 
@@ -45,14 +48,11 @@ def headline_card(scene: Scene, _: Reactions) -> None:
     findings, said = scene.findings, scene.agreement
     if said is None:
         return
-    operators = findings.operators
-    what = "operator events" if findings.source == "operators" else "stages, as there are no operator events,"
-    size = f"{format.count(len(operators))} {what} of {format.counted(len(operators.ranks), 'rank')}"
-    with box("card", "section") as card:
+    with box("card stragglers-head", "section") as card:
         card.props["aria-label"] = "what operators say"
         card.mark("stragglers-headline")
         with box(f"small-verdict tone-{TONES[said.kind]}"):
-            text(f"Operators · {size}, {format.counted(len(operators.steps), 'step')}", "div", "eyebrow")
+            text(_extent(findings), "div", "eyebrow")
             text(words.stragglers_headline(findings, said, scene.measures.window.ranks), "h2", "headline")
             with box("lines", "ul"):
                 for sentence in words.agreement_sentences(said, scene.diagnosis):
@@ -61,11 +61,21 @@ def headline_card(scene: Scene, _: Reactions) -> None:
             notices(scene.examined.told)
 
 
+def _extent(findings: Findings) -> str:
+    """What was examined: ``Operators · 1,920 operator events of 8 ranks, 6 steps``."""
+    operators = findings.operators
+    count = format.count(len(operators))
+    where = f"{format.counted(len(operators.ranks), 'rank')}, {format.counted(len(operators.steps), 'step')}"
+    if findings.source == "operators":
+        return f"Operators · {count} operator events of {where}"
+    return f"Stages · {count} of {where}: no operator events lie beside the packet"
+
+
 def files_card(scene: Scene, _: Reactions) -> None:
     """The slice that is shown, for Perfetto, and the findings as data."""
     path = window_page(scene.judged.source.key)
     whole = replace(scene.view, step=None, ranks=())
-    with titled("Open in Perfetto", "every event on its thread or stream, all ranks on one time axis"):
+    with titled("Open in Perfetto", "every event on its lane, all ranks on one time axis; or as data"):
         with box("links"):
             for name, view in (("perfetto-slice", _slice(scene)), ("perfetto-window", whole)):
                 shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
@@ -107,7 +117,8 @@ def cause_table(scene: Scene, reactions: Reactions) -> None:
         subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(causes))}"
     with titled("Causes", subtitle):
         if not causes:
-            text("No operator was late or slow enough to be called a cause.", "p", "muted")
+            few = len(findings.rhythm.ranks) < MIN_COHORT
+            text(TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted")
             return
 
         def choose(place: int) -> None:
@@ -136,6 +147,8 @@ def timeline_choosers(scene: Scene, reactions: Reactions) -> None:
             ("suspect", "the suspect", suspect, peer),
             ("peer", "the rank beside it", peer, suspect),
         ):
+            if value is None:
+                continue
             ui.select(
                 {rank: f"rank {rank}" for rank in ranks if rank != other},
                 value=value,
@@ -182,7 +195,12 @@ def outlier_table(scene: Scene, _: Reactions) -> None:
 
     with titled("Abnormal events", f"{format.counted(len(found), 'event')}, the highest score first"):
         if not len(found):
-            text("No event starts or lasts abnormally against the same on other ranks.", "p", "muted")
+            few = len(findings.rhythm.ranks) < MIN_COHORT
+            text(
+                TOO_FEW if few else "None starts or lasts abnormally against the same on other ranks.",
+                "p",
+                "muted",
+            )
             return
         ranks = sorted(set(found.operators.rank_E[found.event_F].tolist()))[:RANKS_OFFERED]
         with box("toolbar"):
