@@ -52,15 +52,10 @@ class CaptureCard:
         self._shown: Sequence[CaptureState] = ()
         self._ranks_are_set = False
         with box("card capture", "section").mark("capture") as self._card:
-            text("Capture this", "h2")
-            text(
-                "torch.profiler runs for these steps on these ranks and no others; their operators then lie "
-                "beside the packets",
-                "div",
-                "subtitle",
-            )
-            with box("toolbar") as self._form:
-                self._build_form()
+            with box("toolbar"):
+                text("Capture this", "h2")
+                with box("toolbar") as self._form:
+                    self._build_form()
             self._list = box("captures", "ul")
         self._card.set_visibility(False)
         if self._root is not None:
@@ -79,6 +74,8 @@ class CaptureCard:
         self._steps = ui.number(value=CAPTURE_STEPS, min=1, max=MAX_CAPTURE_STEPS, precision=0)
         self._steps.props("dense outlined suffix=steps aria-label='steps to capture'").mark("capture-steps")
         text("capture", "button", "button").mark("capture-start").on("click", self._ask)
+        said = "torch.profiler runs there for so long; the operators then lie beside the packets"
+        text(said, "span", "muted")
 
     def _set_ranks(self) -> None:
         self._ranks_are_set = True
