@@ -24,7 +24,7 @@ pytestmark = pytest.mark.torchrun
 JOB = Path(__file__).parent / "capture_jobs.py"
 SLOW_RANK = 2
 STEPS = 3
-SECONDS = 90.0
+SECONDS = 150.0
 
 
 def wait_for(what: str, found: object, deadline: float) -> None:
