@@ -56,7 +56,8 @@ def test_every_page_is_drawn(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    "tab", ["overview", "frontier", "ranks", "node:1", "ambiguity", "evidence", "rules", "data"]
+    "tab",
+    ["overview", "frontier", "ranks", "node:1", "ambiguity", "stragglers", "evidence", "rules", "data"],
 )
 def test_every_tab_is_drawn(page: Page, tab: str) -> None:
     page.goto(f"{SICK}?tab={tab}")
