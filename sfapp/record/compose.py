@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity, RankTable, SideChannel, Window
-from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
+from sfapp.model.window import RankIdentity, RankTable, Window
+from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, Rows, WindowBuffer
 from sfapp.record.reducing import ReducedRows
-from sfapp.record.side import is_sampled
+from sfapp.record.side import Values, is_sampled
+
+if TYPE_CHECKING:
+    from sfapp.packets import Draft
 
 _PACKET_NAME = re.compile(r"^(\d{8,})(\.rank\d+)?\.parquet$")
 
@@ -90,8 +94,19 @@ def whole_window(
         channels: the K side channels that the last columns hold the bits of.
         gather_ns: what bringing it together took.
     """
-    manifest = _manifest(job, buffer, None, gather_ns)
-    return _window(manifest, row_RNC, channels, identities)
+    return whole_draft(job, buffer, row_RNC.numpy(), channels, identities, gather_ns).window()
+
+
+def whole_draft(
+    job: Job,
+    buffer: WindowBuffer,
+    row_RNC: Rows,
+    channels: Sequence[str],
+    identities: Sequence[RankIdentity],
+    gather_ns: int,
+) -> Draft:
+    """The same, of rows in a numpy array and to be written: without torch."""
+    return _draft(_manifest(job, buffer, None, gather_ns), row_RNC, channels, identities)
 
 
 def reduced_window(job: Job, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Window:
@@ -118,48 +133,49 @@ def reduced_window(job: Job, buffer: WindowBuffer, found: ReducedRows, gather_ns
     planes = {
         f"{name}_SN": torch.from_numpy(np.ascontiguousarray(plane)) for name, plane in found.plane_SN.items()
     }
-    return _window(manifest, torch.from_numpy(found.row_KNC), (), found.identities, ReducedPlanes(**planes))
+    return _draft(manifest, found.row_KNC, (), found.identities, ReducedPlanes(**planes)).window()
 
 
 def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Window:
-    """The window of this rank alone; ``error`` says why the others are not in it, None in a job of one.
+    """The window of this rank alone; ``error`` says why the others are not in it, None in a job of one."""
+    return part_draft(job, buffer, identity, error).window()
+
+
+def part_draft(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Draft:
+    """The same, to be written: without torch.
 
     A part lacks all ranks but one. They are not listed: the parts of a large job would grow as its square.
     """
-    import torch
-
     channels = sorted(buffer.side)
-    own = torch.from_numpy(buffer.packed(channels)).unsqueeze(0)
-    return _window(_manifest(job, buffer, error, 0), own, channels, [identity])
+    return _draft(_manifest(job, buffer, error, 0), buffer.packed(channels)[None], channels, [identity])
 
 
-def _window(
+def _draft(
     manifest: Manifest,
-    row_RNC: Any,
+    row_RNC: Rows,
     channels: Sequence[str],
     identities: Sequence[RankIdentity],
     reduced: ReducedPlanes | None = None,
-) -> Window:
-    cell_CNR = row_RNC.permute(2, 1, 0)
+) -> Draft:
+    from sfapp.packets import Draft
+
+    cell_CNR = row_RNC.transpose(2, 1, 0)
     ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
-    return Window(
+    return Draft(
         manifest=manifest,
-        duration_SNR=cell_CNR[FIRST_STAGE_COLUMN:ordered].contiguous(),
-        wall_NR=cell_CNR[WALL_COLUMN].contiguous(),
-        step_N=cell_CNR[STEP_COLUMN, :, 0].contiguous(),
+        duration_SNR=np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered]),
+        wall_NR=np.ascontiguousarray(cell_CNR[WALL_COLUMN]),
+        step_N=np.ascontiguousarray(cell_CNR[STEP_COLUMN, :, 0]),
         ranks=RankTable.of(identities),
         side={name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)},
         reduced=reduced,
     )
 
 
-def _side(bits_NR: Any) -> SideChannel:
-    import torch
-
-    bits = np.ascontiguousarray(bits_NR.numpy())
+def _side(bits_NR: Rows) -> tuple[Values, npt.NDArray[np.bool_]]:
+    bits = np.ascontiguousarray(bits_NR)
     sampled = is_sampled(bits)
-    value = np.where(sampled, bits.view(np.float64), np.nan)
-    return SideChannel(torch.from_numpy(value), torch.from_numpy(sampled))
+    return np.where(sampled, bits.view(np.float64), np.nan), sampled
 
 
 def _manifest(job: Job, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:

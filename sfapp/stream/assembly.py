@@ -19,10 +19,10 @@ import numpy as np
 
 from sfapp.errors import PacketError
 from sfapp.model.window import Window
-from sfapp.packets import Packet, assemble, packet_path, read_packet, write_packet
+from sfapp.packets import Draft, Packet, assemble, packet_path, read_packet, write_packet
 from sfapp.packets.paths import part_path
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
-from sfapp.record.compose import Job, part_window, whole_window
+from sfapp.record.compose import Job, part_draft, whole_draft
 from sfapp.stream.messages import Closed, Hello, Opened
 from sfapp.stream.pending import NOT_CLOSED, Pending, RankRows, Rows
 
@@ -211,13 +211,13 @@ class Assembly:
         if not fresh:
             return
         alike, odd = _majority(fresh)
-        window = _whole(alike)
+        whole = _whole(alike)
         if there is None:
-            write_packet(window, path)
+            write_packet(whole, path)
             self.counts.windows += 1
-            self.counts.incomplete += bool(window.manifest.missing_ranks)
-        elif _fits(there.window, window):
-            write_packet(_joined(there, window, path), path)
+            self.counts.incomplete += bool(whole.manifest.missing_ranks)
+        elif _fits(there.window, whole):
+            write_packet(_joined(there, whole, path), path)
             self.counts.rewritten += 1
         else:
             alike, odd = [], fresh
@@ -229,7 +229,7 @@ class Assembly:
         buffer = rows.buffer()
         try:
             write_packet(
-                part_window(_job(self._root, rows), buffer, rows.identity, why), self._part_path(rows)
+                part_draft(_job(self._root, rows), buffer, rows.identity, why), self._part_path(rows)
             )
             self.counts.parts += 1
         except PacketError as error:
@@ -290,22 +290,20 @@ def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]
     return alike, [rows for rows, of in zip(ranks, keys, strict=True) if of != chosen]
 
 
-def _whole(ranks: Sequence[RankRows]) -> Window:
+def _whole(ranks: Sequence[RankRows]) -> Draft:
     """One window of ranks, ascending, that share schema and steps; the manifest says who is missing."""
-    import torch
-
     buffers = [rows.buffer() for rows in ranks]
     channels = sorted({name for buffer in buffers for name in buffer.side})
     first = buffers[0]
     first.faults = _faults(ranks, buffers)
-    row_RNC = torch.from_numpy(np.stack([buffer.packed(channels) for buffer in buffers]))
+    row_RNC = np.stack([buffer.packed(channels) for buffer in buffers])
     identities = [rows.identity for rows in ranks]
-    window = whole_window(_job(Path(), ranks[0]), first, row_RNC, channels, identities, 0)
-    present = set(window.ranks.rank)
-    missing = tuple(rank for rank in range(window.manifest.world_size) if rank not in present)
+    draft = whole_draft(_job(Path(), ranks[0]), first, row_RNC, channels, identities, 0)
+    present = set(draft.ranks.rank)
+    missing = tuple(rank for rank in range(draft.manifest.world_size) if rank not in present)
     error = f"{len(missing)} ranks had not closed the window in time" if missing else None
-    manifest = replace(window.manifest, missing_ranks=missing, gather_ok=not missing, gather_error=error)
-    return replace(window, manifest=manifest)
+    manifest = replace(draft.manifest, missing_ranks=missing, gather_ok=not missing, gather_error=error)
+    return replace(draft, manifest=manifest)
 
 
 def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[str, str]:
@@ -318,7 +316,7 @@ def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[
     return dict(found)
 
 
-def _fits(there: Window, late: Window) -> bool:
+def _fits(there: Window, late: Draft) -> bool:
     """Whether later ranks can be put into a packet without leaving out a step."""
     one, other = there.manifest, late.manifest
     return (one.stages, one.world_size, one.accumulation) == (
@@ -328,9 +326,9 @@ def _fits(there: Window, late: Window) -> bool:
     ) and there.step_N.tolist() == late.step_N.tolist()
 
 
-def _joined(there: Packet, late: Window, path: Path) -> Window:
+def _joined(there: Packet, late: Draft, path: Path) -> Window:
     """The packet on disk with later ranks in it; complete, nothing is left of why it was not."""
-    window = assemble([there, Packet(late, path, 0, "", None, 0)])
+    window = assemble([there, Packet(late.window(), path, 0, "", None, 0)])
     if window.manifest.missing_ranks:
         return window
     return replace(window, manifest=replace(window.manifest, gather_ok=True, gather_error=None))

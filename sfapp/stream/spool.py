@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sfapp.errors import PacketError
 from sfapp.record.buffers import WindowBuffer
-from sfapp.record.compose import part_window
+from sfapp.record.compose import part_draft
 from sfapp.record.team import Team
 from sfapp.stream.elements import Place, buffer_of, closed, opened, steps
 from sfapp.stream.messages import VERSION, Gap, Message
@@ -208,7 +208,7 @@ class Spool:
             return
         try:
             path = packet_path(job.root, job.run_id, buffer.number, identity.rank)
-            size = write_packet(part_window(job, buffer, identity, WAITING), path)
+            size = write_packet(part_draft(job, buffer, identity, WAITING), path)
         except PacketError as error:
             self._discard(held, str(error))
             return

@@ -1,0 +1,39 @@
+"""What an aggregator does without, so that a thousand ranks take little memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ASSEMBLE = """
+import sys, time
+from pathlib import Path
+import numpy as np
+import sfapp.stream.aggregator
+from sfapp.model.stages import DEFAULT_STAGES
+from sfapp.stream.assembly import Assembly
+from sfapp.stream.messages import Closed, Hello, Opened
+
+assembly = Assembly(Path(sys.argv[1]), 30.0, 2.0, time.monotonic)
+for rank in range(2):
+    who = {"v": 2, "rank": rank, "incarnation": str(rank)}
+    hello = Hello(**who, run_id="run", attempt="a", world_size=2)
+    opened = Opened(**who, sequence=0, window=0, broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES)
+    rows = assembly.open(hello, opened, 0)
+    assembly.add(rows, np.ones((1, 2 + len(DEFAULT_STAGES)), dtype=np.int64))
+    side = {"loss": np.ones(1).tobytes()}
+    assembly.close(rows, Closed(**who, sequence=2, window=0, steps=1, side=side), 3)
+assert assembly.size > 2 * 8 * (2 + len(DEFAULT_STAGES))
+assert assembly.write_due(2**30) == 1
+assert (assembly.counts.windows, assembly.failures, assembly.size) == (1, [], 0)
+assert "torch" not in sys.modules, "torch takes a quarter of a gigabyte"
+"""
+
+
+def test_windows_become_packets_without_torch(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASSEMBLE, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == ["00000000.parquet"]
