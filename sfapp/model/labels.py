@@ -42,6 +42,7 @@ REASONS: Mapping[str, str] = {
     "stage_on_another_thread": "A stage was opened on another thread than its step's; its time is left out.",
     "stage_outside_step": "A stage was opened outside a step; its time is not recorded.",
     "hook_failed": "A hook of the recorder in a training framework failed; what it times is left out.",
+    "profiled_steps": "A capture's profiler slowed some of these steps down, on the ranks that it ran on.",
     "unknown_stage": "A stage that the recorder was not told of was opened; its time is in the residual.",
     "reconfigure_refused": "The recorder was told to record what it cannot, and went on as before.",
     "prefetch_unaligned": "Data waits may belong to another step than the one they were recorded in.",

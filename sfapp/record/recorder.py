@@ -391,6 +391,7 @@ class Recorder:
 
     def _mark_profiled(self, step: int) -> None:
         self._beside.mark(PROFILED, step)
+        self._note("profiled_steps", f"step {step}")
 
     def _use(self, schema: Schema) -> None:
         """Make the contexts of a schema."""

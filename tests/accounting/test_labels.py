@@ -82,6 +82,7 @@ REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "stage_on_another_thread": lambda: slow_data(faults=("stage_on_another_thread",)),
     "stage_outside_step": lambda: slow_data(faults=("stage_outside_step",)),
     "hook_failed": lambda: slow_data(faults=("hook_failed",)),
+    "profiled_steps": lambda: slow_data(faults=("profiled_steps",)),
     "unknown_stage": lambda: slow_data(faults=("unknown_stage",)),
     "reconfigure_refused": lambda: slow_data(faults=("reconfigure_refused",)),
     "prefetch_unaligned": lambda: slow_data(prefetch="unaligned"),

@@ -95,7 +95,9 @@ def test_exactly_the_ranks_asked_for_profile_exactly_the_same_steps(
     assert not list(root.rglob("*.trace.json*"))
 
 
-def test_the_window_says_which_of_its_steps_were_profiled(captured: tuple[Path, CaptureState]) -> None:
+def test_the_window_says_that_and_which_of_its_steps_were_profiled(
+    captured: tuple[Path, CaptureState],
+) -> None:
     root, state = captured
     (number,) = state.windows
     first = state.ranks[0].first_step
@@ -106,7 +108,7 @@ def test_the_window_says_which_of_its_steps_were_profiled(captured: tuple[Path, 
     for place, rank in enumerate(window.ranks.rank):
         steps = window.step_N[marked[:, place]].tolist()
         assert steps == ([*range(first, first + STEPS)] if rank in state.request.ranks else [])
-    assert window.manifest.faults == ()
+    assert window.manifest.faults == ("profiled_steps",)
 
 
 def test_kair_names_the_operator_and_the_rank(captured: tuple[Path, CaptureState]) -> None:
