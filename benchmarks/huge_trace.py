@@ -39,7 +39,7 @@ def run(size: int = SIZE) -> Iterator[Result]:
         seconds, memory = cost(sys.executable, IMPORT, usual.parent, root / "packets")
         told = f"{size / 1e9:g} GB of JSON, {events / 1e6:.1f} million events kept"
         print(f"{told}: {seconds:.0f} s", file=sys.stderr)
-        yield Result(f"{told}, a byte an event", (memory - alone) / events, BYTES_AN_EVENT, "B")
+        yield Result(f"{told}: of each", (memory - alone) / events, BYTES_AN_EVENT, "B")
 
 
 def _packed(root: Path, lines: Sequence[bytes], size: int) -> Path:
