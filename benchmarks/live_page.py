@@ -6,9 +6,13 @@ shows the page. What following alone takes is measured beside it and taken off.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -102,10 +106,26 @@ def busy_s(process: psutil.Process) -> float:
     return taken / (time.monotonic() - begin)
 
 
+def until_read(address: str) -> None:
+    """Wait until the server has come by the history, however busy the machine is."""
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        time.sleep(1.0)
+        try:
+            with urllib.request.urlopen(f"{address}/live/{RUN}.json?span=60") as answer:
+                at = datetime.fromisoformat(json.load(answer)["at"])
+        except urllib.error.HTTPError as error:  # nothing is read yet
+            error.close()
+            continue
+        if (datetime.now(UTC) - at).total_seconds() < 3:
+            return
+    raise RuntimeError("the samples were not read in time")
+
+
 def refreshes(address: str, pid: int, browser: Browser) -> Iterator[Result]:
     """The overview and a node's tab, each beside a server whose page nobody has open."""
     process = psutil.Process(pid)
-    busy_s(process)  # the history is read
+    until_read(address)
     alone = busy_s(process)
     for name, query in (("overview", ""), ("a node", "?tab=node:3")):
         page = browser.new_page(viewport={"width": 1480, "height": 1080})
