@@ -20,7 +20,7 @@ from sfapp.model import (
     stage_hash,
 )
 from sfapp.record.buffers import Schema, WindowBuffer
-from sfapp.record.compose import Job, reduced_window
+from sfapp.record.compose import Job, reduced_draft
 from sfapp.record.reducing import reduce_window
 
 DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER = DEFAULT_STAGES
@@ -85,7 +85,7 @@ def reduced(window: Window) -> Window:
         model_fit=manifest.model_fit,
         recorder=manifest.recorder,
     )
-    return reduced_window(job, buffer, found, 0)
+    return reduced_draft(job, buffer, found, 0).window()
 
 
 def by_rank(*ranks: Sequence[float], unit: int = 1_000_000_000) -> torch.Tensor:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity, RankTable, Window
+from sfapp.model.window import RankIdentity, RankTable
 from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, Rows, WindowBuffer
 from sfapp.record.reducing import ReducedRows
 from sfapp.record.side import Values, is_sampled
@@ -79,24 +79,6 @@ def _was_there(path: Path, moment: float) -> bool:
         return False
 
 
-def whole_window(
-    job: Job,
-    buffer: WindowBuffer,
-    row_RNC: Any,
-    channels: Sequence[str],
-    identities: Sequence[RankIdentity],
-    gather_ns: int,
-) -> Window:
-    """The window of all ranks.
-
-    Args:
-        row_RNC: int64 [R, N, 2 + S + K] torch tensor, in the order of ``identities``, ascending by rank.
-        channels: the K side channels that the last columns hold the bits of.
-        gather_ns: what bringing it together took.
-    """
-    return whole_draft(job, buffer, row_RNC.numpy(), channels, identities, gather_ns).window()
-
-
 def whole_draft(
     job: Job,
     buffer: WindowBuffer,
@@ -105,11 +87,17 @@ def whole_draft(
     identities: Sequence[RankIdentity],
     gather_ns: int,
 ) -> Draft:
-    """The same, of rows in a numpy array and to be written: without torch."""
+    """The window of all ranks, as its packet is to hold it.
+
+    Args:
+        row_RNC: int64 [R, N, 2 + S + K], in the order of ``identities``, ascending by rank.
+        channels: the K side channels that the last columns hold the bits of.
+        gather_ns: what bringing it together took.
+    """
     return _draft(_manifest(job, buffer, None, gather_ns), row_RNC, channels, identities)
 
 
-def reduced_window(job: Job, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Window:
+def reduced_draft(job: Job, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Draft:
     """The window of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
     import torch
 
@@ -133,16 +121,11 @@ def reduced_window(job: Job, buffer: WindowBuffer, found: ReducedRows, gather_ns
     planes = {
         f"{name}_SN": torch.from_numpy(np.ascontiguousarray(plane)) for name, plane in found.plane_SN.items()
     }
-    return _draft(manifest, found.row_KNC, (), found.identities, ReducedPlanes(**planes)).window()
-
-
-def part_window(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Window:
-    """The window of this rank alone; ``error`` says why the others are not in it, None in a job of one."""
-    return part_draft(job, buffer, identity, error).window()
+    return _draft(manifest, found.row_KNC, (), found.identities, ReducedPlanes(**planes))
 
 
 def part_draft(job: Job, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Draft:
-    """The same, to be written: without torch.
+    """The window of this rank alone; ``error`` says why the others are not in it, None in a job of one.
 
     A part lacks all ranks but one. They are not listed: the parts of a large job would grow as its square.
     """

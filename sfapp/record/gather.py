@@ -17,15 +17,18 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from sfapp.model.window import RankIdentity, Window
+from sfapp.model.window import RankIdentity
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
-from sfapp.record.compose import Job, whole_window
+from sfapp.record.compose import Job, whole_draft
 from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
 from sfapp.record.wire import Header, Hello, Plan, decoded, faults_of, framed, plan_of, unframed
+
+if TYPE_CHECKING:
+    from sfapp.packets import Draft
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
 
@@ -46,9 +49,9 @@ class Gathered:
     identities: tuple[RankIdentity, ...]
     faults: dict[str, str]
 
-    def window(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Window:
-        """The window that its packet holds; ``gather_ns`` is what bringing it together took."""
-        return whole_window(job, buffer, self.row_RNC, self.channels, self.identities, gather_ns)
+    def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft:
+        """What its packet is to hold; ``gather_ns`` is what bringing it together took."""
+        return whole_draft(job, buffer, self.row_RNC.numpy(), self.channels, self.identities, gather_ns)
 
 
 class Result(Protocol):
@@ -57,7 +60,7 @@ class Result(Protocol):
     @property
     def faults(self) -> dict[str, str]: ...
 
-    def window(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Window: ...
+    def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft: ...
 
 
 class TelemetryGroup:

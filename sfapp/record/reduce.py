@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from sfapp.model.window import RankIdentity, Window
+from sfapp.model.window import RankIdentity
 from sfapp.record.buffers import WindowBuffer
-from sfapp.record.compose import Job, reduced_window
+from sfapp.record.compose import Job, reduced_draft
 from sfapp.record.gather import TelemetryGroup
 from sfapp.record.reducing import Exchange, Ints, ReducedRows, reduce_window
 from sfapp.record.wire import Hello, spelled
+
+if TYPE_CHECKING:
+    from sfapp.packets import Draft
 
 
 class ReducingGroup(TelemetryGroup):
@@ -66,6 +70,6 @@ class Reduced:
         self.rows = rows
         self.faults = rows.faults
 
-    def window(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Window:
-        """The window that its packet holds."""
-        return reduced_window(job, buffer, self.rows, gather_ns)
+    def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft:
+        """What its packet is to hold."""
+        return reduced_draft(job, buffer, self.rows, gather_ns)

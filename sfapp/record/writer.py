@@ -15,14 +15,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sfapp.model.window import Window
 from sfapp.record.buffers import WindowBuffer
-from sfapp.record.compose import part_window
+from sfapp.record.compose import part_draft
 from sfapp.record.desk import FileDesk
 from sfapp.record.gather import Result, TelemetryGroup
 from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
 from sfapp.record.team import Team
+
+if TYPE_CHECKING:
+    from sfapp.packets import Draft
 
 _LOG = logging.getLogger("sfapp")
 
@@ -196,7 +199,7 @@ class Writer:
                 return "rank 0 had to leave"
             try:
                 buffer.faults |= gathered.faults
-                self._write(team.job.root, gathered.window(team.job, buffer, gather_ns), None)
+                self._write(team.job.root, gathered.draft(team.job, buffer, gather_ns), None)
             except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
                 self._failed(buffer, error)
                 with self._claims:
@@ -226,16 +229,16 @@ class Writer:
         identity = replace(team.identity, role=buffer.schema.role)
         alone = team.job.world_size == 1
         try:
-            window = part_window(team.job, buffer, identity, None if alone else why)
-            self._write(team.job.root, window, None if alone else identity.rank)
+            draft = part_draft(team.job, buffer, identity, None if alone else why)
+            self._write(team.job.root, draft, None if alone else identity.rank)
         except Exception as error:  # fail-open: the rows are lost, the job is not
             self._failed(buffer, error)
 
-    def _write(self, root: Path, window: Window, part_rank: int | None) -> None:
+    def _write(self, root: Path, draft: Draft, part_rank: int | None) -> None:
         from sfapp.packets import packet_path, write_packet
 
-        path = packet_path(root, window.run_id, window.number, part_rank)
-        write_packet(window, path)
+        path = packet_path(root, draft.run_id, draft.number, part_rank)
+        write_packet(draft, path)
         self.written.append(path)
 
     def _failed(self, buffer: WindowBuffer, error: Exception) -> None:

@@ -16,7 +16,7 @@ from sfapp.accounting import diagnose, measure, reference_of
 from sfapp.errors import PacketError, WindowNotFoundError
 from sfapp.model import Gates, Parallelism, RankIdentity, RecorderInfo, Window
 from sfapp.packets import read_packet, validate_packet, write_packet
-from sfapp.record.compose import Job, reduced_window, whole_window
+from sfapp.record.compose import Job, reduced_draft, whole_draft
 from sfapp.record.reducing import LONGEST_NS, MOST_ROWS, reduce_window
 from sfapp.record.refusals import GatherRefused
 
@@ -47,11 +47,11 @@ def both_ways(spent_RNE: np.ndarray, over_RN: np.ndarray, first_step: int = 0) -
         for spent_NE, over_N in zip(spent_RNE, over_RN, strict=True)
     ]
     everyone = [place(rank) for rank in range(ranks)]
-    rows = torch.from_numpy(np.stack([buffer.rows() for buffer in buffers]))
-    gathered = whole_window(job, buffers[0], rows, (), everyone, 0)
+    rows = np.stack([buffer.rows() for buffer in buffers])
+    gathered = whole_draft(job, buffers[0], rows, (), everyone, 0).window()
     parts = [reduce_window(b, i, ranks, "1") for b, i in zip(buffers, everyone, strict=True)]
     found, received = simulate(parts)
-    return gathered, reduced_window(job, buffers[0], found, 0), received
+    return gathered, reduced_draft(job, buffers[0], found, 0).window(), received
 
 
 @st.composite
