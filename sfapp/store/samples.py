@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,7 @@ def _filters(query: SampleQuery, table: Table) -> tuple[str, dict[str, Any]]:
     return " AND ".join(clauses), parameters
 
 
+@cache
 def _thinned(kind: type[Sample]) -> str:
     """Per field its SQL over several samples, as ``sfapp.metrics.thin`` does it."""
     weight = "steps" if kind is PaceSample else "every_s"
