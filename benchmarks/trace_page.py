@@ -31,8 +31,8 @@ other programs used {others:.0%} of the cores meanwhile.
 What `sfapp import` and `sfapp analyze` say of {count} windows of other people's jobs, looked for under
 `SFAPP_TRACES`; they are not part of this repository. Where they come from: PyTorch's TorchRec and Kineto,
 Holistic Trace Analysis, StragglerAnalysis, Primus, MLPerf Storage and public reports of Nsight Systems.
-Operator: the first that held others up, for how long, and whether that fits the verdict. Single windows as
-they are, none says whether the job is slower than usual; a rank alone says where its time goes, and no more.
+Operator: the first that held others up, for how long, and whether that fits the verdict. Most are single
+windows, which cannot say whether a job is slower than usual; a rank alone says where its time goes, no more.
 
 {rows}
 
