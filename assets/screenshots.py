@@ -1,6 +1,8 @@
 """Take the README's pictures: a real server over the recorded sample job, in a real Chromium.
 
-python assets/screenshots.py
+The stragglers tab shows a made-up job in which rank 5 is late, as PyTorch's profiler would have written it.
+
+    python assets/screenshots.py
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.kineto_job import Shape, write_job  # noqa: E402
+
+SFAPP = [sys.executable, "-c", "from sfapp.cli import main; main()"]
 FOLDER = ROOT / "assets" / "screenshots"
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -35,6 +42,7 @@ PICTURES = {
     "window.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", False),
     "window-dark.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", True),
     "rotating.png": ("/w/gpt-small-ddp/4?tab=ranks", ".panels .main-svg", False),
+    "stragglers.png": ("/w/profiled/0?tab=stragglers", ".panels .main-svg", False),
 }
 
 
@@ -68,9 +76,12 @@ def take(browser: Browser, address: str, path: str, drawn: str, dark: bool, file
 def served() -> Iterator[str]:
     """A server over the sample packets; its address."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-c", "from sfapp.cli import main; main()", "serve", "--no-browser"]
+        traces, packets = Path(scratch, "profiled"), Path(scratch, "packets")
+        write_job(traces, Shape())
+        subprocess.run([*SFAPP, "import", "kineto", str(traces), "-o", str(packets)], check=True)
+        roots = [str(ROOT / "sample_data" / "packets"), str(packets)]
         process = subprocess.Popen(
-            [*command, "--memory", "--port", "0", str(ROOT / "sample_data" / "packets")],
+            [*SFAPP, "serve", "--no-browser", "--memory", "--port", "0", *roots],
             stdout=subprocess.PIPE,
             text=True,
             cwd=scratch,
