@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import contextlib
 import os
 import pty
 import subprocess
@@ -67,6 +68,15 @@ def test_a_path_that_is_not_there_is_an_error_and_an_empty_folder_says_so(tmp_pa
     assert empty.stdout == f"no packet files (*.parquet) under '{tmp_path}'\n"
 
 
+def all_of(terminal: int) -> str:
+    """What was written to a terminal that nobody writes to any more; it is given out in pieces."""
+    pieces = []
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while piece := os.read(terminal, 100_000):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
 def test_many_files_show_their_progress_on_a_terminal_only(tmp_path: Path) -> None:
     first = packet_path(tmp_path, "run", 0)
     write_packet(window_of(ddp_job(steps=2)), first)
@@ -77,10 +87,10 @@ def test_many_files_show_their_progress_on_a_terminal_only(tmp_path: Path) -> No
     terminal, stderr = pty.openpty()
     try:
         result = subprocess.run([*COMMAND, str(tmp_path)], stdout=subprocess.PIPE, stderr=stderr, text=True)
-        shown = os.read(terminal, 100_000).decode()
+        os.close(stderr)
+        shown = all_of(terminal)
     finally:
         os.close(terminal)
-        os.close(stderr)
 
     assert "Checking" in shown
     assert "100%" in shown
