@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -79,6 +80,16 @@ def wait_until_told(root: Path, request: CaptureRequest) -> None:
         time.sleep(0.01)
 
 
+def converters() -> list[int]:
+    """Processes that read traces for a recorder of this one; the suite has others, servers for instance."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "sfapp.traces.captured" in child.cmdline():
+                found.append(child.pid)
+    return found
+
+
 def test_each_window_gets_its_own_steps_and_nothing_stays_behind(
     tmp_path: Path, armed: tuple[sfapp.Recorder, CaptureRequest]
 ) -> None:
@@ -107,7 +118,7 @@ def test_each_window_gets_its_own_steps_and_nothing_stays_behind(
     marked = [window.step_N[window.side[PROFILED].sampled_NR[:, 0]].tolist() for window in found]
     assert marked == [[6, 7], [8, 9]]
     assert not [thread for thread in threading.enumerate() if thread.name == "sfapp-captures"]
-    assert psutil.Process().children() == []
+    assert converters() == []
     assert not torch.autograd.profiler._is_profiler_enabled
     assert perf.failures == ()
 
@@ -147,7 +158,7 @@ def test_closing_waits_no_longer_than_it_may_and_leaves_no_process(tmp_path: Pat
     begin = time.monotonic()
     perf.close()
     assert time.monotonic() - begin < 6
-    assert psutil.Process().children() == []
+    assert converters() == []
     (said,) = state_of(tmp_path, request).ranks
     assert said.steps == 1
     assert said.why.startswith("1 of 2 steps: it took more than 0.001 s")
