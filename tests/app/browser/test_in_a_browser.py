@@ -16,6 +16,9 @@ pytestmark = pytest.mark.browser
 SICK = "/w/gpt-small-ddp/10"
 """The recorded window with a host-only callback on rank 3."""
 
+PATIENCE_MS = 20_000
+"""For what is worked out when it is first looked at, on a busy machine."""
+
 
 def figures_drawn(page: Page) -> None:
     expect(page.locator(".panels .main-svg").first).to_be_visible()
@@ -62,7 +65,9 @@ def test_every_page_is_drawn(page: Page) -> None:
 def test_every_tab_is_drawn(page: Page, tab: str) -> None:
     page.goto(f"{SICK}?tab={tab}")
     expect(page.locator(".panels .card").first).to_be_visible()
-    expect(page.locator(".panels .figure .main-svg, .panels table").first).to_be_visible()
+    # What stragglers there are is worked out first.
+    drawn_or_listed = page.locator(".panels .figure .main-svg, .panels table").first
+    expect(drawn_or_listed).to_be_visible(timeout=PATIENCE_MS)
 
 
 def test_the_verdict_names_stage_and_rank(page: Page) -> None:
