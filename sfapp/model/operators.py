@@ -37,7 +37,7 @@ STAGE, HOST, AUTOGRAD, KERNEL, COPY, COLLECTIVE, RUNTIME, DATA, OTHER = range(le
 NONE = -1
 """In ``step_E``, ``correlation_E``, ``group_E``, ``sequence_E`` and ``sequence_number_E``: there is none."""
 
-_COLUMNS = {
+COLUMNS = {
     "name_E": np.int32,
     "category_E": np.int8,
     "lane_E": np.int32,
@@ -49,6 +49,7 @@ _COLUMNS = {
     "sequence_E": np.int64,
     "sequence_number_E": np.int64,
 }
+"""The columns of ``Operators`` and their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Operators:
 
     def __post_init__(self) -> None:
         events = len(self.start_ns_E)
-        for column, kind in _COLUMNS.items():
+        for column, kind in COLUMNS.items():
             values = getattr(self, column)
             if values.shape != (events,) or values.dtype != kind:
                 raise WindowError(
@@ -165,7 +166,7 @@ class Operators:
         events = len(np.asarray(start_ns_E))
         columns = {
             column: np.full(events, NONE, kind) if given[column] is None else np.asarray(given[column], kind)
-            for column, kind in _COLUMNS.items()
+            for column, kind in COLUMNS.items()
         }
         lengths = {len(values) for values in columns.values()}
         rank_L = np.asarray([lane.rank for lane in lanes], np.int64)
@@ -187,7 +188,7 @@ class Operators:
         names: dict[str, int] = {}
         groups: dict[str, int] = {}
         lanes: dict[Lane, int] = {}
-        columns: dict[str, list[Any]] = {column: [] for column in _COLUMNS}
+        columns: dict[str, list[Any]] = {column: [] for column in COLUMNS}
         for part in parts:
             tables: dict[str, npt.NDArray[np.int64]] = {
                 "name_E": _codes(part.names, names),
@@ -198,7 +199,7 @@ class Operators:
                 values = getattr(part, column)
                 found.append(tables[column][values] if column in tables and len(values) else values)
         joined: dict[str, Any] = {
-            column: np.concatenate(found) if found else np.empty(0, _COLUMNS[column])
+            column: np.concatenate(found) if found else np.empty(0, COLUMNS[column])
             for column, found in columns.items()
         }
         return cls.of(names=tuple(names), lanes=tuple(lanes), groups=tuple(groups), **joined)
@@ -242,7 +243,7 @@ class Operators:
 
     def select(self, mask: npt.NDArray[np.bool_] | Ints | slice) -> Operators:
         """Some of the events, by a mask, ascending positions or a slice; the tables stay as they are."""
-        return replace(self, **{column: getattr(self, column)[mask] for column in _COLUMNS})
+        return replace(self, **{column: getattr(self, column)[mask] for column in COLUMNS})
 
     def of_rank(self, rank: int) -> Operators:
         """The events of one rank."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sfapp.model.operators import CATEGORIES, Lane, Operators
+from sfapp.model.operators import CATEGORIES, COLUMNS, Lane, Operators
 from sfapp.traces.building import IntArray
 from sfapp.traces.kineto.columns import ANNOTATION, COPY, HOST, KERNEL, NONE, RUNTIME, Columns
 from sfapp.traces.kineto.processes import launch_times
@@ -25,16 +25,9 @@ from sfapp.traces.kineto.stages import Bools, Process, collectives_E
 from sfapp.traces.mapping import Mapping
 
 _CATEGORY = {name: code for code, name in enumerate(CATEGORIES)}
-_COLUMNS = {
-    "name_E": np.int32,
-    "category_E": np.int8,
-    "lane_E": np.int32,
-    "step_E": np.int64,
-    "start_ns_E": np.int64,
-    "end_ns_E": np.int64,
-    "correlation_E": np.int64,
-    "sequence_number_E": np.int64,
-}
+_COLUMNS = {name: kind for name, kind in COLUMNS.items() if name not in ("group_E", "sequence_E")}
+"""Known of one rank alone; collectives are numbered across ranks."""
+
 _OF_KIND = {HOST: "host", ANNOTATION: "other", RUNTIME: "runtime", KERNEL: "kernel", COPY: "copy"}
 
 
