@@ -19,7 +19,6 @@ from starlette.responses import Response
 from sfapp.app import docs
 from sfapp.app.address import run_of
 from sfapp.app.comparing import compared
-from sfapp.app.findings import document
 from sfapp.app.live import DOCUMENT_VERSION, SPANS, LiveState, live_scene, parse_live, running_now
 from sfapp.app.metrics import Metrics
 from sfapp.app.overview import parse_sort, shown
@@ -39,6 +38,7 @@ from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.traces.perfetto import perfetto_archive, slice_of
 from sfapp.views import straggler_tables, tables
+from sfapp.views.findings import document
 from sfapp.views.glossary import glossary
 
 MAX_ROWS = 1000

@@ -21,7 +21,6 @@ from nicegui import Event
 from sfapp.accounting import Measures, judge, measure, reference_of
 from sfapp.app.cache import Cache
 from sfapp.app.examples import ExampleStore
-from sfapp.app.findings import Examined, Read, Tell, examined
 from sfapp.app.ledger import Ledger
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.incidents import IncidentLog
@@ -30,6 +29,7 @@ from sfapp.model import ALL_RANKS, Diagnosis, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store, WindowPage, WindowQuery
+from sfapp.views.findings import Examined, Read, Tell, examined
 
 CACHE_BYTES = 1 << 30
 """Memory kept for windows and their measures, so that controls answer at once."""

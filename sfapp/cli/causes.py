@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sfapp.app.findings import examined
 from sfapp.errors import PacketError
 from sfapp.kair import Agreement, agreement
 from sfapp.model import Diagnosis, Operators, RankTable, Window
 from sfapp.packets import Loaded, Quarantined, read_operators_beside
 from sfapp.packets.paths import with_operators
 from sfapp.views import words
+from sfapp.views.findings import examined
 
 CAUSE_COLUMNS = (
     *("cause_kind", "cause_operator", "cause_rank", "cause_hostname"),

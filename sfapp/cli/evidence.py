@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from sfapp.accounting import diagnose_runs
-from sfapp.app.findings import Examined, examined
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.kair import Findings
 from sfapp.model import Diagnosis
@@ -16,6 +15,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow, packet_path, read_operators_beside
 from sfapp.packets.paths import with_operators
 from sfapp.report import Evidence, Packet, Pseudonyms
+from sfapp.views.findings import Examined, examined
 
 
 class PacketEvidence:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from nicegui import background_tasks, ui
 
-from sfapp.app.findings import Examined
 from sfapp.app.panels.capturing import CaptureCard
 from sfapp.app.panels.figure import Reactions
 from sfapp.app.panels.scene import Key, Scene
@@ -18,6 +17,7 @@ from sfapp.app.workspace import Workspace
 from sfapp.errors import SfappError
 from sfapp.kair import Agreement, Findings, agreement
 from sfapp.model.view import STRAGGLERS, ViewState
+from sfapp.views.findings import Examined
 
 
 class StragglersPanel:

@@ -6,12 +6,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from sfapp.accounting import Measures
-from sfapp.app.findings import Examined
 from sfapp.app.workspace import Judged
 from sfapp.kair import Agreement, Findings
 from sfapp.model import Diagnosis, Window
 from sfapp.model.incidents import Note
 from sfapp.model.view import ViewState
+from sfapp.views.findings import Examined
 
 Key = tuple[Hashable, ...]
 
