@@ -21,6 +21,7 @@ from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import part_draft
 from sfapp.record.desk import FileDesk
 from sfapp.record.gather import Result, TelemetryGroup
+from sfapp.record.pen import Pen
 from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
 from sfapp.record.team import Team
 
@@ -63,6 +64,7 @@ class Writer:
         self.written: deque[Path] = deque(maxlen=REMEMBERED)
         self.failures: deque[str] = Failures()
         self.desk = FileDesk(self.failures)
+        self._pen = Pen(self.failures)
         self._most_waiting = most_waiting
         self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer, Early | None] | None] = queue.SimpleQueue()
         self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet
@@ -105,6 +107,7 @@ class Writer:
         self._queue.put(None)
         self._thread.join(seconds)
         self.rescue("the recorder was closed before the other ranks answered", seconds)
+        self._pen.close()
 
     def rescue(self, reason: str, seconds: float) -> None:
         """Write this rank's part of every window that is not being written yet, and wait at most ``seconds``
@@ -235,10 +238,10 @@ class Writer:
             self._failed(buffer, error)
 
     def _write(self, root: Path, draft: Draft, part_rank: int | None) -> None:
-        from sfapp.packets import packet_path, write_packet
+        from sfapp.packets import packet_path
 
         path = packet_path(root, draft.run_id, draft.number, part_rank)
-        write_packet(draft, path)
+        self._pen.write(draft, path, is_part=part_rank is not None)
         self.written.append(path)
 
     def _failed(self, buffer: WindowBuffer, error: Exception) -> None:

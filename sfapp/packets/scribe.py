@@ -1,0 +1,129 @@
+"""Packets written by a process of their own, for one that has better things to do.
+
+Writing a packet is a millisecond or more of Python and pyarrow, longer with many ranks, and whoever wants the
+interpreter meanwhile waits for it: in a recorder's process that is training. The other process has nothing to
+wait for, and the lowest priority. It reads windows from one socket and says what came of each; it ends with
+whoever holds the other end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from sfapp.errors import PacketError
+from sfapp.packets.draft import Draft
+from sfapp.packets.write import write_packet
+
+_LOOK_SECONDS = 2.0
+"""How often the process looks whether who started it is still there: a forked child of that one, such as a
+DataLoader's worker, may hold the socket open."""
+
+_LEAVE_SECONDS = 1.0
+
+
+class ScribeGone(Exception):
+    """The process is not there, busy, or has ended: nothing was written, or it is not known what was."""
+
+
+class Scribe:
+    """A process that writes packets. Never more than one window at a time; from any thread."""
+
+    def __init__(self) -> None:
+        """Start it; it takes a second before it is ready.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        self._ours, theirs = Pipe()
+        self._one_at_a_time = threading.Lock()
+        self._is_ready = False
+        try:
+            self._process = subprocess.Popen(
+                (sys.executable, "-m", "sfapp.packets.scribe", str(theirs.fileno()), str(os.getpid())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"},
+            )
+        except OSError:
+            self._ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def write(self, draft: Draft, path: Path) -> None:
+        """As ``write_packet``, over there.
+
+        Raises:
+            ScribeGone: it has to be written here.
+            PacketError: as ``write_packet``.
+        """
+        if not self._one_at_a_time.acquire(blocking=False):
+            raise ScribeGone("busy")
+        try:
+            if not self._is_ready:
+                if not self._ours.poll():
+                    raise ScribeGone("not ready")
+                self._ours.recv()
+                self._is_ready = True
+            self._ours.send((draft, path))
+            refused = self._ours.recv()
+        except (EOFError, OSError) as error:
+            raise ScribeGone(f"ended with {self._process.poll()}") from error
+        finally:
+            self._one_at_a_time.release()
+        if refused is not None:
+            reason, where, row, column = refused
+            raise PacketError(reason, path=where, row=row, column=column)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is no more."""
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        """Let the process end, once it has written what it was given; wait a little for that."""
+        self._ours.close()
+        if not self._is_ready:  # it was given nothing yet
+            self._process.kill()
+        try:
+            self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:  # a file system that does not answer
+            self._process.kill()
+
+
+def _serve(theirs: Connection, starter: int) -> None:
+    """Write what comes until nobody is there any more."""
+    theirs.send(None)  # ready
+    while os.getppid() == starter:
+        if not theirs.poll(_LOOK_SECONDS):
+            continue
+        draft, path = theirs.recv()
+        try:
+            write_packet(draft, path)
+        except PacketError as error:
+            theirs.send((error.reason, error.path, error.row, error.column))
+        else:
+            theirs.send(None)
+
+
+def main() -> None:
+    """``python -m sfapp.packets.scribe FD PID``: the socket, and who started this."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the job: what was taken is written first
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(19)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
+        _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""A process of its own writes packets, and whoever started it loses nothing by it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from builders import ddp_job, window_of
+
+from sfapp.errors import PacketError
+from sfapp.packets import Draft, read_window, write_packet
+from sfapp.packets.scribe import Scribe, ScribeGone
+
+PATIENCE = 60.0  # seconds
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def scribes_of(starter: int) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [])[1:3] == ["-m", "sfapp.packets.scribe"]
+        and process.info["cmdline"][-1] == str(starter)
+    ]
+
+
+@pytest.fixture
+def scribe() -> Iterator[Scribe]:
+    started = Scribe()
+    yield started
+    started.close()
+    assert started.has_ended
+
+
+def draft(window: int = 0) -> Draft:
+    return Draft.of(window_of(ddp_job(ranks=4, steps=5), window=window))
+
+
+def write_when_ready(scribe: Scribe, what: Draft, path: Path) -> None:
+    def written() -> bool:
+        try:
+            scribe.write(what, path)
+        except ScribeGone:
+            return False
+        return True
+
+    eventually(written)
+
+
+def test_a_window_is_written_over_there_as_it_would_be_here(tmp_path: Path, scribe: Scribe) -> None:
+    write_when_ready(scribe, draft(), tmp_path / "there" / "00000000.parquet")
+    write_packet(draft(), tmp_path / "here" / "00000000.parquet")
+    there, here = (tmp_path / place / "00000000.parquet" for place in ("there", "here"))
+    assert there.read_bytes() == here.read_bytes()
+
+
+def test_what_is_refused_over_there_is_refused_with_the_same_words(tmp_path: Path, scribe: Scribe) -> None:
+    path = tmp_path / "00000000.parquet"
+    wrong = replace(draft(), wall_NR=-draft().wall_NR)
+    with pytest.raises(PacketError) as here:
+        write_packet(wrong, path)
+    write_when_ready(scribe, draft(), path)
+    with pytest.raises(PacketError) as there:
+        scribe.write(wrong, path)
+    assert str(there.value) == str(here.value)
+    scribe.write(draft(), path)  # and it goes on
+    assert read_window(path).number == 0
+
+
+def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, scribe: Scribe) -> None:
+    write_when_ready(scribe, draft(), tmp_path / "run" / "00000000.parquet")
+    for process in scribes_of(os.getpid()):
+        process.kill()
+    eventually(lambda: scribe.has_ended)
+    with pytest.raises(ScribeGone, match="ended with -9"):
+        scribe.write(draft(1), tmp_path / "run" / "00000001.parquet")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["00000000.parquet"]
+
+
+def test_it_ignores_what_ends_the_job_until_the_job_has_ended(tmp_path: Path, scribe: Scribe) -> None:
+    write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
+    for process in scribes_of(os.getpid()):
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+    scribe.write(draft(), tmp_path / "00000001.parquet")
+    assert (tmp_path / "00000001.parquet").exists()
+
+
+def test_it_ends_with_the_process_that_started_it_even_if_a_forked_one_lives_on() -> None:
+    job = """
+import os, time
+from sfapp.packets.scribe import Scribe
+scribe = Scribe()
+while not scribe._ours.poll():
+    time.sleep(0.02)
+if os.fork() == 0:  # as a DataLoader's worker: it holds the socket, too
+    os.close(1)
+    time.sleep(60)
+print(os.getpid(), flush=True)
+os._exit(0)
+"""
+    run = subprocess.run([sys.executable, "-c", job], stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
+    starter = int(run.stdout)
+    workers = [process for process in psutil.process_iter(["cmdline"]) if job in process.info["cmdline"]]
+    try:
+        assert workers  # or nothing would be shown
+        eventually(lambda: not scribes_of(starter))
+    finally:
+        for worker in workers:
+            worker.kill()
