@@ -118,7 +118,7 @@ windows of 400 steps: at most 0.181 %.
 
 def quick(plan: Plan) -> Plan:
     """The same in a few seconds."""
-    return replace(plan, launches=1, rounds=2, steps=min(plan.steps, 50))
+    return replace(plan, launches=1, rounds=2, steps=min(plan.steps, 15))
 
 
 def hot_path(rounds: int) -> Iterator[Result]:

@@ -7,13 +7,11 @@ from typing import Any
 
 from sfapp.errors import RecorderError
 from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
-from sfapp.record.contexts import StepState, Uncounted
+from sfapp.record.contexts import UNCOUNTED, StepState, Uncounted
 from sfapp.record.layers import LayerTimes, channels_of, layers_of
 from sfapp.record.memory import MemoryWatch
 from sfapp.record.refusals import one_line
 from sfapp.record.side import MAX_CHANNELS, NAME, EventSample, EventSampler, SideChannel, Values, cuda_device
-
-_UNCOUNTED = Uncounted()
 
 
 class Beside:
@@ -44,27 +42,27 @@ class Beside:
         found = self._channels.get(name)
         if found is None:
             if not self._may_add(name):
-                return _UNCOUNTED
+                return UNCOUNTED
             found = self._channels[name] = SideChannel(self._state, name)
-        return found if isinstance(found, SideChannel) else _UNCOUNTED
+        return found if isinstance(found, SideChannel) else UNCOUNTED
 
     def event(self, name: str, step: int) -> EventSample | Uncounted:
         """The context of a device event channel in a step."""
         if self._sampler is None:
             if self._fraction and (name in self._channels or self._may_add(name)):
                 self.buffer.channel(name)  # asked for, and not to be had: the channel says so
-            return _UNCOUNTED
+            return UNCOUNTED
         if self._sampler.refused:
             self.buffer.note_side(name, self._sampler.refused)
-            return _UNCOUNTED
+            return UNCOUNTED
         if not self._sampler.samples(step) or not self._state.in_step:
-            return _UNCOUNTED
+            return UNCOUNTED
         found = self._channels.get(name)
         if found is None:
             if not self._may_add(name):
-                return _UNCOUNTED
+                return UNCOUNTED
             found = self._channels[name] = EventSample(self._sampler, name, self._place_of)
-        return found if isinstance(found, EventSample) else _UNCOUNTED
+        return found if isinstance(found, EventSample) else UNCOUNTED
 
     def observe(self, name: str, value: float) -> None:
         """Note a value of the step under way."""

@@ -13,6 +13,7 @@ from threading import get_ident
 from types import TracebackType
 
 from sfapp.errors import RecorderError
+from sfapp.model.stages import RESIDUAL
 
 Clock = Callable[[], int]
 """Monotonic time in ns."""
@@ -41,14 +42,15 @@ class StepState:
         thread: the one that entered the step.
         stages: per gradient-accumulation micro-step, the contexts of its stages by name; a last, empty one
             for a micro-step that the accumulation does not have.
-        current: those of the micro-step under way.
+        by_name: those of the micro-step under way, by whatever name is asked for.
         on_step: called with the step's begin and end (clock) and whether its body ended without an error.
         on_fault: called with a fault's code and what was seen.
     """
 
     __slots__ = (
+        "_chosen",
+        "by_name",
         "clock",
-        "current",
         "held_column",
         "held_ns",
         "in_step",
@@ -77,6 +79,7 @@ class StepState:
         on_fault: Callable[[str, str], None],
         strict: bool = False,
     ) -> None:
+        self.by_name = StagesByName(on_fault)
         self.clock = clock
         self.on_step = on_step
         self.on_fault = on_fault
@@ -98,10 +101,23 @@ class StepState:
         """From the next step on, time these stages: per micro-step, the column of each by name."""
         self.zeros = [0] * columns
         self.spent = [0] * columns
-        self.stages = [
-            {name: Stage(self, name, column) for name, column in names.items()} for names in (*column_of, {})
-        ]
-        self.current = self.stages[0]
+        self.choose(
+            [
+                {name: Stage(self, name, column) for name, column in names.items()}
+                for names in (*column_of, {})
+            ]
+        )
+
+    def choose(self, stages: list[dict[str, Stage]]) -> None:
+        """From now on, these are the stages' contexts."""
+        self.stages = stages
+        self.turn_to(0)
+
+    def turn_to(self, micro: int) -> None:
+        """From now on, names mean the stages of this micro-step."""
+        self._chosen = self.stages[micro]
+        self.by_name.clear()
+        self.by_name.update(self._chosen)
 
     def forget(self) -> None:
         """What only some steps have, before the next one."""
@@ -186,7 +202,8 @@ class Step:
         if state.odd or state.side or state.syncs:
             state.forget()
         state.thread = get_ident()
-        state.current = state.stages[0]
+        if state._chosen is not state.stages[0]:
+            state.turn_to(0)
         state.spent[:] = state.zeros
         if state.held_ns or state.moved_ns:
             self._begin = state.clock() - state.take_held()
@@ -235,6 +252,22 @@ class Stage:
                 state.on_fault("nonmonotonic_clock", self.name)
 
 
+class StagesByName(dict[str, Stage]):
+    """What stages' names mean now. One object for the recorder's life, so that its own lookup can be
+    ``Recorder.stage``: between a model's kernels every frame of Python's costs a microsecond or two."""
+
+    __slots__ = ("_on_fault",)
+
+    def __init__(self, on_fault: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._on_fault = on_fault
+
+    def __missing__(self, name: str) -> Uncounted:
+        if name != RESIDUAL:
+            self._on_fault("unknown_stage", name)
+        return UNCOUNTED
+
+
 class Uncounted:
     """The context of a stage that has no column: its time stays in the residual."""
 
@@ -245,6 +278,9 @@ class Uncounted:
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         return
+
+
+UNCOUNTED = Uncounted()
 
 
 class MicroStep:
@@ -263,13 +299,12 @@ class MicroStep:
 
     def __enter__(self) -> None:
         state = self._state
-        state.current = state.stages[self._index]
+        state.turn_to(self._index)
         if self.sync is not None:
             state.syncs.append(self.sync)
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
-        state = self._state
-        state.current = state.stages[0]
+        self._state.turn_to(0)
 
 
 def measure_stage_cost(rounds: int = 200) -> int:
@@ -279,6 +314,6 @@ def measure_stage_cost(rounds: int = 200) -> int:
     state.in_step = True
     begin = time.perf_counter_ns()
     for _ in range(rounds):
-        with state.current["stage"]:
+        with state.by_name["stage"]:
             pass
     return (time.perf_counter_ns() - begin) // rounds

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WORTH_A_PROCESS = 1e-3
 """Share of the time trained that writing may take here: training wants the interpreter meanwhile."""
 
-FIRST_WINDOWS = 4
+FIRST_WINDOWS = 8
 """Written here before that is asked: short jobs need no other process."""
 
 

@@ -18,7 +18,7 @@ import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, PROFILED, CaptureLimits
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
-from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, RESIDUAL, stage_category
+from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, stage_category
 from sfapp.model.window import RankIdentity
 from sfapp.record.batches import Batch, Batches
 from sfapp.record.beside import Beside
@@ -146,7 +146,7 @@ class Recorder:
         self._process = os.getpid()
         self._state = StepState(clock, self._finish_step, self._note, strict)
         self._step = Step(self._state)
-        self._uncounted = Uncounted()
+        self.stage = self._state.by_name.__getitem__  # type: ignore[method-assign]  # the same, in C
         self._beside = Beside(self._state, event_fraction)
         self._stage_ns = measure_stage_cost()
         job = Job(
@@ -188,10 +188,7 @@ class Recorder:
     def stage(self, name: str) -> Stage | Uncounted:
         """Context of one stage of the current step. Entered twice, its time adds up. Stages do not nest: an
         inner one is a fault, its time the outer one's."""
-        try:
-            return self._state.current[name]
-        except KeyError:
-            return self._without_column(name)
+        return self._state.by_name[name]
 
     def micro_step(self, index: int, sync: bool | None = None) -> MicroStep:
         """Context of one gradient-accumulation micro-step, counted from 0. One that the accumulation does not
@@ -249,7 +246,7 @@ class Recorder:
                 if name in columns:
                     state.spent[columns[name]] += spent
                 else:
-                    self._without_column(name)
+                    self.stage(name)  # none such, which is noted
         self._finish_step(end - wall_ns, end, True)
 
     def declare(self, *, wrapper: Wrapper) -> None:
@@ -402,11 +399,6 @@ class Recorder:
         data = [name for name in schema.broad if stage_category(name) == "data"]
         self._data_stage = data[0] if data else schema.broad[0]
         self._state.held_column = schema.column_of[0][self._data_stage] if data else None
-
-    def _without_column(self, name: str) -> Uncounted:
-        if name != RESIDUAL:
-            self._note("unknown_stage", name)
-        return self._uncounted
 
     def _note(self, code: str, detail: str) -> None:
         self._buffer.note(code, detail)

@@ -235,7 +235,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.mark.torchrun
 def test_a_fault_is_named_and_a_pulled_cable_costs_nothing(tmp_path: Path, cluster: Cluster) -> None:
-    steps = 14 * WINDOW
+    steps = 10 * WINDOW
     slow = ("--slow-rank", 6, "--slow-from", 3 * WINDOW, "--slow-ms", 60)
     options = ("--nnodes", 2, "--nproc-per-node", 4, "--aggregator-host", cluster.address(0, MANAGE))
     line = command(*options, steps=steps, script=slow)
@@ -258,7 +258,7 @@ def test_a_fault_is_named_and_a_pulled_cable_costs_nothing(tmp_path: Path, clust
     seen, _ = terminal.communicate(timeout=60)
     said = said_by(first, 180)
     said_by(second, 60)
-    assert "14 windows in packets/job" in said, said
+    assert "10 windows in packets/job" in said, said
     found = windows(tmp_path)
     assert at_least < len(found)
     assert seen.count("node-") == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import runpy
 import sys
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import torch
@@ -49,12 +50,19 @@ def run(kind: str, steps: int, root: Path) -> None:
         sys.stderr.flush()
 
 
+def forked(kind: str) -> str:
+    """Run one; what went wrong."""
+    arguments = (kind, STEPS_OF[kind], Path(sys.argv[1]))
+    process = multiprocessing.get_context("fork").Process(target=run, args=arguments)
+    process.start()
+    process.join()
+    return f"{kind} ended with {process.exitcode}" if process.exitcode else ""
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    context = multiprocessing.get_context("fork")
-    for kind, steps in STEPS_OF.items():
-        process = context.Process(target=run, args=(kind, steps, Path(sys.argv[1])))
-        process.start()
-        process.join()
-        if process.exitcode:
-            sys.exit(f"{kind} ended with {process.exitcode}")
+    timed = "by_hand"  # held against its own clock: undisturbed
+    wrong = [forked(timed)]
+    with ThreadPool(2) as pool:
+        wrong += pool.map(forked, [kind for kind in STEPS_OF if kind != timed], chunksize=1)
+    sys.exit("\n".join(filter(None, wrong)) or None)
