@@ -30,7 +30,15 @@ _LEAVE_SECONDS = 1.0
 
 
 class ScribeGone(Exception):
-    """The process is not there, busy, or has ended: nothing was written, or it is not known what was."""
+    """The process is not ready, busy, or no more: it is not known whether anything was written.
+
+    Attributes:
+        for_good: whether it will never write again.
+    """
+
+    def __init__(self, why: str, for_good: bool = False) -> None:
+        self.for_good = for_good
+        super().__init__(why)
 
 
 class Scribe:
@@ -60,8 +68,9 @@ class Scribe:
         finally:
             theirs.close()
 
-    def write(self, draft: Draft, path: Path) -> None:
-        """As ``write_packet``, over there.
+    def write(self, draft: Draft, path: Path, seconds: float) -> None:
+        """As ``write_packet``, over there, if that takes no longer than ``seconds``: a process of the lowest
+        priority may have to wait long where all cores are taken.
 
         Raises:
             ScribeGone: it has to be written here.
@@ -76,29 +85,32 @@ class Scribe:
                 self._ours.recv()
                 self._is_ready = True
             self._ours.send((draft, path))
+            if not self._ours.poll(seconds):
+                raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True)
             refused = self._ours.recv()
         except (EOFError, OSError) as error:
-            raise ScribeGone(f"ended with {self._process.poll()}") from error
+            raise ScribeGone(f"ended with {self._ended_with()}", for_good=True) from error
         finally:
             self._one_at_a_time.release()
         if refused is not None:
             reason, where, row, column = refused
             raise PacketError(reason, path=where, row=row, column=column)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process is no more."""
-        return self._process.poll() is not None
-
     def close(self) -> None:
         """Let the process end, once it has written what it was given; wait a little for that."""
         self._ours.close()
         if not self._is_ready:  # it was given nothing yet
             self._process.kill()
-        try:
-            self._process.wait(_LEAVE_SECONDS)
-        except subprocess.TimeoutExpired:  # a file system that does not answer
+        if self._ended_with() is None:  # a file system that does not answer, or no core
             self._process.kill()
+            self._ended_with()
+
+    def _ended_with(self) -> int | None:
+        """The code that the process ended with, now or in a moment; None if it goes on."""
+        try:
+            return self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 def _serve(theirs: Connection, starter: int) -> None:

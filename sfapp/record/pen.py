@@ -20,6 +20,10 @@ FIRST_WINDOWS = 8
 """Written here before that is asked: short jobs need no other process."""
 
 
+SHORTEST_PATIENCE = 1.0
+"""Seconds that the other process may take for a packet at the least."""
+
+
 class Pen:
     """Writes a recorder's packets.
 
@@ -77,10 +81,12 @@ class Pen:
         scribe = self._scribe
         if scribe is None:
             return False
+        # Half a window, so that none waits behind this one for long.
+        patience = max(SHORTEST_PATIENCE, draft.manifest.overhead.train_ns / 2e9)
         try:
-            scribe.write(draft, path)
+            scribe.write(draft, path, patience)
         except ScribeGone as gone:
-            if scribe.has_ended:
+            if gone.for_good:
                 self._scribe = None
                 self._failures.append(
                     f"the process that writes packets {gone}: the recorder's thread does it again"

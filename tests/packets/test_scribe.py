@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import ddp_job, window_of
+from scribes import scribes_of
 
 from sfapp.errors import PacketError
 from sfapp.packets import Draft, read_window, write_packet
@@ -29,21 +29,12 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def scribes_of(starter: int) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [])[1:3] == ["-m", "sfapp.packets.scribe"]
-        and process.info["cmdline"][-1] == str(starter)
-    ]
-
-
 @pytest.fixture
 def scribe() -> Iterator[Scribe]:
     started = Scribe()
     yield started
     started.close()
-    assert started.has_ended
+    eventually(lambda: not scribes_of())
 
 
 def draft(window: int = 0) -> Draft:
@@ -53,7 +44,7 @@ def draft(window: int = 0) -> Draft:
 def write_when_ready(scribe: Scribe, what: Draft, path: Path) -> None:
     def written() -> bool:
         try:
-            scribe.write(what, path)
+            scribe.write(what, path, PATIENCE)
         except ScribeGone:
             return False
         return True
@@ -75,28 +66,37 @@ def test_what_is_refused_over_there_is_refused_with_the_same_words(tmp_path: Pat
         write_packet(wrong, path)
     write_when_ready(scribe, draft(), path)
     with pytest.raises(PacketError) as there:
-        scribe.write(wrong, path)
+        scribe.write(wrong, path, PATIENCE)
     assert str(there.value) == str(here.value)
-    scribe.write(draft(), path)  # and it goes on
+    scribe.write(draft(), path, PATIENCE)  # and it goes on
     assert read_window(path).number == 0
 
 
 def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, scribe: Scribe) -> None:
     write_when_ready(scribe, draft(), tmp_path / "run" / "00000000.parquet")
-    for process in scribes_of(os.getpid()):
+    for process in scribes_of():
         process.kill()
-    eventually(lambda: scribe.has_ended)
-    with pytest.raises(ScribeGone, match="ended with -9"):
-        scribe.write(draft(1), tmp_path / "run" / "00000001.parquet")
+    with pytest.raises(ScribeGone, match="ended with -9") as gone:
+        scribe.write(draft(1), tmp_path / "run" / "00000001.parquet", PATIENCE)
+    assert gone.value.for_good
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["00000000.parquet"]
+
+
+def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(tmp_path: Path, scribe: Scribe) -> None:
+    write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
+    for process in scribes_of():
+        process.suspend()
+    with pytest.raises(ScribeGone, match=r"took longer than 0\.2 s") as gone:
+        scribe.write(draft(1), tmp_path / "00000001.parquet", 0.2)
+    assert gone.value.for_good
 
 
 def test_it_ignores_what_ends_the_job_until_the_job_has_ended(tmp_path: Path, scribe: Scribe) -> None:
     write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
-    for process in scribes_of(os.getpid()):
+    for process in scribes_of():
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-    scribe.write(draft(), tmp_path / "00000001.parquet")
+    scribe.write(draft(), tmp_path / "00000001.parquet", PATIENCE)
     assert (tmp_path / "00000001.parquet").exists()
 
 
@@ -110,12 +110,15 @@ while not scribe._ours.poll():
 if os.fork() == 0:  # as a DataLoader's worker: it holds the socket, too
     os.close(1)
     time.sleep(60)
+    os._exit(0)
 print(os.getpid(), flush=True)
 os._exit(0)
 """
     run = subprocess.run([sys.executable, "-c", job], stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
     starter = int(run.stdout)
-    workers = [process for process in psutil.process_iter(["cmdline"]) if job in process.info["cmdline"]]
+    workers = [
+        process for process in psutil.process_iter(["cmdline"]) if job in (process.info["cmdline"] or ())
+    ]
     try:
         assert workers  # or nothing would be shown
         eventually(lambda: not scribes_of(starter))
