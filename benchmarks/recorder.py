@@ -12,6 +12,7 @@ runs, and no more.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -199,6 +200,7 @@ def _windows(perf: sfapp.Recorder, count: int) -> None:
             pass
         while perf.pending > (32 if place + 1 < count else 0):
             time.sleep(0.001)
+    gc.collect()
 
 
 def is_installed(tool: str) -> bool:

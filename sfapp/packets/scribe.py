@@ -9,6 +9,7 @@ whoever holds the other end.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ class Scribe:
                     raise ScribeGone("not ready")
                 self._ours.recv()
                 self._is_ready = True
-            self._ours.send((draft, path))
+            self._ours.send_bytes(pickle.dumps((draft, path), pickle.HIGHEST_PROTOCOL))
             if not self._ours.poll(seconds):
                 raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True)
             refused = self._ours.recv()
@@ -119,7 +120,7 @@ def _serve(theirs: Connection, starter: int) -> None:
     while os.getppid() == starter:
         if not theirs.poll(_LOOK_SECONDS):
             continue
-        draft, path = theirs.recv()
+        draft, path = pickle.loads(theirs.recv_bytes())  # from the process that started this one
         try:
             write_packet(draft, path)
         except PacketError as error:
