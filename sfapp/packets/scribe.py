@@ -49,7 +49,7 @@ class Scribe:
         """Start it; it takes a second before it is ready.
 
         Raises:
-            OSError: no process can be started.
+            OSError, ValueError: no process can be started.
         """
         self._ours, theirs = Pipe()
         self._one_at_a_time = threading.Lock()
@@ -63,7 +63,7 @@ class Scribe:
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"},
             )
-        except OSError:
+        except (OSError, ValueError):
             self._ours.close()
             raise
         finally:

@@ -71,7 +71,7 @@ class Pen:
         self._may_start = False  # once: if it cannot be started, or ends, this process writes again
         try:
             self._scribe = Scribe()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: this system cannot hand a socket over
             self._failures.append(f"packets are written on the recorder's thread: {one_line(error)}")
 
     def _written_elsewhere(self, draft: Draft, path: Path) -> bool:
