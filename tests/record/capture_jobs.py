@@ -46,6 +46,10 @@ def main() -> None:
     with sfapp.Recorder(root, run_id="job", window_steps=WINDOW, wrapper="ddp", captures=limits) as perf:
         for step, batch in enumerate(perf.batches(DataLoader(Samples(), batch_size=4))):
             with perf.step():
+                # In the step: after it, a profiler that starts later on one rank would be the delay to name.
+                if step % 10 == 0:
+                    enough.fill_(float((root / "enough").exists()))
+                    dist.all_reduce(enough, op=dist.ReduceOp.MAX)
                 with perf.stage("model.fwd_loss_cpu_wall"):
                     loss = model(batch).square().mean()
                 with perf.stage("model.backward_cpu_wall"):
@@ -53,11 +57,8 @@ def main() -> None:
                 with perf.stage("optim.step_cpu_wall"):
                     optimizer.step()
                     optimizer.zero_grad()
-            if step % 10 == 0:
-                enough.fill_(float((root / "enough").exists()))
-                dist.all_reduce(enough, op=dist.ReduceOp.MAX)
-                if enough.item():
-                    break
+            if enough.item():
+                break
     (root / f"rank{rank}.txt").write_text(f"{step} {perf.failures}")
     dist.destroy_process_group()
 
