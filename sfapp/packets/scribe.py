@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -85,10 +87,13 @@ class Scribe:
                     raise ScribeGone("not ready")
                 self._ours.recv()
                 self._is_ready = True
+            self._send_within(seconds)
             self._ours.send_bytes(pickle.dumps((draft, path), pickle.HIGHEST_PROTOCOL))
             if not self._ours.poll(seconds):
                 raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True)
             refused = self._ours.recv()
+        except BlockingIOError as error:
+            raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True) from error
         except (EOFError, OSError) as error:
             raise ScribeGone(f"ended with {self._ended_with()}", for_good=True) from error
         finally:
@@ -105,6 +110,12 @@ class Scribe:
         if self._ended_with() is None:  # a file system that does not answer, or no core
             self._process.kill()
             self._ended_with()
+
+    def _send_within(self, seconds: float) -> None:
+        """A window larger than the socket's buffer needs somebody who takes it: wait no longer for that."""
+        whole, part = divmod(int(seconds * 1e6), 1_000_000)
+        with socket.socket(fileno=os.dup(self._ours.fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, part))
 
     def _ended_with(self) -> int | None:
         """The code that the process ended with, now or in a moment; None if it goes on."""

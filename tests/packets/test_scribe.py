@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from builders import ddp_job, window_of
 from scribes import scribes_of
 
@@ -82,12 +83,16 @@ def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, s
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["00000000.parquet"]
 
 
-def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(tmp_path: Path, scribe: Scribe) -> None:
+@pytest.mark.parametrize("ranks", [4, 2_000], ids=["small", "larger than the socket's buffer"])
+def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(
+    tmp_path: Path, scribe: Scribe, ranks: int
+) -> None:
+    large = Draft.of(window_of(torch.ones(6, 20, ranks, dtype=torch.int64), window=1))
     write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
     for process in scribes_of():
         process.suspend()
     with pytest.raises(ScribeGone, match=r"took longer than 0\.2 s") as gone:
-        scribe.write(draft(1), tmp_path / "00000001.parquet", 0.2)
+        scribe.write(large, tmp_path / "00000001.parquet", 0.2)
     assert gone.value.for_good
 
 
