@@ -64,7 +64,7 @@ class SimulatedRank:
     def finish_step(self, wall_ns: int) -> bool:
         """Record a step that ends now; whether a window ended with it."""
         share_S = self._random.dirichlet(np.full(len(_SCHEMA.broad), 30.0))
-        self._buffer.append(self._step, wall_ns, (0.99 * wall_ns * share_S).astype(int).tolist())
+        self._buffer.add(np.array([[self._step, wall_ns, *(0.99 * wall_ns * share_S).astype(int)]]))
         self._step += 1
         if self._buffer.filled < self._window_steps:
             return False

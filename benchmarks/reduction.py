@@ -52,8 +52,7 @@ def buffer_of(spent_NE: Ints, wall_N: Ints, stages: Sequence[str], first_step: i
     """A rank's closed window of these explicit stages, ns."""
     schema = Schema.of(stages, Accumulation(), None)
     buffer = WindowBuffer.empty(schema, 0, len(spent_NE))
-    for step, (wall, spent) in enumerate(zip(wall_N.tolist(), spent_NE.tolist(), strict=True)):
-        buffer.append(first_step + step, wall, spent)
+    buffer.add(np.column_stack([first_step + np.arange(len(wall_N)), wall_N, spent_NE]))
     buffer.close("full")
     return buffer
 

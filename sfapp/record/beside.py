@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from sfapp.errors import RecorderError
-from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
-from sfapp.record.contexts import UNCOUNTED, StepState, Uncounted
+from sfapp.record.buffers import WindowBuffer
+from sfapp.record.contexts import STEP_COLUMN, UNCOUNTED, StepState, Uncounted
 from sfapp.record.layers import LayerTimes, channels_of, layers_of
 from sfapp.record.memory import MemoryWatch
 from sfapp.record.refusals import one_line
@@ -20,7 +20,6 @@ class Beside:
     Attributes:
         buffer: the window under way.
         no_events: why there are no device events, where they were asked for.
-        is_watching: whether every step has something to do here.
     """
 
     def __init__(self, state: StepState, event_fraction: float) -> None:
@@ -35,7 +34,7 @@ class Beside:
         if event_fraction:
             device, self.no_events = cuda_device()
             self._sampler = None if device is None else EventSampler(event_fraction, device)
-        self.is_watching = self._sampler is not None
+        state.tells_all = self._sampler is not None
 
     def channel(self, name: str) -> SideChannel | Uncounted:
         """The context of a side channel."""
@@ -88,7 +87,7 @@ class Beside:
         if self._memory is not None:
             self._memory.close()
         self._memory = watch
-        self.is_watching = True
+        self._state.tells_all = True
 
     def time_layers(self, model: Any) -> None:
         """See ``Recorder.time_layers``."""
@@ -107,7 +106,7 @@ class Beside:
     def mark(self, name: str, step: int) -> None:
         """Put a 1 beside a step, if it is the one that was added last."""
         buffer = self.buffer
-        row = buffer.filled - 1
+        row = buffer.settle() - 1
         if (
             row >= 0
             and buffer.row_NC[row, STEP_COLUMN] == step
@@ -163,4 +162,4 @@ class Beside:
 
     def _place_of(self, name: str) -> tuple[Values, int]:
         """A side channel's values in the window under way, and the row of the step under way."""
-        return self.buffer.channel(name), self.buffer.filled
+        return self.buffer.channel(name), self.buffer.recorded

@@ -1,12 +1,14 @@
-"""One window's rows on one rank: filled on the training thread, emptied on the recorder's.
+"""One window's rows on one rank: recorded on the training thread, read on the recorder's.
 
-Preallocated: adding a step packs its numbers into memory that is already there.
+Steps leave their rows in a page of the hot path's (``contexts.StepState``), from where they are taken in
+here, many at once: when a page or the window ends, or when somebody wants to read.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,12 +18,13 @@ import numpy.typing as npt
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
+from sfapp.record.contexts import FIRST_STAGE_COLUMN, WALL_COLUMN, StepState
 from sfapp.record.side import MAX_CHANNELS, Values, unsampled
 
 Rows = npt.NDArray[np.int64]
 
-STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
-"""Columns of a row; the stages follow in order, the residual last."""
+PAGE_ROWS = 256
+"""Steps that the hot path may hold before they are taken in: some 40 bytes a number, eight here."""
 
 _REPEATED = ("data", "forward", "backward")
 """The families of stages that gradient accumulation repeats."""
@@ -86,12 +89,13 @@ class WindowBuffer:
     Attributes:
         number: which window of the run.
         row_NC: int64 [N, 2 + S]: step number, wall ns, then the stages in order, residual last.
-        filled: how many rows hold a step.
+        filled: how many rows hold a step: of those that were taken in.
         faults: telemetry faults by code, with what was seen first, in order of appearance.
         side_faults: why a side channel lacks a value, by its name.
         side: side-channel values by channel, float64 [N], as in ``sfapp.record.side``.
         nested_ns: time in stages nested in others, which was dropped.
         record_ns, train_ns: the recorder's own time on the training thread, and the time trained.
+        step_cost_ns: what ``record_ns`` grows by with each step.
     """
 
     schema: Schema
@@ -104,34 +108,68 @@ class WindowBuffer:
     nested_ns: int = 0
     record_ns: int = 0
     train_ns: int = 0
+    step_cost_ns: int = 0
     closed_by: ClosedBy = "full"
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    _bytes: memoryview = field(init=False, repr=False)
-    _row_bytes: int = field(init=False, repr=False)
-    _pack: Callable[..., None] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._bytes = memoryview(self.row_NC.data).cast("B")
-        row = struct.Struct(f"={self.row_NC.shape[1]}q")
-        self._row_bytes, self._pack = row.size, row.pack_into
+    _state: StepState | None = field(default=None, repr=False)
+    _page: list[int] = field(default_factory=list, repr=False)
+    _taken: int = field(default=0, repr=False)
+    _taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @classmethod
     def empty(cls, schema: Schema, number: int, steps: int) -> WindowBuffer:
         """A buffer for ``steps`` steps of this schema."""
         return cls(schema, number, np.zeros((steps, FIRST_STAGE_COLUMN + len(schema.stages)), dtype=np.int64))
 
-    def append(self, step: int, wall_ns: int, spent_ns: Sequence[int]) -> None:
-        """Add one step: its wall time and its explicit stages; the residual closes it (§2)."""
-        row = self.filled
-        if not row:
-            self.started_at = datetime.now(UTC)
-        residual = wall_ns - sum(spent_ns)
-        if residual < 0:
-            residual = 0
-        self._pack(self._bytes, row * self._row_bytes, step, wall_ns, *spent_ns, residual)
-        self.filled = row + 1
-        self.train_ns += wall_ns
+    def record(self, state: StepState) -> None:
+        """From now on, the rows of this window are those that are recorded there."""
+        self._state = state
+        self.turn_page()
+
+    def turn_page(self) -> int:
+        """Take in what was recorded; how many steps may be recorded before this must be called again."""
+        filled = self.settle()
+        rows = min(PAGE_ROWS, len(self.row_NC) - filled)
+        if self._state is not None:
+            with self._taking:
+                self._page, self._taken = self._state.turn_page(rows), 0
+        return rows
+
+    @property
+    def recorded(self) -> int:
+        """How many steps there are, taken in or not; asked on the training thread."""
+        state = self._state
+        if state is None or state.cells is not self._page:
+            return self.filled
+        return self.filled + (state.base - self._taken) // state.width
+
+    def settle(self) -> int:
+        """Take in what was recorded since; how many rows are filled now. From any thread.
+
+        Raises:
+            TypeError, OverflowError: what was recorded are no whole numbers of 64 bits.
+        """
+        with self._taking:
+            state = self._state
+            # Another page belongs to another window; it was begun after this one's rows had been taken in.
+            if state is not None and state.cells is self._page:
+                new = self._page[self._taken : state.base]
+                self._taken += len(new)
+                if new:
+                    self.add(np.frombuffer(array("q", new), np.int64).reshape(-1, state.width))
+        return self.filled
+
+    def add(self, row_MC: Rows) -> None:
+        """Add steps: int64 [M, 1 + S], as in ``row_NC`` without the residual, which closes them (§2)."""
+        begin, end = self.filled, self.filled + len(row_MC)
+        wall_M = row_MC[:, WALL_COLUMN]
+        self.row_NC[begin:end, :-1] = row_MC
+        self.row_NC[begin:end, -1] = np.maximum(wall_M - row_MC[:, FIRST_STAGE_COLUMN:].sum(axis=1), 0)
+        self.train_ns += int(wall_M.sum())
+        self.record_ns += len(row_MC) * self.step_cost_ns
+        self.started_at = self.started_at or datetime.now(UTC)
+        self.filled = end  # last: whoever reads on another thread finds them complete
 
     def channel(self, name: str) -> Values:
         """A side channel's values."""
@@ -141,14 +179,14 @@ class WindowBuffer:
         return values
 
     def add_side(self, values: Mapping[str, float]) -> None:
-        """The side-channel values of the step that ``append`` takes next."""
+        """The side-channel values of the step under way."""
         for name, value in values.items():
-            self.channel(name)[self.filled] = value
+            self.channel(name)[self.recorded] = value
 
     def forget_side(self) -> None:
         """The step under way will not be added: nothing was sampled in it."""
         for values in self.side.values():
-            values[self.filled] = unsampled(1)[0]
+            values[self.recorded] = unsampled(1)[0]
 
     def note(self, code: str, detail: str = "") -> None:
         """Record a telemetry fault, once per code, with what was seen first."""
@@ -161,6 +199,8 @@ class WindowBuffer:
 
     def close(self, closed_by: ClosedBy) -> None:
         """No more steps are added."""
+        self.settle()
+        self._state = None
         self.closed_by = closed_by
         self.ended_at = datetime.now(UTC)
 

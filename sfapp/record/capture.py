@@ -1,8 +1,8 @@
 """Captures on a rank: hears of requests, runs the profiler for exactly the steps asked for, tells what came.
 
 A thread of its own looks for requests and writes down what was seen. On training's path there is one
-comparison a step, ``due``. Ranks agree on nothing: each starts at a step's number. Whatever goes wrong here
-is said in the capture's state, and training goes on.
+comparison a step, ``StepState.capture_due``. Ranks agree on nothing: each starts at a step's number. Whatever
+goes wrong here is said in the capture's state, and training goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from sfapp.errors import SfappError
 from sfapp.model.capture import MAX_REASON, CaptureLimits, CaptureRequest, CaptureStatus, RankCapture
 from sfapp.record.budget import Budget
-from sfapp.record.contexts import StepState
+from sfapp.record.contexts import NEVER, StepState
 from sfapp.record.converting import FREE_BYTES, Captured, Converter, Ring, free_bytes
 from sfapp.record.desk import NEVER_CHOSEN, NOT_YET, Desk, Pace
 from sfapp.record.profiling import CannotProfile, Profiling, warm_up
@@ -31,9 +31,6 @@ from sfapp.record.team import Team
 
 VARIABLE = "SFAPP_CAPTURES"
 """Environment variable that turns captures off where it is ``off``."""
-
-NEVER = 2**63
-"""A step that does not come."""
 
 _ROOM = 2
 """Captures that may wait to be written down."""
@@ -73,9 +70,6 @@ class Captures:
         mark: puts a mark beside a step that has just been recorded.
         limits: what is allowed; None allows nothing, and there is no thread.
         failures: what goes wrong beside a capture is put there.
-
-    Attributes:
-        due: the step from which on ``pass_step`` must be called.
     """
 
     def __init__(
@@ -87,7 +81,6 @@ class Captures:
         limits: CaptureLimits | None,
         failures: deque[str],
     ) -> None:
-        self.due = NEVER
         self._process = os.getpid()
         self._state = state
         self._desk = desk
@@ -119,7 +112,7 @@ class Captures:
         """A step of a window has ended, the next has not begun. Never raises."""
         try:
             if self._process != os.getpid():  # a forked child, which nobody asked
-                self.due = NEVER
+                self._state.capture_due = NEVER
                 return
             running = self._running
             if running is None:
@@ -131,7 +124,7 @@ class Captures:
 
     def _begin(self, step: int) -> None:
         with self._lock:
-            armed, self._armed, self.due = self._armed, None, NEVER
+            armed, self._armed, self._state.capture_due = self._armed, None, NEVER
         if armed is None:
             return
         if step != armed.first_step:
@@ -146,7 +139,7 @@ class Captures:
             self._refuse(armed.request, str(refusal))
             return
         self._budget.begin(armed.request.steps, self._began)
-        self.due = 0
+        self._state.capture_due = 0
         self._wake.set()
 
     def _follow(self, running: Captured, step: int, window: int) -> None:
@@ -172,7 +165,7 @@ class Captures:
 
     def _end(self, why: str) -> None:
         """Stop the profiler; of fewer steps than asked for, say why."""
-        running, self._running, self.due = self._running, None, NEVER
+        running, self._running, self._state.capture_due = self._running, None, NEVER
         if running is None:
             return
         done, wanted = len(running.profiling.window_of), running.request.steps
@@ -197,7 +190,7 @@ class Captures:
 
     def _abandon(self, why: str) -> None:
         """The profiler is in trouble: stop it if it can be, and say so."""
-        running, self._running, self.due = self._running, None, NEVER
+        running, self._running, self._state.capture_due = self._running, None, NEVER
         if running is None:
             return
         try:
@@ -280,7 +273,7 @@ class Captures:
             self._tell(request, "asked", first_step=first)
             with self._lock:
                 self._armed = _Armed(request, first)
-                self.due = first
+                self._state.capture_due = first
 
     def _refusal(self, request: CaptureRequest) -> str:
         if self._is_late(request):
@@ -318,7 +311,7 @@ class Captures:
         with self._lock:
             if self._armed is not armed:
                 return
-            self._armed, self.due = None, NEVER
+            self._armed, self._state.capture_due = None, NEVER
         self._tell(armed.request, "expired", f"step {armed.first_step} did not come in time")
 
     def _drop_armed(self) -> None:

@@ -18,7 +18,8 @@ from sfapp.model.manifest import Manifest, Overhead, Parallelism, Prefetch, Reco
 from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity, RankTable
-from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, Rows, WindowBuffer
+from sfapp.record.buffers import Rows, WindowBuffer
+from sfapp.record.contexts import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN
 from sfapp.record.reducing import ReducedRows
 from sfapp.record.side import Values, is_sampled
 

@@ -1,8 +1,9 @@
 """The hot path: the reusable contexts behind ``step()``, ``stage()`` and ``micro_step()``.
 
-Two clock reads and an addition a stage. Contexts are made once per schema and entered again and again;
-nothing is allocated, locked or logged here, and nothing a trainer does with them raises, unless the
-recorder is strict. Shared by one training thread.
+Two clock reads and an addition a stage; a step that ends leaves its row where it is. Whatever more is to be
+done with rows is done for many at once, when one is ``due``. Contexts are made once per schema and entered
+again and again; nothing is allocated, locked or logged here, and nothing a trainer does with them raises,
+unless the recorder is strict. Shared by one training thread.
 """
 
 from __future__ import annotations
@@ -20,14 +21,27 @@ Clock = Callable[[], int]
 
 _Kind = type[BaseException] | None
 
+STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
+"""Columns of a row: step number, wall ns, then the stages in order."""
+
+NEVER = 2**63
+"""A step that does not come."""
+
 
 class StepState:
-    """The step under way on this rank.
+    """The step under way on this rank, and the rows of those before it.
 
     Attributes:
-        spent: ns per explicit stage so far.
-        zeros: what ``spent`` starts each step with.
-        open_stage: the stage being timed: one at a time.
+        cells: a page of rows, one after the other, without the residual: zeros where no step has been. One
+            list of Python's own integers: nothing that holds them otherwise is written to as fast.
+        base: where the row of the step under way begins; complete rows lie before it.
+        width: cells of a row.
+        number: of the step under way, or of the next one.
+        due: the step before which ``on_due`` must be called.
+        capture_due: the same for captures, written by another thread.
+        tells_all: whether ``on_step`` is called for every step, not only where one has more than its row.
+        open_stage: the stage being timed: one at a time; ``outside`` where there is no step.
+        outside: stands for no step in ``open_stage``.
         refused: when each context was entered that was refused (nested, outside a step) and not yet left.
         odd: whether any context was refused and not yet left.
         nested_ns: time in nested stages: theirs was dropped, the outer one's holds it.
@@ -43,48 +57,61 @@ class StepState:
         stages: per gradient-accumulation micro-step, the contexts of its stages by name; a last, empty one
             for a micro-step that the accumulation does not have.
         by_name: those of the micro-step under way, by whatever name is asked for.
-        on_step: called with the step's begin and end (clock) and whether its body ended without an error.
+        on_step: called with the step's begin and end (clock) and whether its body ended without an error, in
+            place of putting the step into its row, where that is not all.
+        on_due: called between steps.
         on_fault: called with a fault's code and what was seen.
     """
 
     __slots__ = (
         "_chosen",
+        "base",
         "by_name",
+        "capture_due",
+        "cells",
         "clock",
+        "due",
         "held_column",
         "held_ns",
-        "in_step",
         "moved_ns",
         "nested_ns",
+        "number",
         "odd",
+        "on_due",
         "on_fault",
         "on_step",
         "open_stage",
+        "outside",
         "refused",
         "side",
-        "spent",
         "stages",
         "stock",
         "strangers",
         "strict",
         "syncs",
+        "tells_all",
         "thread",
-        "zeros",
+        "width",
     )
 
     def __init__(
         self,
         clock: Clock,
         on_step: Callable[[int, int, bool], None],
+        on_due: Callable[[], None],
         on_fault: Callable[[str, str], None],
         strict: bool = False,
     ) -> None:
         self.by_name = StagesByName(on_fault)
         self.clock = clock
         self.on_step = on_step
+        self.on_due = on_due
         self.on_fault = on_fault
-        self.in_step = False
-        self.open_stage: Stage | None = None
+        self.number = 0
+        self.due = self.capture_due = NEVER
+        self.tells_all = False
+        self.outside = Stage(self, "", STEP_COLUMN)
+        self.open_stage: Stage | None = self.outside
         self.refused: list[int] = []
         self.nested_ns = 0
         self.held_ns = self.moved_ns = self.stock = 0
@@ -95,18 +122,51 @@ class StepState:
         self.syncs: list[bool] = []
         self.side: dict[str, float] = {}
         self.strict = strict
+        self.stages: list[dict[str, Stage]] = []
         self.use([{}], 0)
 
     def use(self, column_of: Sequence[Mapping[str, int]], columns: int) -> None:
         """From the next step on, time these stages: per micro-step, the column of each by name."""
-        self.zeros = [0] * columns
-        self.spent = [0] * columns
+        for gone in self.stages:  # who has kept one of these times nothing: the step's number goes there
+            for stage in gone.values():
+                stage.index = STEP_COLUMN
+        self.width = FIRST_STAGE_COLUMN + columns
+        self.turn_page(1)
         self.choose(
             [
-                {name: Stage(self, name, column) for name, column in names.items()}
+                {name: Stage(self, name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
                 for names in (*column_of, {})
             ]
         )
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is under way."""
+        return self.open_stage is not self.outside
+
+    def turn_page(self, rows: int) -> list[int]:
+        """Begin a page for so many steps, and one row that stays empty; between steps."""
+        self.base = 0
+        self.cells = [0] * ((rows + 1) * self.width)
+        return self.cells
+
+    def spent(self) -> list[int]:
+        """ns per explicit stage of the step under way so far."""
+        return self.cells[self.base + FIRST_STAGE_COLUMN : self.base + self.width]
+
+    def put(self, spent: Sequence[int]) -> None:
+        """The step under way has spent this so far: zeros for one that is left out."""
+        self.cells[self.base + FIRST_STAGE_COLUMN : self.base + self.width] = spent
+
+    def leave_out(self) -> None:
+        """The step under way gets no row."""
+        self.put([0] * (self.width - FIRST_STAGE_COLUMN))
+
+    def add_row(self, wall_ns: int) -> None:
+        """The step under way has ended: its row is complete."""
+        self.cells[self.base + STEP_COLUMN] = self.number
+        self.cells[self.base + WALL_COLUMN] = wall_ns
+        self.base += self.width  # last: whoever reads on another thread finds complete rows before it
 
     def choose(self, stages: list[dict[str, Stage]]) -> None:
         """From now on, these are the stages' contexts."""
@@ -143,7 +203,7 @@ class StepState:
         it stays in the residual."""
         held, self.held_ns, self.moved_ns = self.held_ns, 0, 0
         if held and self.held_column is not None:
-            self.spent[self.held_column] = held
+            self.cells[self.base + FIRST_STAGE_COLUMN + self.held_column] = held
         return held
 
     def charge(self, name: str, micro: int, waited: int) -> None:
@@ -151,7 +211,7 @@ class StepState:
         if self.open_stage is None:
             stage = self.stages[min(micro, len(self.stages) - 2)].get(name)
             if stage is not None:
-                self.spent[stage.index] += waited
+                self.cells[self.base + stage.index] += waited
 
     def move_to_next_step(self, waited: int) -> None:
         """Time waited inside the step for the next one's batch: that one's, not this one's."""
@@ -171,7 +231,7 @@ class StepState:
             self.odd = True
             self.on_fault("stage_on_another_thread", name)
             return
-        inside = self.open_stage
+        inside = self.open_stage if self.in_step else None
         if self.strict and inside is not None:
             raise RecorderError(
                 f"stage {name!r} was entered inside stage {inside.name!r}: ordered stages do not nest; "
@@ -195,16 +255,15 @@ class Step:
 
     def __enter__(self) -> None:
         state = self._state
-        if state.in_step:  # a step inside a step, or one that was never left: the newest counts
+        if state.open_stage is not state.outside:  # in a step, or one was never left: the newest counts
             state.on_fault("nested_steps", "")
-        state.in_step = True
+            state.leave_out()
         state.open_stage = None
         if state.odd or state.side or state.syncs:
             state.forget()
         state.thread = get_ident()
         if state._chosen is not state.stages[0]:
             state.turn_to(0)
-        state.spent[:] = state.zeros
         if state.held_ns or state.moved_ns:
             self._begin = state.clock() - state.take_held()
         else:
@@ -213,11 +272,22 @@ class Step:
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         state = self._state
         end = state.clock()
-        if state.in_step:
-            state.in_step = False
-            if state.stock:
-                state.stock = max(0, state.stock - len(state.stages) + 1)
+        if state.open_stage is state.outside:
+            return
+        state.open_stage = state.outside
+        if state.stock:
+            state.stock = max(0, state.stock - len(state.stages) + 1)
+        wall = end - self._begin - state.moved_ns
+        if kind is not None or wall < 0 or state.side or state.syncs or state.tells_all:
             state.on_step(self._begin + state.moved_ns, end, kind is None)
+        else:  # as add_row: a call less
+            cells, base = state.cells, state.base
+            cells[base] = state.number
+            cells[base + 1] = wall
+            state.base = base + state.width
+            state.number += 1
+        if state.number >= state.due or state.number >= state.capture_due:
+            state.on_due()
 
 
 class Stage:
@@ -233,7 +303,7 @@ class Stage:
 
     def __enter__(self) -> None:
         state = self._state
-        if state.open_stage is None and state.in_step and get_ident() == state.thread:
+        if state.open_stage is None and get_ident() == state.thread:
             state.open_stage = self
             self.begin = state.clock()
         else:
@@ -247,7 +317,7 @@ class Stage:
         if state.open_stage is self:
             state.open_stage = None
             if end >= self.begin:
-                state.spent[self.index] += end - self.begin
+                state.cells[state.base + self.index] += end - self.begin
             else:
                 state.on_fault("nonmonotonic_clock", self.name)
 
@@ -307,13 +377,24 @@ class MicroStep:
         self._state.turn_to(0)
 
 
-def measure_stage_cost(rounds: int = 200) -> int:
-    """What entering and leaving one stage costs on this machine now, in ns: the overhead no clock sees."""
-    state = StepState(time.perf_counter_ns, lambda begin, end, completed: None, lambda code, detail: None)
+def measure_costs(rounds: int = 200) -> tuple[int, int]:
+    """What a step without stages costs on this machine now, and each stage in it, in ns: the overhead that no
+    clock sees. In a loop, that is: between a model's kernels it is several times that."""
+    state = StepState(
+        time.perf_counter_ns, lambda begin, end, completed: None, lambda: None, lambda code, detail: None
+    )
     state.use([{"stage": 0}], 1)
-    state.in_step = True
+    state.turn_page(rounds)
+    step, stage = Step(state), state.by_name["stage"]
     begin = time.perf_counter_ns()
     for _ in range(rounds):
-        with state.by_name["stage"]:
+        with step:
             pass
-    return (time.perf_counter_ns() - begin) // rounds
+    middle = time.perf_counter_ns()
+    state.turn_page(1)
+    with step:
+        for _ in range(rounds):
+            with stage:
+                pass
+        end = time.perf_counter_ns()
+    return (middle - begin) // rounds, (end - middle) // rounds

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from sfapp.model.window import RankIdentity
-from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
+from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import Job, whole_draft
+from sfapp.record.contexts import STEP_COLUMN
 from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
 from sfapp.record.wire import Header, Hello, Plan, decoded, faults_of, framed, plan_of, unframed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 import threading
@@ -32,7 +33,7 @@ from sfapp.record.contexts import (
     Step,
     StepState,
     Uncounted,
-    measure_stage_cost,
+    measure_costs,
 )
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.outlet import outlet_for
@@ -144,11 +145,13 @@ class Recorder:
         self._timeout = timeout
         self._gather: GatherMode = gather
         self._process = os.getpid()
-        self._state = StepState(clock, self._finish_step, self._note, strict)
+        self._state = StepState(clock, self._finish_step, self._follow_steps, self._note, strict)
         self._step = Step(self._state)
-        self.stage = self._state.by_name.__getitem__  # type: ignore[method-assign]  # the same, in C
+        # The same two, in C: between a model's kernels every frame of Python's costs a microsecond or two.
+        self.step = itertools.repeat(self._step).__next__  # type: ignore[method-assign]
+        self.stage = self._state.by_name.__getitem__  # type: ignore[method-assign]
         self._beside = Beside(self._state, event_fraction)
-        self._stage_ns = measure_stage_cost()
+        self._bare_step_ns, self._stage_ns = measure_costs()
         job = Job(
             root=Path(output),
             run_id=run_id,
@@ -160,12 +163,10 @@ class Recorder:
             recorder=_recorder_info(identity),
             extra={"event_fraction": event_fraction, "no_events": self._beside.no_events},
         )
-        self._team, self._window_number, self._step_number = join(
-            job, identity, timeout, gather, step=first_step
-        )
+        self._team, self._window_number, first_step = join(job, identity, timeout, gather, step=first_step)
         self._use(schema)
         self._writer = outlet_for(stream, max_pending)
-        self._open_window(schema)
+        self._open_window(schema, first_step)
         self._captures = Captures(
             self._state,
             self._writer.desk,
@@ -239,15 +240,17 @@ class Recorder:
             self._note(code, detail)
         state.forget()
         state.syncs.extend(syncs)
-        state.spent[:] = state.zeros
+        spent_so_far = state.spent()
         for stages, column_of in zip_longest(micro_steps, self._schema.column_of[: len(micro_steps)]):
             columns = column_of or self._schema.column_of[-1]
             for name, spent in stages.items():
                 if name in columns:
-                    state.spent[columns[name]] += spent
+                    spent_so_far[columns[name]] += spent
                 else:
                     self.stage(name)  # none such, which is noted
+        state.put(spent_so_far)
         self._finish_step(end - wall_ns, end, True)
+        self._follow_steps()
 
     def declare(self, *, wrapper: Wrapper) -> None:
         """Say what the model is wrapped in, where that shows only after the recorder was made; the windows
@@ -265,7 +268,7 @@ class Recorder:
         """Context of a region of the current stream that two timing events go round in ``event_fraction`` of
         the steps, in ms. Nothing is waited for. Without a CUDA device the channel is there, sampled nowhere.
         """
-        return self._beside.event(name, self._step_number)
+        return self._beside.event(name, self._state.number)
 
     def observe(self, name: str, value: float) -> None:
         """Note a value of the current step as ``side.<name>``: bytes, tokens, a loss. The last one counts."""
@@ -333,7 +336,7 @@ class Recorder:
         self._close_window("world_change", self._schema)
         identity = identity or replace(identity_after_change(self._team.identity), role=self._schema.role)
         self._team, window, step = join(
-            self._team.job, identity, self._timeout, self._gather, self._window_number, self._step_number
+            self._team.job, identity, self._timeout, self._gather, self._window_number, self._state.number
         )
         self._window_number = self._buffer.number = window
         self._writer.follow(self._team, self._buffer)
@@ -384,7 +387,7 @@ class Recorder:
     # ---- inside ---------------------------------------------------------------------------------
 
     def _position(self) -> Position:
-        return Position(self._team, self._step_number, self._window_end)
+        return Position(self._team, self._state.number, self._window_end)
 
     def _mark_profiled(self, step: int) -> None:
         self._beside.mark(PROFILED, step)
@@ -395,7 +398,7 @@ class Recorder:
         self._schema = schema
         self._state.use(schema.column_of, len(schema.stages) - 1)
         self._micro_steps = [MicroStep(self._state, micro) for micro in range(len(self._state.stages))]
-        self._step_ns = self._stage_ns * len(schema.broad)
+        self._step_ns = self._bare_step_ns + self._stage_ns * len(schema.broad)
         data = [name for name in schema.broad if stage_category(name) == "data"]
         self._data_stage = data[0] if data else schema.broad[0]
         self._state.held_column = schema.column_of[0][self._data_stage] if data else None
@@ -404,32 +407,52 @@ class Recorder:
         self._buffer.note(code, detail)
 
     def _finish_step(self, begin: int, end: int, completed: bool) -> None:
-        """Add a step's row. Windows end at step numbers, not at row counts: where a rank had to leave a step
-        out, its windows still close with the others'."""
-        if not self._recording:
-            return
+        """A step that has more than a row has ended, or none that counts."""
         state = self._state
+        if not self._recording:
+            state.leave_out()
+            return
         try:
             if state.syncs:
                 self._follow_syncs(state.syncs)
-            buffer, number = self._buffer, self._step_number
-            self._step_number = number + 1
-            if not completed:
-                self._beside.drop_step()
-            else:
-                if state.side or self._beside.is_watching:
-                    self._beside.finish_step(number)
+            if completed:
+                self._beside.finish_step(state.number)
                 if end < begin:
-                    buffer.note("nonmonotonic_clock", "step")
+                    self._buffer.note("nonmonotonic_clock", "step")
                     begin = end
-                buffer.append(number, end - begin, state.spent)
-                buffer.record_ns += self._step_ns + state.clock() - end
+                state.add_row(end - begin)
+                self._buffer.record_ns += state.clock() - end
+            else:
+                self._beside.drop_step()
+                state.leave_out()
+            state.number += 1
         except Exception as error:
             self._give_up(error)
-        if self._step_number >= self._captures.due:
-            self._captures.pass_step(number, self._buffer.number)
-        if self._step_number == self._window_end:
+
+    def _follow_steps(self) -> None:
+        """What is due between two steps. Windows end at step numbers, not at row counts: where a rank had to
+        leave a step out, its windows still close with the others'."""
+        state = self._state
+        if not self._recording:
+            return
+        if state.number >= state.capture_due:
+            self._captures.pass_step(state.number - 1, self._buffer.number)
+        if state.number >= self._window_end:
             self._close_window("full", self._schema)
+        elif state.number >= state.due:
+            try:
+                self._plan_next()
+            except Exception as error:
+                self._give_up(error)
+
+    def _plan_next(self) -> None:
+        """Say when ``_follow_steps`` is to be called next: for the window's first step, which tells when it
+        began, and where a page is full."""
+        state, buffer = self._state, self._buffer
+        if not buffer.filled and not buffer.settle():
+            state.due = state.number + 1
+        else:
+            state.due = min(self._window_end, state.number + buffer.turn_page())
 
     def _follow_syncs(self, syncs: Sequence[bool]) -> None:
         """Close the window before a step whose gradients are exchanged in another pattern than declared."""
@@ -440,23 +463,28 @@ class Recorder:
         last = old.factor > 1 and syncs[-1] and not any(syncs[:-1])
         sync = "last" if last else "every" if all(syncs) else "mixed"
         if sync != old.sync:
-            spent = list(self._state.spent)
+            spent = self._state.spent()
+            self._state.leave_out()
             changed = replace(self._schema, accumulation=replace(old, sync=sync))
             self._close_window("accumulation_change", changed)
-            self._state.spent[:] = spent  # the step's own: the columns are the same
+            self._state.put(spent)  # the step's own: the columns are the same
 
-    def _open_window(self, schema: Schema) -> None:
+    def _open_window(self, schema: Schema, step: int) -> None:
+        """Begin a window with this step."""
         if schema is not self._schema:
             self._use(schema)
         self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
+        self._buffer.step_cost_ns = self._step_ns
+        self._buffer.record(self._state)
         self._beside.buffer = self._buffer
         self._writer.follow(self._team, self._buffer)
-        self._go_on_from(self._step_number)
+        self._go_on_from(step)
 
     def _go_on_from(self, step: int) -> None:
         """The window that has just been opened begins with this step."""
-        self._step_number = self._window_begin = step
+        self._state.number = self._window_begin = step
         self._window_end = step + self._window_steps
+        self._state.due = step + 1
 
     def _close_window(self, closed_by: ClosedBy, schema: Schema) -> None:
         """Hand the window over and open the next, without waiting for anything."""
@@ -466,7 +494,7 @@ class Recorder:
         try:
             kept = self._hand_over(closed_by)
             noted = {} if self._window_number > self._buffer.number else self._buffer.faults
-            self._open_window(schema)
+            self._open_window(schema, self._state.number)
             self._buffer.faults.update(noted)
             if not kept:
                 self._note("dropped_steps", "")
@@ -477,6 +505,7 @@ class Recorder:
     def _give_up(self, error: Exception) -> None:
         """Fail-open: recording ends, training goes on."""
         self._recording = False
+        self._state.tells_all = True
         self._captures.stop("recording stopped")
         self._writer.failures.append(f"recording stopped: {one_line(error)}")
 
@@ -486,7 +515,7 @@ class Recorder:
         At shutdown an empty window is handed over too: the other ranks may have one that is not.
         """
         last = closed_by == "shutdown"
-        if self._step_number == self._window_begin and not last:
+        if self._state.number == self._window_begin and not last:
             return True
         self._beside.forget_events()
         self._buffer.nested_ns, self._state.nested_ns = self._state.nested_ns, 0
@@ -512,7 +541,11 @@ class Recorder:
         with self._stopping:  # the training's thread and SIGTERM's may both be here
             if self._recording:
                 self._recording = False
-                self._hand_over("shutdown")
+                self._state.tells_all = True
+                try:
+                    self._hand_over("shutdown")
+                except Exception as error:
+                    self._give_up(error)
 
     def _at_exit(self) -> None:
         failing = getattr(sys, "last_value", None) is not None  # an error nobody caught ends the process

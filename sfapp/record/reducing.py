@@ -20,7 +20,8 @@ import numpy.typing as npt
 from sfapp.model.labels import REASONS
 from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank
 from sfapp.model.window import RankIdentity
-from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
+from sfapp.record.buffers import WindowBuffer
+from sfapp.record.contexts import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN
 from sfapp.record.refusals import GatherRefused
 
 Ints = npt.NDArray[np.int64]

@@ -12,7 +12,8 @@ import msgspec
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
-from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
+from sfapp.record.buffers import WindowBuffer
+from sfapp.record.contexts import STEP_COLUMN
 from sfapp.record.refusals import GatherFailed, one_line
 from sfapp.record.side import MAX_CHANNELS
 

@@ -21,8 +21,9 @@ from sfapp.errors import PacketError
 from sfapp.model.window import Window
 from sfapp.packets import Draft, Packet, assemble, packet_path, read_packet, write_packet
 from sfapp.packets.paths import part_path
-from sfapp.record.buffers import STEP_COLUMN, WindowBuffer
+from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import Job, part_draft, whole_draft
+from sfapp.record.contexts import STEP_COLUMN
 from sfapp.stream.messages import Closed, Hello, Opened
 from sfapp.stream.pending import NOT_CLOSED, Pending, RankRows, Rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sfapp.metrics import MetricsLog, Paces
 from sfapp.model.metrics import AggregatorSample, AnySample, LinkSample
-from sfapp.record.buffers import STEP_COLUMN, WALL_COLUMN
+from sfapp.record.contexts import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live import Now, RankNow, Rows
 from sfapp.stream.messages import Hello
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.window import RankIdentity
-from sfapp.record.buffers import FIRST_STAGE_COLUMN
+from sfapp.record.contexts import FIRST_STAGE_COLUMN
 from sfapp.stream.messages import Hello
 
 Rows = npt.NDArray[np.int64]

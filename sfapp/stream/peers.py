@@ -16,7 +16,7 @@ from sfapp.model.manifest import Manifest
 from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
-from sfapp.record.buffers import FIRST_STAGE_COLUMN, STEP_COLUMN
+from sfapp.record.contexts import FIRST_STAGE_COLUMN, STEP_COLUMN
 from sfapp.record.side import MAX_CHANNELS, NAME
 from sfapp.stream.assembly import Assembly
 from sfapp.stream.live import Live

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.window import RankIdentity
-from sfapp.record.buffers import STEP_COLUMN, Schema, WindowBuffer
+from sfapp.record.buffers import Schema, WindowBuffer
+from sfapp.record.contexts import STEP_COLUMN
 from sfapp.stream.elements import moment_of
 from sfapp.stream.messages import Closed, Hello, Opened
 

@@ -56,7 +56,7 @@ class Held:
         """Sequence after its last element so far: a window begins to count with its first step."""
         if self.closed or self.buffer is None:
             return self.until
-        filled = self.buffer.filled
+        filled = self.buffer.settle()
         return self.first + 1 + filled if filled else self.first
 
 

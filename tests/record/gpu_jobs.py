@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -48,8 +49,7 @@ def gather() -> None:
     group = TelemetryGroup(20.0, "nccl")
     group.greet(RankIdentity(rank, rank, 0, "here"), "gathered", 3, 7)
     buffer = WindowBuffer.empty(Schema.of((FORWARD, BACKWARD), Accumulation(), None), 3, 4)
-    for step in range(4):
-        buffer.append(step, 1_000, (100 + rank, 200 + step))
+    buffer.add(np.array([[step, 1_000, 100 + rank, 200 + step] for step in range(4)]))
     gathered = group.gather(buffer)
     if rank == 0:
         torch.save(gathered.row_RNC, root / "rows.pt")

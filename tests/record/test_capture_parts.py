@@ -32,7 +32,7 @@ def captured(root: Path) -> Captured:
         model_fit=False,
         recorder=RecorderInfo(),
     )
-    state = StepState(lambda: 0, lambda begin, end, completed: None, lambda code, detail: None)
+    state = StepState(lambda: 0, lambda begin, end, completed: None, lambda: None, lambda code, detail: None)
     return Captured(new_request("run", [0]), Profiling(state), Team(identity, job, None, None))
 
 

@@ -270,7 +270,7 @@ def test_an_error_of_the_recorder_s_own_ends_the_recording_and_not_the_training(
         train(perf, clock, steps=3)
         perf.add_step(1.5, [{DATA: 0.5}])  # type: ignore[arg-type, dict-item]  # ns are whole numbers
         train(perf, clock, steps=3)
-    assert perf.failures[0].startswith("recording stopped: error: required argument is not an integer")
+    assert perf.failures[0].startswith("recording stopped: TypeError: 'float' object cannot be interpreted")
     assert len(caplog.records) == 1
     assert only_window(tmp_path).step_N.tolist() == [0, 1, 2]
 
