@@ -12,7 +12,6 @@ runs, and no more.
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
 import json
 import os
@@ -40,8 +39,9 @@ from benchmarks.recorder_job import STAGES
 ROUNDS, STEPS = 41, 2_000
 """Of the step alone: how often it is timed, and for how many steps."""
 
-WINDOWS = 10_000
-"""That may add nothing to a recorder's memory."""
+WINDOWS, BEFORE = 10_000, 4_000
+"""That may add nothing to a recorder's memory; and how many are recorded before. Python keeps up to 2,000
+tuples of every length that were let go, for the next ones: some 300 kB, full after about 3,000 windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class Plan:
         rounds: what is drawn from, in all launches: each has as many steps of every kind.
         groups: blocks of each kind in a round.
         steps: of a block.
+        slice_ms: how long the job's threads may keep a core that another one waits for; 0 for as long as the
+            kernel lets them.
     """
 
     tool: str
@@ -63,11 +65,18 @@ class Plan:
     rounds: int
     groups: int
     steps: int
+    slice_ms: float = 0.1
+
+    @property
+    def name(self) -> str:
+        """In the table."""
+        return self.tool if self.slice_ms else f"{self.tool} †"
 
 
 PLANS = (
     # A round is one window of 100 steps, in four blocks: the shorter, the less the machine drifts in between.
-    Plan("sfapp", 2.5, 1.0, launches=12, rounds=960, groups=4, steps=25),
+    Plan("sfapp", 2.5, 1.0, launches=12, rounds=1200, groups=4, steps=25),
+    Plan("sfapp", 2.5, None, launches=4, rounds=160, groups=4, steps=25, slice_ms=0),
     Plan("sfapp", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
     Plan("stream", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
     Plan("traceml", 2.5, None, launches=2, rounds=80, groups=4, steps=25),
@@ -106,6 +115,10 @@ windows of 400 steps: at most 0.181 %.
   minutes of the machine. The first window is not counted. The others close in the middle of a block, so that
   what closing one costs is counted there; `late` says how many were not on disk when their block ended.
   Without means the bare loop.
+- Two ranks share two cores, each with four threads that Gloo wakes several times a step. As the kernel is set
+  here, a thread that wakes may wait for the scheduler's next tick (4 ms) behind another one: a step takes
+  longer than it was made to, and its time scatters. The jobs' threads therefore ask for slices of 0.1 ms
+  (`sched_setattr`), with a tool and without it alike. † is the same job as the kernel would run it.
 - A/A: what ran without the recorder, one half as if it were it. Which one is arbitrary: `noise` is the
   higher bound of both ways. From steps of {long:g} ms on the bound may reach it, where the bar is lower.
 - Trimmed: by the mean log ratio of the rounds without the {trimmed:.0%} highest and lowest, which bursts
@@ -169,9 +182,9 @@ def _spans(steps: int) -> float:
     return (clock() - begin) / steps
 
 
-def memory(windows: int) -> Iterator[Result]:
-    """What a recorder of one rank holds, and what so many windows add to it: the memory of Python and NumPy,
-    not of the Parquet library, which is freed after every packet."""
+def memory(windows: int, before: int) -> Iterator[Result]:
+    """What a recorder of one rank holds, and what so many windows add to it after those ``before``: the
+    memory of Python and NumPy, not of the Parquet library, which is freed after every packet."""
     with tempfile.TemporaryDirectory() as folder:
         with sfapp.Recorder(folder, run_id="first") as perf:  # loads what is loaded once in a process
             _windows(perf, 1)
@@ -184,13 +197,13 @@ def memory(windows: int) -> Iterator[Result]:
         _, peak = tracemalloc.get_traced_memory()
         yield Result("memory of a recorder, window of 100 steps", peak, 1e6, "B")
         perf = sfapp.Recorder(folder, run_id="long", window_steps=1, max_pending=64)
-        _windows(perf, 1_000)
-        before, _ = tracemalloc.get_traced_memory()
+        _windows(perf, before)
+        held, _ = tracemalloc.get_traced_memory()
         _windows(perf, windows)
         after, _ = tracemalloc.get_traced_memory()
         perf.close()
         tracemalloc.stop()
-    yield Result(f"what {windows:,} windows add to it", max(0, after - before), 50e3, "B")
+    yield Result(f"what {windows:,} windows add to it", max(0, after - held), 50e3, "B")
 
 
 def _windows(perf: sfapp.Recorder, count: int) -> None:
@@ -200,7 +213,6 @@ def _windows(perf: sfapp.Recorder, count: int) -> None:
             pass
         while perf.pending > (32 if place + 1 < count else 0):
             time.sleep(0.001)
-    gc.collect()
 
 
 def is_installed(tool: str) -> bool:
@@ -222,7 +234,8 @@ def _launched(plan: Plan) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         command = _launcher(plan.tool, folder, Path(__file__).with_name("recorder_job.py"))
-        command += [str(out), plan.tool, *map(str, (plan.step_ms, plan.rounds, plan.groups, plan.steps))]
+        numbers = (plan.step_ms, plan.rounds, plan.groups, plan.steps, plan.slice_ms)
+        command += [str(out), plan.tool, *map(str, numbers)]
         with _aggregator(folder) if plan.tool == "stream" else nullcontext({}) as told:
             environment = {**os.environ, **told, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
             done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
@@ -303,14 +316,14 @@ def main() -> None:
 def results(is_quick: bool, beside: list[str]) -> Iterator[Result]:
     """Every bar in turn; what each job says goes into the lines ``beside``."""
     yield from hot_path(3 if is_quick else ROUNDS)
-    yield from memory(100 if is_quick else WINDOWS)
+    yield from memory(100, 10) if is_quick else memory(WINDOWS, BEFORE)
     yield from reduction.run()
     for plan in PLANS:
         if not is_installed(plan.tool):
             beside.append(f"{plan.tool:<10} left out: it is not installed (pip install 'sfapp[bench]')")
             continue
         found = overhead(quick(plan) if is_quick else plan)
-        beside.append(found.line(plan.tool))
+        beside.append(found.line(plan.name))
         if plan.bar is not None:
             yield judged(plan, found)
 

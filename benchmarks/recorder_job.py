@@ -1,8 +1,9 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
-recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS: TOOL is ``sfapp``, ``stream`` (the same, to where
-SFAPP_STREAM says), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS steps: one
-with the tool, two without. Rank 0 leaves the seconds of every round by kind.
+recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS SLICE_MS: TOOL is ``sfapp``, ``stream`` (the same,
+to where SFAPP_STREAM says), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS
+steps: one with the tool, two without. Threads ask for slices of SLICE_MS, or for none of their own (0).
+Rank 0 leaves the seconds of every round by kind.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 import sfapp
+from benchmarks import machine
 from benchmarks.overhead import KINDS, ON, schedule
 
 STAGES = (
@@ -146,8 +148,10 @@ def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
 
 def main() -> None:
     out, name = sys.argv[1:3]
-    step_ms = float(sys.argv[3])
-    rounds, groups, steps = (int(argument) for argument in sys.argv[4:])
+    step_ms, slice_ms = float(sys.argv[3]), float(sys.argv[7])
+    rounds, groups, steps = (int(argument) for argument in sys.argv[4:7])
+    if slice_ms:
+        machine.ask_for_slices(slice_ms)  # before any thread is started: they do as this one
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     training = Training(step_ms)

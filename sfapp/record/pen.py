@@ -19,7 +19,6 @@ WORTH_A_PROCESS = 1e-3
 FIRST_WINDOWS = 8
 """Written here before that is asked: short jobs need no other process."""
 
-
 SHORTEST_PATIENCE = 1.0
 """Seconds that the other process may take for a packet at the least."""
 
