@@ -114,7 +114,8 @@ class WindowBuffer:
     ended_at: datetime | None = None
     _state: StepState | None = field(default=None, repr=False)
     _page: list[int] = field(default_factory=list, repr=False)
-    _taken: int = field(default=0, repr=False)
+    _page_row: int = field(default=0, repr=False)  # where the page's first row belongs
+    _taken: int = field(default=0, repr=False)  # cells of the page
     _taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @classmethod
@@ -133,16 +134,16 @@ class WindowBuffer:
         rows = min(PAGE_ROWS, len(self.row_NC) - filled)
         if self._state is not None:
             with self._taking:
-                self._page, self._taken = self._state.turn_page(rows), 0
+                self._page, self._page_row, self._taken = self._state.turn_page(rows), filled, 0
         return rows
 
     @property
     def recorded(self) -> int:
-        """How many steps there are, taken in or not; asked on the training thread."""
+        """How many steps there are, taken in or not; asked on the training thread, which turns the pages."""
         state = self._state
         if state is None or state.cells is not self._page:
             return self.filled
-        return self.filled + (state.base - self._taken) // state.width
+        return self._page_row + state.base // state.width
 
     def settle(self) -> int:
         """Take in what was recorded since; how many rows are filled now. From any thread.
