@@ -109,6 +109,8 @@ windows of 400 steps: at most 0.181 %.
 - What rank 0 receives is counted in the results that the reductions put down there, for 100 steps of 6
   stages; the ranks are simulated, side by side in one process (`benchmarks/reduction.py`). A ring moves up to
   twice as much over a rank's wire.
+- What windows add to memory is counted once CPython's spare tuples are kept (it holds up to 2,000 of every
+  length for the next ones: some 300 kB, full after about 3,000 windows).
 - The rounds come from several launches of a job; `launches` says how many, and what the lowest and the
   highest of them alone would have said.
 - A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order: all see the same
