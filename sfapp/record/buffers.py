@@ -138,6 +138,11 @@ class WindowBuffer:
         return rows
 
     @property
+    def room(self) -> int:
+        """How many more steps the page takes; asked on the training thread."""
+        return 0 if self._state is None else (len(self._page) - self._state.base) // self._state.width - 1
+
+    @property
     def recorded(self) -> int:
         """How many steps there are, taken in or not; asked on the training thread, which turns the pages."""
         state = self._state

@@ -452,7 +452,7 @@ class Recorder:
         if not buffer.filled and not buffer.settle():
             state.due = state.number + 1
         else:
-            state.due = min(self._window_end, state.number + buffer.turn_page())
+            state.due = min(self._window_end, state.number + (buffer.room or buffer.turn_page()))
 
     def _follow_syncs(self, syncs: Sequence[bool]) -> None:
         """Close the window before a step whose gradients are exchanged in another pattern than declared."""

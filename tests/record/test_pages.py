@@ -35,15 +35,13 @@ class Recording:
         self.state.use(SCHEMA.column_of, 2)
         self.buffer = WindowBuffer.empty(SCHEMA, 0, steps)
         self.buffer.record(self.state)
-        self.room = PAGE_ROWS if steps > PAGE_ROWS else steps
 
     def step(self, wall: int, data: int, forward: int) -> None:
-        if not self.room:
-            self.room = self.buffer.turn_page()
+        if not self.buffer.room:
+            self.buffer.turn_page()
         self.state.put([data, forward])
         self.state.add_row(wall)
         self.state.number += 1
-        self.room -= 1
 
 
 @given(
