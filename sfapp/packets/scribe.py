@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -45,7 +46,7 @@ class ScribeGone(Exception):
 
 
 class Scribe:
-    """A process that writes packets. Never more than one window at a time; from any thread."""
+    """A process that writes packets. Never asked twice at a time; from any thread."""
 
     def __init__(self) -> None:
         """Start it; it takes a second before it is ready.
@@ -71,13 +72,12 @@ class Scribe:
         finally:
             theirs.close()
 
-    def write(self, draft: Draft, path: Path, seconds: float) -> None:
+    def write(self, packets: Sequence[tuple[Draft, Path]], seconds: float) -> list[PacketError | None]:
         """As ``write_packet``, over there, if that takes no longer than ``seconds``: a process of the lowest
-        priority may have to wait long where all cores are taken.
+        priority may have to wait long where all cores are taken. Returns of each why it was not written.
 
         Raises:
-            ScribeGone: it has to be written here.
-            PacketError: as ``write_packet``.
+            ScribeGone: they have to be written here.
         """
         if not self._one_at_a_time.acquire(blocking=False):
             raise ScribeGone("busy")
@@ -88,19 +88,20 @@ class Scribe:
                 self._ours.recv()
                 self._is_ready = True
             self._send_within(seconds)
-            self._ours.send_bytes(pickle.dumps((draft, path), pickle.HIGHEST_PROTOCOL))
+            self._ours.send_bytes(pickle.dumps(list(packets), pickle.HIGHEST_PROTOCOL))
             if not self._ours.poll(seconds):
                 raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True)
-            refused = self._ours.recv()
+            refusals = self._ours.recv()
         except BlockingIOError as error:
             raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True) from error
         except (EOFError, OSError) as error:
             raise ScribeGone(f"ended with {self._ended_with()}", for_good=True) from error
         finally:
             self._one_at_a_time.release()
-        if refused is not None:
-            reason, where, row, column = refused
-            raise PacketError(reason, path=where, row=row, column=column)
+        return [
+            None if said is None else PacketError(said[0], path=said[1], row=said[2], column=said[3])
+            for said in refusals
+        ]
 
     def close(self) -> None:
         """Let the process end, once it has written what it was given; wait a little for that."""
@@ -131,13 +132,17 @@ def _serve(theirs: Connection, starter: int) -> None:
     while os.getppid() == starter:
         if not theirs.poll(_LOOK_SECONDS):
             continue
-        draft, path = pickle.loads(theirs.recv_bytes())  # from the process that started this one
-        try:
-            write_packet(draft, path)
-        except PacketError as error:
-            theirs.send((error.reason, error.path, error.row, error.column))
-        else:
-            theirs.send(None)
+        packets = pickle.loads(theirs.recv_bytes())  # from the process that started this one
+        theirs.send([_written(draft, path) for draft, path in packets])
+
+
+def _written(draft: Draft, path: Path) -> tuple[str, str | None, int | None, str | None] | None:
+    """What was wrong with it, or nothing if it is on disk."""
+    try:
+        write_packet(draft, path)
+    except PacketError as error:
+        return error.reason, error.path, error.row, error.column
+    return None
 
 
 def main() -> None:

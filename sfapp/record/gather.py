@@ -1,4 +1,4 @@
-"""Bringing one window's rows to rank 0, over a group of the recorder's own.
+"""Bringing windows' rows to rank 0, over a group of the recorder's own.
 
 A Gloo group beside the training's: telemetry never waits for, or is waited for by, a training collective.
 Every operation is started asynchronously and watched from Python with a deadline of our own, so that a
@@ -26,12 +26,26 @@ from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import Job, whole_draft
 from sfapp.record.contexts import STEP_COLUMN
 from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
-from sfapp.record.wire import Header, Hello, Plan, decoded, faults_of, framed, plan_of, unframed
+from sfapp.record.wire import (
+    Header,
+    Hello,
+    Plan,
+    Word,
+    decoded,
+    digest_of,
+    faults_of,
+    framed,
+    plan_of,
+    unframed,
+)
 
 if TYPE_CHECKING:
     from sfapp.packets import Draft
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
+
+LONGEST_REASONS = 900
+"""Characters that a word about several windows may take for its reasons."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +64,12 @@ class Gathered:
     identities: tuple[RankIdentity, ...]
     faults: dict[str, str]
 
+    @property
+    def objection(self) -> str:
+        """Why these rows are no window, or nothing."""
+        steps_RN = self.row_RNC[:, :, STEP_COLUMN]
+        return "ranks recorded different steps" if bool((steps_RN != steps_RN[0]).any()) else ""
+
     def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft:
         """What its packet is to hold; ``gather_ns`` is what bringing it together took."""
         return whole_draft(job, buffer, self.row_RNC.numpy(), self.channels, self.identities, gather_ns)
@@ -61,6 +81,9 @@ class Result(Protocol):
     @property
     def faults(self) -> dict[str, str]: ...
 
+    @property
+    def objection(self) -> str: ...
+
     def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft: ...
 
 
@@ -71,7 +94,11 @@ class TelemetryGroup:
     Attributes:
         needs_training_thread: whether that must be the training's. NCCL's operations on one device must come
             in one order on all ranks, whatever group they are of, and not from several threads at once.
+        together: how many windows are to be gathered at once from now on; the same on all ranks.
     """
+
+    takes_several = True
+    """Whether it can gather more than one window at once."""
 
     def __init__(self, timeout: float, backend: str = "gloo") -> None:
         """Make the group, over ``gloo`` or ``nccl``; collective over all ranks of the job.
@@ -96,6 +123,7 @@ class TelemetryGroup:
         self._unfinished: list[Any] = []  # operations abandoned in flight, with the memory they write to
         self._is_busy = False
         self._identities: tuple[RankIdentity, ...] = ()
+        self.together = 1
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.training_backend = str(dist.get_backend())
@@ -132,44 +160,45 @@ class TelemetryGroup:
         following._group, following._meeting = None, meeting
         following._patience = min(patience, self._timeout)
         following._given_up, following._why_given_up, following._unfinished = threading.Event(), "", []
-        following._is_busy = False
+        following._is_busy, following.together = False, 1
         return following
 
-    def gather(self, buffer: WindowBuffer) -> Result | None:
-        """Bring a window to rank 0: the result is there, None elsewhere.
+    def gather(self, buffers: Sequence[WindowBuffer]) -> tuple[int, list[Result]]:
+        """Bring windows to rank 0: how many came together, from the first on, and, there, what of each.
 
-        Rows follow only where all ranks have the same steps of the same stages of the same window. That is
-        so of nearly all windows, and sixteen bytes show it; where it is not, rank 0 looks at the headers.
+        Rows follow only where all ranks have the same steps of the same stages of the same windows. That is
+        nearly always so, and sixteen bytes show it; where it is not, rank 0 looks at the first window's
+        headers, and this one goes alone.
 
         Raises:
-            GatherRefused: ranks have different windows, steps or stages.
+            GatherRefused: ranks have different first windows, or different steps or stages in it.
             GatherFailed: a rank is gone or late.
         """
         self._connect()
-        header = Header.of(buffer)
-        plan = plan_of([header]) if self._all_have(header.digest()) else self._settled(header)
-        if plan.objection:
-            raise GatherRefused(plan.objection)
-        headers, row_RNC = self._rows(header, buffer, plan.side)
-        if row_RNC is None:
-            return None
-        steps_RN = row_RNC[:, :, STEP_COLUMN]
-        if bool((steps_RN != steps_RN[0]).any()):
-            self.confirm(reason := "ranks recorded different steps")
-            raise GatherRefused(reason)
-        identities = tuple(
-            replace(identity, role=header.role)
-            for identity, header in zip(self._identities, headers, strict=True)
-        )
-        return Gathered(row_RNC, tuple(plan.side), identities, faults_of(headers))
+        headers = [Header.of(buffer) for buffer in buffers]
+        if not self._all_have(digest_of(headers)):
+            del headers[1:]
+            plans = [self._settled(headers[0])]
+        else:
+            empty = next((place for place, header in enumerate(headers) if not header.steps), len(headers))
+            del headers[max(1, empty) :]  # an empty window is refused, by itself
+            plans = [plan_of([header]) for header in headers]
+        if plans[0].objection:
+            raise GatherRefused(plans[0].objection)
+        found = self._rows(headers, buffers, [plan.side for plan in plans])
+        return len(headers), found
 
-    def confirm(self, reason: str = "") -> str:
-        """Rank 0 tells the others why the window is not on disk, or nothing if it is; returns that.
+    def confirm(self, reasons: Sequence[str], together: int = 1) -> list[str]:
+        """Rank 0 tells the others of each window why it is not on disk, or nothing if it is, and how many
+        windows are to be gathered at once from now on; returns the reasons.
 
         Raises:
             GatherFailed: the word did not arrive.
         """
-        return self._announce(reason.encode()).decode()
+        mine = Word([reason[: LONGEST_REASONS // len(reasons)] for reason in reasons], together)
+        word = decoded(framed(self._announce(msgspec.json.encode(mine))), Word)
+        self.together = word.together
+        return word.reasons
 
     def give_up(self, why: str) -> None:
         """End whatever the group is waiting for, from any thread: it fails at once, and so does all later."""
@@ -225,19 +254,34 @@ class TelemetryGroup:
         return decoded(framed(self._announce(msgspec.json.encode(plan_of(headers)))), Plan)
 
     def _rows(
-        self, header: Header, buffer: WindowBuffer, channels: Sequence[str]
-    ) -> tuple[list[Header], Any]:
-        """On rank 0 every rank's header and its rows [R, N, C]; elsewhere none."""
+        self, headers: Sequence[Header], buffers: Sequence[WindowBuffer], channels: Sequence[list[str]]
+    ) -> list[Result]:
+        """On rank 0 every rank's header and rows of each window that there is a header of; elsewhere none."""
         import torch
 
-        block = framed(msgspec.json.encode(header)).view(torch.int64)
-        row_NC = torch.from_numpy(buffer.packed(channels))
-        everyone = self._collect(torch.cat([block, row_NC.flatten()]))
+        heads = [framed(msgspec.json.encode(header)).view(torch.int64) for header in headers]
+        rows = [
+            torch.from_numpy(buffer.packed(names)) for buffer, names in zip(buffers, channels, strict=False)
+        ]
+        mine = [part for head, row_NC in zip(heads, rows, strict=True) for part in (head, row_NC.flatten())]
+        everyone = self._collect(torch.cat(mine))
         if everyone is None:
-            return [], None
-        blocks, rows = everyone.split([len(block), row_NC.numel()], dim=1)
-        headers = [decoded(said.view(torch.uint8), Header) for said in blocks]
-        return headers, rows.unflatten(1, row_NC.shape)
+            return []
+        theirs = iter(everyone.split([len(part) for part in mine], dim=1))
+        return [
+            self._gathered(next(theirs), next(theirs).unflatten(1, row_NC.shape), names)
+            for row_NC, names in zip(rows, channels, strict=True)
+        ]
+
+    def _gathered(self, head_R: Any, row_RNC: Any, channels: Sequence[str]) -> Result:
+        import torch
+
+        headers = [decoded(said.view(torch.uint8), Header) for said in head_R]
+        identities = tuple(
+            replace(identity, role=header.role)
+            for identity, header in zip(self._identities, headers, strict=True)
+        )
+        return Gathered(row_RNC, tuple(channels), identities, faults_of(headers))
 
     def _collect(self, mine: Any) -> Any:
         """Every rank's tensor as one [R, …], in rank order, on rank 0; None elsewhere."""

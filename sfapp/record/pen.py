@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,26 +37,33 @@ class Pen:
         self._may_start = True
         self._windows = self._spent_ns = self._trained_ns = 0
 
-    def write(self, draft: Draft, path: Path, is_part: bool) -> None:
-        """Write a window, or a rank's part of one.
-
-        Raises:
-            PacketError: as ``sfapp.packets.write_packet``.
-        """
+    def write_here(self, draft: Draft, path: Path) -> Exception | None:
+        """Write a window on this thread; why it was not written. What parts need: every rank of a node may
+        have one."""
         from sfapp.packets import write_packet
 
-        # Parts are written here: every rank of a node may have one. So are reduced windows: they hold
-        # tensors, and the other process has no torch.
-        if is_part or draft.reduced is not None:
+        try:
             write_packet(draft, path)
-        elif not self._written_elsewhere(draft, path):
-            begin = time.perf_counter_ns()
-            write_packet(draft, path)
-            self._windows += 1
-            self._spent_ns += time.perf_counter_ns() - begin
-            self._trained_ns += draft.manifest.overhead.train_ns
-            if self._may_start and self._windows >= FIRST_WINDOWS:
-                self._start_if_worth_it()
+        except Exception as error:  # fail-open, and who waits for the packet must hear of it
+            return error
+        return None
+
+    def write(self, packets: Sequence[tuple[Draft, Path]]) -> list[Exception | None]:
+        """Write windows; of each why it was not written, or None."""
+        # Reduced windows are written here: they hold tensors, and the other process has no torch.
+        if any(draft.reduced is not None for draft, _ in packets):
+            return [self.write_here(draft, path) for draft, path in packets]
+        elsewhere = self._written_elsewhere(packets)
+        if elsewhere is not None:
+            return elsewhere
+        begin = time.perf_counter_ns()
+        refusals = [self.write_here(draft, path) for draft, path in packets]
+        self._windows += len(packets)
+        self._spent_ns += time.perf_counter_ns() - begin
+        self._trained_ns += sum(draft.manifest.overhead.train_ns for draft, _ in packets)
+        if self._may_start and self._windows >= FIRST_WINDOWS:
+            self._start_if_worth_it()
+        return refusals
 
     def close(self) -> None:
         """Let the other process end."""
@@ -73,17 +81,17 @@ class Pen:
         except (OSError, ValueError) as error:  # ValueError: this system cannot hand a socket over
             self._failures.append(f"packets are written on the recorder's thread: {one_line(error)}")
 
-    def _written_elsewhere(self, draft: Draft, path: Path) -> bool:
-        """Whether the other process wrote it; there may be none, or it is not ready."""
+    def _written_elsewhere(self, packets: Sequence[tuple[Draft, Path]]) -> list[Exception | None] | None:
+        """What the other process said of them; None where there is none, or it is not ready."""
         from sfapp.packets.scribe import ScribeGone
 
         scribe = self._scribe
         if scribe is None:
-            return False
-        # Half a window, so that none waits behind this one for long.
-        patience = max(SHORTEST_PATIENCE, draft.manifest.overhead.train_ns / 2e9)
+            return None
+        # Half of what they took, so that none waits behind them for long.
+        trained_ns = sum(draft.manifest.overhead.train_ns for draft, _ in packets)
         try:
-            scribe.write(draft, path, patience)
+            return [*scribe.write(packets, max(SHORTEST_PATIENCE, trained_ns / 2e9))]
         except ScribeGone as gone:
             if gone.for_good:
                 self._scribe = None
@@ -91,5 +99,4 @@ class Pen:
                     f"the process that writes packets {gone}: the recorder's thread does it again"
                 )
                 scribe.close()
-            return False
-        return True
+            return None

@@ -87,7 +87,8 @@ class Recorder:
         timeout: seconds a rank waits for the others at a window's end, off the training thread but for NCCL.
         event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
         strict: raise RecorderError where a stage is entered inside another one or outside a step.
-        max_pending: closed windows that may wait to be written before one is dropped.
+        max_pending: closed windows that may wait to be written before one is dropped, beside short ones that
+            wait to be gathered together (docs/recorder.md).
         stream: send rows to an aggregator as they are recorded, and gather nothing: its address or that of
             the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``. Where None, what
             ``SFAPP_STREAM`` says.
@@ -376,7 +377,7 @@ class Recorder:
 
     @property
     def pending(self) -> int:
-        """Closed windows that are not on disk yet; beyond ``max_pending`` the next one is dropped."""
+        """Closed windows that are not on disk yet, those among them that wait to be gathered together."""
         return self._writer.pending
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import numpy as np
 from sfapp.model.window import RankIdentity
 from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import Job, reduced_draft
-from sfapp.record.gather import TelemetryGroup
+from sfapp.record.gather import Result, TelemetryGroup
 from sfapp.record.reducing import Exchange, Ints, ReducedRows, reduce_window
 from sfapp.record.wire import Hello, spelled
 
@@ -22,20 +23,23 @@ if TYPE_CHECKING:
 class ReducingGroup(TelemetryGroup):
     """As ``TelemetryGroup``, with reductions instead of gathers, in everything it does."""
 
+    takes_several = False
+
     def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
         self._identity = identity
         newest = self._reduce(Exchange("max_everywhere", np.array([next_window, next_step], dtype=np.int64)))
         mine = Hello.of(identity, run_id, *newest.tolist())
         return msgspec.json.decode(self._announce(msgspec.json.encode(mine)), type=Hello)
 
-    def gather(self, buffer: WindowBuffer) -> Reduced | None:
-        """Find the window's frontier with the other ranks: the result is on rank 0, None elsewhere.
+    def gather(self, buffers: Sequence[WindowBuffer]) -> tuple[int, list[Result]]:
+        """Find the first window's frontier with the other ranks: the result is on rank 0, none elsewhere.
 
         Raises:
             GatherRefused: ranks have different windows, steps or stages.
             GatherFailed: a rank is gone or late.
         """
         self._connect()
+        buffer = buffers[0]
         accumulation = spelled(buffer.schema.accumulation)
         part = reduce_window(buffer, self._identity, self.world_size, accumulation)
         reduced: Ints | None = None
@@ -43,7 +47,7 @@ class ReducingGroup(TelemetryGroup):
             try:
                 exchange = next(part) if reduced is None else part.send(reduced)
             except StopIteration as ended:
-                return None if ended.value is None else Reduced(ended.value)
+                return 1, [] if ended.value is None else [Reduced(ended.value)]
             reduced = self._reduce(exchange)
 
     def _reduce(self, exchange: Exchange) -> Ints:
@@ -69,6 +73,7 @@ class Reduced:
     def __init__(self, rows: ReducedRows) -> None:
         self.rows = rows
         self.faults = rows.faults
+        self.objection = ""  # steps are compared before rows follow
 
     def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft:
         """What its packet is to hold."""

@@ -82,11 +82,23 @@ class Header(msgspec.Struct, frozen=True):
             side=sorted(buffer.side),
         )
 
-    def digest(self) -> int:
-        """A number that ranks share whose rows fit together as they are."""
-        compared = [getattr(self, name) for name in (*_SAME, "side")]
-        digest = hashlib.blake2b(msgspec.json.encode(compared), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1
+    def compared(self) -> list[object]:
+        """What ranks share whose rows fit together as they are."""
+        return [getattr(self, name) for name in (*_SAME, "side")]
+
+
+def digest_of(headers: Sequence[Header]) -> int:
+    """A number that ranks share whose rows of these windows fit together as they are."""
+    compared = msgspec.json.encode([header.compared() for header in headers])
+    return int.from_bytes(hashlib.blake2b(compared, digest_size=8).digest(), "little") >> 1
+
+
+class Word(msgspec.Struct, frozen=True):
+    """What rank 0 says when it has written: of each window why it is not on disk, or nothing if it is; and
+    how many windows are to be gathered at once from now on."""
+
+    reasons: list[str]
+    together: int
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -7,18 +7,18 @@ each rank from its own rows, when a gather fails, when a disk refuses, or when t
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfapp.record.buffers import WindowBuffer
 from sfapp.record.compose import part_draft
+from sfapp.record.convoy import Closed, Convoy, Early
 from sfapp.record.desk import FileDesk
 from sfapp.record.gather import Result, TelemetryGroup
 from sfapp.record.pen import Pen
@@ -48,17 +48,8 @@ class Failures(deque[str]):
         super().append(what)
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
-    """What came of a gather on the training's thread: on rank 0 the rows, or why there are none."""
-
-    gathered: Result | None = None
-    gather_ns: int = 0
-    why: str | None = None
-
-
 class Writer:
-    """Owns the queue of closed windows, the thread that empties it, and the telemetry group's operations."""
+    """Owns the line of closed windows, the thread that empties it, and the telemetry group's operations."""
 
     def __init__(self, most_waiting: int) -> None:
         self.written: deque[Path] = deque(maxlen=REMEMBERED)
@@ -66,7 +57,7 @@ class Writer:
         self.desk = FileDesk(self.failures)
         self._pen = Pen(self.failures)
         self._most_waiting = most_waiting
-        self._queue: queue.SimpleQueue[tuple[Team, WindowBuffer, Early | None] | None] = queue.SimpleQueue()
+        self._convoy = Convoy()
         self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet
         self._claims = threading.Condition()
         self._writing = 0
@@ -92,19 +83,20 @@ class Writer:
         last window is left in parts: training may be over because another rank is.
         """
         with self._claims:
-            kept = last or len(self._unclaimed) < self._most_waiting
+            together = 1 if team.group is None else team.group.together
+            kept = last or len(self._unclaimed) < self._most_waiting + together - 1
             if not kept:
                 buffer = buffer.without_rows()
             self._unclaimed[buffer.number] = (team, buffer)
         early = None
         if team.group is not None and team.group.needs_training_thread:
             early = Early(why=LAST_IN_PARTS) if last else self._gather_early(team, team.group, buffer)
-        self._queue.put((team, buffer, early))
+        self._convoy.put(Closed(team, buffer, early))
         return kept
 
     def close(self, seconds: float) -> None:
         """Write what is waiting and stop; after ``seconds``, write this rank's part of what is left."""
-        self._queue.put(None)
+        self._convoy.end()
         self._thread.join(seconds)
         self.rescue("the recorder was closed before the other ranks answered", seconds)
         self._pen.close()
@@ -136,79 +128,105 @@ class Writer:
     # ---- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            team, buffer, early = item
+        while going := self._convoy.next():
+            gone = len(going)
             try:
-                if early is None:
-                    self._ship(team, buffer)
-                else:
-                    self._ship_early(team, buffer, early)
-            except Exception as error:  # fail-open: a window is lost, the job is not
-                self._failed(buffer, error)
+                gone = self._ship(going[0].team, going)
+            except Exception as error:  # fail-open: windows are lost, the job is not
+                self._failed(going[0].buffer, error)
+            self._convoy.leave(gone)
 
-    def _ship(self, team: Team, buffer: WindowBuffer) -> None:
-        group, why = team.group_for(buffer.number, buffer.train_ns), team.why_alone
+    def _ship(self, team: Team, going: Sequence[Closed]) -> int:
+        """Bring windows to disk; how many, from the first on: the others go another time."""
+        first = going[0].buffer
+        if going[0].early is not None:
+            self._ship_early(team, first, going[0].early)
+            return 1
+        group = team.group_for(first.number, first.train_ns)
+        whys: list[str | None] = [team.why_alone]
         if group is not None:
             try:
-                why = self._gather(team, group, buffer)
+                whys = [why or None for why in self._gather(team, group, [closed.buffer for closed in going])]
                 team.keep()
             except GatherRefused as refusal:
-                why = str(refusal)
+                whys = [str(refusal)]
             except GatherFailed as failure:
                 # After a failed collective the group's connections are in no known state: parts for a while.
-                why = str(failure)
-                team.lose(group, buffer.number, why)
-            if why is None:  # on disk
+                team.lose(group, first.number, str(failure))
+                whys = [str(failure) for _ in going]
+        for closed, why in zip(going, whys, strict=False):
+            if group is not None and why is None:  # on disk
                 with self._claims:
-                    self._unclaimed.pop(buffer.number, None)
-                return
-        with self._claimed(buffer) as mine:
-            if mine:
-                self._write_part(team, buffer, why)
+                    self._unclaimed.pop(closed.buffer.number, None)
+                continue
+            with self._claimed(closed.buffer) as mine:
+                if mine:
+                    self._write_part(team, closed.buffer, why)
+        return len(whys)
 
     def _gather_early(self, team: Team, group: TelemetryGroup, buffer: WindowBuffer) -> Early:
         begin = time.perf_counter_ns()
         try:
-            gathered = group.gather(buffer)
+            _, gathered = group.gather([buffer])
         except GatherRefused as refusal:
             return Early(why=str(refusal))
         except GatherFailed as failure:
             team.lose(group, buffer.number, str(failure))
             return Early(why=str(failure))
-        return Early(gathered, time.perf_counter_ns() - begin)
+        return Early(gathered[0] if gathered else None, time.perf_counter_ns() - begin)
 
     def _ship_early(self, team: Team, buffer: WindowBuffer, early: Early) -> None:
         """Nobody tells the others whether rank 0 could write the window: it is lost where it could not."""
         why = early.why
         if early.gathered is not None:
-            why = self._write_whole(team, buffer, early.gathered, early.gather_ns)
+            (why,) = self._write_whole(team, [buffer], [early.gathered], early.gather_ns)
         with self._claimed(buffer) as mine:
             if mine and why:
                 self._write_part(team, buffer, why)
 
-    def _gather(self, team: Team, group: TelemetryGroup, buffer: WindowBuffer) -> str | None:
-        """Gather and, on rank 0, write a window; why it is not on disk, or None if it is."""
+    def _gather(self, team: Team, group: TelemetryGroup, buffers: Sequence[WindowBuffer]) -> list[str]:
+        """Gather windows and, on rank 0, write them: of each that came together why it is not on disk, or
+        nothing if it is."""
         begin = time.perf_counter_ns()
-        gathered = group.gather(buffer)
-        if gathered is None:
-            return group.confirm() or None
-        gather_ns = time.perf_counter_ns() - begin
-        return group.confirm(self._write_whole(team, buffer, gathered, gather_ns)) or None
+        count, gathered = group.gather(buffers)
+        gather_ns = (time.perf_counter_ns() - begin) // count
+        reasons = self._write_whole(team, buffers, gathered, gather_ns) if gathered else []
+        return group.confirm(reasons, self._convoy.together(team, buffers[0]))
 
-    def _write_whole(self, team: Team, buffer: WindowBuffer, gathered: Result, gather_ns: int) -> str:
-        """Rank 0 writes the whole window; says why not if it could not, so that all ranks write parts."""
-        with self._claimed(buffer) as mine:
-            if not mine:
-                return "rank 0 had to leave"
-            try:
-                buffer.faults |= gathered.faults
-                self._write(team.job.root, gathered.draft(team.job, buffer, gather_ns), None)
-            except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
-                self._failed(buffer, error)
-                with self._claims:
-                    self._unclaimed[buffer.number] = (team, buffer)
-                return f"rank 0 could not write the window: {one_line(error)}"[:500]
-        return ""
+    def _write_whole(
+        self, team: Team, buffers: Sequence[WindowBuffer], gathered: Sequence[Result], gather_ns: int
+    ) -> list[str]:
+        """Rank 0 writes whole windows; of each why not, or nothing: then all ranks write parts."""
+        reasons = [found.objection for found in gathered]
+        with ExitStack() as claims:
+            packets: dict[int, tuple[Draft, Path]] = {}  # by place
+            for place, (buffer, found) in enumerate(zip(buffers, gathered, strict=False)):
+                if reasons[place]:
+                    continue
+                if not claims.enter_context(self._claimed(buffer)):
+                    reasons[place] = "rank 0 had to leave"
+                    continue
+                try:
+                    buffer.faults |= found.faults
+                    draft = found.draft(team.job, buffer, gather_ns)
+                    packets[place] = draft, self._path(team, draft, None)
+                except Exception as error:  # fail-open, and the others must hear of it or they wait in vain
+                    reasons[place] = self._not_written(team, buffer, error)
+            for (place, (_, path)), refusal in zip(
+                packets.items(), self._pen.write([*packets.values()]), strict=True
+            ):
+                if refusal is None:
+                    self.written.append(path)
+                else:
+                    reasons[place] = self._not_written(team, buffers[place], refusal)
+        return reasons
+
+    def _not_written(self, team: Team, buffer: WindowBuffer, error: Exception) -> str:
+        """A window that rank 0 claimed and could not write: this rank's part of it is to be written."""
+        self._failed(buffer, error)
+        with self._claims:
+            self._unclaimed[buffer.number] = (team, buffer)
+        return f"rank 0 could not write the window: {one_line(error)}"[:500]
 
     # ---- who writes what ------------------------------------------------------------------------
 
@@ -233,16 +251,18 @@ class Writer:
         alone = team.job.world_size == 1
         try:
             draft = part_draft(team.job, buffer, identity, None if alone else why)
-            self._write(team.job.root, draft, None if alone else identity.rank)
+            path = self._path(team, draft, None if alone else identity.rank)
+            refusal = self._pen.write([(draft, path)])[0] if alone else self._pen.write_here(draft, path)
+            if refusal is not None:
+                raise refusal
+            self.written.append(path)
         except Exception as error:  # fail-open: the rows are lost, the job is not
             self._failed(buffer, error)
 
-    def _write(self, root: Path, draft: Draft, part_rank: int | None) -> None:
+    def _path(self, team: Team, draft: Draft, part_rank: int | None) -> Path:
         from sfapp.packets import packet_path
 
-        path = packet_path(root, draft.run_id, draft.number, part_rank)
-        self._pen.write(draft, path, is_part=part_rank is not None)
-        self.written.append(path)
+        return packet_path(team.job.root, draft.run_id, draft.number, part_rank)
 
     def _failed(self, buffer: WindowBuffer, error: Exception) -> None:
         self.failures.append(f"window {buffer.number}: {one_line(error)}")

@@ -45,7 +45,7 @@ def draft(window: int = 0) -> Draft:
 def write_when_ready(scribe: Scribe, what: Draft, path: Path) -> None:
     def written() -> bool:
         try:
-            scribe.write(what, path, PATIENCE)
+            scribe.write([(what, path)], PATIENCE)
         except ScribeGone:
             return False
         return True
@@ -66,10 +66,9 @@ def test_what_is_refused_over_there_is_refused_with_the_same_words(tmp_path: Pat
     with pytest.raises(PacketError) as here:
         write_packet(wrong, path)
     write_when_ready(scribe, draft(), path)
-    with pytest.raises(PacketError) as there:
-        scribe.write(wrong, path, PATIENCE)
-    assert str(there.value) == str(here.value)
-    scribe.write(draft(), path, PATIENCE)  # and it goes on
+    there, none = scribe.write([(wrong, path), (draft(), path)], PATIENCE)  # and it goes on
+    assert str(there) == str(here.value)
+    assert none is None
     assert read_window(path).number == 0
 
 
@@ -78,7 +77,7 @@ def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, s
     for process in scribes_of():
         process.kill()
     with pytest.raises(ScribeGone, match="ended with -9") as gone:
-        scribe.write(draft(1), tmp_path / "run" / "00000001.parquet", PATIENCE)
+        scribe.write([(draft(1), tmp_path / "run" / "00000001.parquet")], PATIENCE)
     assert gone.value.for_good
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["00000000.parquet"]
 
@@ -92,7 +91,7 @@ def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(
     for process in scribes_of():
         process.suspend()
     with pytest.raises(ScribeGone, match=r"took longer than 0\.2 s") as gone:
-        scribe.write(large, tmp_path / "00000001.parquet", 0.2)
+        scribe.write([(large, tmp_path / "00000001.parquet")], 0.2)
     assert gone.value.for_good
 
 
@@ -101,7 +100,7 @@ def test_it_ignores_what_ends_the_job_until_the_job_has_ended(tmp_path: Path, sc
     for process in scribes_of():
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-    scribe.write(draft(), tmp_path / "00000001.parquet", PATIENCE)
+    scribe.write([(draft(), tmp_path / "00000001.parquet")], PATIENCE)
     assert (tmp_path / "00000001.parquet").exists()
 
 

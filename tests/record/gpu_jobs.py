@@ -50,10 +50,10 @@ def gather() -> None:
     group.greet(RankIdentity(rank, rank, 0, "here"), "gathered", 3, 7)
     buffer = WindowBuffer.empty(Schema.of((FORWARD, BACKWARD), Accumulation(), None), 3, 4)
     buffer.add(np.array([[step, 1_000, 100 + rank, 200 + step] for step in range(4)]))
-    gathered = group.gather(buffer)
+    _, found = group.gather([buffer])
     if rank == 0:
-        torch.save(gathered.row_RNC, root / "rows.pt")
-    reason = group.confirm("written")
+        torch.save(found[0].row_RNC, root / "rows.pt")
+    (reason,) = group.confirm(["written"])
     (root / f"confirmed.{rank}").write_text(reason)
 
 

@@ -90,6 +90,20 @@ def left_out(model: torch.nn.Module) -> None:
                 continue
 
 
+def several(model: torch.nn.Module) -> None:
+    """Short windows, of which many are gathered at once; rank 2 leaves a step of the fourteenth out."""
+    with recorder("several", window_steps=2, max_pending=64) as perf:
+        for step in range(2 * 30 + 1):
+            try:
+                with perf.step(), perf.stage(BACKWARD):
+                    model(torch.ones(2, 8)).sum().backward()
+                    perf.observe(f"own.{rank}" if step >= 2 * 24 else "common", float(step))
+                    if rank == 2 and step == 26:
+                        raise MemoryError
+            except MemoryError:
+                continue
+
+
 def dropped(model: torch.nn.Module) -> None:
     """Rank 0 runs ahead of the others by more windows than may wait, then all go on together."""
     perf = recorder("dropped", max_pending=2)
@@ -192,6 +206,7 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     changes,
     disagreeing,
     left_out,
+    several,
     dropped,
     late,
     stalled,

@@ -135,6 +135,22 @@ def test_a_rank_that_leaves_a_step_out_costs_that_window_s_step_and_no_other(tog
     assert second.step_N.tolist() == [5, 6, 7, 8, 9]
 
 
+def test_short_windows_are_gathered_many_at_once_and_each_is_as_if_it_were_alone(together: Path) -> None:
+    windows = windows_of(together, "several")
+    assert [window.number for window in windows] == [*range(31)]
+    assert [window.step_N.tolist() for window in windows[:13]] == [[2 * k, 2 * k + 1] for k in range(13)]
+    assert [window.number for window in windows if len(files_of(together, "several", window)) > 1] == [13]
+    assert windows[13].manifest.faults == ("step_misaligned",)
+    assert windows[30].step_N.tolist() == [60]
+    assert all(
+        window.side["common"].value_NR[0].tolist() == [2 * window.number] * 3 for window in windows[:13]
+    )
+    assert sorted(windows[27].side) == ["own.0", "own.1", "own.2"]  # of windows that have to be looked at
+    took = [window.manifest.overhead.gather_ns for window in windows]
+    assert len(set(took[:8])) == 8  # at first each goes alone
+    assert len(set(took[14:22])) == 1  # then they share one gather
+
+
 def test_a_dropped_window_is_told_and_the_ranks_stay_together(together: Path) -> None:
     *early, last = windows_of(together, "dropped")
     lost = [window for window in early if window.manifest.missing_ranks]
