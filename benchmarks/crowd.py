@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from benchmarks.crowd_senders import RUN as SIMULATED
-from benchmarks.machine import Others
+from benchmarks.machine import Others, busy_seconds
 from benchmarks.namespaces import Cluster
 from benchmarks.soak import EXAMPLE, counted, ends_ns, is_whole, namespaces
 from sfapp.model import Window
@@ -77,6 +77,12 @@ class Plan:
         return replace(self, windows=max(2, round(minutes * 60 / window_seconds)))
 
 
+SPARE = Plan(
+    step_ms=16_000, window_steps=2, alone=2, simulated_seconds=2.0, simulated_window_steps=10, windows=30
+)
+"""As many ranks, so slow that two cores are not always taken: how long things take says nothing of those who
+wait for a core."""
+
 SMALL = Plan(ranks=1, step_ms=100, simulated=4, simulated_seconds=0.2, simulated_window_steps=5)
 """To see that everything works."""
 
@@ -116,12 +122,14 @@ class Crowd:
         with self._looking():
             self._until_windows(self._plan.alone)
             self.joined_at = time.time()
+            worked = busy_seconds()
             self._services()
             senders = [self._simulate(node) for node in range(NODES)]
             while any(sender.poll() is None for sender in senders):
                 self._check()
                 time.sleep(1)
             self.left_at = time.time()
+            self.busy = (busy_seconds() - worked) / (self.left_at - self.joined_at) / (os.cpu_count() or 1)
             self.failed = sum(sender.returncode != 0 for sender in senders)
             self.last_steps = self._last_steps()
             self._stop_training.touch()
@@ -368,7 +376,8 @@ def section(
         f"- aggregator, started {len(seen.pids)} time(s): {busy.mean():.2f} of a core, {busy.max():.2f} in "
         f"its worst minute (bar: {CORE_SHARE:.0f}).",
         f"- its memory, after the first {_WARM_UP:.0%} of the time: {slope / 1e6:+.2f} MB a minute, "
-        f"{part:+.1%} in all (bar: {GROWTH:.0%}).",
+        f"{part:+.1%} in all (bar, of half an hour: {GROWTH:.0%}).",
+        f"- the cores were busy for {crowd.busy:.0%} of that time.",
         f"- training's steps, slowest rank: median {np.median(wall_N[alone]):.0f} ms and longest "
         f"{wall_N[alone].max():.0f} ms before the simulated ranks came, median "
         f"{np.median(wall_N[beside]):.0f} ms, p99 {np.quantile(wall_N[beside], 0.99):.0f} ms and longest "

@@ -39,15 +39,15 @@ class Others:
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
-        self._before = _busy_seconds() - _own_seconds()
+        self._before = busy_seconds() - _own_seconds()
 
     def share(self) -> float:
         """Of all cores' time since this was made."""
-        others = _busy_seconds() - _own_seconds() - self._before
+        others = busy_seconds() - _own_seconds() - self._before
         return max(0.0, others / ((time.monotonic() - self._begin) * (os.cpu_count() or 1)))
 
 
-def _busy_seconds() -> float:
+def busy_seconds() -> float:
     """Time that all cores have worked since the machine started."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)

@@ -1,12 +1,12 @@
 """``make soak``: real jobs on nodes of their own (network namespaces) while what is round them breaks.
 
-``python -m benchmarks.soak [breaks] [outage] [crowd] [--short] [--minutes M] [--out docs/evidence]``. Jobs
+``python -m benchmarks.soak [breaks] [outage] [crowd] [spare] [--short] [--minutes M] [--out docs/evidence]``. Jobs
 stream all along under ``sfapp run``, and at the end every step of every rank must be in the packets exactly
 once. Needs Linux, root and the command ``ip``.
 
 breaks: per trial something is broken and mended. Training goes over another network than the stream, so that
 it can be seen never to wait. outage: a node with a slow rank loses all its cables. crowd: over a thousand
-ranks on one aggregator, ``benchmarks/crowd.py``.
+ranks on one aggregator, ``benchmarks/crowd.py``. spare: as many, slow enough for the cores.
 """
 
 from __future__ import annotations
@@ -356,10 +356,19 @@ def crowd(options: argparse.Namespace, length: Length) -> Told:
     return Told(section, holds)
 
 
+def spare(options: argparse.Namespace, length: Length) -> Told:
+    """As many ranks, and cores to spare."""
+    from benchmarks.crowd import SMALL, SPARE, shown
+
+    section, holds = shown((SMALL if length is SHORT else SPARE).of_minutes(options.minutes or 10))
+    return Told(section, holds)
+
+
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace, Length], Told]]] = {
     "breaks": ("What breaks round a job, and what it costs", breaks),
     "outage": ("A node without its cables", outage),
     "crowd": ("More than a thousand ranks", crowd),
+    "spare": ("As many, and cores to spare", spare),
 }
 
 
@@ -388,6 +397,7 @@ def main() -> int:
         print(f"## {title}\n\n{told.section}\n", flush=True)
         all_hold = all_hold and told.holds
         if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
             path = options.out / "soak.md"
             before = path.read_text(encoding="utf-8") if path.exists() else ""
             path.write_text(page(before, {title: told.section}), encoding="utf-8")
