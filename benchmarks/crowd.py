@@ -4,7 +4,7 @@ Four nodes (network namespaces) under ``sfapp run``: 16 training processes on ea
 relay, and 256 simulated ones on each (``benchmarks/crowd_senders.py``) straight to the aggregator, every one
 over a connection with keys. Meanwhile a store follows the packet directory, as ``sfapp serve`` does, and the
 aggregator is looked at from outside. Nodes have cores of their own where there are nodes: here ranks give way
-(``nice``) to aggregator and relays.
+(``nice``) to aggregator, relays and the store.
 """
 
 from __future__ import annotations
@@ -165,7 +165,13 @@ class Crowd:
         line += ["--run-id", TRAINING, "--window-steps", str(plan.window_steps), str(EXAMPLE)]
         line += ["--steps", "1000000", "--step-ms", str(plan.step_ms), "--until", str(self._stop_training)]
         return self._cluster.start(
-            node, line, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            node,
+            line,
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     def _simulate(self, node: int) -> subprocess.Popen[bytes]:
@@ -203,9 +209,11 @@ class Crowd:
             ]
             for thread in threads:
                 thread.start()
+            _prefer(psutil.Process())  # the store
             try:
                 yield
             finally:
+                _set_group(os.getpid(), 0)
                 stop.set()
                 for thread in threads:
                     thread.join()
@@ -256,9 +264,13 @@ def _prefer(process: psutil.Process) -> None:
     sessions, that counts alone."""
     for thread in process.threads():
         os.setpriority(os.PRIO_PROCESS, thread.id, 0)
-    group = Path(f"/proc/{process.pid}/autogroup")
+    _set_group(process.pid, -15)
+
+
+def _set_group(pid: int, nice: int) -> None:
+    group = Path(f"/proc/{pid}/autogroup")
     if group.exists():
-        group.write_text("-15")
+        group.write_text(str(nice))
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -367,8 +379,8 @@ def section(
         f"{NODES * plan.ranks} training processes and {NODES * plan.simulated:,} simulated ones on {NODES} "
         f"nodes and one aggregator, {lasted:.0f} minutes, {os.cpu_count()} cores, of which other programs "
         f"took {others:.0%}. A training step takes {plan.step_ms / 1000:g} s at least, a simulated one "
-        f"{plan.simulated_seconds:g} s. All ranks give way (nice) to aggregator and relays, as these have "
-        "cores of their own elsewhere.",
+        f"{plan.simulated_seconds:g} s. All ranks give way (nice) to aggregator, relays and the store, as "
+        "these have cores of their own elsewhere.",
         "",
         f"- training: {counted(training, NODES * plan.ranks)}",
         f"- simulated: {counted(simulated, NODES * plan.simulated)} {plan.windows} windows were sent; "

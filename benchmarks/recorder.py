@@ -114,9 +114,9 @@ windows of 400 steps: at most 0.181 %.
 - The rounds come from several launches of a job; `launches` says how many, and what the lowest and the
   highest of them alone would have said.
 - A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order: all see the same
-  minutes of the machine. The first window is not counted. The others close in the middle of a block, so that
-  what closing one costs is counted there; `late` says how many were not on disk when their block ended.
-  Without means the bare loop.
+  minutes of the machine. The first window is not counted. The others close early in a block, so that what
+  closing one costs is counted there; `late` says how many were still being gathered or written when their
+  block ended. Short windows go by eights, so one round in eight pays for all. Without means the bare loop.
 - Two ranks share two cores, each with four threads that Gloo wakes several times a step. As the kernel is set
   here, a thread that wakes may wait for the scheduler's next tick (4 ms) behind another one: a step takes
   longer than it was made to, and its time scatters. The jobs' threads therefore ask for slices of 0.1 ms

@@ -117,12 +117,12 @@ class Tool:
     Attributes:
         step: a step with it.
         around: what surrounds a block of such steps, untimed.
-        pending: windows not written yet.
+        late: windows on their way to the disk.
     """
 
     step: Step
     around: Callable[[], AbstractContextManager[object]] = nullcontext
-    pending: Callable[[], int] = lambda: 0
+    late: Callable[[], int] = lambda: 0
 
 
 @contextmanager
@@ -131,10 +131,10 @@ def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
     if name in ("sfapp", "stream"):
         folder = tempfile.TemporaryDirectory()
         with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
-            recorded = Tool(lambda: training.recorded(perf), pending=lambda: perf.pending)
-            # One window, then half a block: from here on windows close in the middle of one, so that what
-            # that costs falls into the same block.
-            training.block(100 + steps // 2, recorded.step)
+            recorded = Tool(lambda: training.recorded(perf), late=lambda: under_way(perf))
+            # One window, then most of a block: from here on windows close early in one, so that what that
+            # costs falls into the same block.
+            training.block(100 + 4 * steps // 5, recorded.step)
             yield recorded
     elif name == "traceml":
         import traceml_ai
@@ -144,6 +144,12 @@ def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
     else:  # it cannot be left on for long: on for one block at a time
         activities = [torch.profiler.ProfilerActivity.CPU]
         yield Tool(training.profiled, lambda: torch.profiler.profile(activities=activities))
+
+
+def under_way(perf: sfapp.Recorder) -> int:
+    """Windows that are being gathered or written; not those that wait for others to go with."""
+    group, pending = perf._team.group, perf.pending
+    return pending if pending >= (1 if group is None else group.together) else 0
 
 
 def main() -> None:
@@ -173,7 +179,7 @@ def measured(training: Training, under_test: Tool, rounds: int, groups: int, ste
             if kind == ON:
                 with under_test.around():
                     second_K[kind] += training.block(steps, under_test.step)
-                late += under_test.pending()
+                late += under_test.late()
             else:
                 second_K[kind] += training.block(steps, training.plain)
     return {"rounds": seconds, "steps": groups * steps, "late": late}

@@ -1,8 +1,8 @@
 """``make soak``: real jobs on nodes of their own (network namespaces) while what is round them breaks.
 
-``python -m benchmarks.soak [breaks] [outage] [crowd] [spare] [--short] [--minutes M] [--out docs/evidence]``. Jobs
-stream all along under ``sfapp run``, and at the end every step of every rank must be in the packets exactly
-once. Needs Linux, root and the command ``ip``.
+``python -m benchmarks.soak [breaks] [outage] [crowd] [spare] [--short] [--minutes M] [--out docs/evidence]``.
+Jobs stream all along under ``sfapp run``, and at the end every step of every rank must be in the packets
+exactly once. Needs Linux, root and the command ``ip``.
 
 breaks: per trial something is broken and mended. Training goes over another network than the stream, so that
 it can be seen never to wait. outage: a node with a slow rank loses all its cables. crowd: over a thousand

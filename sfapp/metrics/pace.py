@@ -36,9 +36,16 @@ class Paces:
         since.wall_ns += sum(wall_ns)
         since.wall_max_ns = max(since.wall_max_ns, *wall_ns)
 
-    def take(self, at_ns: int) -> list[PaceSample]:
-        """What every rank has done since the last time, for those that finished a step; ascending by rank."""
-        found = [
+    def take(self, at_ns: int, at_least_ns: int = 0) -> list[PaceSample]:
+        """What every rank has done since the last time, for those that finished a step; ascending by rank.
+
+        Args:
+            at_least_ns: leave out ranks none of whose steps took so long.
+        """
+        taken = {rank: since for rank, since in self._ranks.items() if since.wall_max_ns >= at_least_ns}
+        for rank in taken:
+            del self._ranks[rank]
+        return [
             PaceSample(
                 at_ns=at_ns,
                 node_rank=since.node_rank,
@@ -48,7 +55,5 @@ class Paces:
                 wall_mean_ns=since.wall_ns / since.steps,
                 wall_max_ns=since.wall_max_ns,
             )
-            for rank, since in sorted(self._ranks.items())
+            for rank, since in sorted(taken.items())
         ]
-        self._ranks.clear()
-        return found

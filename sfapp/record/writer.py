@@ -66,9 +66,9 @@ class Writer:
 
     @property
     def pending(self) -> int:
-        """Windows that nobody has written yet."""
+        """Windows that are not on disk yet."""
         with self._claims:
-            return len(self._unclaimed)
+            return len(self._unclaimed) + self._writing
 
     def follow(self, team: Team, buffer: WindowBuffer) -> None:
         """A window begins. Nothing is to be done before it ends; a writer that streams begins here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import Counter, deque
@@ -29,8 +30,8 @@ GONE_AFTER_S = 3600.0
 
 
 class Collector:
-    """Writes once a second, on a thread of its own: the aggregator's only puts samples into a queue, and
-    counts steps.
+    """Writes once a second, steps that took as long twice, on a thread of its own: the aggregator's only puts
+    samples into a queue, and counts steps.
 
     Args:
         root: the packet directory.
@@ -77,8 +78,9 @@ class Collector:
         stop = threading.Event()
 
         def run() -> None:
-            while not stop.wait(EVERY_S):
-                self.write(now())
+            turns = itertools.cycle((self._write_long_steps, lambda: self.write(now())))
+            while not stop.wait(EVERY_S / 2):
+                next(turns)()
             self.write(now())
 
         thread = threading.Thread(target=run, name="sfapp-collector", daemon=True)
@@ -107,6 +109,15 @@ class Collector:
             self._write_run(run_id, samples)
         self._forget(now, by_run.keys())
         self._thin_on()
+
+    def _write_long_steps(self) -> None:
+        """They are few, and somebody may wait for each."""
+        at_ns = int(self._now_s() * 1e9)
+        with self._counting:
+            taken = {run: paces.take(at_ns, int(EVERY_S * 1e9)) for run, paces in self._paces.items()}
+        for run_id, samples in taken.items():
+            if samples:
+                self._write_run(run_id, samples)
 
     def _links(self, now: Now, at_ns: int) -> dict[str, list[AnySample]]:
         """By run, how each of its ranks is heard of; not again of one that has left or is long gone."""

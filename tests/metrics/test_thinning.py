@@ -100,4 +100,11 @@ def test_steps_add_up_until_they_are_taken() -> None:
         PaceSample(at_ns=7, node_rank=0, rank=1, step=6, steps=3, wall_mean_ns=20.0, wall_max_ns=30)
     ]
     assert paces.take(8) == []
-    assert pytest.approx(20.0) == 60 / 3
+
+
+def test_long_steps_can_be_taken_before_the_others() -> None:
+    paces = Paces()
+    paces.add(0, 0, [7], [2_000_000_000])
+    paces.add(1, 0, [7, 8], [300_000_000, 400_000_000])
+    assert [(sample.rank, sample.step) for sample in paces.take(1, 1_000_000_000)] == [(0, 7)]
+    assert [(sample.rank, sample.step) for sample in paces.take(2)] == [(1, 8)]
