@@ -41,7 +41,7 @@ def test_lags_are_told_by_their_median_and_what_few_exceed() -> None:
 
 
 def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> None:
-    breaks, outage, crowd = (title for title, _ in PARTS.values())
+    breaks, outage, crowd, _ = (title for title, _ in PARTS.values())
     before = page("", {breaks: "Nothing lost.", crowd: "64 ranks."})
     after = page(before, {outage: "Nothing lost either.", crowd: "1,024 ranks."})
     sections = after.split("\n## ")[1:]
