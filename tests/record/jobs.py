@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import sfapp
 from sfapp.model import Accumulation
+from sfapp.record import convoy
 
 WINDOW = 5
 DATA, BACKWARD = "data.next_wait", "model.backward_cpu_wall"
@@ -102,6 +103,15 @@ def several(model: torch.nn.Module) -> None:
                         raise MemoryError
             except MemoryError:
                 continue
+
+
+def paused(model: torch.nn.Module) -> None:
+    """Three windows wait for others to go with, and training pauses."""
+    convoy.LONGEST_HELD = 0.5
+    with recorder("paused", window_steps=2, max_pending=64) as perf:
+        train(perf, model, 2 * 11)
+        time.sleep(2)
+        (root / f"paused.rank{rank}.txt").write_text(str(perf.pending))
 
 
 def dropped(model: torch.nn.Module) -> None:
@@ -207,6 +217,7 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     disagreeing,
     left_out,
     several,
+    paused,
     dropped,
     late,
     stalled,

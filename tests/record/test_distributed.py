@@ -151,6 +151,13 @@ def test_short_windows_are_gathered_many_at_once_and_each_is_as_if_it_were_alone
     assert len(set(took[14:22])) == 1  # then they share one gather
 
 
+def test_windows_that_wait_for_others_go_when_training_pauses(together: Path) -> None:
+    assert [(together / f"paused.rank{rank}.txt").read_text() for rank in range(3)] == ["0", "0", "0"]
+    windows = windows_of(together, "paused")
+    assert [window.manifest.gather_ok for window in windows] == [True] * 11
+    assert len({window.manifest.overhead.gather_ns for window in windows[8:]}) == 1
+
+
 def test_a_dropped_window_is_told_and_the_ranks_stay_together(together: Path) -> None:
     *early, last = windows_of(together, "dropped")
     lost = [window for window in early if window.manifest.missing_ranks]
