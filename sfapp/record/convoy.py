@@ -1,7 +1,7 @@
 """Closed windows in line for being gathered: short ones wait for each other and go together.
 
-Gathering and writing wake threads and fill caches that training wants. That costs hardly more for eight
-windows than for one, so where windows are short it is paid once for many.
+Gathering and writing wake threads and fill caches that training wants. For eight windows at once that costs
+about twice what it costs for one, so where windows are short many go together.
 """
 
 from __future__ import annotations
