@@ -63,12 +63,12 @@ class Plan:
     """
 
     ranks: int = 16
-    step_ms: int = 4000
-    window_steps: int = 5
-    alone: int = 3
+    step_ms: int = 16_000
+    window_steps: int = 2
+    alone: int = 2
     simulated: int = 256
-    simulated_seconds: float = 1.0
-    simulated_window_steps: int = 20
+    simulated_seconds: float = 2.0
+    simulated_window_steps: int = 10
     windows: int = 90
 
     def of_minutes(self, minutes: float) -> Plan:
@@ -77,11 +77,9 @@ class Plan:
         return replace(self, windows=max(2, round(minutes * 60 / window_seconds)))
 
 
-SPARE = Plan(
-    step_ms=16_000, window_steps=2, alone=2, simulated_seconds=2.0, simulated_window_steps=10, windows=30
-)
-"""As many ranks, so slow that two cores are not always taken: how long things take says nothing of those who
-wait for a core."""
+OVERLOAD = Plan(step_ms=4000, window_steps=5, simulated_seconds=1.0, simulated_window_steps=20)
+"""As many ranks at a pace that two cores cannot keep: nothing may be lost, and how long rows take says who
+waits for a core."""
 
 SMALL = Plan(ranks=1, step_ms=100, simulated=4, simulated_seconds=0.2, simulated_window_steps=5)
 """To see that everything works."""

@@ -1,12 +1,12 @@
 """``make soak``: real jobs on nodes of their own (network namespaces) while what is round them breaks.
 
-``python -m benchmarks.soak [breaks] [outage] [crowd] [spare] [--short] [--minutes M] [--out docs/evidence]``.
+``python -m benchmarks.soak [breaks] [outage] [crowd] [overload] [--short] [--minutes M] [--out FOLDER]``.
 Jobs stream all along under ``sfapp run``, and at the end every step of every rank must be in the packets
 exactly once. Needs Linux, root and the command ``ip``.
 
 breaks: per trial something is broken and mended. Training goes over another network than the stream, so that
 it can be seen never to wait. outage: a node with a slow rank loses all its cables. crowd: over a thousand
-ranks on one aggregator, ``benchmarks/crowd.py``. spare: as many, slow enough for the cores.
+ranks on one aggregator, ``benchmarks/crowd.py``. overload: as many at a pace that the cores cannot keep.
 """
 
 from __future__ import annotations
@@ -356,11 +356,11 @@ def crowd(options: argparse.Namespace, length: Length) -> Told:
     return Told(section, holds)
 
 
-def spare(options: argparse.Namespace, length: Length) -> Told:
-    """As many ranks, and cores to spare."""
-    from benchmarks.crowd import SMALL, SPARE, shown
+def overload(options: argparse.Namespace, length: Length) -> Told:
+    """As many ranks, and too few cores."""
+    from benchmarks.crowd import OVERLOAD, SMALL, shown
 
-    section, holds = shown((SMALL if length is SHORT else SPARE).of_minutes(options.minutes or 10))
+    section, holds = shown((SMALL if length is SHORT else OVERLOAD).of_minutes(options.minutes or 5))
     return Told(section, holds)
 
 
@@ -368,7 +368,7 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace, Length], Told]]] = {
     "breaks": ("What breaks round a job, and what it costs", breaks),
     "outage": ("A node without its cables", outage),
     "crowd": ("More than a thousand ranks", crowd),
-    "spare": ("As many, and cores to spare", spare),
+    "overload": ("As many, faster than the cores can", overload),
 }
 
 

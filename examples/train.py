@@ -45,13 +45,15 @@ def train(options: argparse.Namespace) -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1)).to(device)
     parallel = DistributedDataParallel(model) if dist.is_initialized() else model
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+    look_every = max(1, round(1000 / max(options.step_ms, 20)))  # steps: about once a second
     for step, batch in enumerate(DataLoader(Numbers(options), batch_size=None)):
         optimizer.zero_grad()
         loss = parallel(batch.to(device)).square().mean()
         time.sleep(options.step_ms / 2000)
         loss.backward()
         optimizer.step()
-        if options.until is not None and step % 50 == 49 and everybody_sees(options.until, device):
+        looks = options.until is not None and (step + 1) % look_every == 0
+        if looks and everybody_sees(options.until, device):
             break
         if step % 100 == 99 and RANK == 0:
             print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
