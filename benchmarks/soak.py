@@ -315,10 +315,15 @@ def trials_table(soak: Soak, found: list[Window], ranks: int) -> str:
 
 
 def ends_ns(window: Window) -> np.ndarray:
-    """About when each step ended, ns since 1970: a window says when its first one did."""
-    first_end = datetime.fromisoformat(window.manifest.started_at).timestamp() * 1e9
-    wall_N = window.wall_NR.numpy().max(axis=1)
-    return first_end + np.cumsum(wall_N) - wall_N[0]
+    """About when each step ended on the first rank, ns since 1970: a window says when its first and its last
+    one did, and how long they took."""
+    manifest = window.manifest
+    first, last = (
+        datetime.fromisoformat(at or "").timestamp() * 1e9 for at in (manifest.started_at, manifest.ended_at)
+    )
+    since_first_N = np.cumsum(window.wall_NR[:, 0].numpy()[1:], dtype=float)
+    share_N = since_first_N / since_first_N[-1] if len(since_first_N) else since_first_N
+    return first + (last - first) * np.concatenate([[0.0], share_N])
 
 
 @dataclass(frozen=True, slots=True)

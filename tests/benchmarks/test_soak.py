@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import window_of
 
 from benchmarks.crowd import Plan, growth, minutes, spread
-from benchmarks.soak import PARTS, page
+from benchmarks.soak import PARTS, ends_ns, page
 
 MB = 2**20
 
@@ -57,3 +58,10 @@ def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> 
 def test_a_soak_is_as_many_windows_as_fit_into_its_minutes() -> None:
     assert Plan().of_minutes(30).windows == 90
     assert Plan().of_minutes(0.1).windows == 2
+
+
+def test_steps_end_where_the_window_says_and_between_as_the_first_rank_took_them() -> None:
+    wall_NR = [[3, 9], [1, 9], [3, 9]]
+    times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:08Z"}
+    ends_N = ends_ns(window_of([wall_NR], **times)) / 1e9
+    assert (ends_N - ends_N[0]).tolist() == [0, 2, 8]
