@@ -4,13 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
 
-.PHONY: demo test lint bench bench-recorder soak evidence evidence-traces screenshots sample chromium clean
+.PHONY: demo test test-processes test-inside lint bench bench-recorder soak evidence evidence-traces screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
 
-test: $(VENV)/installed chromium lint  ## everything that must pass
-	$(BIN)/pytest
+test: $(VENV)/installed chromium lint  ## everything that must pass, in two halves side by side
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-processes test-inside
+
+# One after the other: training processes would not leave each other the cores that their times are about, and
+# a browser loads again what it has when the network changes, as tests do that make nodes of namespaces.
+test-processes: $(VENV)/installed chromium
+	$(BIN)/pytest -m "torchrun or browser"
+
+test-inside: $(VENV)/installed
+	$(BIN)/pytest -m "not torchrun and not browser"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -15,6 +15,8 @@ from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 from sfapp.model import Window
 from sfapp.packets import read_window
 
+pytestmark = pytest.mark.torchrun
+
 SCRIPTS = Path(__file__).parent / "scripts"
 MS = 1_000_000
 
