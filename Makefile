@@ -9,16 +9,17 @@ PIP_ARGS ?=
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
 
-test: $(VENV)/installed chromium lint  ## everything that must pass, in two halves side by side
+test: $(VENV)/installed chromium lint  ## everything that must pass, in two halves side by side, after what wants quiet
+	$(BIN)/pytest -m quiet
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-processes test-inside
 
 # One after the other: training processes would not leave each other the cores that their times are about, and
 # a browser loads again what it has when the network changes, as tests do that make nodes of namespaces.
 test-processes: $(VENV)/installed chromium
-	$(BIN)/pytest -m "torchrun or browser"
+	$(BIN)/pytest -m "(torchrun or browser) and not quiet"
 
 test-inside: $(VENV)/installed
-	$(BIN)/pytest -m "not torchrun and not browser"
+	$(BIN)/pytest -m "not torchrun and not browser and not quiet"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

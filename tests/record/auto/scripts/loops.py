@@ -213,7 +213,7 @@ def scaled(options: argparse.Namespace) -> None:
 
 
 def checkpointed(options: argparse.Namespace) -> None:
-    model = nn.ModuleList([Slow(0.002, 0.0), Slow(0.002, 0.0)])
+    model = nn.ModuleList([Slow(0.02, 0.0), Slow(0.02, 0.0)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, batch in enumerate(loader_of(options, options.steps)):
         batch.requires_grad_()
