@@ -11,14 +11,16 @@ it waited for, lateness shrinks by what each operator and each edge on the way a
 Two things are added, so that chance does not decide. By rule 2a a predecessor ends the trace only if it
 accounts for at least half of the lateness there (no other place on the way can then account for more); by 2c
 one that is late counts as on time if it does not account for half. And a cause must account for at least half
-of its victim's lateness, or the victim counts as held up by no one place (``spread_ns``).
+of its victim's lateness, or the victim counts as held up by no one place (``spread_ns``). Before it does, an
+operator on the way may be the cause by its own time, where that lies in several parts between the events it
+encloses and none of them is half of it.
 
 Suffixes: E events, P points (2·E), F symptoms.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,10 +85,15 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
     shared = _clocks_agree(joins)
     trace = _Trace.of(operators, cohorts, joins, graph, shared)
     event_F, point_F = trace.symptoms(shared)
-    kind_F, place_F, delay_F = trace.causes_of(event_F, point_F)
+    found = trace.causes_of(event_F, point_F)
     late_F = np.where(np.isnan(trace.late_P[2 * event_F]), 0.0, trace.late_P[2 * event_F])
     itself_F = point_F < 0
-    known_F = itself_F | ((kind_F >= 0) & (delay_F >= HALF * late_F))
+    known_F = itself_F | _accounts(found, late_F)
+    # Where no one place does, one operator may, in several places: less precise, so asked second.
+    by_own = trace.by_own_time().causes_of(event_F, point_F)
+    in_parts_F = ~known_F & _accounts(by_own, late_F)
+    kind_F, place_F, delay_F = (np.where(in_parts_F, *either) for either in zip(by_own, found, strict=True))
+    known_F |= in_parts_F
     spread: dict[int, float] = {}
     for event in event_F[(kind_F >= 0) & ~known_F].tolist():
         rank = operators.lane(event).rank
@@ -115,6 +122,13 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
     )
 
 
+def _accounts(found: tuple[Ints, Ints, Floats], late_F: Floats) -> Bools:
+    """Whether what each symptom is put down to (kind, place, delay) accounts for its lateness."""
+    kind_F, _, delay_F = found
+    accounts: Bools = (kind_F >= 0) & (delay_F >= HALF * late_F)
+    return accounts
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trace:
     """Every point's lateness and where its trace ends.
@@ -124,6 +138,8 @@ class _Trace:
         slow_E: whether an event itself took abnormally long; slow_ns_E by how much, at least 0.
         prior_P: the nearest point before that has a cohort, over the binding edges; -1 for none.
         extra_P: between the two, the longest event of a step that has no cohort; -1 for none.
+        added_P: how much later a point is than that one, ns.
+        opaque_P: whether no trace goes on past a point; stop_P whether one ends there.
         end_P: the point whose incoming stretch is the cause, -1 where the trace ends nowhere.
     """
 
@@ -137,6 +153,9 @@ class _Trace:
     slow_ns_E: Floats
     prior_P: Ints
     extra_P: Ints
+    added_P: Floats
+    opaque_P: Bools
+    stop_P: Bools
     end_P: Ints
 
     @classmethod
@@ -169,8 +188,36 @@ class _Trace:
             slow_ns_E=slow_ns_E,
             prior_P=prior_P,
             extra_P=extra_P,
+            added_P=added_P,
+            opaque_P=opaque_P,
+            stop_P=stop_P,
             end_P=_explained(_follow(prior_P, stop_P), opaque_P),
         )
+
+    def by_own_time(self) -> _Trace:
+        """The same, where a trace also stops at the end of an event whose own time accounts for half of the
+        lateness there, though no one of its parts does, which lie between the events it encloses."""
+        own_P = self._own_excess()
+        stop_P = self.stop_P | (self.is_late_P & (own_P >= HALF * self.late_P))
+        return replace(
+            self,
+            added_P=np.fmax(self.added_P, own_P),
+            stop_P=stop_P,
+            end_P=_explained(_follow(self.prior_P, stop_P), self.opaque_P),
+        )
+
+    def _own_excess(self) -> Floats:
+        """float64 ns [P], at the ends of such events how much later they are for their own time."""
+        enclosed = self.graph.kind_D == Edge.ENCLOSED
+        inner, outer = self.graph.from_D[enclosed] // 2, self.graph.to_D[enclosed] // 2
+        largest_E = np.zeros(len(self.slow_E))
+        np.maximum.at(largest_E, outer, np.nan_to_num(self.added_P[2 * inner]))
+        in_parts_E = self.slow_E & (largest_E < HALF * self.slow_ns_E)
+        start_late_E, end_late_E = np.nan_to_num(self.late_P[0::2]), np.nan_to_num(self.late_P[1::2])
+        within_E = np.maximum(end_late_E - np.maximum(start_late_E, 0), 0)
+        own_P = np.zeros(len(self.late_P))
+        own_P[1::2] = np.where(in_parts_E, np.minimum(self.slow_ns_E, within_E), 0.0)
+        return own_P
 
     def symptoms(self, shared: bool) -> tuple[Ints, Ints]:
         """Abnormal events and the point to trace each from; -1 for one that took long itself (rule 1)."""
@@ -197,9 +244,7 @@ class _Trace:
         join_F = np.where(by_owner, self.joins.join_E[owner_F], -1)
         transfer = by_owner & (join_F >= 0) & ~before & ~extra
         kind_F[transfer], place_F[transfer] = TRANSFER, join_F[transfer]
-        prior_F = self.prior_P[end_F]
-        prior_late = np.where(prior_F >= 0, np.maximum(self.late_P[prior_F], 0), 0.0)
-        delay_F = np.where(found, self.late_P[end_F] - prior_late, 0.0)
+        delay_F = np.where(found, self.added_P[end_F], 0.0)
         delay_F[itself] = self.slow_ns_E[event_F[itself]]
         return kind_F, place_F, delay_F
 

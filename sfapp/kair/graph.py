@@ -27,6 +27,9 @@ STREAM_WAIT_NS = 10_000
 been ready for longer, is taken to have waited for it: traces leave out which event a stream waits for, and a
 device takes less than that to go on."""
 
+_MAKES_COLLECTIVE = "c10d::"
+"""How torch names the calls that make a collective, whatever carries it out."""
+
 
 class Edge(IntEnum):
     """Why one point waits for another."""
@@ -40,7 +43,8 @@ class Edge(IntEnum):
     ENCLOSED = 3
     """An event's end for the end of the last one inside it."""
     LAUNCH = 4
-    """A kernel's start for its launch, by correlation."""
+    """A kernel's start for its launch, by correlation; that of a collective on a thread of its own for the
+    call that made it, by order."""
     AUTOGRAD = 5
     """A backward node's start for its forward operator's end, by sequence number."""
     ARRIVAL = 6
@@ -87,6 +91,7 @@ def graph_of(operators: Operators, joins: Joins) -> Graph:
         (Edge.OWN, 2 * events, 2 * events + 1),
         *nesting.edges,
         (Edge.LAUNCH, *_launches(operators)),
+        (Edge.LAUNCH, *_handovers(operators)),
         (Edge.AUTOGRAD, *_backward(operators)),
         (Edge.ARRIVAL, 2 * joins.last_J[joins.join_M], 2 * joins.event_M + 1),
         (Edge.DEVICE, *waits),
@@ -187,8 +192,38 @@ def _launches(operators: Operators) -> tuple[Ints, Ints]:
     calls = np.flatnonzero(has & ~device & (operators.category_E == RUNTIME))
     kernels = np.flatnonzero(has & device)
     call, kernel = _paired(operators, operators.correlation_E, calls, kernels)
-    returned = operators.end_ns_E[call] <= operators.start_ns_E[kernel]
-    return 2 * call + returned, 2 * kernel
+    return _call_of(operators, call, kernel), 2 * kernel
+
+
+def _handovers(operators: Operators) -> tuple[Ints, Ints]:
+    """From each call that makes a collective (``c10d::…``) to the collective that another thread runs, as
+    Gloo's do. Only their order ties the two together: from the last back, since the first one's call may have
+    been made before these events begin."""
+    makes = np.asarray([name.startswith(_MAKES_COLLECTIVE) for name in operators.names] or [False], np.bool_)
+    is_call_E = makes[operators.name_E] & ~operators.is_device_E
+    calls_here = np.unique(operators.lane_E[is_call_E])
+    handed_E = (operators.category_E == COLLECTIVE) & ~operators.is_device_E & ~is_call_E
+    handed_E &= ~np.isin(operators.lane_E, calls_here)
+    events = np.flatnonzero(is_call_E | handed_E)
+    order = events[np.lexsort((handed_E[events], operators.start_ns_E[events], operators.rank_E[events]))]
+    rank, is_call = operators.rank_E[order].tolist(), is_call_E[order].tolist()
+    pairs: list[tuple[int, int]] = []
+    waiting: list[int] = []
+    for place in range(len(order) - 1, -1, -1):
+        if waiting and rank[place] != rank[waiting[0]]:
+            waiting = []
+        if not is_call[place]:
+            waiting.append(place)
+        elif waiting:
+            pairs.append((place, waiting.pop(0)))
+    call, collective = order[np.asarray(pairs, np.int64).reshape(-1, 2)].T
+    return _call_of(operators, call, collective), 2 * collective
+
+
+def _call_of(operators: Operators, call: Ints, made: Ints) -> Ints:
+    """The point of each call that what it made waited for."""
+    returned = operators.end_ns_E[call] <= operators.start_ns_E[made]
+    return 2 * call + returned
 
 
 def _backward(operators: Operators) -> tuple[Ints, Ints]:

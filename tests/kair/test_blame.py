@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.kair_graphs import PLANTS, US, Plant, job
 from sfapp.kair import Blame, blame, collectives
+from sfapp.kair.collectives import joins_of
+from sfapp.kair.graph import Edge, graph_of
 from sfapp.model import Operators
 from tests.kair.lanes import Event, event, operators
 
@@ -129,6 +131,64 @@ def test_a_backward_node_is_held_up_by_its_forward_operator() -> None:
     found = blame(operators(events))
     assert first(found) == ("operator", "compute", CULPRIT, "forward")
     assert found.causes[0].path[-1].via == "autograd"
+
+
+def test_a_collective_on_a_thread_of_its_own_waits_for_the_call_that_made_it() -> None:
+    """As under Gloo: its thread ran the last one long before; what held it up is on the training's."""
+    events: list[Event] = []
+    for rank in RANKS:
+        slow = 500 if rank == CULPRIT else 0
+        met = {"category": "collective", "group": "world"}
+        events += [
+            event(rank, "thread 1", "c10d::allreduce_", 0, 10),
+            event(rank, "thread 2", "gloo:all_reduce", 12, 40, sequence=0, **met),
+            event(rank, "thread 1", "load", 50, 100 + slow),
+            event(rank, "thread 1", "c10d::allreduce_", 110 + slow, 120 + slow),
+            event(rank, "thread 2", "gloo:all_reduce", 122 + slow, 640, sequence=1, **met),
+        ]
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "load")
+    (cause,) = found.causes
+    assert [(step.name, step.via) for step in cause.path] == [("load", ""), ("c10d::allreduce_", "program")]
+    assert cause.symptoms == 3  # itself, the call, the collective
+
+
+def test_calls_and_collectives_pair_from_the_last_one_back() -> None:
+    """The first collective's call was made before these events begin."""
+    events = [
+        event(0, "thread 2", "gloo:all_reduce", 0, 40, category="collective"),
+        event(0, "thread 1", "c10d::allreduce_", 50, 60),
+        event(0, "thread 1", "c10d::broadcast_", 60, 70),
+        event(0, "thread 2", "gloo:all_reduce", 62, 90, category="collective"),
+        event(0, "thread 2", "gloo:broadcast", 90, 99, category="collective"),
+        event(1, "thread 1", "nccl:all_reduce", 0, 40, category="collective"),
+    ]
+    made = operators(events)
+    found = graph_of(made, joins_of(made))
+    launches = found.kind_D == Edge.LAUNCH
+    from_event, to_event = found.from_D[launches] // 2, found.to_D[launches] // 2
+    assert dict(zip(from_event.tolist(), to_event.tolist(), strict=True)) == {1: 3, 2: 4}
+
+
+def test_an_operator_is_named_whose_own_time_lies_between_what_it_encloses() -> None:
+    """A loader that sleeps before each of four samples: no one gap is half of it, and all are its own."""
+    events: list[Event] = []
+    for rank in RANKS:
+        slow = 30_000 if rank == CULPRIT else 0
+        reads = [100 + (100 + slow) * place for place in range(1, 5)]
+        end = reads[-1] + 50
+        events.append(event(rank, "thread 1", "enumerate(DataLoader)", 100, end, category="data"))
+        events += [event(rank, "thread 1", "aten::ones", at, at + 20) for at in reads]
+        events.append(event(rank, "thread 1", "forward", end + 10, end + 60))
+        met = {"category": "collective", "group": "world", "sequence": 0}
+        events.append(event(rank, "thread 1", "all_reduce", end + 60, 130_000, **met))
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "input", CULPRIT, "enumerate(DataLoader)")
+    cause = found.causes[0]
+    assert cause.delay_ns == pytest.approx(120e6)
+    assert cause.holds_up
 
 
 def test_the_innermost_operator_is_named() -> None:
