@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from scribes import scribes_of
 from test_recorder import DATA, Clock, recorder, train
 
 from sfapp.packets import read_windows
 from sfapp.record import Recorder
+
+pytestmark = pytest.mark.quiet  # that process is left behind where it gets no core for a second
 
 
 def train_until(perf: Recorder, holds: Callable[[], object], seconds: float = 60.0) -> int:
