@@ -1,4 +1,4 @@
-"""What the recorder costs the training that it watches. ``make bench-recorder``; about 40 minutes.
+"""What the recorder costs the training that it watches. ``make bench-recorder``; about 45 minutes.
 
     python -m benchmarks.recorder [--out docs/evidence] [--quick]
 
@@ -35,6 +35,7 @@ from benchmarks import machine, reduction
 from benchmarks.harness import HEADER, Result
 from benchmarks.overhead import COLUMNS, TRIMMED, Overhead
 from benchmarks.recorder_job import STAGES
+from sfapp.record.hot import COMPILED_VARIABLE, IS_COMPILED
 
 ROUNDS, STEPS = 41, 2_000
 """Of the step alone: how often it is timed, and for how many steps."""
@@ -56,6 +57,7 @@ class Plan:
         steps: of a block.
         slice_ms: how long the job's threads may keep a core that another one waits for; 0 for as long as the
             kernel lets them.
+        compiled: whether the recorder may time steps in C, where it was built with a compiler.
     """
 
     tool: str
@@ -66,17 +68,19 @@ class Plan:
     groups: int
     steps: int
     slice_ms: float = 0.1
+    compiled: bool = True
 
     @property
     def name(self) -> str:
         """In the table."""
-        return self.tool if self.slice_ms else f"{self.tool} †"
+        return self.tool + ("" if self.slice_ms else " †") + ("" if self.compiled else " ‡")
 
 
 PLANS = (
     # A round is one window of 100 steps, in four blocks: the shorter, the less the machine drifts in between.
     Plan("sfapp", 2.5, 1.0, launches=12, rounds=1200, groups=4, steps=25),
     Plan("sfapp", 2.5, None, launches=4, rounds=160, groups=4, steps=25, slice_ms=0),
+    Plan("sfapp", 2.5, None, launches=4, rounds=160, groups=4, steps=25, compiled=False),
     Plan("sfapp", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
     Plan("stream", 20.0, 0.2, launches=2, rounds=34, groups=4, steps=25),
     Plan("traceml", 2.5, None, launches=2, rounds=80, groups=4, steps=25),
@@ -91,7 +95,7 @@ PAGE = """\
 # What the recorder costs
 
 Written by `python -m benchmarks.recorder --out docs/evidence` on {machine};
-other programs used {others:.0%} of the cores meanwhile.
+other programs used {others:.0%} of the cores meanwhile. Steps were timed {timed}.
 
 ```
 {bars}
@@ -121,6 +125,8 @@ windows of 400 steps: at most 0.181 %.
   here, a thread that wakes may wait for the scheduler's next tick (4 ms) behind another one: a step takes
   longer than it was made to, and its time scatters. The jobs' threads therefore ask for slices of 0.1 ms
   (`sched_setattr`), with a tool and without it alike. † is the same job as the kernel would run it.
+- ‡ is the recorder with its steps timed in Python (`SFAPP_COMPILED=off`), as where it was installed without a
+  C compiler.
 - A/A: what ran without the recorder, one half as if it were it. Which one is arbitrary: `noise` is the
   higher bound of both ways. From steps of {long:g} ms on the bound may reach it, where the bar is lower.
 - Trimmed: by the mean log ratio of the rounds without the {trimmed:.0%} highest and lowest, which bursts
@@ -240,6 +246,7 @@ def _launched(plan: Plan) -> dict[str, Any]:
         command += [str(out), plan.tool, *map(str, numbers)]
         with _aggregator(folder) if plan.tool == "stream" else nullcontext({}) as told:
             environment = {**os.environ, **told, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+            environment |= {} if plan.compiled else {COMPILED_VARIABLE: "off"}
             done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
         if done.returncode or not out.is_file():
             raise SystemExit(f"the {plan.tool} job failed:\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
@@ -339,6 +346,7 @@ def page(bars: Sequence[str], beside: Sequence[str], others: float) -> str:
         beside="\n".join(beside),
         trimmed=TRIMMED,
         long=LONG_STEP_MS,
+        timed="in C" if IS_COMPILED else "in Python",
     )
 
 

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
-from sfapp.record.contexts import FIRST_STAGE_COLUMN, WALL_COLUMN, StepState
+from sfapp.record.contexts import FIRST_STAGE_COLUMN, WALL_COLUMN, Cells, StepState
 from sfapp.record.side import MAX_CHANNELS, Values, unsampled
 
 Rows = npt.NDArray[np.int64]
 
 PAGE_ROWS = 256
-"""Steps that the hot path may hold before they are taken in: some 40 bytes a number, eight here."""
+"""Steps that the hot path may hold before they are taken in: in Python some 40 bytes a number, eight here."""
 
 _REPEATED = ("data", "forward", "backward")
 """The families of stages that gradient accumulation repeats."""
@@ -113,7 +113,7 @@ class WindowBuffer:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     _state: StepState | None = field(default=None, repr=False)
-    _page: list[int] = field(default_factory=list, repr=False)
+    _page: Cells = field(default_factory=list, repr=False)
     _page_row: int = field(default=0, repr=False)  # where the page's first row belongs
     _taken: int = field(default=0, repr=False)  # cells of the page
     _taking: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -1,5 +1,8 @@
 """The hot path: the reusable contexts behind ``step()``, ``stage()`` and ``micro_step()``.
 
+This is what they do, in Python. Where the package was built with a compiler, ``_hot.pyx`` does the usual of
+it in C (``sfapp.record.hot`` chooses), and all else is done here.
+
 Two clock reads and an addition a stage; a step that ends leaves its row where it is. Whatever more is to be
 done with rows is done for many at once, when one is ``due``. Contexts are made once per schema and entered
 again and again; nothing is allocated, locked or logged here, and nothing a trainer does with them raises,
@@ -8,8 +11,7 @@ unless the recorder is strict. Shared by one training thread.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from threading import get_ident
 from types import TracebackType
 
@@ -19,21 +21,24 @@ from sfapp.model.stages import RESIDUAL
 Clock = Callable[[], int]
 """Monotonic time in ns."""
 
+Cells = MutableSequence[int]
+"""ns, and step numbers."""
+
 _Kind = type[BaseException] | None
 
 STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
 """Columns of a row: step number, wall ns, then the stages in order."""
 
-NEVER = 2**63
+NEVER = 2**63 - 1
 """A step that does not come."""
 
 
 class StepState:
-    """The step under way on this rank, and the rows of those before it.
+    """The step under way on this rank, and the rows of those before it: what is done with them, wherever they
+    are kept.
 
     Attributes:
-        cells: a page of rows, one after the other, without the residual: zeros where no step has been. One
-            list of Python's own integers: nothing that holds them otherwise is written to as fast.
+        cells: a page of rows, one after the other, without the residual: zeros where no step has been.
         base: where the row of the step under way begins; complete rows lie before it.
         width: cells of a row.
         number: of the step under way, or of the next one.
@@ -63,36 +68,7 @@ class StepState:
         on_fault: called with a fault's code and what was seen.
     """
 
-    __slots__ = (
-        "_chosen",
-        "base",
-        "by_name",
-        "capture_due",
-        "cells",
-        "clock",
-        "due",
-        "held_column",
-        "held_ns",
-        "moved_ns",
-        "nested_ns",
-        "number",
-        "odd",
-        "on_due",
-        "on_fault",
-        "on_step",
-        "open_stage",
-        "outside",
-        "refused",
-        "side",
-        "stages",
-        "stock",
-        "strangers",
-        "strict",
-        "syncs",
-        "tells_all",
-        "thread",
-        "width",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -110,7 +86,7 @@ class StepState:
         self.number = 0
         self.due = self.capture_due = NEVER
         self.tells_all = False
-        self.outside = Stage(self, "", STEP_COLUMN)
+        self.outside = self.new_stage("", STEP_COLUMN)
         self.open_stage: Stage | None = self.outside
         self.refused: list[int] = []
         self.nested_ns = 0
@@ -134,7 +110,7 @@ class StepState:
         self.turn_page(1)
         self.choose(
             [
-                {name: Stage(self, name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
+                {name: self.new_stage(name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
                 for names in (*column_of, {})
             ]
         )
@@ -144,19 +120,36 @@ class StepState:
         """Whether a step is under way."""
         return self.open_stage is not self.outside
 
-    def turn_page(self, rows: int) -> list[int]:
+    def turn_page(self, rows: int) -> Cells:
         """Begin a page for so many steps, and one row that stays empty; between steps."""
         self.base = 0
-        self.cells = [0] * ((rows + 1) * self.width)
+        self.cells = self.new_cells((rows + 1) * self.width)
         return self.cells
+
+    def new_cells(self, count: int) -> Cells:
+        """So many zeros."""
+        raise NotImplementedError
+
+    def new_step(self) -> Step:
+        """The context of its steps."""
+        raise NotImplementedError
+
+    def new_stage(self, name: str, index: int) -> Stage:
+        """The context of a stage with this column."""
+        raise NotImplementedError
 
     def spent(self) -> list[int]:
         """ns per explicit stage of the step under way so far."""
-        return self.cells[self.base + FIRST_STAGE_COLUMN : self.base + self.width]
+        return list(self.cells[self.base + FIRST_STAGE_COLUMN : self.base + self.width])
 
     def put(self, spent: Sequence[int]) -> None:
-        """The step under way has spent this so far: zeros for one that is left out."""
-        self.cells[self.base + FIRST_STAGE_COLUMN : self.base + self.width] = spent
+        """The step under way has spent this so far: zeros for one that is left out.
+
+        Raises:
+            TypeError, OverflowError: cells that hold nothing else were given no whole numbers of 64 bits.
+        """
+        for place, ns in enumerate(spent, self.base + FIRST_STAGE_COLUMN):
+            self.cells[place] = ns
 
     def leave_out(self) -> None:
         """The step under way gets no row."""
@@ -242,6 +235,51 @@ class StepState:
         self.refused.append(self.clock())
         self.odd = True
         self.on_fault("nested_stages" if self.in_step else "stage_outside_step", name)
+
+
+class InPython(StepState):
+    """The same, kept in Python. Its cells are one list of Python's own integers: nothing that holds them
+    otherwise is written to from Python as fast."""
+
+    __slots__ = (
+        "_chosen",
+        "base",
+        "by_name",
+        "capture_due",
+        "cells",
+        "clock",
+        "due",
+        "held_column",
+        "held_ns",
+        "moved_ns",
+        "nested_ns",
+        "number",
+        "odd",
+        "on_due",
+        "on_fault",
+        "on_step",
+        "open_stage",
+        "outside",
+        "refused",
+        "side",
+        "stages",
+        "stock",
+        "strangers",
+        "strict",
+        "syncs",
+        "tells_all",
+        "thread",
+        "width",
+    )
+
+    def new_cells(self, count: int) -> Cells:
+        return [0] * count
+
+    def new_step(self) -> Step:
+        return Step(self)
+
+    def new_stage(self, name: str, index: int) -> Stage:
+        return Stage(self, name, index)
 
 
 class Step:
@@ -375,26 +413,3 @@ class MicroStep:
 
     def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
         self._state.turn_to(0)
-
-
-def measure_costs(rounds: int = 200) -> tuple[int, int]:
-    """What a step without stages costs on this machine now, and each stage in it, in ns: the overhead that no
-    clock sees. In a loop, that is: between a model's kernels it is several times that."""
-    state = StepState(
-        time.perf_counter_ns, lambda begin, end, completed: None, lambda: None, lambda code, detail: None
-    )
-    state.use([{"stage": 0}], 1)
-    state.turn_page(rounds)
-    step, stage = Step(state), state.by_name["stage"]
-    begin = time.perf_counter_ns()
-    for _ in range(rounds):
-        with step:
-            pass
-    middle = time.perf_counter_ns()
-    state.turn_page(1)
-    with step:
-        for _ in range(rounds):
-            with stage:
-                pass
-        end = time.perf_counter_ns()
-    return (middle - begin) // rounds, (end - middle) // rounds

@@ -31,10 +31,9 @@ from sfapp.record.contexts import (
     MicroStep,
     Stage,
     Step,
-    StepState,
     Uncounted,
-    measure_costs,
 )
+from sfapp.record.hot import measure_costs, new_state
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.outlet import outlet_for
 from sfapp.record.phases import Phases
@@ -146,9 +145,9 @@ class Recorder:
         self._timeout = timeout
         self._gather: GatherMode = gather
         self._process = os.getpid()
-        self._state = StepState(clock, self._finish_step, self._follow_steps, self._note, strict)
-        self._step = Step(self._state)
-        # The same two, in C: between a model's kernels every frame of Python's costs a microsecond or two.
+        self._state = new_state(clock, self._finish_step, self._follow_steps, self._note, strict)
+        self._step = self._state.new_step()
+        # The same two without a frame of Python's: between a model's kernels each costs a microsecond or two.
         self.step = itertools.repeat(self._step).__next__  # type: ignore[method-assign]
         self.stage = self._state.by_name.__getitem__  # type: ignore[method-assign]
         self._beside = Beside(self._state, event_fraction)
@@ -249,7 +248,10 @@ class Recorder:
                     spent_so_far[columns[name]] += spent
                 else:
                     self.stage(name)  # none such, which is noted
-        state.put(spent_so_far)
+        try:
+            state.put(spent_so_far)
+        except (TypeError, OverflowError) as error:
+            self._give_up(error)
         self._finish_step(end - wall_ns, end, True)
         self._follow_steps()
 

@@ -16,6 +16,8 @@ from sfapp.model import Accumulation, Gates, Window
 from sfapp.packets import read_window, read_windows
 from sfapp.record import Recorder
 
+pytestmark = pytest.mark.usefixtures("hot_path")
+
 WAITS = (100, 200, 300, 400)
 """What the loader takes for each batch."""
 

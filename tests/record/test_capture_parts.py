@@ -12,12 +12,14 @@ from sfapp.model.manifest import Parallelism, RecorderInfo
 from sfapp.packets.captures import new_request
 from sfapp.record.budget import Budget
 from sfapp.record.compose import Job
-from sfapp.record.contexts import StepState
 from sfapp.record.converting import Captured, Ring
 from sfapp.record.desk import Pace
+from sfapp.record.hot import new_state
 from sfapp.record.identity import place_here
 from sfapp.record.profiling import Profiling
 from sfapp.record.team import Team
+
+pytestmark = pytest.mark.usefixtures("hot_path")
 
 
 def captured(root: Path) -> Captured:
@@ -32,7 +34,7 @@ def captured(root: Path) -> Captured:
         model_fit=False,
         recorder=RecorderInfo(),
     )
-    state = StepState(lambda: 0, lambda begin, end, completed: None, lambda: None, lambda code, detail: None)
+    state = new_state(lambda: 0, lambda begin, end, completed: None, lambda: None, lambda code, detail: None)
     return Captured(new_request("run", [0]), Profiling(state), Team(identity, job, None, None))
 
 

@@ -31,6 +31,8 @@ from sfapp.packets.captures import (
 )
 from sfapp.packets.paths import operators_path
 
+pytestmark = pytest.mark.usefixtures("hot_path")
+
 FORWARD, BACKWARD = "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
 EAGER = CaptureLimits(cooldown_seconds=0.0)
 SECONDS = 40.0

@@ -17,6 +17,8 @@ import sfapp
 from sfapp.packets import read_window, read_windows
 from sfapp.record import Recorder
 
+pytestmark = pytest.mark.usefixtures("hot_path")
+
 
 @pytest.fixture
 def clock() -> Clock:

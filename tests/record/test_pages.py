@@ -15,7 +15,9 @@ from test_recorder import DATA, FORWARD, Clock, only_window, recorder
 
 from sfapp.model import Accumulation
 from sfapp.record.buffers import PAGE_ROWS, Schema, WindowBuffer
-from sfapp.record.contexts import StepState
+from sfapp.record.hot import new_state
+
+pytestmark = pytest.mark.usefixtures("hot_path")
 
 SCHEMA = Schema.of((DATA, FORWARD), Accumulation(), None)
 
@@ -29,7 +31,7 @@ class Recording:
     """A window that is being recorded, a step at a time."""
 
     def __init__(self, steps: int) -> None:
-        self.state = StepState(
+        self.state = new_state(
             lambda: 0, lambda begin, end, completed: None, lambda: None, lambda *seen: None
         )
         self.state.use(SCHEMA.column_of, 2)

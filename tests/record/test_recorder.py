@@ -17,6 +17,8 @@ from sfapp.model.manifest import Parallelism
 from sfapp.packets import read_window, read_windows
 from sfapp.record import Recorder
 
+pytestmark = pytest.mark.usefixtures("hot_path")
+
 
 class Clock:
     """A monotonic clock that stands still until told."""

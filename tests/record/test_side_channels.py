@@ -14,6 +14,8 @@ from sfapp.errors import RecorderError
 from sfapp.packets import read_window
 from sfapp.record.side import MAX_CHANNELS, EventSample, EventSampler, is_sampled, unsampled
 
+pytestmark = pytest.mark.usefixtures("hot_path")
+
 
 @pytest.fixture
 def clock() -> Clock:

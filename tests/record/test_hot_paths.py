@@ -1,0 +1,131 @@
+"""The compiled hot path leaves what the one in Python leaves, whatever a trainer does."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_recorder import DATA, FORWARD, Clock
+
+from sfapp.errors import RecorderError
+from sfapp.record import hot
+from sfapp.record.contexts import FIRST_STAGE_COLUMN, MicroStep
+
+pytestmark = pytest.mark.skipif(
+    not hot.IS_COMPILED, reason="this installation was built without a C compiler"
+)
+
+STAGES = (DATA, FORWARD)
+MICRO_STEPS = 2
+
+Action = tuple[str, int]
+ACTIONS = st.tuples(
+    st.sampled_from(
+        (
+            *("step", "stage", "leave", "tick") * 3,
+            *("fail", "micro", "held", "moved", "stock", "side", "sync", "left", "nowhere"),
+        )
+    ),
+    st.integers(-3, 50),
+)
+
+
+def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
+    """What a trainer's actions leave: rows, faults and calls, in order."""
+    clock, seen = Clock(), []
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(hot.COMPILED_VARIABLE, path)
+        state = hot.new_state(
+            clock,
+            lambda begin, end, completed: finish(begin, end, completed),
+            lambda: seen.append(("due", state.number)),
+            lambda code, detail: seen.append((code, detail)),
+            strict,
+        )
+    state.use([{DATA: micro, FORWARD: 2} for micro in range(MICRO_STEPS)], 3)
+    state.held_column = 0
+    cells = state.turn_page(len(actions))
+    state.due = 2
+
+    def finish(begin: int, end: int, completed: bool) -> None:
+        seen.append((begin, end, completed, dict(state.side), list(state.syncs), state.spent()))
+        if completed and end >= begin:
+            state.add_row(end - begin)
+        else:
+            state.leave_out()
+        state.number += 1
+
+    step, kept = state.new_step(), state.by_name[DATA]
+    micros = [MicroStep(state, micro) for micro in range(MICRO_STEPS + 1)]
+    open_: list[Any] = []
+
+    def enter(context: Any) -> None:
+        with contextlib.suppress(RecorderError):
+            context.__enter__()
+            open_.append(context)
+
+    def leave(kind: type[BaseException] | None = None) -> None:
+        if open_:
+            open_.pop().__exit__(kind, None, None)
+
+    def put(name: str, value: Any) -> None:
+        setattr(state, name, value)
+
+    do: dict[str, Callable[[int], object]] = {
+        "step": lambda n: enter(step),
+        "stage": lambda n: enter(state.by_name[STAGES[n % 2]]),
+        "leave": lambda n: leave(),
+        "fail": lambda n: leave(ValueError),
+        "left": lambda n: step.__exit__(None, None, None),  # though it may never have been entered
+        "nowhere": lambda n: enter(kept),
+        "micro": lambda n: enter(micros[n % len(micros)]),
+        "tick": clock.tick,
+        "held": lambda n: put("held_ns", abs(n)),
+        "moved": lambda n: state.in_step and state.move_to_next_step(abs(n)),
+        "stock": lambda n: put("stock", abs(n) % 4),
+        "side": lambda n: state.in_step and state.side.update(loss=n),
+        "sync": lambda n: state.in_step and state.syncs.append(n > 0),
+    }
+    for name, value in actions:
+        do[name](value)
+        if name == "fail":
+            put("tells_all", value > 25)
+    complete = state.base
+    left = [state.in_step, state.number, state.nested_ns, state.held_ns, state.stock, state.odd]
+    return [*seen, list(cells[:complete]), state.spent(), left]
+
+
+@given(st.lists(ACTIONS, max_size=40), st.booleans())
+def test_both_leave_the_same_whatever_is_done(actions: list[Action], strict: bool) -> None:
+    assert played("on", actions, strict) == played("off", actions, strict)
+
+
+def test_it_reads_the_clock_that_python_reads() -> None:
+    state = hot.new_state(time.perf_counter_ns, lambda *step: None, lambda: None, lambda *seen: None)
+    state.use([{DATA: 0}], 1)
+    before = time.perf_counter_ns()
+    with state.new_step(), state.by_name[DATA]:
+        begun = time.perf_counter_ns()
+        time.sleep(0.01)
+        over = time.perf_counter_ns()
+    after = time.perf_counter_ns()
+    number, wall, data = state.cells[: FIRST_STAGE_COLUMN + 1]
+    assert number == 0
+    assert over - begun <= data <= wall <= after - before
+
+
+def test_it_writes_nothing_past_its_page() -> None:
+    """The recorder turns pages in time; whatever else happens, memory stays as it is."""
+    clock = Clock()
+    state = hot.new_state(clock, lambda *step: None, lambda: None, lambda *seen: None)
+    state.use([{DATA: 0}], 1)
+    cells = state.turn_page(2)
+    state.base = len(cells)
+    with pytest.raises(IndexError), state.new_step(), state.by_name[DATA]:
+        clock.tick(5)
+    assert list(cells) == [0] * len(cells)
