@@ -39,7 +39,7 @@ def compiled(source: Path, folder: Path) -> Path | None:
     from setuptools import Distribution, Extension
     from setuptools.errors import CompileError, ExecError, LinkError, PlatformError
 
-    extension = Extension("sfapp.record._hot", [str(source)])
+    extension = Extension("sfapp.record._hot", [str(source)], extra_compile_args=["-g0"])  # 1 MB with symbols
     modules = cythonize([extension], build_dir=str(folder / "c"), force=True)
     command = Distribution({"name": "sfapp", "ext_modules": modules}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
