@@ -140,7 +140,8 @@ class WindowBuffer:
     @property
     def room(self) -> int:
         """How many more steps the page takes; asked on the training thread."""
-        return 0 if self._state is None else (len(self._page) - self._state.base) // self._state.width - 1
+        state = self._state
+        return 0 if state is None else max(0, (len(self._page) - state.base) // state.width - 1)
 
     @property
     def recorded(self) -> int:

@@ -1,7 +1,7 @@
 """The hot path: the reusable contexts behind ``step()``, ``stage()`` and ``micro_step()``.
 
-This is what they do, in Python. Where the package was built with a compiler, ``_hot.pyx`` does the usual of
-it in C (``sfapp.record.hot`` chooses), and all else is done here.
+Steps and stages are here in Python and in ``_hot.pyx`` once more, in C, for where the package was built with
+a compiler (``sfapp.record.hot`` chooses); a test holds them to the same. What is rare is here alone.
 
 Two clock reads and an addition a stage; a step that ends leaves its row where it is. Whatever more is to be
 done with rows is done for many at once, when one is ``due``. Contexts are made once per schema and entered
@@ -25,6 +25,9 @@ Cells = MutableSequence[int]
 """ns, and step numbers."""
 
 _Kind = type[BaseException] | None
+
+VERSION = 1
+"""To be raised where ``_hot.pyx`` must be compiled anew: when what a state keeps, or a row, has changed."""
 
 STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
 """Columns of a row: step number, wall ns, then the stages in order."""
@@ -99,21 +102,22 @@ class StepState:
         self.side: dict[str, float] = {}
         self.strict = strict
         self.stages: list[dict[str, Stage]] = []
+        self._made: list[dict[str, Stage]] = []
         self.use([{}], 0)
 
     def use(self, column_of: Sequence[Mapping[str, int]], columns: int) -> None:
         """From the next step on, time these stages: per micro-step, the column of each by name."""
-        for gone in self.stages:  # who has kept one of these times nothing: the step's number goes there
+        # Who has kept one of these times nothing: the step's number goes there.
+        for gone in (*self._made, *self.stages):
             for stage in gone.values():
                 stage.index = STEP_COLUMN
         self.width = FIRST_STAGE_COLUMN + columns
         self.turn_page(1)
-        self.choose(
-            [
-                {name: self.new_stage(name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
-                for names in (*column_of, {})
-            ]
-        )
+        self._made = [
+            {name: self.new_stage(name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
+            for names in (*column_of, {})
+        ]
+        self.choose(self._made)
 
     @property
     def in_step(self) -> bool:
@@ -243,6 +247,7 @@ class InPython(StepState):
 
     __slots__ = (
         "_chosen",
+        "_made",
         "base",
         "by_name",
         "capture_due",

@@ -10,13 +10,18 @@ from sfapp.record.contexts import Clock, InPython, StepState
 
 try:
     from sfapp.record import _hot
-except ImportError:  # built without a compiler, or for another Python
+except ImportError:  # built without a compiler, for another Python, or for what was here before
     _hot = None
 
 IS_COMPILED = _hot is not None
 
 COMPILED_VARIABLE = "SFAPP_COMPILED"
 """``off`` in the environment: time steps in Python though the compiled hot path is there."""
+
+
+def compiles() -> bool:
+    """Whether recorders that are made now time steps in C."""
+    return IS_COMPILED and os.environ.get(COMPILED_VARIABLE, "").lower() != "off"
 
 
 def new_state(
@@ -27,8 +32,7 @@ def new_state(
     strict: bool = False,
 ) -> StepState:
     """The state of a recorder's steps; its arguments are those of ``StepState``."""
-    compiled = IS_COMPILED and os.environ.get(COMPILED_VARIABLE) != "off"
-    kept_in = _hot.InC if compiled else InPython
+    kept_in = _hot.InC if compiles() else InPython
     return kept_in(clock, on_step, on_due, on_fault, strict)
 
 

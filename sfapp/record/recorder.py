@@ -33,7 +33,7 @@ from sfapp.record.contexts import (
     Step,
     Uncounted,
 )
-from sfapp.record.hot import measure_costs, new_state
+from sfapp.record.hot import compiles, measure_costs, new_state
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.outlet import outlet_for
 from sfapp.record.phases import Phases
@@ -161,7 +161,11 @@ class Recorder:
             prefetch=prefetch,
             model_fit=model_fit,
             recorder=_recorder_info(identity),
-            extra={"event_fraction": event_fraction, "no_events": self._beside.no_events},
+            extra={
+                "event_fraction": event_fraction,
+                "no_events": self._beside.no_events,
+                "timed_in": "C" if compiles() else "Python",
+            },
         )
         self._team, self._window_number, first_step = join(job, identity, timeout, gather, step=first_step)
         self._use(schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ ACTIONS = st.tuples(
     st.sampled_from(
         (
             *("step", "stage", "leave", "tick") * 3,
-            *("fail", "micro", "held", "moved", "stock", "side", "sync", "left", "nowhere"),
+            *("fail", "micro", "held", "moved", "stock", "side", "sync", "left", "kept", "use", "choose"),
         )
     ),
     st.integers(-3, 50),
@@ -43,14 +44,23 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         state = hot.new_state(
             clock,
             lambda begin, end, completed: finish(begin, end, completed),
-            lambda: seen.append(("due", state.number)),
+            lambda: turn(),
             lambda code, detail: seen.append((code, detail)),
             strict,
         )
-    state.use([{DATA: micro, FORWARD: 2} for micro in range(MICRO_STEPS)], 3)
     state.held_column = 0
-    cells = state.turn_page(len(actions))
-    state.due = 2
+
+    def use(columns: int) -> None:
+        state.use([{DATA: micro % columns, FORWARD: columns - 1} for micro in range(MICRO_STEPS)], columns)
+        turn()
+
+    def turn() -> None:
+        """As a window does: take in what there is, and begin a page of two steps."""
+        seen.append(("due", state.number, list(state.cells[: state.base])))
+        state.turn_page(2)
+        state.due = state.number + 2
+
+    use(3)
 
     def finish(begin: int, end: int, completed: bool) -> None:
         seen.append((begin, end, completed, dict(state.side), list(state.syncs), state.spent()))
@@ -82,7 +92,9 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         "leave": lambda n: leave(),
         "fail": lambda n: leave(ValueError),
         "left": lambda n: step.__exit__(None, None, None),  # though it may never have been entered
-        "nowhere": lambda n: enter(kept),
+        "kept": lambda n: enter(kept),  # which may be of a schema that is gone
+        "use": lambda n: not state.in_step and use(1 + abs(n) % 3),
+        "choose": lambda n: state.choose([dict(stages) for stages in reversed(state.stages)]),
         "micro": lambda n: enter(micros[n % len(micros)]),
         "tick": clock.tick,
         "held": lambda n: put("held_ns", abs(n)),
@@ -95,9 +107,9 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         do[name](value)
         if name == "fail":
             put("tells_all", value > 25)
-    complete = state.base
+    turn()
     left = [state.in_step, state.number, state.nested_ns, state.held_ns, state.stock, state.odd]
-    return [*seen, list(cells[:complete]), state.spent(), left]
+    return [*seen, state.spent(), left]
 
 
 @given(st.lists(ACTIONS, max_size=40), st.booleans())
@@ -119,13 +131,21 @@ def test_it_reads_the_clock_that_python_reads() -> None:
     assert over - begun <= data <= wall <= after - before
 
 
+def test_it_takes_no_page_but_of_whole_numbers() -> None:
+    state = hot.new_state(Clock(), lambda *step: None, lambda: None, lambda *seen: None)
+    for page in (None, [0] * 9, array("b", bytes(9))):
+        with pytest.raises(TypeError):
+            state.cells = page  # type: ignore[assignment]
+
+
 def test_it_writes_nothing_past_its_page() -> None:
     """The recorder turns pages in time; whatever else happens, memory stays as it is."""
-    clock = Clock()
-    state = hot.new_state(clock, lambda *step: None, lambda: None, lambda *seen: None)
+    clock, told = Clock(), []
+    state = hot.new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
     state.use([{DATA: 0}], 1)
     cells = state.turn_page(2)
     state.base = len(cells)
-    with pytest.raises(IndexError), state.new_step(), state.by_name[DATA]:
+    with state.new_step(), state.by_name[DATA]:
         clock.tick(5)
+    assert told == [(1_000, 1_005, True)]
     assert list(cells) == [0] * len(cells)

@@ -123,3 +123,17 @@ def test_a_stage_that_was_kept_from_before_a_change_of_stages_times_nothing(
     window = only_window(tmp_path)
     assert window.step_N.tolist() == [0, 1]
     assert window.duration_SNR[:, :, 0].tolist() == [[5, 5], [7, 7]]
+
+
+def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
+    """A capture puts stages of its own in the others' place while it runs."""
+    state = new_state(clock, lambda *step: None, lambda: None, lambda *seen: None)
+    state.use([{DATA: 0, FORWARD: 1}], 2)
+    kept = state.by_name[FORWARD]
+    state.choose([{name: state.new_stage(name, kept.index) for name in (DATA, FORWARD)}, {}])
+    state.use([{DATA: 0}], 1)
+    for _ in range(2):
+        state.turn_page(1)
+        with state.new_step(), kept:
+            clock.tick(7)
+        assert list(state.cells)[1:] == [7, 0, 0, 0, 0]

@@ -265,7 +265,7 @@ def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
     assert not is_sampled(place["values"].view("int64")).any()
 
 
-def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock) -> None:
+def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock, hot_path: str) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -274,7 +274,8 @@ def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock) -> N
         clock.tick(1)
     window = read_window(tmp_path)
     assert not window.side["model.fwd_loss_cuda_event_ms"].sampled_NR.any()
-    assert window.manifest.extra == {"event_fraction": 0.05, "no_events": "no CUDA device"}
+    extra = {"event_fraction": 0.05, "no_events": "no CUDA device", "timed_in": hot_path}
+    assert window.manifest.extra == extra
 
 
 def test_events_that_nobody_asked_for_leave_no_channel(tmp_path: Path, clock: Clock) -> None:
