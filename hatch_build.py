@@ -33,7 +33,7 @@ class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
                 build_data["pure_python"], build_data["infer_tag"] = False, True
                 build_data["force_include"][str(built)] = module.as_posix()
         except (CannotCompile, OSError) as why:
-            self.app.display_warning(f"steps will be timed in Python, at about twice the cost: {why}")
+            self.app.display_warning(f"steps will be timed in Python, which takes longer: {why}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

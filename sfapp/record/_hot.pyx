@@ -2,7 +2,7 @@
 """``Step`` and ``Stage`` of ``contexts.py`` once more, in C, and the state that they share, its numbers in C.
 
 Between a model's kernels Python's own code and integers have left the processor's caches, and cost several
-times what they do in a loop: this costs about half. Whatever else is done with the state is inherited.
+times what they do in a loop. Whatever else is done with the state is inherited.
 """
 
 import time
