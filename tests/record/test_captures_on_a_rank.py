@@ -214,8 +214,9 @@ def test_what_may_not_be_captured_is_refused_with_the_reason(
     with recorder(tmp_path, captures=CaptureLimits(cooldown_seconds=0, total_steps=2)) as perf:
         for _ in range(5):
             one_step(perf)
-        at = datetime.now(UTC) - timedelta(seconds=about.pop("age", 0))
-        request = replace(new_request("run", [0], **{"steps": 2, **about}), asked_at=at)
+        asked = {"steps": 2, "age": 0, **about}
+        at = datetime.now(UTC) - timedelta(seconds=asked.pop("age"))
+        request = replace(new_request("run", [0], **asked), asked_at=at)
         ask_for_capture(tmp_path, request)
         state = train_until_over(perf, tmp_path, request)
     assert (state.status, why in state.why) == (status, True), state
