@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_recorder import DATA, FORWARD, Clock
 
@@ -122,7 +122,8 @@ def test_an_installation_is_compiled_wherever_it_can_be() -> None:
 
 
 @compiled
-@given(st.lists(ACTIONS, max_size=40), st.booleans())
+@settings(max_examples=500)
+@given(st.lists(ACTIONS, min_size=20, max_size=80), st.booleans())
 def test_both_leave_the_same_whatever_is_done(actions: list[Action], strict: bool) -> None:
     assert played("on", actions, strict) == played("off", actions, strict)
 
