@@ -19,7 +19,7 @@ COMPILED_VARIABLE = "SFAPP_COMPILED"
 """``off`` in the environment: time steps in Python though the compiled hot path is there."""
 
 
-def compiles() -> bool:
+def times_in_c() -> bool:
     """Whether recorders that are made now time steps in C."""
     return IS_COMPILED and os.environ.get(COMPILED_VARIABLE, "").lower() != "off"
 
@@ -32,7 +32,7 @@ def new_state(
     strict: bool = False,
 ) -> StepState:
     """The state of a recorder's steps; its arguments are those of ``StepState``."""
-    kept_in = _hot.InC if compiles() else InPython
+    kept_in = _hot.InC if times_in_c() else InPython
     return kept_in(clock, on_step, on_due, on_fault, strict)
 
 

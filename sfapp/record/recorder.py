@@ -33,7 +33,7 @@ from sfapp.record.contexts import (
     Step,
     Uncounted,
 )
-from sfapp.record.hot import compiles, measure_costs, new_state
+from sfapp.record.hot import measure_costs, new_state, times_in_c
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.outlet import outlet_for
 from sfapp.record.phases import Phases
@@ -164,7 +164,7 @@ class Recorder:
             extra={
                 "event_fraction": event_fraction,
                 "no_events": self._beside.no_events,
-                "timed_in": "C" if compiles() else "Python",
+                "timed_in": "C" if times_in_c() else "Python",
             },
         )
         self._team, self._window_number, first_step = join(job, identity, timeout, gather, step=first_step)
