@@ -9,6 +9,7 @@ A lane goes on from step to step, so that a rank which begins a step late is fol
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -208,14 +209,14 @@ def _handovers(operators: Operators) -> tuple[Ints, Ints]:
     order = events[np.lexsort((handed_E[events], operators.start_ns_E[events], operators.rank_E[events]))]
     rank, is_call = operators.rank_E[order].tolist(), is_call_E[order].tolist()
     pairs: list[tuple[int, int]] = []
-    waiting: list[int] = []
+    waiting: deque[int] = deque()
     for place in range(len(order) - 1, -1, -1):
         if waiting and rank[place] != rank[waiting[0]]:
-            waiting = []
+            waiting.clear()
         if not is_call[place]:
             waiting.append(place)
         elif waiting:
-            pairs.append((place, waiting.pop(0)))
+            pairs.append((place, waiting.popleft()))
     call, collective = order[np.asarray(pairs, np.int64).reshape(-1, 2)].T
     return _call_of(operators, call, collective), 2 * collective
 
