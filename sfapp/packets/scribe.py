@@ -24,6 +24,7 @@ from pathlib import Path
 
 from sfapp.errors import PacketError
 from sfapp.packets.draft import Draft
+from sfapp.packets.priority import lowest_priority
 from sfapp.packets.write import write_packet
 
 _LOOK_SECONDS = 2.0
@@ -71,6 +72,7 @@ class Scribe:
             raise
         finally:
             theirs.close()
+        lowest_priority(self._process.pid)
 
     def write(self, packets: Sequence[tuple[Draft, Path]], seconds: float) -> list[PacketError | None]:
         """As ``write_packet``, over there, if that takes no longer than ``seconds``: a process of the lowest
@@ -149,7 +151,6 @@ def main() -> None:
     """``python -m sfapp.packets.scribe FD PID``: the socket, and who started this."""
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the job: what was taken is written first
         signal.signal(number, signal.SIG_IGN)
-    os.nice(19)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
         _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
 

@@ -122,6 +122,8 @@ class Converter:
 
     def _read(self, captured: Captured, root: Path, raw: Path) -> dict[str, Any]:
         """What the other process says."""
+        from sfapp.packets.priority import lowest_priority
+
         order = {
             "trace": str(raw),
             "root": str(root.absolute()),
@@ -140,6 +142,7 @@ class Converter:
                 stderr=subprocess.PIPE,
                 env=_environment(os.environ),
             )
+            lowest_priority(child.pid)
         try:
             return self._answer(child, json.dumps(order).encode())
         finally:

@@ -1,14 +1,13 @@
 """What a recorder's own trace holds, as operator events beside the packets.
 
 ``python -m sfapp.traces.captured`` reads an order from stdin, as JSON, and says on stdout what came of it. A
-process of its own, so that training keeps its core and its Python: at the lowest priority, and within bounds
-of memory and time.
+process of its own, so that training keeps its core and its Python: whoever starts it gives it the lowest
+priority, and it keeps within bounds of memory and time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import sys
 from collections.abc import Mapping as Table
@@ -123,8 +122,7 @@ def _numbered_by_step(operators: Operators) -> Operators:
 
 
 def step_back() -> None:
-    """Let training have the core, and the memory: where that runs out, it is this process that ends."""
-    os.nice(19)
+    """Let training have the memory: where that runs out, it is this process that ends."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     for kind, most in ((resource.RLIMIT_DATA, MEMORY_BYTES), (resource.RLIMIT_CPU, CPU_SECONDS)):

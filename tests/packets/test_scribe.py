@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -102,6 +103,25 @@ def test_it_ignores_what_ends_the_job_until_the_job_has_ended(tmp_path: Path, sc
         process.send_signal(signal.SIGINT)
     scribe.write([(draft(), tmp_path / "00000001.parquet")], PATIENCE)
     assert (tmp_path / "00000001.parquet").exists()
+
+
+def test_its_priority_is_the_lowest_even_where_training_has_a_real_time_one(tmp_path: Path) -> None:
+    was = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        pytest.skip("real-time policies are not permitted here")
+    try:
+        scribe = Scribe()
+    finally:
+        os.sched_setscheduler(0, *was)
+    try:
+        write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
+        (process,) = scribes_of()
+        assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
+        assert process.nice() == 19
+    finally:
+        scribe.close()
 
 
 def test_it_ends_with_the_process_that_started_it_even_if_a_forked_one_lives_on() -> None:
