@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import resource
-import struct
 import time
 
 import psutil
@@ -21,17 +19,25 @@ def described() -> str:
     return f"{cores} cores, {memory:.0f} GiB, {system}, torch {torch.__version__}"
 
 
-def ask_for_slices(milliseconds: float) -> None:
-    """Let this thread, and those it starts, keep a core that another one waits for no longer than this, where
-    the kernel knows such a thing (Linux 6.12); elsewhere nothing changes.
+def ask_for_real_time() -> None:
+    """Give this thread, and those it starts, a real-time policy: one that wakes goes to whatever core is free
+    of such threads, at once.
 
-    Python has no ``sched_setattr``. Its structure: size, policy (the usual one), flags, nice, priority,
-    runtime, deadline, period.
+    Raises:
+        PermissionError: it needs CAP_SYS_NICE, or ``ulimit -r 1``.
     """
-    number = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
-    if number is not None:
-        attributes = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, int(milliseconds * 1e6), 0, 0)
-        ctypes.CDLL(None).syscall(number, 0, attributes, 0)
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def may_have_real_time() -> bool:
+    """Whether ``ask_for_real_time`` is permitted here."""
+    usual = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        ask_for_real_time()
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, *usual)
+    return True
 
 
 class Others:

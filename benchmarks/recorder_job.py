@@ -1,8 +1,8 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
-recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS SLICE_MS: TOOL is ``sfapp``, ``stream`` (the same,
+recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp``, ``stream`` (the same,
 to where SFAPP_STREAM says), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS
-steps: one with the tool, two without. Threads ask for slices of SLICE_MS, or for none of their own (0).
+steps: one with the tool, two without. REAL_TIME is 1 for the real-time policy, 0 for the kernel's usual one.
 Rank 0 leaves the seconds of every round by kind.
 """
 
@@ -154,10 +154,10 @@ def under_way(perf: sfapp.Recorder) -> int:
 
 def main() -> None:
     out, name = sys.argv[1:3]
-    step_ms, slice_ms = float(sys.argv[3]), float(sys.argv[7])
+    step_ms = float(sys.argv[3])
     rounds, groups, steps = (int(argument) for argument in sys.argv[4:7])
-    if slice_ms:
-        machine.ask_for_slices(slice_ms)  # before any thread is started: they do as this one
+    if int(sys.argv[7]):
+        machine.ask_for_real_time()  # before any thread is started: they do as this one
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     training = Training(step_ms)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import machine
 from benchmarks.overhead import AGAIN, COLUMNS, KINDS, OFF, ON, ORDERS, Overhead, schedule
-from benchmarks.recorder import LONG_STEP_MS, PLANS, judged, overhead, page, quick
+from benchmarks.recorder import LONG_STEP_MS, PLANS, judged, overhead, page, permitted, quick
 
 
 def rounds(count: int, lost: float = 0.0, noise: float = 0.0, seed: int = 0) -> list[list[float]]:
@@ -97,10 +98,23 @@ def test_noise_is_what_a_long_step_may_lose_and_no_excuse_for_a_short_one() -> N
         assert bar == (noisy.noise_bound if plan.step_ms >= LONG_STEP_MS else plan.bar)
 
 
+def test_without_a_real_time_policy_every_job_runs_once_under_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "may_have_real_time", lambda: False)
+    plans = permitted(PLANS)
+    assert not any(plan.real_time for plan in plans)
+    assert [plan.bar for plan in plans if plan.bar is not None] == [
+        plan.bar for plan in PLANS if plan.bar is not None
+    ]
+    assert len({(plan.tool, plan.step_ms, plan.compiled) for plan in plans}) == len(plans)
+    assert "was not permitted" in page(["a bar"], [COLUMNS], others=0)
+
+
 @pytest.mark.torchrun
 @pytest.mark.parametrize("tool", ["sfapp", "stream"])
 def test_the_job_runs_with_the_recorder_and_without_in_turn(tool: str) -> None:
-    plan = next(plan for plan in PLANS if plan.tool == tool)
+    plan = next(plan for plan in permitted(PLANS) if plan.tool == tool)
     found = overhead(quick(plan))
     assert found.rounds == 2
     assert 2.0 < found.step_ms < 200
