@@ -12,6 +12,7 @@ unless the recorder is strict. Shared by one training thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from contextlib import suppress
 from threading import get_ident
 from types import TracebackType
 
@@ -36,9 +37,15 @@ NEVER = 2**63 - 1
 """A step that does not come."""
 
 
+_NO_ROW = suppress(IndexError)
+
+
 class StepState:
     """The step under way on this rank, and the rows of those before it: what is done with them, wherever they
     are kept.
+
+    Where several threads step one recorder at once, none of them may have turned the page yet: a step that
+    finds no row leaves nothing.
 
     Attributes:
         cells: a page of rows, one after the other, without the residual: zeros where no step has been.
@@ -66,7 +73,7 @@ class StepState:
             for a micro-step that the accumulation does not have.
         by_name: those of the micro-step under way, by whatever name is asked for.
         on_step: called with the step's begin and end (clock) and whether its body ended without an error, in
-            place of putting the step into its row, where that is not all.
+            place of putting the step into its row, where that is not all, or there is none.
         on_due: called between steps.
         on_fault: called with a fault's code and what was seen.
     """
@@ -152,17 +159,25 @@ class StepState:
         Raises:
             TypeError, OverflowError: cells that hold nothing else were given no whole numbers of 64 bits.
         """
-        for place, ns in enumerate(spent, self.base + FIRST_STAGE_COLUMN):
-            self.cells[place] = ns
+        with _NO_ROW:
+            for place, ns in enumerate(spent, self.base + FIRST_STAGE_COLUMN):
+                self.cells[place] = ns
 
     def leave_out(self) -> None:
         """The step under way gets no row."""
         self.put([0] * (self.width - FIRST_STAGE_COLUMN))
 
     def add_row(self, wall_ns: int) -> None:
-        """The step under way has ended: its row is complete."""
-        self.cells[self.base + STEP_COLUMN] = self.number
-        self.cells[self.base + WALL_COLUMN] = wall_ns
+        """The step under way has ended: its row is complete.
+
+        Raises:
+            IndexError: it has none.
+        """
+        try:
+            self.cells[self.base + STEP_COLUMN] = self.number
+            self.cells[self.base + WALL_COLUMN] = wall_ns
+        except IndexError as error:
+            raise IndexError("a step has no row: do several threads step this recorder?") from error
         self.base += self.width  # last: whoever reads on another thread finds complete rows before it
 
     def choose(self, stages: list[dict[str, Stage]]) -> None:
@@ -200,7 +215,8 @@ class StepState:
         it stays in the residual."""
         held, self.held_ns, self.moved_ns = self.held_ns, 0, 0
         if held and self.held_column is not None:
-            self.cells[self.base + FIRST_STAGE_COLUMN + self.held_column] = held
+            with _NO_ROW:
+                self.cells[self.base + FIRST_STAGE_COLUMN + self.held_column] = held
         return held
 
     def charge(self, name: str, micro: int, waited: int) -> None:
@@ -208,7 +224,8 @@ class StepState:
         if self.open_stage is None:
             stage = self.stages[min(micro, len(self.stages) - 2)].get(name)
             if stage is not None:
-                self.cells[self.base + stage.index] += waited
+                with _NO_ROW:
+                    self.cells[self.base + stage.index] += waited
 
     def move_to_next_step(self, waited: int) -> None:
         """Time waited inside the step for the next one's batch: that one's, not this one's."""
@@ -325,10 +342,14 @@ class Step:
             state.on_step(self._begin + state.moved_ns, end, kind is None)
         else:  # as add_row: a call less
             cells, base = state.cells, state.base
-            cells[base] = state.number
-            cells[base + 1] = wall
-            state.base = base + state.width
-            state.number += 1
+            try:
+                cells[base] = state.number
+                cells[base + 1] = wall
+            except IndexError:
+                state.on_step(self._begin + state.moved_ns, end, True)
+            else:
+                state.base = base + state.width
+                state.number += 1
         if state.number >= state.due or state.number >= state.capture_due:
             state.on_due()
 
@@ -359,10 +380,13 @@ class Stage:
             return
         if state.open_stage is self:
             state.open_stage = None
-            if end >= self.begin:
-                state.cells[state.base + self.index] += end - self.begin
-            else:
+            if end < self.begin:
                 state.on_fault("nonmonotonic_clock", self.name)
+                return
+            try:
+                state.cells[state.base + self.index] += end - self.begin
+            except IndexError:  # no row
+                return
 
 
 class StagesByName(dict[str, Stage]):

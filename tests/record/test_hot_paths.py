@@ -149,17 +149,3 @@ def test_it_takes_no_page_but_of_whole_numbers() -> None:
     for page in (None, [0] * 9, array("b", bytes(9))):
         with pytest.raises(TypeError):
             state.cells = page  # type: ignore[assignment]
-
-
-@compiled
-def test_it_writes_nothing_past_its_page() -> None:
-    """The recorder turns pages in time; whatever else happens, memory stays as it is."""
-    clock, told = Clock(), []
-    state = hot.new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
-    state.use([{DATA: 0}], 1)
-    cells = state.turn_page(2)
-    state.base = len(cells)
-    with state.new_step(), state.by_name[DATA]:
-        clock.tick(5)
-    assert told == [(1_000, 1_005, True)]
-    assert list(cells) == [0] * len(cells)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_recorder import DATA, FORWARD, Clock, only_window, recorder
 
+from sfapp import Recorder
 from sfapp.model import Accumulation
 from sfapp.record.buffers import PAGE_ROWS, Schema, WindowBuffer
 from sfapp.record.hot import new_state
@@ -137,3 +139,44 @@ def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
         with state.new_step(), kept:
             clock.tick(7)
         assert list(state.cells)[1:] == [7, 0, 0, 0, 0]
+
+
+def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) -> None:
+    """Pages are turned in time; but where several threads step one recorder, a step may come before that."""
+    told: list[tuple[int, int, bool]] = []
+    state = new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
+    state.use([{DATA: 0}], 1)
+    state.held_column = 0
+    page = state.turn_page(2)
+    state.base = len(page)
+    state.held_ns = 3
+    with state.new_step():
+        state.charge(DATA, 0, 4)
+        with state.by_name[DATA]:
+            clock.tick(5)
+        with state.new_step():  # a step in a step: the outer one is left out
+            clock.tick(2)
+    assert told == [(1_005, 1_007, True)]
+    assert list(page) == [0] * len(page)
+    with pytest.raises(IndexError, match="several threads"):
+        state.add_row(5)
+
+
+@pytest.mark.usefixtures("switching_often")
+@pytest.mark.parametrize("window_steps", [1, 7])
+def test_several_threads_that_step_one_recorder_are_no_error_of_training_s(
+    tmp_path: Path, window_steps: int
+) -> None:
+    def train(perf: Recorder) -> None:
+        for batch in perf.batches(range(300)):
+            with perf.step():
+                for name in (DATA, FORWARD):
+                    with perf.stage(name):
+                        perf.observe("batch", batch)
+
+    with (
+        Recorder(tmp_path, run_id="run", stages=(DATA, FORWARD), window_steps=window_steps) as perf,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        for trained in [threads.submit(train, perf) for _ in range(3)]:
+            trained.result()
