@@ -142,8 +142,8 @@ class Converter:
                 stderr=subprocess.PIPE,
                 env=_environment(os.environ),
             )
-            lowest_priority(child.pid)
         try:
+            lowest_priority(child.pid)
             return self._answer(child, json.dumps(order).encode())
         finally:
             with self._lock:

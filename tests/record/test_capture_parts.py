@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from sfapp.errors import CaptureError
 from sfapp.model.capture import CaptureLimits, RankCapture
 from sfapp.model.manifest import Parallelism, RecorderInfo
 from sfapp.packets.captures import new_request
+from sfapp.record import converting
 from sfapp.record.budget import Budget
 from sfapp.record.compose import Job
-from sfapp.record.converting import Captured, Ring
+from sfapp.record.converting import Captured, Converter, Ring
 from sfapp.record.desk import Pace
 from sfapp.record.hot import new_state
 from sfapp.record.identity import place_here
@@ -85,3 +87,10 @@ def test_limits_are_checked(wrong: dict[str, float]) -> None:
 def test_a_rank_s_word_is_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(CaptureError):
         RankCapture(rank=0, status="done", **wrong)
+
+
+def test_a_trace_is_read_at_the_lowest_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = 'import json, os, sys; sys.stdin.read(); print(json.dumps({"niceness": os.nice(0)}))'
+    monkeypatch.setattr(converting, "_COMMAND", (sys.executable, "-c", script))
+    said = Converter()._read(captured(tmp_path), tmp_path, tmp_path / "trace.json")
+    assert said == {"niceness": 19}
