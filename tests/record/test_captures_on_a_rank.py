@@ -153,7 +153,7 @@ def test_a_trace_that_cannot_be_read_is_kept_itself(
 
 def test_closing_waits_no_longer_than_it_may_and_leaves_no_process(tmp_path: Path) -> None:
     request = ask(tmp_path, steps=2, first_step=3)
-    perf = recorder(tmp_path, timeout=0.01, captures=CaptureLimits(longest_seconds=0.001))
+    perf = recorder(tmp_path, timeout=0.01, captures=CaptureLimits(longest_seconds=1e-6))
     wait_until_told(tmp_path, request)
     for _ in range(5):
         one_step(perf)
@@ -163,7 +163,7 @@ def test_closing_waits_no_longer_than_it_may_and_leaves_no_process(tmp_path: Pat
     assert converters() == []
     (said,) = state_of(tmp_path, request).ranks
     assert said.steps == 1
-    assert said.why.startswith("1 of 2 steps: it took more than 0.001 s")
+    assert said.why.startswith("1 of 2 steps: it took more than 1e-06 s")
 
 
 def test_another_profiler_has_precedence(
