@@ -47,8 +47,12 @@ const sfapp = {
   },
 
   // --- what the browser remembers ---------------------------------------------------------------------------
-  rememberDark(dark) {
+  // Remembered and worn before the server hears of it: the page may be left, or the key pressed again, sooner.
+  switchTheme() {
+    const dark = !Quasar.Dark.isActive;
     sfapp.remember("dark", dark ? 1 : 0);
+    Quasar.Dark.set(dark);
+    return dark;
   },
   rememberSeen() {
     sfapp.remember("seen", 1);

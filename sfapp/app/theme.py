@@ -11,7 +11,7 @@ from functools import cache
 from urllib.parse import unquote
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.address import example_page, term_page
@@ -239,7 +239,12 @@ def frame(
     ui.colors(primary=palette.theme(is_dark(request)).accent)
     ui.on_exception(_tell)
     dark = ui.dark_mode(is_dark(request))
-    ui.on("system_theme", lambda event: _wear(dark, event.args is True))
+
+    def wear(event: events.GenericEventArguments) -> None:
+        dark.value = event.args is True
+        ui.colors(primary=palette.theme(dark.value).accent)
+
+    ui.on("system_theme", wear)
     help_dialog = _help_dialog()
     link("skip to content", "#main", "skip")
     with box("top", "header"):
@@ -263,7 +268,8 @@ def frame(
         if not searches:
             link("/", "/#search", "key", "/", "search windows")
         with_keys(text("?", "button", "key"), "?", "keys and help").on("click", help_dialog.open)
-        with_keys(text("◐", "button", "key"), "d", "light or dark").on("click", lambda: _switch(dark))
+        switch = with_keys(text("◐", "button", "key"), "d", "light or dark")
+        switch.on("click", wear, js_handler="() => emit(sfapp.switchTheme())")
     # Quasar's page is the landmark ``main`` already.
     with box("page") as main:
         main.props["id"] = "main"
@@ -273,17 +279,6 @@ def frame(
 def show_address(url: str) -> None:
     """Make ``url`` the page's address without loading anything; quick changes are gathered."""
     ui.run_javascript(f"sfapp.address({json.dumps(url)})")
-
-
-def _switch(dark: ui.dark_mode) -> None:
-    """The other theme, remembered by the browser."""
-    _wear(dark, not dark.value)
-    ui.run_javascript(f"sfapp.rememberDark({json.dumps(bool(dark.value))})")
-
-
-def _wear(dark: ui.dark_mode, value: bool) -> None:
-    dark.value = value
-    ui.colors(primary=palette.theme(value).accent)
 
 
 def _tell(error: Exception) -> None:

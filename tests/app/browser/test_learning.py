@@ -124,6 +124,24 @@ def test_a_theme_chosen_here_outlives_what_the_system_prefers(page: Page) -> Non
     expect(page.locator("body")).to_have_css("background-color", LIGHT)
 
 
+def test_a_theme_chosen_on_the_way_to_another_page_is_not_lost(page: Page) -> None:
+    # Given a page in the light theme
+    page.emulate_media(color_scheme="light")
+    page.goto("/")
+    switch = page.get_by_role("button", name="light or dark")
+    expect(switch).to_be_visible()
+    # When dark is chosen and the page left in the same breath, before the server could answer
+    switch.evaluate("button => { button.click(); location.href = '/glossary'; }")
+    page.wait_for_url("**/glossary")
+    # Then it was remembered, and two presses at once are two as well
+    expect(page.locator("body")).to_have_css("background-color", DARK)
+    expect(switch).to_be_visible()
+    switch.evaluate("button => { button.click(); button.click(); button.click(); }")
+    expect(page.locator("body")).to_have_css("background-color", LIGHT)
+    page.goto("/")
+    expect(page.locator("body")).to_have_css("background-color", LIGHT)
+
+
 def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
     page.goto(SICK)
     light = ink_of_the_strip(page)
