@@ -20,7 +20,7 @@ GROWTH = 0.05
 """A mean step this much above the reference makes the delta the basis of the aim."""
 
 ACCOUNTS_FOR = 0.5
-"""All ranks are the answer where the median over ranks explains at least this much of a change (choice)."""
+"""All ranks are the answer where what more than half of them took explains this much of a change (choice)."""
 
 PERSISTENT = 0.8
 
@@ -122,7 +122,7 @@ def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: 
 
 
 def _typical_rank_accounts_for(diagnosis: Diagnosis, stage: str, basis: AimBasis) -> bool:
-    """Whether the stage's median over ranks explains the change (or, in a quiet window, the share)."""
+    """Whether more than half of the ranks explain the change (or, in a quiet window, the share)."""
     typical = diagnosis.typical_ns.get(stage)
     if typical is None:
         return False

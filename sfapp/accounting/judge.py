@@ -159,10 +159,10 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
 
 
 def _typical_ns(measures: Measures) -> dict[str, float]:
-    """By broad stage the mean over steps of the median over ranks; empty where no median is known."""
+    """By broad stage the mean over steps of what more than half of the ranks took; empty where not known."""
     if not measures.has_all_rows:
         return {}
-    return by_name(measures.broad, measures.by_broad(measures.median_SN.mean(axis=1)))
+    return by_name(measures.broad, measures.by_broad(measures.most_SN.mean(axis=1)))
 
 
 def _integers(measures: Measures, advance_SN: Ints) -> dict[str, int]:

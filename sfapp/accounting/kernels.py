@@ -68,18 +68,35 @@ def first_argmax(x_NR: Array) -> Array:
     return torch.where(x_NR == x_NR.amax(dim=-1, keepdim=True), index_R, x_NR.shape[-1]).amin(dim=-1)
 
 
-def _median_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _middle_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     ranks = x_MR.shape[-1]
     middle = ranks // 2
     # One pivot only: numpy's vectorised selection does not serve two. Below the pivot lie the smaller
     # half, whose maximum is the other middle value of an even count.
     partitioned = np.partition(x_MR, middle, axis=-1)
-    upper: npt.NDArray[np.float64] = partitioned[..., middle].astype(np.float64)
-    if ranks % 2:
-        return upper
-    lower = partitioned[..., :middle].max(axis=-1).astype(np.float64)
-    middle_of_both: npt.NDArray[np.float64] = (lower + upper) / 2
-    return middle_of_both
+    upper = partitioned[..., middle].astype(np.float64)
+    lower = upper if ranks % 2 else partitioned[..., :middle].max(axis=-1).astype(np.float64)
+    return np.stack((lower, upper))
+
+
+def middle_last(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lower and the upper middle value over the last axis, float64: one and the same for an odd count.
+
+    Args:
+        x: [..., R], int64 or float64.
+    """
+    if x.device.type != "cpu":
+        ordered = x.sort(dim=-1).values
+        ranks = x.shape[-1]
+        return ordered[..., (ranks - 1) // 2].double(), ordered[..., ranks // 2].double()
+    flat_MR = x.reshape(-1, x.shape[-1]).numpy()
+    if flat_MR.size < _PARALLEL_CELLS:
+        middle = _middle_rows(flat_MR)
+    else:
+        blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape)]
+        middle = np.concatenate(list(_pool().map(_middle_rows, blocks)), axis=1)
+    lower, upper = torch.from_numpy(middle).reshape(2, *x.shape[:-1])
+    return lower, upper
 
 
 def median_last(x: torch.Tensor) -> torch.Tensor:
@@ -88,17 +105,8 @@ def median_last(x: torch.Tensor) -> torch.Tensor:
     Args:
         x: [..., R], int64 or float64.
     """
-    if x.device.type != "cpu":
-        ordered = x.sort(dim=-1).values
-        ranks = x.shape[-1]
-        return (ordered[..., (ranks - 1) // 2].double() + ordered[..., ranks // 2].double()) / 2
-    flat_MR = x.reshape(-1, x.shape[-1]).numpy()
-    if flat_MR.size < _PARALLEL_CELLS:
-        medians = _median_rows(flat_MR)
-    else:
-        blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape)]
-        medians = np.concatenate(list(_pool().map(_median_rows, blocks)))
-    return torch.from_numpy(medians).reshape(x.shape[:-1])
+    lower, upper = middle_last(x)
+    return (lower + upper) / 2
 
 
 def previous_boundary(frontier_SN: torch.Tensor) -> torch.Tensor:

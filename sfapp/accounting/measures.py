@@ -25,7 +25,7 @@ from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
 from sfapp.accounting.frontier import Boundaries, running_boundaries
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
-from sfapp.accounting.kernels import median_last, previous_boundary
+from sfapp.accounting.kernels import median_last, middle_last, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.waits import wait_slopes
 from sfapp.errors import WindowError
@@ -76,6 +76,7 @@ class Measures:
         broad: the broad stages in order; ``broad_of_S[s]`` is the position of recorded stage s in it.
         frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3).
         median_SN, mean_SN, max_SN: of d over ranks.
+        most_SN: what more than half of the ranks took at least: the lower middle value of d over ranks.
         first_rank_SN: d of the lowest rank (rival rule); a reduced window keeps its rows.
         slowest_SN: d of the rank with the largest step total (rival rule); zeros where its rows are not kept.
         clipped_BN: F[S,t] with each broad stage clipped to the baseline (§4).
@@ -93,6 +94,7 @@ class Measures:
     leader_SN: Ints
     gap_SN: Ints
     median_SN: Floats
+    most_SN: Floats
     mean_SN: Floats
     max_SN: Ints
     slowest_SN: Ints
@@ -292,7 +294,8 @@ def measure_many(
         total.view(per_window),
         drift.frontier_SN.view(stages, len(windows), steps),
     )
-    median = median_last(duration)
+    lower, upper = middle_last(duration)
+    median = (lower + upper) / 2
     level = baseline_of(duration, median, first.stages, baseline, reference)
     broad = first.broad_stages
     broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
@@ -302,6 +305,7 @@ def measure_many(
         "leader_SN": host(aligned.leader_SN),
         "gap_SN": host(aligned.gap_SN),
         "median_SN": host(median),
+        "most_SN": host(lower),
         "mean_SN": host(duration.sum(dim=-1).double() / ranks),
         "max_SN": host(largest),
         "first_rank_SN": host(duration[:, :, 0]),

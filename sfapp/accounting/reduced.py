@@ -40,6 +40,7 @@ def measure_reduced(window: Window, baseline: Baseline) -> Measures:
         leader_SN=leader_SN,
         gap_SN=host(reduced.frontier_SN - reduced.second_SN),
         median_SN=absent_SN,
+        most_SN=absent_SN,
         mean_SN=host(reduced.total_SN.double() / said.ranks),
         max_SN=host(reduced.largest_SN),
         slowest_SN=host(torch.zeros_like(reduced.frontier_SN)),

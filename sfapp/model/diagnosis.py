@@ -137,7 +137,8 @@ class Reference:
         step_time_ns: mean exposed step.
         stage_median_ns: per recorded stage, the median over steps and ranks; empty where the reference
             was taken from a stored diagnosis, which serves deltas but not the baseline ``reference``.
-        typical_ns: per broad stage, the mean over steps of the median over ranks.
+        typical_ns: per broad stage, the mean over steps of what more than half of the ranks took at least:
+            the lower middle value where their number is even.
         advance_ns: per broad stage, mean advance a step of the step-aligned frontier.
         carry_advance_ns: the same of the carry-over frontier, None where absent.
     """

@@ -51,6 +51,33 @@ def test_a_backward_slow_on_one_rank_looks_the_same_on_all_ranks() -> None:
     assert (diagnosis.aim.stage, diagnosis.aim.rank_reason) == (BACKWARD, "all_ranks")
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_one_slow_rank_of_two_is_not_both_of_them(seed: int) -> None:
+    # The median of two ranks is their mean: it grows by just half of what one of them takes longer
+    healthy = window_of(ddp_job(ranks=2, seed=100), window=1)
+    slow = window_of(ddp_job(ranks=2, seed=seed, extra={(DATA, 1): 60 * MS}), window=2)
+    aim = diagnose(slow, reference=healthy).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank, aim.basis) == (DATA, 1, "delta")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_of_which_just_half_are_slow_are_not_all_ranks(seed: int) -> None:
+    slow = ddp_job(seed=seed, extra={(DATA, rank): 60 * MS for rank in range(4, 8)})
+    aim = diagnose(window_of(slow, window=2), reference=HEALTHY).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank, aim.rank_reason) == (DATA, None, "no_eligible_steps")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_stage_slow_on_all_ranks_is_nobodys(ranks: int) -> None:
+    healthy = window_of(ddp_job(ranks=ranks, seed=100), window=1)
+    slow = window_of(ddp_job(ranks=ranks, extra={(DATA, "all"): 60 * MS}), window=2)
+    aim = diagnose(slow, reference=healthy).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank_reason) == (DATA, "all_ranks")
+
+
 def test_a_callback_every_ten_steps_is_periodic_and_leaves_the_median_untouched() -> None:
     diagnosis = compared({(CALLBACKS, 5): 300 * MS}, every=10)
     assert diagnosis.aim is not None
