@@ -22,8 +22,8 @@ from sfapp.model.metrics import (
     described,
 )
 
-SCHEMA_VERSION = 4
-"""Grows with every change of a table. A store of another version is rebuilt from the packets."""
+SCHEMA_VERSION = 5
+"""Grows with every change of a table and of what a diagnosis in it says: another version is built again."""
 
 
 @dataclass(frozen=True, slots=True)
