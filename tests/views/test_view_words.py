@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 import simulated_windows as jobs
+from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, window_of
 
-from sfapp.accounting import judge, measure, nearest_changes
+from sfapp.accounting import diagnose, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
 from sfapp.model.diagnosis import Frontier
 from sfapp.views import words
@@ -118,6 +119,21 @@ def test_ranks_that_wait_inside_the_slow_stage_hide_who_is_late() -> None:
     assert "one late rank there would look just like this" in " ".join(verdict.explanation)
     assert "Which rank is late inside backward: durations alone can't tell." in verdict.unknown
     assert "one rank of every node" in verdict.action
+
+
+LATE_ALL_ALONG = "ranks wait in it for one that was late from the first step on"
+
+
+@pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
+def test_a_rank_that_was_late_before_the_window_began_may_hide_in_backward(stage: str) -> None:
+    # Given a window in the middle of a lasting fault after the last wait of each step
+    lasting = ddp_job(steps=80, extra={(stage, 1): 60 * MS})[:, 40:]
+    diagnosis = diagnose(window_of(lasting, window=2), reference=window_of(ddp_job(seed=9), window=1))
+    # When the fit finds no wait, so that the aim is at those who wait
+    assert (diagnosis.wait_stages, diagnosis.aim and diagnosis.aim.stage) == ((), BACKWARD)
+    # Then the card says that it cannot tell, and where to look; where a wait was measured it does not
+    assert any(LATE_ALL_ALONG in line for line in words.unknown(diagnosis))
+    assert not any(LATE_ALL_ALONG in line for line in card("slow_callback").unknown)
 
 
 def test_mixed_roles_come_before_any_capture() -> None:

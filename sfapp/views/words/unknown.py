@@ -32,6 +32,11 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
         found.append(
             f"Which rank is late inside {format.short_stage(aim.stage)}: durations alone can't tell."
         )
+    if _may_hide_a_late_rank(diagnosis):
+        found.append(
+            "Whether backward takes that time, or ranks wait in it for one that was late from the first step "
+            "on: no waiting was measured here. The window in which it set in can tell."
+        )
     if "roles_differ" in reasons:
         found.append("Whether ranks are comparable: their roles differ. Diagnose one role's group.")
     if "roles_missing" in reasons:
@@ -54,6 +59,18 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _device_unknown(diagnosis):
         found.append("Host or device: no device events were sampled in forward.")
     return tuple(found)
+
+
+def _may_hide_a_late_rank(diagnosis: Diagnosis) -> bool:
+    """Whether the aim's time may be a wait for a rank that is late all through the window.
+
+    What such a rank does after the last wait of a step (a callback, the optimizer) is never seen to begin in
+    this window, and a constant lag proves nothing to the wait fit (accounting.md §10, §11).
+    """
+    aim = diagnosis.aim
+    if aim is None or diagnosis.is_quiet or diagnosis.ranks == 1 or diagnosis.wait_stages:
+        return False
+    return aim.steps == "all" and stage_category(aim.stage) == "backward"
 
 
 def _device_unknown(diagnosis: Diagnosis) -> bool:
