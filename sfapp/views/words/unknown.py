@@ -26,16 +26,16 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing, "
             "and could be slower still."
         )
+    if _may_hide_a_late_rank(diagnosis):
+        found.append(
+            "Whether backward takes that time, or ranks wait in it for one that was late from the first step "
+            "on: no waiting was measured here. The window in which it set in can tell."
+        )
     if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
         found.append(f"{_upper(coarse(aim.stage) or '')}: coarse stages can't tell.")
     if aim is not None and aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
         found.append(
             f"Which rank is late inside {format.short_stage(aim.stage)}: durations alone can't tell."
-        )
-    if _may_hide_a_late_rank(diagnosis):
-        found.append(
-            "Whether backward takes that time, or ranks wait in it for one that was late from the first step "
-            "on: no waiting was measured here. The window in which it set in can tell."
         )
     if "roles_differ" in reasons:
         found.append("Whether ranks are comparable: their roles differ. Diagnose one role's group.")
