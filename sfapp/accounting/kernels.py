@@ -76,11 +76,11 @@ def _middle_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     partitioned = np.partition(x_MR, middle, axis=-1)
     upper = partitioned[..., middle].astype(np.float64)
     lower = upper if ranks % 2 else partitioned[..., :middle].max(axis=-1).astype(np.float64)
-    return np.stack((lower, upper))
+    return np.stack((lower, (lower + upper) / 2))
 
 
 def middle_last(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The lower and the upper middle value over the last axis, float64: one and the same for an odd count.
+    """The lower middle value and the median over the last axis, float64: the same for an odd count.
 
     Args:
         x: [..., R], int64 or float64.
@@ -88,15 +88,16 @@ def middle_last(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if x.device.type != "cpu":
         ordered = x.sort(dim=-1).values
         ranks = x.shape[-1]
-        return ordered[..., (ranks - 1) // 2].double(), ordered[..., ranks // 2].double()
+        lower = ordered[..., (ranks - 1) // 2].double()
+        return lower, (lower + ordered[..., ranks // 2].double()) / 2
     flat_MR = x.reshape(-1, x.shape[-1]).numpy()
     if flat_MR.size < _PARALLEL_CELLS:
         middle = _middle_rows(flat_MR)
     else:
         blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape)]
         middle = np.concatenate(list(_pool().map(_middle_rows, blocks)), axis=1)
-    lower, upper = torch.from_numpy(middle).reshape(2, *x.shape[:-1])
-    return lower, upper
+    lower, median = torch.from_numpy(middle).reshape(2, *x.shape[:-1])
+    return lower, median
 
 
 def median_last(x: torch.Tensor) -> torch.Tensor:
@@ -105,8 +106,7 @@ def median_last(x: torch.Tensor) -> torch.Tensor:
     Args:
         x: [..., R], int64 or float64.
     """
-    lower, upper = middle_last(x)
-    return (lower + upper) / 2
+    return middle_last(x)[1]
 
 
 def previous_boundary(frontier_SN: torch.Tensor) -> torch.Tensor:

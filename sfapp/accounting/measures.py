@@ -294,8 +294,7 @@ def measure_many(
         total.view(per_window),
         drift.frontier_SN.view(stages, len(windows), steps),
     )
-    lower, upper = middle_last(duration)
-    median = (lower + upper) / 2
+    most, median = middle_last(duration)
     level = baseline_of(duration, median, first.stages, baseline, reference)
     broad = first.broad_stages
     broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
@@ -305,7 +304,7 @@ def measure_many(
         "leader_SN": host(aligned.leader_SN),
         "gap_SN": host(aligned.gap_SN),
         "median_SN": host(median),
-        "most_SN": host(lower),
+        "most_SN": host(most),
         "mean_SN": host(duration.sum(dim=-1).double() / ranks),
         "max_SN": host(largest),
         "first_rank_SN": host(duration[:, :, 0]),

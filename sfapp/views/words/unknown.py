@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfapp.model import Diagnosis, broad_stage, stage_category
+from sfapp.model import Aim, Diagnosis, broad_stage, stage_category
 from sfapp.views import format
 from sfapp.views.words.actions import coarse
 
@@ -26,10 +26,11 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing, "
             "and could be slower still."
         )
-    if _may_hide_a_late_rank(diagnosis):
+    if aim is not None and _may_hide_a_late_rank(diagnosis, aim):
         found.append(
-            "Whether backward takes that time, or ranks wait in it for one that was late from the first step "
-            "on: no waiting was measured here. The window in which it set in can tell."
+            f"Whether {format.short_stage(aim.stage)} takes that time, or ranks wait in it for one that was "
+            "late from the first step on: no waiting was measured here. "
+            "The window in which it set in can tell."
         )
     if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
         found.append(f"{_upper(coarse(aim.stage) or '')}: coarse stages can't tell.")
@@ -61,14 +62,13 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _may_hide_a_late_rank(diagnosis: Diagnosis) -> bool:
+def _may_hide_a_late_rank(diagnosis: Diagnosis, aim: Aim) -> bool:
     """Whether the aim's time may be a wait for a rank that is late all through the window.
 
     What such a rank does after the last wait of a step (a callback, the optimizer) is never seen to begin in
     this window, and a constant lag proves nothing to the wait fit (accounting.md §10, §11).
     """
-    aim = diagnosis.aim
-    if aim is None or diagnosis.is_quiet or diagnosis.ranks == 1 or diagnosis.wait_stages:
+    if diagnosis.is_quiet or diagnosis.ranks == 1 or diagnosis.wait_stages:
         return False
     return aim.steps == "all" and stage_category(aim.stage) == "backward"
 

@@ -133,7 +133,7 @@ def test_a_theme_chosen_on_the_way_to_another_page_is_not_lost(page: Page) -> No
     # When dark is chosen and the page left in the same breath, before the server could answer
     switch.evaluate("button => { button.click(); location.href = '/glossary'; }")
     page.wait_for_url("**/glossary")
-    # Then it was remembered, and two presses at once are two as well
+    # Then it was remembered, and three presses at once are three
     expect(page.locator("body")).to_have_css("background-color", DARK)
     expect(switch).to_be_visible()
     switch.evaluate("button => { button.click(); button.click(); button.click(); }")
