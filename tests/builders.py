@@ -100,6 +100,7 @@ def ddp_job(
     seed: int = 0,
     extra: dict[tuple[str, int | str], int] | None = None,
     every: int = 1,
+    since: int = 0,
     jitter: int = 1 * MS,
 ) -> torch.Tensor:
     """A data-parallel job in which ranks meet inside backward, event by event: ns [6, steps, ranks].
@@ -107,6 +108,7 @@ def ddp_job(
     Args:
         extra: ns added to a stage on one rank, or on a ``"random"`` one a step, or on ``"all"``.
         every: how often, in steps, the extra time occurs.
+        since: the first step in which it does.
     """
     generator = torch.Generator().manual_seed(seed)
     base = dict(zip(DEFAULT_STAGES, (2 * MS, 20 * MS, 40 * MS, 1 * MS, 3 * MS, MS // 10), strict=True))
@@ -118,7 +120,7 @@ def ddp_job(
     )
     for (stage, rank), added in (extra or {}).items():
         index = DEFAULT_STAGES.index(stage)
-        for step in range(0, steps, every):
+        for step in range(since, steps, every):
             if rank == "all":
                 work[index, step] += added
             else:

@@ -28,7 +28,8 @@ from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
-from sfapp.accounting.runs import diagnose_runs, measured
+from sfapp.accounting.run_waits import RunStages, RunWaits, least_slopes, run_waits
+from sfapp.accounting.runs import aligned, diagnose_runs, measured
 from sfapp.accounting.sensitivity import GateChange, nearest_changes
 from sfapp.accounting.verdict_map import (
     Region,
@@ -54,12 +55,15 @@ __all__ = [
     "Measures",
     "Region",
     "RoutingInterval",
+    "RunStages",
+    "RunWaits",
     "Side",
     "Spread",
     "StageLeader",
     "StageVerdict",
     "StepTimes",
     "VerdictMap",
+    "aligned",
     "check_totals",
     "compare",
     "cross_node",
@@ -69,6 +73,7 @@ __all__ = [
     "frontier",
     "healthy_reference",
     "judge",
+    "least_slopes",
     "measure",
     "measure_many",
     "measured",
@@ -77,6 +82,7 @@ __all__ = [
     "reference_of",
     "rivals",
     "routing_intervals",
+    "run_waits",
     "stage_verdict",
     "step_prefix",
     "step_times",

@@ -31,6 +31,7 @@ from sfapp.accounting.leaders import (
 from sfapp.accounting.measures import CarryOver, Measures
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import Culprit, Diagnosis, Frontier, Gates, Label, Leader, Reference, StepTime, WaitFit
+from sfapp.model.diagnosis import WaitsFrom
 from sfapp.model.stages import FORWARD, RESIDUAL
 
 
@@ -44,6 +45,15 @@ def wait_stages(measures: Measures, wait_slope: float) -> tuple[int, ...]:
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
     """The wait stage at whose end ranks meet best; of equal ones the first (§10)."""
     return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
+
+
+def run_wait_stage(measures: Measures, wait_slope: float) -> int | None:
+    """The recorded stage that ranks wait in by the run's other windows; None where none of them says so, or
+    where this one cannot be aligned (§10)."""
+    alignable = measures.consecutive and measures.has_all_rows and measures.ranks > 1
+    if measures.run_waits is None or not alignable:
+        return None
+    return measures.run_waits.stage(wait_slope)
 
 
 def missing_ranks(measures: Measures) -> tuple[int, ...]:
@@ -71,13 +81,19 @@ def judge(
         reference: the run's healthy window, for delta, change and aim (§12, §13).
     """
     gates = gates or Gates()
+    is_below_floor = measures.makespan < max(1, gates.floor_ns)
     waits = wait_stages(measures, gates.wait_slope)
+    waits_from: WaitsFrom | None = "window" if waits else None
+    if not waits and not is_below_floor:
+        of_run = run_wait_stage(measures, gates.wait_slope)
+        if of_run is not None:
+            waits, waits_from = (of_run,), "run"
     boundary = sync_boundary(measures, waits) if measures.consecutive else None
     carry = measures.carry(boundary)
     if carry is None:
         frontier = "step"
     raw = _raw_account(measures, gates, frontier, carry)
-    if measures.makespan < max(1, gates.floor_ns):
+    if is_below_floor:
         below = Label("telemetry_limited", ("denominator_floor",))
         return replace(raw, labels=(Label("frontier_accounting"), below))
 
@@ -107,6 +123,7 @@ def judge(
         carry_over_excess=None if carry_excess_B is None else by_name(measures.broad, carry_excess_B),
         wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
         wait_stages=names(measures.window.stages, waits),
+        waits_from=waits_from,
         sync_boundary=None if boundary is None else measures.window.stages[boundary],
         exposed_imbalance=None if worst_B is None else float(worst_B.sum()),
         routing_set=routing,

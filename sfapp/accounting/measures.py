@@ -10,7 +10,7 @@ carry-over frontier. Each alignment is computed once, on first use, and kept.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
 from typing import Any, TypeVar, cast
@@ -27,6 +27,7 @@ from sfapp.accounting.frontier import Boundaries, running_boundaries
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import median_last, middle_last, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
+from sfapp.accounting.run_waits import RunWaits
 from sfapp.accounting.waits import wait_slopes
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
@@ -83,6 +84,7 @@ class Measures:
         wait_slope_S, wait_se_S: the wait fit, NaN where absent (§11).
         closure: residual and overlap (§2).
         consecutive: whether step numbers have no gap; without, there is no carry-over.
+        run_waits: where ranks wait in the other windows of its run, None where those were not looked at.
     """
 
     window: Window
@@ -106,6 +108,7 @@ class Measures:
     consecutive: bool
     _baseline_SNR: torch.Tensor = field(repr=False)
     _before_NR: torch.Tensor = field(repr=False)
+    run_waits: RunWaits | None = field(default=None, repr=False)
     _kept: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
     _lock: RLock = field(default_factory=RLock, repr=False)
 
@@ -158,6 +161,10 @@ class Measures:
         summed = np.zeros((len(self.broad), *value_S.shape[1:]), dtype=value_S.dtype)
         np.add.at(summed, np.asarray(self.broad_of_S), value_S)
         return summed
+
+    def in_run(self, waits: RunWaits | None) -> Measures:
+        """The same, with what the windows of its run say of where ranks wait (§10)."""
+        return replace(self, run_waits=waits)
 
     # ---- computed on first use, then kept -------------------------------------------------------
 

@@ -1,14 +1,18 @@
-"""Diagnosing many windows: each run compared with its own healthy window (accounting.md §12)."""
+"""Diagnosing many windows: each run aligned where its ranks meet, and compared with its own healthy window
+(accounting.md §10, §12)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from sfapp.accounting.aim import with_reference
-from sfapp.accounting.judge import judge
-from sfapp.accounting.measures import Measures, measure, measure_many
+from sfapp.accounting.judge import judge, run_wait_stage
+from sfapp.accounting.measures import Measures, measure_many
 from sfapp.accounting.reference import healthy_reference, reference_of
+from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
@@ -58,47 +62,101 @@ def diagnose_runs(
     if every and not chosen:
         known = sorted({name for window in every for name in window.groups})
         raise WindowNotFoundError(f"no window has a group {group!r}; there are: {', '.join(known)}")
-    chosen = [window.of_group(group) for window in chosen]
+    runs: dict[str, _Run] = {}
+    for window in every:
+        runs.setdefault(window.run_id, _Run(group, baseline, gates, frontier)).whole.append(window)
     fixed = None
     if reference is not None:
-        fixed = reference_of(measure(_named(chosen, reference)))
-    by_run: dict[str, list[Window]] = defaultdict(list)
-    for window in chosen:
-        by_run[window.run_id].append(window)
-    return [
-        diagnosis
-        for run in by_run.values()
-        for diagnosis in _diagnose_run(run, gates, baseline, frontier, fixed)
-    ]
+        _check_named(chosen, reference)
+        fixed = reference_of(runs[reference[0]].measures_of(reference[1]))
+    return [diagnosis for run in runs.values() for diagnosis in run.diagnosed(fixed)]
 
 
-def _named(windows: Sequence[Window], key: tuple[str, int]) -> Window:
-    for window in windows:
-        if (window.run_id, window.number) == key:
-            return window
-    raise WindowNotFoundError(f"the reference window {key[0]}/{key[1]} is not among the packets given")
+def _check_named(windows: Sequence[Window], key: tuple[str, int]) -> None:
+    if key not in {(window.run_id, window.number) for window in windows}:
+        raise WindowNotFoundError(f"the reference window {key[0]}/{key[1]} is not among the packets given")
 
 
-def _diagnose_run(
-    windows: Sequence[Window],
-    gates: Gates | None,
-    baseline: Baseline,
-    frontier: Frontier,
-    fixed: Reference | None,
-) -> list[Diagnosis]:
-    against_reference = baseline == "reference"
-    first_pass = measured(windows, "cohort_median" if against_reference else baseline, fixed)
-    alone = [judge(measures, gates, frontier) for measures in first_pass]
-    reference = fixed
-    if reference is None:
-        healthy = healthy_reference(alone)
-        if healthy is not None:
-            reference = reference_of(first_pass[alone.index(healthy)])
-    if not against_reference:
-        return [with_reference(diagnosis, reference) for diagnosis in alone]
-    if reference is None:
-        raise WindowError(
-            f"run {windows[0].run_id!r} has no healthy window to take the baseline 'reference' from; "
-            "name one with --reference RUN/WINDOW"
-        )
-    return [judge(m, gates, frontier, reference) for m in measured(windows, baseline, reference)]
+def aligned(
+    measures: Sequence[Measures],
+    alone: Sequence[Diagnosis],
+    waits: Mapping[RunStages, RunWaits],
+    gates: Gates | None = None,
+    frontier: Frontier = "step",
+) -> list[tuple[Measures, Diagnosis]]:
+    """Windows as their runs know them: those whose own fit finds no wait are judged again by that of the
+    others (§10).
+
+    Args:
+        measures: of the windows. alone: each judged by itself, under the same gates and frontier.
+        waits: by run and stages, from ``run_waits``.
+    """
+    slope = (gates or Gates()).wait_slope
+    found = []
+    for one, diagnosis in zip(measures, alone, strict=True):
+        of_run = waits.get((diagnosis.run_id, diagnosis.recorded_stages))
+        known = one.in_run(of_run)
+        if diagnosis.waits_from is None and run_wait_stage(known, slope) is not None:
+            diagnosis = judge(known, gates, frontier)
+        found.append((known, diagnosis))
+    return found
+
+
+@dataclass
+class _Run:
+    """The windows of one run, of which those are diagnosed that have the group.
+
+    Attributes:
+        whole: all windows, with all their ranks, ascending.
+    """
+
+    group: str
+    baseline: Baseline
+    gates: Gates | None
+    frontier: Frontier
+    whole: list[Window] = field(default_factory=list)
+
+    @cached_property
+    def _first_pass(self) -> list[tuple[Measures, Diagnosis]]:
+        """Compared with nothing, but each window with what the others say of where ranks wait: all of a
+        window's ranks, whatever the group, since it is all of them that wait for each other."""
+        found = measured(self._windows, "cohort_median" if self.baseline == "reference" else self.baseline)
+        alone = [judge(measures, self.gates, self.frontier) for measures in found]
+        everyone = alone
+        if self.group != ALL_RANKS:
+            everyone = [judge(measures, self.gates) for measures in measured(self.whole)]
+        return aligned(found, alone, run_waits(everyone), self.gates, self.frontier)
+
+    @property
+    def _windows(self) -> list[Window]:
+        return [window.of_group(self.group) for window in self.whole if self.group in window.groups]
+
+    def measures_of(self, number: int) -> Measures:
+        """The measures of one of the windows."""
+        return next(measures for measures, found in self._first_pass if found.window == number)
+
+    def diagnosed(self, fixed: Reference | None) -> list[Diagnosis]:
+        """Every window against a reference: this one, or the run's healthy window.
+
+        Raises:
+            WindowError: baseline ``reference`` for a run without a healthy window.
+        """
+        alone = [found for _, found in self._first_pass]
+        reference = fixed
+        if reference is None:
+            healthy = healthy_reference(alone)
+            if healthy is not None:
+                reference = reference_of(self.measures_of(healthy.window))
+        if self.baseline != "reference":
+            return [with_reference(found, reference) for found in alone]
+        if reference is None and self._first_pass:
+            raise WindowError(
+                f"run {self.whole[0].run_id!r} has no healthy window to take the baseline 'reference' from; "
+                "name one with --reference RUN/WINDOW"
+            )
+        again = measured([known.window for known, _ in self._first_pass], self.baseline, reference)
+        waits = [known.run_waits for known, _ in self._first_pass]
+        return [
+            judge(measures.in_run(of_run), self.gates, self.frontier, reference)
+            for measures, of_run in zip(again, waits, strict=True)
+        ]

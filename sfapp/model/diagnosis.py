@@ -16,6 +16,7 @@ from sfapp.model.manifest import Label
 
 CulpritKind = Literal["chronic", "rotating", "periodic", "one-off", "mixed", "none"]
 AimBasis = Literal["delta", "excess", "share"]
+WaitsFrom = Literal["window", "run"]
 
 _NULLABLE = frozenset({"sync_boundary", "reference", "device"})
 """Keys of the JSON document whose null is a finding, not an absence."""
@@ -155,7 +156,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the accounting says of one window under one set of gates."""
+    """What the accounting says of one window under one set of gates.
+
+    ``waits_from`` says whose wait fit found the wait stages: that of this window, or that of other windows of
+    its run (§10); None where there are none.
+    """
 
     run_id: str
     window: int
@@ -184,6 +189,7 @@ class Diagnosis:
     carry_over_excess: dict[str, float] | None = None
     wait_fit: dict[str, WaitFit | None] | None = None
     wait_stages: tuple[str, ...] = ()
+    waits_from: WaitsFrom | None = None
     sync_boundary: str | None = None
     exposed_imbalance: float | None = None
     reference: Reference | None = None
