@@ -135,3 +135,24 @@ def ddp_job(
                 work[index, step] += clock.max() - clock
                 clock = torch.full_like(clock, int(clock.max()))
     return work
+
+
+def lasting_fault(
+    stage: str = OPTIMIZER, *, ranks: int = 8, rank: int = 1, seed: int = 0, run_id: str = "run"
+) -> list[Window]:
+    """A run of six windows of 40 steps, cut from one job: a stage 60 ms late on one rank from the middle of
+    the third on. From the fourth on the rank is late by the same in every step of a window."""
+    steps, late = 40, (stage, rank)
+    job = ddp_job(
+        ranks=ranks, steps=6 * steps, seed=seed, extra={late: 60 * MS}, since=2 * steps + steps // 2
+    )
+    return [
+        window_of(
+            job[:, first : first + steps].contiguous(),
+            first_step=first,
+            ranks_per_node=max(1, ranks // 2),
+            run_id=run_id,
+            window=first // steps,
+        )
+        for first in range(0, 6 * steps, steps)
+    ]

@@ -134,10 +134,11 @@ def _beyond(rows: Sequence[Seen]) -> Table:
         "step-aligned frontier charges them to the next step's wait).",
         "",
         "These two are recorded for two windows in a row. In the second, the rank is late from the first "
-        "step on: only the variation between steps can show where ranks wait for it (the wait fit), and the "
-        "table says in how many windows a wait was found.",
+        "step on, by the same in every step: where the window's own wait fit finds nothing, the other "
+        "windows of the run say where ranks wait (accounting.md §10). The last column counts the windows "
+        "that found it themselves.",
         "",
-        "| fault | ranks | stage right | rank right, or said to be hidden by the wait | a wait was found |",
+        "| fault | ranks | stage right | rank right, or said to be hidden by the wait | wait found in it |",
         "| --- | --- | --- | --- | --- |",
     ]
     shown = [("routing", family) for family in HIDDEN_RANK]
@@ -156,7 +157,7 @@ def _aimed(rows: Sequence[Seen]) -> str:
     hits = (
         sum(row.aims_at_stage for row in rows),
         sum(row.aims_at_rank for row in rows),
-        sum(row.diagnosis.sync_boundary is not None for row in rows),
+        sum(row.diagnosis.waits_from == "window" for row in rows),
     )
     return " | ".join(f"{hit}/{len(rows)}" for hit in hits)
 

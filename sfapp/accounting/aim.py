@@ -208,7 +208,9 @@ def _wait_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
         return EvidenceLine("wait_fit", reason="reduced_rows")
     if diagnosis.sync_boundary is None:
         return EvidenceLine("wait_fit", reason="no_wait_measured")
-    fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary)
+    fit = None
+    if diagnosis.waits_from == "window":
+        fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary)
     waits = {broad_stage(stage) for stage in diagnosis.wait_stages}
     return EvidenceLine(
         "wait_fit",

@@ -164,7 +164,7 @@ class Measures:
 
     def in_run(self, waits: RunWaits | None) -> Measures:
         """The same, with what the windows of its run say of where ranks wait (§10)."""
-        return replace(self, run_waits=waits)
+        return self if waits == self.run_waits else replace(self, run_waits=waits)
 
     # ---- computed on first use, then kept -------------------------------------------------------
 

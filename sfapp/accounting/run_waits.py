@@ -8,7 +8,7 @@ job is the same in the run's other windows, so theirs says it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,9 @@ class RunWaits:
 
     least_WS: Floats
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunWaits) and np.array_equal(self.least_WS, other.least_WS, equal_nan=True)
+
     def stage(self, wait_slope: float) -> int | None:
         """The recorded stage that is a wait stage in most windows, of equal ones the first; None where no
         window has any."""
@@ -37,12 +40,24 @@ class RunWaits:
             windows_S = (self.least_WS >= wait_slope).sum(axis=0)
         return int(windows_S.argmax()) if windows_S.any() else None
 
+    @classmethod
+    def of(cls, stages: Sequence[str], least: Iterable[Mapping[str, float]]) -> RunWaits:
+        """From what ``least_slopes`` says of each window.
 
-def least_slopes(diagnosis: Diagnosis) -> tuple[float, ...]:
-    """β − 2·se of every recorded stage, NaN where there is no fit (§11)."""
-    fits = diagnosis.wait_fit or {}
-    found = (fits.get(stage) for stage in diagnosis.recorded_stages)
-    return tuple(np.nan if fit is None else fit.slope - 2 * fit.se for fit in found)
+        Args:
+            stages: as recorded, in order.
+        """
+        return cls(np.array([[found.get(stage, np.nan) for stage in stages] for found in least]))
+
+    def and_those_of(self, others: RunWaits) -> RunWaits:
+        """These windows together with others of the same run and stages."""
+        return RunWaits(np.concatenate((self.least_WS, others.least_WS)))
+
+
+def least_slopes(diagnosis: Diagnosis) -> dict[str, float]:
+    """β − 2·se of the recorded stages that have a fit (§11)."""
+    fits = (diagnosis.wait_fit or {}).items()
+    return {stage: fit.slope - 2 * fit.se for stage, fit in fits if fit is not None}
 
 
 def run_waits(diagnoses: Iterable[Diagnosis]) -> Mapping[RunStages, RunWaits]:
@@ -51,7 +66,7 @@ def run_waits(diagnoses: Iterable[Diagnosis]) -> Mapping[RunStages, RunWaits]:
     Args:
         diagnoses: of all ranks.
     """
-    found: dict[RunStages, list[tuple[float, ...]]] = defaultdict(list)
+    found: dict[RunStages, list[dict[str, float]]] = defaultdict(list)
     for diagnosis in diagnoses:
         found[diagnosis.run_id, diagnosis.recorded_stages].append(least_slopes(diagnosis))
-    return {key: RunWaits(np.asarray(rows)) for key, rows in found.items()}
+    return {key: RunWaits.of(key[1], least) for key, least in found.items()}

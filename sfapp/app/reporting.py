@@ -146,6 +146,7 @@ def _evidence(workspace: Workspace, key: WindowKey, view: ViewState, names: Pseu
             judged.window,
             judged.diagnosis,
             packets,
+            run_waits=judged.measures.run_waits,
             findings=lambda: workspace.examined(judged).result().or_raise(),
             has_operators=bool(judged.source.operators),
         )
@@ -160,7 +161,9 @@ def _hidden(workspace: Workspace, judged: Judged, view: ViewState, names: Pseudo
     reference = judged.reference
     if reference is not None:
         reference = replace(reference, run_id=names.runs[reference.run_id])
-    measures = measure(window.of_group(view.group), view.baseline, reference)
+    measures = measure(window.of_group(view.group), view.baseline, reference).in_run(
+        judged.measures.run_waits
+    )
     packets = tuple(
         Packet(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
         for one in judged.source.packets
@@ -169,6 +172,7 @@ def _hidden(workspace: Workspace, judged: Judged, view: ViewState, names: Pseudo
         window,
         judge(measures, view.gates, view.frontier, reference),
         packets,
+        run_waits=measures.run_waits,
         findings=lambda: _without_names(workspace, judged, names),
         has_operators=bool(judged.source.operators),
     )

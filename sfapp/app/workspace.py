@@ -280,11 +280,21 @@ class Workspace:
             measures = self._measures.put(
                 name, measure(window.of_group(view.group), view.baseline, reference)
             )
-        return self._judged(source, window, measures, reference, view)
+        return self._judged(source, window, self._in_run(name, measures), reference, view)
 
     def judge_cached(self, current: Judged, view: ViewState) -> Judged:
         """The verdict under other gates or the other frontier; the matrix is not touched."""
         return self._judged(current.source, current.window, current.measures, current.reference, view)
+
+    def _in_run(self, name: Hashable, measures: Measures) -> Measures:
+        """With what the windows of its run say of where ranks wait now: they come and go.
+
+        Args:
+            name: which measures of the cache these are.
+        """
+        window = measures.window
+        known = measures.in_run(self.store_of(window.run_id).run_waits(window.run_id, window.stages))
+        return known if known is measures else self._measures.put(name, known)
 
     def _judged(
         self,
@@ -350,7 +360,7 @@ class Workspace:
             if view.group not in window.groups:
                 return None
             measures = self._measures.put(name, measure(window.of_group(view.group)))
-        return reference_of(measures)
+        return reference_of(self._in_run(name, measures))
 
 
 def _measures_key(source: Source, view: ViewState, reference: Reference | None) -> Hashable:

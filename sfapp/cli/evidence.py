@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sfapp.accounting import diagnose_runs
+from sfapp.accounting import RunWaits, diagnose_runs, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.kair import Findings
-from sfapp.model import Diagnosis
+from sfapp.model import ALL_RANKS, Diagnosis, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow, packet_path, read_operators_beside
 from sfapp.packets.paths import with_operators
@@ -54,6 +54,7 @@ class PacketEvidence:
             found.window,
             diagnosis,
             packets,
+            run_waits=self._run_waits(found.window, view),
             findings=lambda: self._findings(key, diagnosis),
             has_operators=bool(with_operators(self._files[key])),
         )
@@ -73,6 +74,11 @@ class PacketEvidence:
             return self._examined[name].or_raise()
         except WindowError as error:
             raise WindowError(self._names.text(str(error)) if self._names else str(error)) from error
+
+    def _run_waits(self, window: Window, view: ViewState) -> RunWaits | None:
+        """What the windows of a run say of where ranks wait: all ranks, whatever the group."""
+        everyone = self._of_run(window.run_id, replace(view, group=ALL_RANKS))
+        return run_waits(everyone.values()).get((window.run_id, window.stages))
 
     def windows(self, run_id: str) -> Sequence[int]:
         """The windows of a run in order."""

@@ -91,7 +91,8 @@ class Explorer:
         try:
             gates: Gates = self._view.diagnosis.gates.with_values(**{name: values[name] for name in GATES})
             if values["baseline"] != self._measures.baseline:
-                self._measures = measure(self._measures.window, values["baseline"], self._view.reference)
+                window, waits = self._measures.window, self._measures.run_waits
+                self._measures = measure(window, values["baseline"], self._view.reference).in_run(waits)
             self.diagnosis = judge(self._measures, gates, values["frontier"], self._view.reference)
         except SfappError as error:
             self._message.value = card.escaped(str(error))

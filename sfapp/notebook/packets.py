@@ -12,10 +12,10 @@ from types import TracebackType
 
 import polars as pl
 
-from sfapp.accounting import compare, judge, measure, reference_of
+from sfapp.accounting import RunWaits, compare, judge, measure, reference_of
 from sfapp.assets import EXAMPLES, assets
 from sfapp.errors import WindowError, WindowNotFoundError
-from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference
+from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
@@ -106,7 +106,7 @@ class Packets:
             raise WindowError(
                 "this run has no healthy window to take as a baseline; pass reference=(run, window)"
             )
-        measures = measure(window.of_group(group), baseline, against)
+        measures = measure(window.of_group(group), baseline, against).in_run(self._run_waits(window))
         diagnosis = judge(measures, gates or Gates(), frontier, against)
         return WindowView(window, measures, diagnosis, against, lambda: self.store.operators(run, number))
 
@@ -188,7 +188,13 @@ class Packets:
                 return None
             picked = stored.run_id, stored.window
         window = self.store.window(*picked)
-        return reference_of(measure(window.of_group(group))) if group in window.groups else None
+        if group not in window.groups:
+            return None
+        return reference_of(measure(window.of_group(group)).in_run(self._run_waits(window)))
+
+    def _run_waits(self, window: Window) -> RunWaits | None:
+        """What the windows of its run say of where ranks wait."""
+        return self.store.run_waits(window.run_id, window.stages)
 
     def __repr__(self) -> str:
         return f"sfapp packets: {self._said()}"

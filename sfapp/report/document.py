@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from sfapp.accounting import Measures, compare, measure
+from sfapp.accounting import Measures, RunWaits, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.kair import Findings
 from sfapp.model import Diagnosis, Window
@@ -40,6 +40,8 @@ class Evidence:
     """A window, the verdict on it as it was looked at (on the group it was asked for), and its files.
 
     Attributes:
+        run_waits: what the windows of its run say of where ranks wait, as the verdict takes it; None where
+            they were not looked at.
         findings: works out what KAIR finds in those ranks, WindowError where that cannot be; None where
             nobody can look.
         has_operators: whether operator events lie beside the packets, so that it finds operators, not stages.
@@ -48,6 +50,7 @@ class Evidence:
     window: Window
     diagnosis: Diagnosis
     packets: tuple[Packet, ...]
+    run_waits: RunWaits | None = None
     findings: Callable[[], Findings] | None = None
     has_operators: bool = False
 
@@ -262,9 +265,9 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
             yield Missing(f"{item.window}: {error}")
             continue
         view, _ = view.fitted(evidence.window)
-        measures = measure(
-            evidence.window.of_group(view.group), evidence.diagnosis.baseline, evidence.diagnosis.reference
-        )
+        window = evidence.window.of_group(view.group)
+        measures = measure(window, evidence.diagnosis.baseline, evidence.diagnosis.reference)
+        measures = measures.in_run(evidence.run_waits)
         if item.kind == "window" or (item.window, view.judging) not in told:
             told.add((item.window, view.judging))
             names = PLOTS if item.kind == "window" else ()

@@ -6,13 +6,13 @@ Everything here may run in any thread or process: what comes back is plain rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from sfapp.accounting import judge, measured
+from sfapp.accounting import Measures, RunStages, RunWaits, aligned, judge, measured, run_waits
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
 from sfapp.packets import Conflict, Grouped, Packet, group, load_packet
@@ -20,6 +20,9 @@ from sfapp.store.rows import Derived, Key, Origin, stages_table, windows_table
 from sfapp.store.scan import Found, as_text
 
 Row = dict[str, Any]
+
+StoredWaits = Callable[[RunStages], RunWaits | None]
+"""What the windows that are stored already say of where a run's ranks wait; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,17 @@ class _File:
     packet: Packet
 
 
-def read_batch(found: Sequence[Found], keys: Collection[Key] | None = None) -> Batch:
+def read_batch(
+    found: Sequence[Found],
+    keys: Collection[Key] | None = None,
+    stored_waits: StoredWaits = lambda key: None,
+) -> Batch:
     """Read files, make windows of them and diagnose those, all of one shape together.
 
     Args:
         keys: leave out packets of other windows than these; none are left out where None.
+        stored_waits: asked for the runs in which a window's own fit finds no wait. Without, such windows have
+            only those of the batch to go by.
     """
     files: list[_File] = []
     quarantine: list[Row] = []
@@ -78,7 +87,7 @@ def read_batch(found: Sequence[Found], keys: Collection[Key] | None = None) -> B
                 files.append(_File(each, packet))
         elif packet is not None:
             quarantine.append(packet)
-    grouped, windows, unusable = _derive(files)
+    grouped, windows, unusable = _derive(files, stored_waits)
     refused = {file.found.name for file, _ in unusable}
     usable = [file for file in files if file.found.name not in refused]
     quarantine += (_refused(file.found, file.packet.sha256, reason) for file, reason in unusable)
@@ -105,14 +114,16 @@ def _read(found: Found) -> Packet | Row | None:
     return _refused(found, loaded.sha256, loaded.reason)
 
 
-def _derive(files: Sequence[_File]) -> tuple[Grouped, list[Derived], list[tuple[_File, str]]]:
+def _derive(
+    files: Sequence[_File], stored_waits: StoredWaits
+) -> tuple[Grouped, list[Derived], list[tuple[_File, str]]]:
     """Windows with their diagnoses, and the files that cannot be used with the reason.
 
     A packet may be in order and yet hold durations that cannot be added up. The files of such a window are
     taken out, and what is left is looked at again: it may be an older version of the same window.
     """
     grouped = group([file.packet for file in files])
-    diagnoses, faults = _diagnose([found.window for found in grouped.windows])
+    measures, faults = _measure([found.window for found in grouped.windows])
     if faults:
         reasons = {
             packet.path: faults[_key(found.window)]
@@ -121,26 +132,39 @@ def _derive(files: Sequence[_File]) -> tuple[Grouped, list[Derived], list[tuple[
             for packet in found.packets
         }
         unusable = [(file, reasons[file.found.path]) for file in files if file.found.path in reasons]
-        grouped, windows, more = _derive([file for file in files if file.found.path not in reasons])
+        usable = [file for file in files if file.found.path not in reasons]
+        grouped, windows, more = _derive(usable, stored_waits)
         return grouped, windows, unusable + more
     windows = [
         Derived(diagnosis, Origin.of(found.window.manifest, diagnosis))
-        for diagnosis, found in zip(diagnoses, grouped.windows, strict=True)
+        for diagnosis, found in zip(_diagnose(measures, stored_waits), grouped.windows, strict=True)
     ]
     return grouped, windows, []
 
 
-def _diagnose(windows: Sequence[Window]) -> tuple[list[Diagnosis], dict[Key, str]]:
-    """Diagnoses in order, and the windows that have none; one of those does not stop the others."""
+def _measure(windows: Sequence[Window]) -> tuple[list[Measures], dict[Key, str]]:
+    """Measures in order, and the windows that have none; one of those does not stop the others."""
     try:
-        return [judge(measures) for measures in measured(windows)], {}
+        return measured(windows), {}
     except WindowError as error:
         if len(windows) == 1:
             return [], {_key(windows[0]): str(error)}
     half = len(windows) // 2
-    diagnoses, faults = _diagnose(windows[:half])
-    more_diagnoses, more_faults = _diagnose(windows[half:])
-    return diagnoses + more_diagnoses, faults | more_faults
+    measures, faults = _measure(windows[:half])
+    more_measures, more_faults = _measure(windows[half:])
+    return measures + more_measures, faults | more_faults
+
+
+def _diagnose(measures: Sequence[Measures], stored_waits: StoredWaits) -> list[Diagnosis]:
+    """Diagnoses in order, each window with what the others of its run say of where ranks wait."""
+    alone = [judge(one) for one in measures]
+    lacking = {(found.run_id, found.recorded_stages) for found in alone if found.waits_from is None}
+    here = run_waits(alone)
+    waits: dict[RunStages, RunWaits] = {}
+    for key in lacking:
+        stored = stored_waits(key)
+        waits[key] = here[key] if stored is None else here[key].and_those_of(stored)
+    return [diagnosis for _, diagnosis in aligned(measures, alone, waits)]
 
 
 def _key(window: Window) -> Key:

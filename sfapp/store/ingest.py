@@ -11,19 +11,21 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from sfapp.store.beside import OperatorFiles
 from sfapp.store.chosen import ChosenReferences
 from sfapp.store.database import Database
-from sfapp.store.derive import Batch, read_batch
+from sfapp.store.derive import Batch, StoredWaits, read_batch
 from sfapp.store.readers import read_all
 from sfapp.store.references import compare, references_of, settle, unsettle, unsettled
 from sfapp.store.rows import Key
 from sfapp.store.scan import BATCH_FILES, Found, Stamp, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
 from sfapp.store.tables import IN_KEYS, IN_NAMES, insert, key_values, replace_windows
+from sfapp.store.waits import misaligned, run_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Ingest:
         self._roots = roots
         self._chosen = chosen
         self._beside = beside
+        self._stored_waits: StoredWaits = partial(run_waits, database)
         self._gone: frozenset[str] = frozenset()
         self._begun: set[str] = set()
         self._left_behind: set[str] = set()
@@ -116,10 +119,10 @@ class Ingest:
         self, fresh: Sequence[Found], tell: Callable[[Progress], None], cancel: threading.Event
     ) -> None:
         done = 0
-        with closing(read_all(batches(fresh), len(fresh), cancel)) as found:
+        with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as found:
             for batch in found:
                 self._commit(batch, batch.names)
-                self._settle_left_behind({run_id for run_id, _ in batch.keys})
+                self._settle_left_behind({run_id for run_id, _ in batch.keys}, cancel)
                 done += len(batch.found)
                 tell(Progress("reading", done, len(fresh)))
 
@@ -131,16 +134,18 @@ class Ingest:
             self._commit(read_batch([]), names)
             self._removed += len(names)
 
-    def _settle_left_behind(self, runs: set[str]) -> None:
+    def _settle_left_behind(self, runs: set[str], cancel: threading.Event) -> None:
         """Compare the windows of runs that the files have moved on from, so that pages show them right while
         others are still being read. Once a run at most: if more of it comes, the end makes that right."""
         for run_id in sorted(self._begun - runs - self._left_behind):
             self._left_behind.add(run_id)
+            self._align(run_id, cancel)
             with self._database.transaction() as cursor:
                 settle(cursor, self._chosen, run_id)
         self._begun |= runs
 
     def _settle(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
+        self._align(None, cancel)
         with self._database.cursor() as cursor:
             runs = unsettled(cursor, self._chosen)
         for done, run_id in enumerate(runs, start=1):
@@ -150,16 +155,30 @@ class Ingest:
                 settle(cursor, self._chosen, run_id)
             tell(Progress("comparing", done, len(runs)))
 
-    def _commit(self, batch: Batch, names: Sequence[str]) -> None:
+    def _align(self, run_id: str | None, cancel: threading.Event) -> None:
+        """Diagnose again, from their packets, the windows of one run or of all that are not aligned where
+        the others of their run say."""
+        with self._database.cursor() as cursor:
+            keys = misaligned(cursor, run_id)
+        for handful in batches(self._files_of(keys)):
+            if cancel.is_set():
+                return
+            batch = read_batch(handful, keys, self._stored_waits)
+            self._commit(batch, batch.names, is_news=False)
+
+    def _commit(self, batch: Batch, names: Sequence[str], is_news: bool = True) -> None:
         """What follows from the files of these names, read or gone, in one transaction.
 
         Every window that one of them is or was part of is made anew from all the files it has now.
+
+        Args:
+            is_news: whether it counts in the report; files that are as they were have been counted.
         """
         before = self._stored(names)
         keys = batch.keys | {key for _, key in before.values()}
         companions = self._companions(keys, names)
         if companions:
-            batch = read_batch([*batch.found, *companions], keys)
+            batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
         with self._database.transaction() as cursor:
             unsettle(cursor, keys)
             cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
@@ -171,7 +190,8 @@ class Ingest:
             replace_windows(cursor, keys, batch.windows, batch.stages)
             for run_id, reference in references_of(cursor, {run_id for run_id, _ in keys}).items():
                 compare(cursor, [key for key in keys if key[0] == run_id], reference)
-        self._count(batch, before, names)
+        if is_news:
+            self._count(batch, before, names)
 
     def _count(self, batch: Batch, before: Mapping[str, tuple[str, Key]], names: Sequence[str]) -> None:
         asked = set(names)
@@ -192,9 +212,13 @@ class Ingest:
 
     def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[Found]:
         """The other files of these windows."""
+        asked = set(names)
+        return [found for found in self._files_of(keys) if found.name not in asked]
+
+    def _files_of(self, keys: Collection[Key]) -> list[Found]:
+        """The files that are stored of these windows, by name."""
         rows = self._database.tuples(
-            f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} AND NOT {IN_NAMES}",
-            {**key_values(keys), "names": names},
+            f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} ORDER BY path", key_values(keys)
         )
         return [
             Found(Path(path), path, Stamp(size, mtime_ns))

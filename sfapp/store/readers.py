@@ -23,7 +23,7 @@ from typing import IO
 
 import torch
 
-from sfapp.store.derive import Batch, read_batch
+from sfapp.store.derive import Batch, StoredWaits, read_batch
 from sfapp.store.scan import Found
 
 Handful = Sequence[Found]
@@ -38,19 +38,21 @@ _READY = b"ready\n"
 
 
 def read_all(
-    handfuls: Iterator[Handful], files: int, cancel: threading.Event
+    handfuls: Iterator[Handful], files: int, cancel: threading.Event, stored_waits: StoredWaits
 ) -> Generator[Batch, None, None]:
     """Batches as they are read and diagnosed, in any order; ends early when cancelled.
 
     Args:
         files: how many there are in all.
+        stored_waits: see ``read_batch``. Not asked in a large ingest: it begins with nothing stored, as a
+            rule, and its batches are large enough to know their runs themselves.
     """
     helpers = min(_cores() - 1, files // FILES_A_HELPER, MAX_HELPERS)
     if helpers > 0:
         yield from _read_together(handfuls, helpers, cancel)
         return
     for handful in handfuls:
-        yield read_batch(handful)
+        yield read_batch(handful, stored_waits=stored_waits)
         if cancel.is_set():
             return
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from sfapp.accounting import healthy_reference
+from sfapp.accounting import healthy_reference, least_slopes
 from sfapp.model import Diagnosis, Manifest, Reference
 from sfapp.store.schema import STAGES, WINDOWS
 
@@ -111,6 +111,7 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "step_p95_ns": diagnosis.step_time.p95_ns,
         "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
         "stages": diagnosis.stages,
+        "recorded_stages": diagnosis.recorded_stages,
         "shares": _in_order(diagnosis, shares),
         "carry_over_shares": _in_order(diagnosis, diagnosis.carry_over_shares),
         "top_stage": top,
@@ -123,6 +124,9 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "leader_rank": leader.rank if leader else None,
         "leader_hostname": leader.hostname if leader else None,
         "leader_share": leader.share if leader else None,
+        "least_slopes": list(least_slopes(diagnosis).items()),
+        "sync_boundary": diagnosis.sync_boundary,
+        "waits_from": diagnosis.waits_from,
         "culprit_kind": culprit.kind if culprit else None,
         "culprit_rank": culprit.rank if culprit else None,
         "culprit_hostname": culprit.hostname if culprit else None,

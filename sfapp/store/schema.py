@@ -22,7 +22,7 @@ from sfapp.model.metrics import (
     described,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Grows with every change of a table and of what a diagnosis in it says: another version is built again."""
 
 
@@ -157,6 +157,7 @@ WINDOWS = Table(
         Column("step_p95_ns", "DOUBLE", "95th percentile of F[S,t], ns"),
         Column("exposed_makespan_ns", "BIGINT", "Σ_t F[S,t], ns"),
         Column("stages", "VARCHAR[]", "broad stages in order"),
+        Column("recorded_stages", "VARCHAR[]", "stages as recorded, in order"),
         Column("shares", "MAP(VARCHAR, DOUBLE)", "A by broad stage; null below the denominator floor"),
         Column("carry_over_shares", "MAP(VARCHAR, DOUBLE)", "A'; null where steps are not consecutive too"),
         Column("top_stage", "VARCHAR", "s1, the stage with the largest share"),
@@ -169,6 +170,9 @@ WINDOWS = Table(
         Column("leader_rank", "INTEGER", "the rank that leads the top stage most often"),
         Column("leader_hostname", "VARCHAR", "its host"),
         Column("leader_share", "DOUBLE", "part of the eligible steps that it leads"),
+        Column("least_slopes", "MAP(VARCHAR, DOUBLE)", "β − 2·se by recorded stage that has a wait fit"),
+        Column("sync_boundary", "VARCHAR", "the recorded stage at whose end ranks meet"),
+        Column("waits_from", "VARCHAR", "`window`: its own fit found that stage; `run`: that of others did"),
         Column("culprit_kind", "VARCHAR", "`chronic`, `rotating`, `periodic`, `one-off`, `mixed`, `none`"),
         Column("culprit_rank", "INTEGER", "its most frequent leader"),
         Column("culprit_hostname", "VARCHAR", "its host"),

@@ -1,4 +1,4 @@
-"""The app's gateway: what it keeps, and that it says what ``sfapp.diagnose`` says."""
+"""The app's gateway: what it keeps, and that it says what ``diagnose_runs`` says."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import BACKWARD, OPTIMIZER, lasting_fault
 from nicegui import ui
 from page_elements import chooser
 from recorded_job import RUN, job_window, put
 from simulation import simulated
 
-import sfapp
+from sfapp.accounting import diagnose_runs
 from sfapp.app.cache import Cache
 from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowError, WindowNotFoundError
-from sfapp.model import Gates, RankIdentity, RankTable
+from sfapp.model import Diagnosis, Gates, RankIdentity, RankTable
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.notebook import Packets
 from sfapp.store import Store
 
 SICK = WindowKey(RUN, 2)
@@ -53,22 +55,14 @@ def test_a_cache_keeps_one_value_however_large() -> None:
         ViewState(reference=WindowKey(RUN, 4), baseline="reference"),
     ],
 )
-def test_a_view_is_judged_as_diagnose_does(workspace: Workspace, view: ViewState) -> None:
-    healthy = view.reference.window if view.reference else workspace.run(RUN).reference_window
-    assert healthy is not None
-    expected = sfapp.diagnose(
-        workspace.store.window(RUN, 2),
-        view.gates,
-        view.baseline,
-        workspace.store.window(RUN, healthy),
-        frontier=view.frontier,
-        group=view.group,
-    )
+def test_a_view_is_judged_as_all_windows_together_are(workspace: Workspace, view: ViewState) -> None:
+    windows = [workspace.store.window(RUN, number) for number in range(5)]
+    reference = None if view.reference is None else (view.reference.run_id, view.reference.window)
+    expected = diagnose_runs(
+        windows, view.gates, view.baseline, frontier=view.frontier, group=view.group, reference=reference
+    )[2]
     found = workspace.judge(workspace.source(SICK), view).diagnosis
-    # The store's reference comes without the medians that only the baseline 'reference' needs.
-    without = {"stage_median_ns": None}
-    assert found.document() | {"reference": None} == expected.document() | {"reference": None}
-    assert found.document()["reference"] | without == expected.document()["reference"] | without
+    assert without_medians(found) == without_medians(expected)
 
 
 def test_moving_a_gate_never_touches_the_matrix(workspace: Workspace) -> None:
@@ -147,3 +141,73 @@ async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> 
         user.http_client.cookies.set("sfapp-seen", "1")
         await user.open("/w/job/2")
         await user.should_not_see("New here?")
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        ViewState(),
+        ViewState(frontier="carry_over"),
+        ViewState(gates=Gates(wait_slope=2.0)),
+        ViewState(gates=Gates(wait_slope=0.2)),
+        ViewState(group="node:0"),
+        ViewState(baseline="reference"),
+        ViewState(reference=WindowKey("run", 4)),
+    ],
+)
+def test_every_surface_says_the_same_of_a_window_in_its_run(tmp_path: Path, view: ViewState) -> None:
+    # Given a fault that lasts: what its later windows say depends on what the earlier ones measured
+    windows = lasting_fault(ranks=4)
+    for window in windows:
+        put(tmp_path, window)
+    reference = None if view.reference is None else (view.reference.run_id, view.reference.window)
+    expected = diagnose_runs(
+        windows, view.gates, view.baseline, frontier=view.frontier, group=view.group, reference=reference
+    )
+    # When they are judged one by one, in the app and in a notebook
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        for window, told in zip(windows, expected, strict=True):
+            key = WindowKey("run", window.number)
+            shown = workspace.judge(workspace.source(key), view)
+            opened = Packets(store).window(
+                *("run", window.number, view.gates),
+                frontier=view.frontier,
+                baseline=view.baseline,
+                group=view.group,
+                reference=reference,
+            )
+            # Then each says what they say together
+            assert without_medians(shown.diagnosis) == without_medians(told)
+            assert without_medians(opened.diagnosis) == without_medians(told)
+        # and what each could know by itself depends on the gate
+        known = {told.waits_from for told in expected}
+        assert known == {2.0: {None}, 0.2: {"window"}}.get(view.gates.wait_slope, {"window", "run"})
+
+
+def without_medians(diagnosis: Diagnosis) -> Diagnosis:
+    """A stored reference comes without the medians that only the baseline 'reference' needs."""
+    assert diagnosis.reference is not None
+    return replace(diagnosis, reference=replace(diagnosis.reference, stage_median_ns={}))
+
+
+def test_a_window_that_is_open_follows_what_others_of_its_run_measure(tmp_path: Path) -> None:
+    # Given a window of a lasting fault, open before any that measured where ranks wait has come
+    windows = lasting_fault(ranks=2)
+    put(tmp_path, windows[5])
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        source = workspace.source(WindowKey("run", 5))
+        before = workspace.judge(source, ViewState()).diagnosis
+        # When they come
+        for window in windows[:3]:
+            put(tmp_path, window)
+        store.ingest()
+        after = workspace.judge(source, ViewState()).diagnosis
+    # Then it is told by them
+    assert (before.waits_from, after.waits_from) == (None, "run")
+    assert before.aim is not None
+    assert after.aim is not None
+    assert (before.aim.stage, after.aim.stage) == (BACKWARD, OPTIMIZER)

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from sfapp.model import ALL_RANKS, BASELINES, FRONTIERS, MODEL_FITS, Gates
-from sfapp.model.diagnosis import AimBasis, CulpritKind
+from sfapp.model.diagnosis import AimBasis, CulpritKind, WaitsFrom
 from sfapp.model.labels import STRONG_LABELS, SUPPRESSING_LABELS
 from sfapp.model.manifest import Prefetch
 from sfapp.views.glossary import glossary
@@ -29,6 +29,7 @@ OTHER_WORDS = {
     *MODEL_FITS,
     *get_args(AimBasis),
     *get_args(Prefetch),
+    *get_args(WaitsFrom),
 }
 """Options and settings, which the page explains where they are chosen."""
 

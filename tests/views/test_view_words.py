@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import simulated_windows as jobs
-from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, window_of
+from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault, window_of
 
-from sfapp.accounting import diagnose, judge, measure, nearest_changes
+from sfapp.accounting import diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
 from sfapp.model.diagnosis import Frontier
-from sfapp.views import words
+from sfapp.views import format, words
 from sfapp.views.words.long_steps import long_steps
 
 
@@ -134,6 +134,24 @@ def test_a_rank_that_was_late_before_the_window_began_may_hide_in_backward(stage
     # Then the card says that it cannot tell, and where to look; where a wait was measured it does not
     assert any(LATE_ALL_ALONG in line for line in words.unknown(diagnosis))
     assert not any(LATE_ALL_ALONG in line for line in card("slow_callback").unknown)
+
+
+@pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
+def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str) -> None:
+    # Given a fault that lasts
+    windows = lasting_fault(stage, ranks=2)
+    diagnosis = diagnose_runs(windows)[5]
+    # When its last window, which measures no wait itself, is read
+    verdict = words.verdict(diagnosis, windows[5].ranks)
+    # Then it names the rank, says where the wait was measured, and keeps no reservation
+    assert verdict.headline == f"{format.short_stage(stage)} on rank 1"
+    (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
+    assert (line.agrees, line.text) == (
+        True,
+        "ranks wait in backward (measured in other windows of the run), not in the stage aimed at",
+    )
+    assert any("other windows of the run measured it" in line for line in verdict.why)
+    assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 
 def test_mixed_roles_come_before_any_capture() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from sfapp.views import format, palette
 from sfapp.views.figures.base import note, plain
 from sfapp.views.figures.curves import Scene
+from sfapp.views.words.evidence import how_the_wait_is_known
 
 _NAMED_HANDOVERS = 4
 
@@ -102,11 +103,10 @@ def _meeting_note(scene: Scene) -> list[dict[str, Any]]:
     spread_S = curves.position_SR.max(axis=1) - curves.position_SR.min(axis=1)
     if spread_S[end] > 0.3 * float(spread_S.max()):
         return []
-    fit = (scene.diagnosis.wait_fit or {}).get(stage)
-    slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
+    known = how_the_wait_is_known(scene.diagnosis)
     return [
         note(
-            f"ranks meet: they wait<br>in {plain(format.short_stage(stage))}{slope}",
+            f"ranks meet: they wait<br>in {plain(format.short_stage(stage))} ({known})",
             end,
             float(curves.frontier_S[end]) / scene.unit.ns,
             scene.dark,

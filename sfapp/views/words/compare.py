@@ -61,7 +61,7 @@ class ComparisonWords:
     Attributes:
         tone: how loud the card is; ``good`` where B is faster.
         kicker: what is compared with what.
-        headline: ``B is 76 ms per step slower than A, all of it in data``.
+        headline: ``B is 78 ms per step slower than A, all of it in data``.
         rest: ``C recovers 98 % of it``; empty without a third side.
         explanation: sentences. numbers: each side's step time, and the recovery.
         labels: gained and lost from A to B. caveats: what to keep in mind.
@@ -107,7 +107,7 @@ def _side_name(side: Side, one_run: bool) -> str:
 
 
 def headline(found: Comparison) -> str:
-    """``B is 76 ms per step slower than A, all of it in data``."""
+    """``B is 78 ms per step slower than A, all of it in data``."""
     change = found.main
     if _is_unchanged(change):
         return f"B is as fast as A ({format.change(float(change.total_ns))} per step)"
@@ -209,7 +209,7 @@ def _step_sentence(found: Comparison) -> str:
 
 
 def _of_step(change: Change) -> str:
-    """``+76 ms on 91.1 ms (+84 %)``."""
+    """``+78 ms on 89.1 ms (+88 %)``."""
     relative = None if change.relative is None else float(change.relative)
     before = format.duration(float(change.before.step_ns))
     return f"{format.change(float(change.total_ns))} on {before} ({format.percent_change(relative)})"

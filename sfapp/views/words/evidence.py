@@ -94,14 +94,21 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
         led = round((line.value or 0.0) * steps)
         return f"rank {line.rank} leads {stage} in {format.count(led)} of {format.counted(steps, 'step')}"
     if line.name == "wait_fit":
-        fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary or "")
-        slope = format.slope(fit.slope, fit.se) if fit else format.share(line.value)
+        known = how_the_wait_is_known(diagnosis)
         if line.agrees:
-            return f"ranks wait in {stage} (slope {slope}), not in the stage aimed at"
-        return f"ranks wait in {stage} (slope {slope}): time there may only show a delay from elsewhere"
+            return f"ranks wait in {stage} ({known}), not in the stage aimed at"
+        return f"ranks wait in {stage} ({known}): time there may only show a delay from elsewhere"
     if line.name == "delta":
         return f"{stage}, {format.change(line.value)} a step"
     return f"{stage}, {format.percent(line.value)}"
+
+
+def how_the_wait_is_known(diagnosis: Diagnosis) -> str:
+    """What says that ranks wait at the sync boundary: this window's own slope, or other windows."""
+    if diagnosis.waits_from == "run":
+        return "measured in other windows of the run"
+    fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary or "")
+    return f"slope {format.slope(fit.slope, fit.se)}" if fit else "slope not known"
 
 
 def _absent(diagnosis: Diagnosis, line: EvidenceLine) -> str:

@@ -83,6 +83,12 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
 def _waiting(diagnosis: Diagnosis) -> list[str]:
     if not diagnosis.wait_stages:
         return []
+    if diagnosis.waits_from == "run":
+        stage = format.short_stage(diagnosis.wait_stages[0])
+        return [
+            f"Ranks wait for each other in {stage}: other windows of the run measured it. This one's own fit "
+            "finds no wait, as where a rank is late by the same in every step."
+        ]
     fits = diagnosis.wait_fit or {}
     parts = []
     for stage in diagnosis.wait_stages:

@@ -19,7 +19,7 @@ from served import Served, served
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[3]
-SAID = "B is 76 ms per step slower than A, all of it in data"
+SAID = "B is 78 ms per step slower than A, all of it in data"
 
 
 @pytest.fixture(scope="module")

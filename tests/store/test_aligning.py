@@ -1,0 +1,129 @@
+"""Windows whose own fit finds no wait are aligned where their run's others say, whatever came first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from builders import BACKWARD, OPTIMIZER, lasting_fault, window_of
+from jobs import contents, put
+
+from sfapp.accounting import diagnose_runs
+from sfapp.model import Diagnosis, Window
+from sfapp.store import Store
+
+
+def lasting(run: str = "run") -> list[Window]:
+    """Six windows of two ranks. The optimizer is late on rank 1 from the third on; the last two say nothing
+    of where ranks wait."""
+    return lasting_fault(OPTIMIZER, ranks=2, run_id=run)
+
+
+def stored(store: Store, run: str = "run") -> list[Diagnosis]:
+    return store.diagnoses(run)
+
+
+def known_from(store: Store) -> list[str | None]:
+    return [diagnosis.waits_from for diagnosis in stored(store)]
+
+
+def aims(store: Store, run: str = "run") -> list[tuple[str, int | None]]:
+    return [(found.aim.stage, found.aim.rank) for found in stored(store, run) if found.aim is not None]
+
+
+def as_one_would(windows: Sequence[Window]) -> list[Diagnosis]:
+    """Diagnosed all at once. What a stored reference does not keep is left out (``Reference``)."""
+    found = diagnose_runs(windows)
+    references = [replace(one.reference, stage_median_ns={}) for one in found if one.reference is not None]
+    return [replace(one, reference=kept) for one, kept in zip(found, references, strict=True)]
+
+
+def ingest(root: Path, store: Store, windows: Sequence[Window]) -> None:
+    for window in windows:
+        put(root, window)
+    store.ingest()
+
+
+def test_the_fault_of_a_whole_run_is_named_in_all_its_windows(tmp_path: Path) -> None:
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, lasting())
+        assert aims(store)[2:] == [(OPTIMIZER, 1)] * 4
+        assert known_from(store)[4:] == ["run"] * 2
+        assert stored(store) == as_one_would(lasting())
+
+
+@pytest.mark.parametrize(
+    "order", [range(6), range(5, -1, -1), [4, 0, 5, 1, 3, 2]], ids=["as written", "backwards", "mixed"]
+)
+def test_windows_that_come_one_by_one_end_up_as_if_they_came_together(tmp_path: Path, order: range) -> None:
+    windows = lasting()
+    with Store.open([tmp_path]) as store:
+        for number in order:
+            ingest(tmp_path, store, [windows[number]])
+        assert stored(store) == as_one_would(windows)
+
+
+def test_a_window_that_says_nothing_waits_for_one_that_does(tmp_path: Path) -> None:
+    windows = lasting()
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, windows[4:])
+        assert known_from(store) == [None, None]
+        assert aims(store)[0][0] == BACKWARD
+        ingest(tmp_path, store, windows[:3])
+        assert aims(store)[2:] == [(OPTIMIZER, 1)] * 3
+        # and when those that measured it go, nothing is known again
+        for window in windows[:3]:
+            put(tmp_path, window).unlink()
+        store.ingest()
+        assert known_from(store) == [None, None]
+
+
+def test_a_report_counts_files_once_though_windows_are_read_again(tmp_path: Path) -> None:
+    windows = lasting()
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, windows[4:])
+        for window in windows[:3]:
+            put(tmp_path, window)
+        report = store.ingest()
+        assert (report.added, report.unchanged, report.removed) == (3, 2, 0)
+        again = store.ingest()
+        assert (again.added, again.unchanged, again.changed) == (0, 5, False)
+
+
+def test_runs_do_not_speak_for_each_other(tmp_path: Path) -> None:
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, [*lasting("with")[:3], *lasting("without")[4:]])
+        assert {diagnosis.waits_from for diagnosis in stored(store, "without")} == {None}
+
+
+def test_an_ingest_that_was_stopped_before_it_aligned_is_made_good_by_the_next(tmp_path: Path) -> None:
+    windows, packets, db = lasting(), tmp_path / "packets", tmp_path / "store.duckdb"
+    packets.mkdir()
+    with Store.open([packets], db) as store:
+        ingest(packets, store, windows[4:])
+        for window in windows[:3]:
+            put(packets, window)
+        cancel = threading.Event()
+        store.ingest(lambda progress: cancel.set(), cancel)
+        assert known_from(store)[-2:] == [None, None]
+    with Store.open([packets], db) as store:
+        store.ingest()
+        assert aims(store)[2:] == [(OPTIMIZER, 1)] * 3
+    once = tmp_path / "once.duckdb"
+    with Store.open([packets], once) as store:
+        store.ingest()
+    assert contents(once)["windows"] == contents(db)["windows"]
+
+
+def test_a_window_that_cannot_be_aligned_is_not_read_again_and_again(tmp_path: Path) -> None:
+    windows = lasting()
+    gap = window_of(windows[4].duration_SNR, steps=[*range(20), *range(21, 41)], run_id="run", window=4)
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, [*windows[:3], gap])
+        assert known_from(store)[-1] is None
+        generation = store.generation
+        store.ingest()
+        assert store.generation == generation
