@@ -47,13 +47,13 @@ def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
     return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
 
 
-def run_wait_stage(measures: Measures, wait_slope: float) -> int | None:
-    """The recorded stage that ranks wait in by the run's other windows; None where none of them says so, or
-    where this one cannot be aligned (§10)."""
+def run_wait_stages(measures: Measures, wait_slope: float) -> tuple[int, ...]:
+    """Recorded stages that ranks wait in by the windows of the run; none where this one cannot be aligned
+    (§10)."""
     alignable = measures.consecutive and measures.has_all_rows and measures.ranks > 1
     if measures.run_waits is None or not alignable:
-        return None
-    return measures.run_waits.stage(wait_slope)
+        return ()
+    return measures.run_waits.stages(wait_slope)
 
 
 def missing_ranks(measures: Measures) -> tuple[int, ...]:
@@ -82,12 +82,10 @@ def judge(
     """
     gates = gates or Gates()
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
-    waits = wait_stages(measures, gates.wait_slope)
-    waits_from: WaitsFrom | None = "window" if waits else None
-    if not waits and not is_below_floor:
-        of_run = run_wait_stage(measures, gates.wait_slope)
-        if of_run is not None:
-            waits, waits_from = (of_run,), "run"
+    own_waits = wait_stages(measures, gates.wait_slope)
+    of_run = () if own_waits or is_below_floor else run_wait_stages(measures, gates.wait_slope)
+    waits = own_waits or of_run
+    waits_from: WaitsFrom | None = "window" if own_waits else "run" if of_run else None
     boundary = sync_boundary(measures, waits) if measures.consecutive else None
     carry = measures.carry(boundary)
     if carry is None:
@@ -106,7 +104,8 @@ def judge(
     top = ranked(share_B)[0]
     at_top = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, measures.members(top))
     eligible_N = eligible_steps(at_top, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks)
-    facts = _facts(measures, share_B, top, eligible_N, at_top.leader_N, waits, gates)
+    # Labels say how far this window's own evidence reaches, so W is left to its own fit.
+    facts = _facts(measures, share_B, top, eligible_N, at_top.leader_N, own_waits, gates)
     routing = names(measures.broad, routing_set(share_B, gates.tau_c))
     residual_share = _residual_share(measures, step_share_B)
     labels, suppressed = _labels(measures, gates, facts, routing, residual_share)

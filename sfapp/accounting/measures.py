@@ -84,7 +84,7 @@ class Measures:
         wait_slope_S, wait_se_S: the wait fit, NaN where absent (§11).
         closure: residual and overlap (§2).
         consecutive: whether step numbers have no gap; without, there is no carry-over.
-        run_waits: where ranks wait in the other windows of its run, None where those were not looked at.
+        run_waits: where ranks wait by the windows of its run, None where those were not looked at.
     """
 
     window: Window

@@ -13,45 +13,84 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfapp.accounting.leaders import Floats
+from sfapp.accounting.leaders import Flags, Floats, Ints
 from sfapp.model import Diagnosis
 
 RunStages = tuple[str, tuple[str, ...]]
 """A run, and stages as recorded in order: windows of the same are windows of the same job."""
 
+ONE_OF = 3
+"""A stage counts where one in so many of the windows that measured any wait measured one there (choice). Half
+of them miss one of the two stages that a sharded job waits in; a tenth would let in the barrier of a single
+evaluation."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunWaits:
-    """What the wait fits of a run's windows found.
+    """What the wait fits of a run's windows found. All ascending, windows without a fit left out.
 
     Attributes:
-        least_WS: β − 2·se, one row a window, one column a recorded stage; NaN where there is no fit.
+        least_S: for every recorded stage β − 2·se of the windows.
+        largest: of every window the largest of these.
     """
 
-    least_WS: Floats
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunWaits) and np.array_equal(self.least_WS, other.least_WS, equal_nan=True)
-
-    def stage(self, wait_slope: float) -> int | None:
-        """The recorded stage that is a wait stage in most windows, of equal ones the first; None where no
-        window has any."""
-        with np.errstate(invalid="ignore"):
-            windows_S = (self.least_WS >= wait_slope).sum(axis=0)
-        return int(windows_S.argmax()) if windows_S.any() else None
+    least_S: tuple[Floats, ...]
+    largest: Floats
 
     @classmethod
-    def of(cls, stages: Sequence[str], least: Iterable[Mapping[str, float]]) -> RunWaits:
-        """From what ``least_slopes`` says of each window.
+    def of(cls, stages: Sequence[str], found: Iterable[Mapping[str, float]]) -> RunWaits:
+        """From the windows.
 
         Args:
             stages: as recorded, in order.
+            found: of each window β − 2·se by stage, those without a fit left out (``least_slopes``).
         """
-        return cls(np.array([[found.get(stage, np.nan) for stage in stages] for found in least]))
+        windows = [least for least in found if least]
+        by_stage = ([least[stage] for least in windows if stage in least] for stage in stages)
+        return cls(tuple(map(_ascending, by_stage)), _ascending([max(least.values()) for least in windows]))
+
+    def __eq__(self, other: object) -> bool:
+        # Each stage's slopes and their largest tell all that is asked of them.
+        if not isinstance(other, RunWaits):
+            return NotImplemented
+        ours, theirs = (*self.least_S, self.largest), (*other.least_S, other.largest)
+        return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
 
     def and_those_of(self, others: RunWaits) -> RunWaits:
         """These windows together with others of the same run and stages."""
-        return RunWaits(np.concatenate((self.least_WS, others.least_WS)))
+        pairs = zip(self.least_S, others.least_S, strict=True)
+        return RunWaits(
+            tuple(_ascending([*ours, *theirs]) for ours, theirs in pairs),
+            _ascending([*self.largest, *others.largest]),
+        )
+
+    def stages(self, wait_slope: float) -> tuple[int, ...]:
+        """The recorded stages that ranks of this run wait in: wait stages of at least one in ``ONE_OF`` of
+        the windows that have any."""
+        return tuple(int(stage) for stage in np.flatnonzero(self._counting(np.array([wait_slope]))[:, 0]))
+
+    def turns(self) -> list[float]:
+        """The slopes just above which ``stages`` gives another answer, ascending."""
+        slopes = np.unique(self.largest if not self.least_S else np.concatenate(self.least_S))
+        counting = self._counting(slopes)
+        none = np.zeros((len(self.least_S), 1), dtype=bool)  # above the last of them no window has any
+        changes = (counting != np.concatenate((counting[:, 1:], none), axis=1)).any(axis=0)
+        return [float(slope) for slope in slopes[changes]]
+
+    def _counting(self, slopes: Floats) -> Flags:
+        """Whether each stage counts under each of these slopes: [S, slopes]."""
+        windows_S = np.array([_at_least(least, slopes) for least in self.least_S]).reshape(-1, len(slopes))
+        counts: Flags = (windows_S > 0) & (ONE_OF * windows_S >= _at_least(self.largest, slopes))
+        return counts
+
+
+def _ascending(values: Sequence[float]) -> Floats:
+    return np.sort(np.asarray(values, dtype=np.float64))
+
+
+def _at_least(ascending: Floats, slopes: Floats) -> Ints:
+    """How many reach each slope."""
+    return len(ascending) - np.searchsorted(ascending, slopes)
 
 
 def least_slopes(diagnosis: Diagnosis) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sfapp.accounting.aim import with_reference
-from sfapp.accounting.judge import judge, run_wait_stage
+from sfapp.accounting.judge import judge, run_wait_stages
 from sfapp.accounting.measures import Measures, measure_many
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
@@ -69,7 +69,8 @@ def diagnose_runs(
     if reference is not None:
         _check_named(chosen, reference)
         fixed = reference_of(runs[reference[0]].measures_of(reference[1]))
-    return [diagnosis for run in runs.values() for diagnosis in run.diagnosed(fixed)]
+    # Each run's measures are let go of when it is done: together they would take as much as the windows.
+    return [diagnosis for run_id in list(runs) for diagnosis in runs.pop(run_id).diagnosed(fixed)]
 
 
 def _check_named(windows: Sequence[Window], key: tuple[str, int]) -> None:
@@ -96,7 +97,7 @@ def aligned(
     for one, diagnosis in zip(measures, alone, strict=True):
         of_run = waits.get((diagnosis.run_id, diagnosis.recorded_stages))
         known = one.in_run(of_run)
-        if diagnosis.waits_from is None and run_wait_stage(known, slope) is not None:
+        if diagnosis.waits_from is None and run_wait_stages(known, slope):
             diagnosis = judge(known, gates, frontier)
         found.append((known, diagnosis))
     return found
@@ -118,13 +119,18 @@ class _Run:
 
     @cached_property
     def _first_pass(self) -> list[tuple[Measures, Diagnosis]]:
-        """Compared with nothing, but each window with what the others say of where ranks wait: all of a
-        window's ranks, whatever the group, since it is all of them that wait for each other."""
+        """Compared with nothing, but each window with what the others say of where ranks wait. They say it of
+        all their ranks, whatever the group, since it is all of them that wait for each other, and under the
+        default floor, whatever the gates: so it is the same as stored."""
+        if not self._windows:
+            return []
         found = measured(self._windows, "cohort_median" if self.baseline == "reference" else self.baseline)
         alone = [judge(measures, self.gates, self.frontier) for measures in found]
         everyone = alone
         if self.group != ALL_RANKS:
-            everyone = [judge(measures, self.gates) for measures in measured(self.whole)]
+            everyone = [judge(measures) for measures in measured(self.whole)]
+        elif self.gates is not None and self.gates.floor_ns != Gates().floor_ns:
+            everyone = [judge(measures) for measures in found]
         return aligned(found, alone, run_waits(everyone), self.gates, self.frontier)
 
     @property

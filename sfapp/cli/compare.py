@@ -162,11 +162,13 @@ def _chosen(named: Sequence[Named], diagnosed: Diagnose) -> list[Diagnosis | lis
 def _with_reference(
     windows: Sequence[Window], against: tuple[str, int] | None, named: Sequence[Named]
 ) -> list[Window]:
-    """These windows, and the reference where another side has it."""
+    """These windows, and the reference where another side has it, among the windows of its run."""
     if against is None or against in {(window.run_id, window.number) for window in windows}:
         return list(windows)
-    others = (window for side in named for window in side.windows)
-    return [*windows, *[one for one in others if (one.run_id, one.number) == against][:1]]
+    others = {(one.run_id, one.number): one for side in named for one in side.windows}
+    known = {(window.run_id, window.number) for window in windows}
+    of_its_run = [one for key, one in others.items() if key[0] == against[0] and key not in known]
+    return [*windows, *(of_its_run if against in others else ())]
 
 
 def _named_by_path(text: str) -> Named:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sfapp.accounting import RunWaits, diagnose_runs, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.kair import Findings
-from sfapp.model import ALL_RANKS, Diagnosis, Window
+from sfapp.model import Diagnosis, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow, packet_path, read_operators_beside
 from sfapp.packets.paths import with_operators
@@ -54,7 +54,7 @@ class PacketEvidence:
             found.window,
             diagnosis,
             packets,
-            run_waits=self._run_waits(found.window, view),
+            run_waits=self._run_waits(found.window),
             findings=lambda: self._findings(key, diagnosis),
             has_operators=bool(with_operators(self._files[key])),
         )
@@ -75,9 +75,9 @@ class PacketEvidence:
         except WindowError as error:
             raise WindowError(self._names.text(str(error)) if self._names else str(error)) from error
 
-    def _run_waits(self, window: Window, view: ViewState) -> RunWaits | None:
-        """What the windows of a run say of where ranks wait: all ranks, whatever the group."""
-        everyone = self._of_run(window.run_id, replace(view, group=ALL_RANKS))
+    def _run_waits(self, window: Window) -> RunWaits | None:
+        """What the windows of a run say of where ranks wait: all their ranks, under the default gates."""
+        everyone = self._of_run(window.run_id, ViewState())
         return run_waits(everyone.values()).get((window.run_id, window.stages))
 
     def windows(self, run_id: str) -> Sequence[int]:
@@ -102,7 +102,7 @@ class PacketEvidence:
         if name not in self._judged:
             windows = list(self._runs[run_id])
             if view.reference in self._windows and view.reference.run_id != run_id:
-                windows.append(self._windows[view.reference])
+                windows += self._runs[view.reference.run_id]  # its run says where its ranks wait
             found = _judge(windows, view)
             self._judged[name] = {one.window: one for one in found if one.run_id == run_id}
         return self._judged[name]

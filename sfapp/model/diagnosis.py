@@ -1,9 +1,10 @@
 """The verdict on one window: plain, frozen, the same object on every surface (architecture.md).
 
-Built by ``sfapp.diagnose`` alone. Field names are those of the JSON that ``sfapp analyze --json`` prints.
-Durations are integer nanoseconds unless a name says otherwise; shares, gains and excesses are fractions of
-Σ_t F[S,t] (carry-over ones of Σ a'). Dicts are keyed by broad stage, in stage order; the wait fit by the
-stage as recorded. Fields that need shares are None below the denominator floor.
+Built by ``sfapp.accounting`` alone: by ``diagnose`` of one window by itself, by ``diagnose_runs`` among those
+of its run. Field names are those of the JSON that ``sfapp analyze --json`` prints. Durations are integer
+nanoseconds unless a name says otherwise; shares, gains and excesses are fractions of Σ_t F[S,t] (carry-over
+ones of Σ a'). Dicts are keyed by broad stage, in stage order; the wait fit by the stage as recorded. Fields
+that need shares are None below the denominator floor.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class Reference:
 class Diagnosis:
     """What the accounting says of one window under one set of gates.
 
-    ``waits_from`` says whose wait fit found the wait stages: that of this window, or that of other windows of
-    its run (§10); None where there are none.
+    ``waits_from`` says whose wait fit found the wait stages: that of this window and these ranks, or those of
+    all ranks in the run's windows (§10); None where there are none.
     """
 
     run_id: str

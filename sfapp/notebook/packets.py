@@ -192,7 +192,7 @@ class Packets:
             return None
         return reference_of(measure(window.of_group(group)).in_run(self._run_waits(window)))
 
-    def _run_waits(self, window: Window) -> RunWaits | None:
+    def _run_waits(self, window: Window) -> RunWaits:
         """What the windows of its run say of where ranks wait."""
         return self.store.run_waits(window.run_id, window.stages)
 

@@ -50,7 +50,7 @@ class Evidence:
     window: Window
     diagnosis: Diagnosis
     packets: tuple[Packet, ...]
-    run_waits: RunWaits | None = None
+    run_waits: RunWaits | None
     findings: Callable[[], Findings] | None = None
     has_operators: bool = False
 

@@ -21,8 +21,8 @@ from sfapp.store.scan import Found, as_text
 
 Row = dict[str, Any]
 
-StoredWaits = Callable[[RunStages], RunWaits | None]
-"""What the windows that are stored already say of where a run's ranks wait; None where there are none."""
+StoredWaits = Callable[[RunStages], RunWaits]
+"""What the windows that are stored already say of where a run's ranks wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _File:
 def read_batch(
     found: Sequence[Found],
     keys: Collection[Key] | None = None,
-    stored_waits: StoredWaits = lambda key: None,
+    stored_waits: StoredWaits | None = None,
 ) -> Batch:
     """Read files, make windows of them and diagnose those, all of one shape together.
 
@@ -115,7 +115,7 @@ def _read(found: Found) -> Packet | Row | None:
 
 
 def _derive(
-    files: Sequence[_File], stored_waits: StoredWaits
+    files: Sequence[_File], stored_waits: StoredWaits | None
 ) -> tuple[Grouped, list[Derived], list[tuple[_File, str]]]:
     """Windows with their diagnoses, and the files that cannot be used with the reason.
 
@@ -155,15 +155,13 @@ def _measure(windows: Sequence[Window]) -> tuple[list[Measures], dict[Key, str]]
     return measures + more_measures, faults | more_faults
 
 
-def _diagnose(measures: Sequence[Measures], stored_waits: StoredWaits) -> list[Diagnosis]:
+def _diagnose(measures: Sequence[Measures], stored_waits: StoredWaits | None) -> list[Diagnosis]:
     """Diagnoses in order, each window with what the others of its run say of where ranks wait."""
     alone = [judge(one) for one in measures]
-    lacking = {(found.run_id, found.recorded_stages) for found in alone if found.waits_from is None}
-    here = run_waits(alone)
-    waits: dict[RunStages, RunWaits] = {}
-    for key in lacking:
-        stored = stored_waits(key)
-        waits[key] = here[key] if stored is None else here[key].and_those_of(stored)
+    waits = dict(run_waits(alone))
+    if stored_waits is not None:
+        lacking = {(found.run_id, found.recorded_stages) for found in alone if found.waits_from is None}
+        waits |= {key: waits[key].and_those_of(stored_waits(key)) for key in lacking}
     return [diagnosis for _, diagnosis in aligned(measures, alone, waits)]
 
 

@@ -25,14 +25,15 @@ from sfapp.store.rows import Key
 from sfapp.store.scan import BATCH_FILES, Found, Stamp, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
 from sfapp.store.tables import IN_KEYS, IN_NAMES, insert, key_values, replace_windows
-from sfapp.store.waits import misaligned, run_waits
+from sfapp.store.waits import misaligned, stored_waits
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an ingest is: files read, then runs compared with their references."""
+    """How far an ingest is: files read, then files of windows to be aligned otherwise read again, then runs
+    compared with their references."""
 
-    phase: Literal["reading", "comparing"]
+    phase: Literal["reading", "aligning", "comparing"]
     done: int
     total: int
 
@@ -75,7 +76,7 @@ class Ingest:
         self._roots = roots
         self._chosen = chosen
         self._beside = beside
-        self._stored_waits: StoredWaits = partial(run_waits, database)
+        self._stored_waits: StoredWaits = partial(stored_waits, database)
         self._gone: frozenset[str] = frozenset()
         self._begun: set[str] = set()
         self._left_behind: set[str] = set()
@@ -97,6 +98,7 @@ class Ingest:
         self._read(files.fresh, tell, cancel)
         # Last, so that files that were only moved are in again before their old names go.
         self._forget(files.gone, cancel)
+        self._align(tell, cancel)
         self._settle(tell, cancel)
         return IngestReport(
             added=self._added,
@@ -122,7 +124,7 @@ class Ingest:
         with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as found:
             for batch in found:
                 self._commit(batch, batch.names)
-                self._settle_left_behind({run_id for run_id, _ in batch.keys}, cancel)
+                self._settle_left_behind({run_id for run_id, _ in batch.keys})
                 done += len(batch.found)
                 tell(Progress("reading", done, len(fresh)))
 
@@ -134,18 +136,45 @@ class Ingest:
             self._commit(read_batch([]), names)
             self._removed += len(names)
 
-    def _settle_left_behind(self, runs: set[str], cancel: threading.Event) -> None:
+    def _settle_left_behind(self, runs: set[str]) -> None:
         """Compare the windows of runs that the files have moved on from, so that pages show them right while
         others are still being read. Once a run at most: if more of it comes, the end makes that right."""
         for run_id in sorted(self._begun - runs - self._left_behind):
             self._left_behind.add(run_id)
-            self._align(run_id, cancel)
             with self._database.transaction() as cursor:
                 settle(cursor, self._chosen, run_id)
         self._begun |= runs
 
+    def _align(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
+        """Diagnose again, from their packets, the windows that are not aligned where their run says.
+
+        What cannot be read as it was stays as it is stored: an unmounted share takes no window with it, and
+        a file that has changed is the next scan's.
+        """
+        with self._database.cursor() as cursor:
+            wanted = misaligned(cursor)
+        done, files = 0, self._files_of(wanted)
+        for handful in batches(files):
+            if cancel.is_set():
+                return
+            stored = self._stored([found.name for found in handful])
+            keys = {key for _, key in stored.values()}
+            batch = read_batch(self._files_of(keys), keys, self._stored_waits)
+            intact = keys - self._not_as_stored(keys, batch)
+            if intact != keys:
+                batch = read_batch(self._files_of(intact), intact, self._stored_waits)
+            if not self._not_as_stored(intact, batch):
+                self._commit(batch, batch.names, is_news=False)
+            done += len(handful)
+            tell(Progress("aligning", done, len(files)))
+
+    def _not_as_stored(self, keys: Collection[Key], batch: Batch) -> set[Key]:
+        """Those of these windows of which a file was not read, or holds something else than when it was."""
+        files = self._stored([found.name for found in self._files_of(keys)])
+        read = {row["path"]: row["sha256"] for row in batch.packets}
+        return {key for name, (sha256, key) in files.items() if read.get(name) != sha256}
+
     def _settle(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
-        self._align(None, cancel)
         with self._database.cursor() as cursor:
             runs = unsettled(cursor, self._chosen)
         for done, run_id in enumerate(runs, start=1):
@@ -154,17 +183,6 @@ class Ingest:
             with self._database.transaction() as cursor:
                 settle(cursor, self._chosen, run_id)
             tell(Progress("comparing", done, len(runs)))
-
-    def _align(self, run_id: str | None, cancel: threading.Event) -> None:
-        """Diagnose again, from their packets, the windows of one run or of all that are not aligned where
-        the others of their run say."""
-        with self._database.cursor() as cursor:
-            keys = misaligned(cursor, run_id)
-        for handful in batches(self._files_of(keys)):
-            if cancel.is_set():
-                return
-            batch = read_batch(handful, keys, self._stored_waits)
-            self._commit(batch, batch.names, is_news=False)
 
     def _commit(self, batch: Batch, names: Sequence[str], is_news: bool = True) -> None:
         """What follows from the files of these names, read or gone, in one transaction.

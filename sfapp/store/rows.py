@@ -125,7 +125,7 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "leader_hostname": leader.hostname if leader else None,
         "leader_share": leader.share if leader else None,
         "least_slopes": list(least_slopes(diagnosis).items()),
-        "sync_boundary": diagnosis.sync_boundary,
+        "wait_stages": diagnosis.wait_stages,
         "waits_from": diagnosis.waits_from,
         "culprit_kind": culprit.kind if culprit else None,
         "culprit_rank": culprit.rank if culprit else None,

@@ -32,7 +32,7 @@ from sfapp.store.queries import (
 )
 from sfapp.store.references import settle
 from sfapp.store.samples import Follower, SampleQuery
-from sfapp.store.waits import run_waits
+from sfapp.store.waits import stored_waits
 from sfapp.store.watch import watch
 
 
@@ -310,10 +310,10 @@ class Store:
         """What the windows of a run are compared with; None where none of them is healthy."""
         return queries.reference(self._database, run)
 
-    def run_waits(self, run: str, recorded_stages: Sequence[str]) -> RunWaits | None:
+    def run_waits(self, run: str, recorded_stages: Sequence[str]) -> RunWaits:
         """What the wait fits of a run's windows with these stages found, for a window whose own finds nothing
-        (``Measures.in_run``); None where there are none."""
-        return run_waits(self._database, (run, tuple(recorded_stages)))
+        (``Measures.in_run``)."""
+        return stored_waits(self._database, (run, tuple(recorded_stages)))
 
     def set_reference(self, run: str, window: int | None) -> None:
         """Compare a run's windows with this one from now on, or with the measured one where None.

@@ -8,12 +8,13 @@ remember: which windows are aligned otherwise than they should be is worked out 
 from __future__ import annotations
 
 from sfapp.accounting import RunStages, RunWaits
+from sfapp.accounting.run_waits import ONE_OF
 from sfapp.model import Gates
 from sfapp.store.database import Cursor, Database
 from sfapp.store.rows import Key
 
-# As RunWaits.stage has it: the stage that most windows found, of equal ones the first. A window that is below
-# the floor, has gaps between its steps, or was reduced cannot be aligned.
+# As RunWaits.stages has it. A window that is below the floor, has gaps between its steps, is of one rank, or
+# was reduced cannot be aligned.
 _MISALIGNED = """
 WITH fits AS (
     SELECT run_id, recorded_stages,
@@ -22,30 +23,33 @@ WITH fits AS (
 ), found AS (
     SELECT run_id, recorded_stages, stage, count(*) AS windows
     FROM fits WHERE least >= $wait_slope GROUP BY ALL
+), measuring AS (
+    SELECT run_id, recorded_stages, count(*) AS windows
+    FROM windows WHERE list_max(map_values(least_slopes)) >= $wait_slope GROUP BY ALL
 ), wanted AS (
     SELECT run_id, recorded_stages,
-        arg_max(stage, (windows, -list_position(recorded_stages, stage))) AS boundary
-    FROM found GROUP BY run_id, recorded_stages
+        list(stage ORDER BY list_position(recorded_stages, stage)) AS stages
+    FROM found JOIN measuring USING (run_id, recorded_stages)
+    WHERE $one_of * found.windows >= measuring.windows GROUP BY run_id, recorded_stages
 )
 SELECT run_id, "window" FROM windows LEFT JOIN wanted USING (run_id, recorded_stages)
 WHERE ($run IS NULL OR run_id = $run)
-    AND waits_from IS DISTINCT FROM 'window' AND sync_boundary IS DISTINCT FROM boundary
+    AND waits_from IS DISTINCT FROM 'window' AND wait_stages IS DISTINCT FROM coalesce(wanted.stages, [])
     AND ranks > 1 AND carry_over_shares IS NOT NULL AND exposed_imbalance IS NOT NULL
-ORDER BY run_id, "window"
 """
 
 
-def run_waits(database: Database, key: RunStages) -> RunWaits | None:
-    """What the stored windows of a run found, those with these recorded stages; None where there are none."""
+def stored_waits(database: Database, key: RunStages) -> RunWaits:
+    """What the stored windows of a run found, those with these recorded stages."""
     run_id, stages = key
     rows = database.tuples(
         "SELECT least_slopes FROM windows WHERE run_id = ? AND recorded_stages = ?::VARCHAR[]",
         [run_id, list(stages)],
     )
-    return RunWaits.of(stages, (least for (least,) in rows)) if rows else None
+    return RunWaits.of(stages, (least for (least,) in rows))
 
 
-def misaligned(cursor: Cursor, run_id: str | None = None) -> list[Key]:
+def misaligned(cursor: Cursor, run_id: str | None = None) -> set[Key]:
     """Windows, of one run or of all, that are not aligned where the others of their run say."""
-    values = {"run": run_id, "wait_slope": Gates().wait_slope}
-    return cursor.execute(_MISALIGNED, values).fetchall()
+    values = {"run": run_id, "wait_slope": Gates().wait_slope, "one_of": ONE_OF}
+    return set(cursor.execute(_MISALIGNED, values).fetchall())

@@ -6,13 +6,14 @@ fit could see. The job is the same as in the windows before, so ranks still wait
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
+import numpy as np
 import pytest
-import torch
-from builders import BACKWARD, CALLBACKS, DATA, OPTIMIZER, ddp_job, lasting_fault, window_of
+from builders import BACKWARD, CALLBACKS, DATA, OPTIMIZER, ddp_job, lasting_fault, reduced, window_of
 
 from sfapp.accounting import (
+    RunWaits,
     diagnose,
     diagnose_runs,
     judge,
@@ -65,19 +66,20 @@ def test_a_fit_of_its_own_comes_before_what_others_found() -> None:
     assert judge(measure(window).in_run(elsewhere)) == diagnose(window)
 
 
-def test_what_most_windows_found_is_taken() -> None:
-    # two windows in which ranks meet in backward, and one in which they meet in the callbacks instead
+def test_stages_that_a_third_of_the_windows_found_are_taken() -> None:
+    # windows in which ranks meet in backward, and some in which they meet in the callbacks instead
     swapped = list(range(len(DEFAULT_STAGES)))
     swapped[BACKWARD_AT], swapped[CALLBACKS_AT] = CALLBACKS_AT, BACKWARD_AT
-    jobs = [ddp_job(seed=0), ddp_job(seed=1), ddp_job(seed=2)[swapped]]
-    found = [diagnose(window_of(job, run_id="run", window=number)) for number, job in enumerate(jobs)]
-    assert [diagnosis.wait_stages for diagnosis in found] == [(BACKWARD,), (BACKWARD,), (CALLBACKS,)]
+    jobs = [ddp_job(seed=0), ddp_job(seed=1), ddp_job(seed=2), ddp_job(seed=3)[swapped]]
+    found = [diagnose(window_of(job, window=number)) for number, job in enumerate(jobs)]
+    assert [diagnosis.wait_stages for diagnosis in found] == [(BACKWARD,)] * 3 + [(CALLBACKS,)]
 
-    def taken(diagnoses: list[Diagnosis]) -> int | None:
-        return run_waits(diagnoses)["run", DEFAULT_STAGES].stage(Gates().wait_slope)
+    def taken(diagnoses: list[Diagnosis]) -> tuple[int, ...]:
+        return run_waits(diagnoses)["run", DEFAULT_STAGES].stages(Gates().wait_slope)
 
-    assert taken(found) == taken(found[1:]) == BACKWARD_AT  # of equal ones the first
-    assert taken(found[2:]) == CALLBACKS_AT
+    assert taken(found) == (BACKWARD_AT,)
+    assert taken(found[1:]) == (BACKWARD_AT, CALLBACKS_AT)
+    assert taken(found[3:]) == (CALLBACKS_AT,)
 
 
 def test_a_gate_that_no_window_passes_leaves_all_without_a_wait() -> None:
@@ -102,6 +104,38 @@ def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
     assert change.routing_set[0] == OPTIMIZER
 
 
+def test_how_far_the_wait_gate_is_counts_what_the_run_knows() -> None:
+    windows = lasting_fault(ranks=2)
+    waits = run_waits([diagnose(one) for one in windows])["run", windows[4].stages]
+    measures = measure(windows[4]).in_run(waits)
+    diagnosis = judge(measures, frontier="carry_over")
+    changes = nearest_changes(measures, diagnosis, ["wait_slope"])["wait_slope"]
+    (above,) = [change for change in changes if change.direction == "above"]
+    # up to there some window of the run measures a wait; above, none does, and those who wait are blamed
+    assert above.value - 0.05 <= max(waits.turns()) < above.value
+    assert above.routing_set[0] == BACKWARD
+
+
+def test_the_turns_of_a_run_are_where_its_answer_changes() -> None:
+    generator = np.random.default_rng(0)
+    drawn = generator.uniform(0, 2, (9, 3)).tolist()
+    windows = [{name: least for name, least in zip("abc", row, strict=True) if least > 0.4} for row in drawn]
+    waits = RunWaits.of("abc", windows)
+    grid = np.linspace(0, 2, 20001)
+    answers = [waits.stages(float(slope)) for slope in grid]
+    changed = [place for place in range(20000) if answers[place] != answers[place + 1]]
+    assert len(changed) > 3
+    assert [int(np.searchsorted(grid, turn)) - 1 for turn in waits.turns()] == changed
+
+
+def test_windows_of_two_batches_speak_as_one() -> None:
+    windows = [diagnose(one) for one in lasting_fault(ranks=2)]
+    together = run_waits(windows)
+    for key, waits in run_waits(windows[:2]).items():
+        assert waits != together[key]
+        assert waits.and_those_of(run_waits(windows[2:])[key]) == together[key]
+
+
 def test_other_runs_and_other_stages_say_nothing() -> None:
     windows = lasting_fault(ranks=2)
     late_SNR = windows[4].duration_SNR
@@ -117,19 +151,24 @@ def renamed(window: Window) -> tuple[str, ...]:
     return tuple("user.custom" if stage == DATA else stage for stage in window.stages)
 
 
-@pytest.mark.parametrize(
-    "unfit",
-    [
-        {"steps": [*range(20), *range(21, 41)]},
-        {"durations": torch.ones(6, 40, 2, dtype=torch.int64)},
-    ],
-    ids=["steps with a gap", "below the floor"],
-)
-def test_a_window_that_cannot_be_aligned_stays_as_it_is(unfit: dict[str, Any]) -> None:
+def with_a_gap(window: Window) -> Window:
+    return window_of(window.duration_SNR, steps=[*range(20), *range(21, 41)], window=4)
+
+
+def below_the_floor(window: Window) -> Window:
+    return window_of(window.duration_SNR // 10_000, window=4)
+
+
+def of_one_rank(window: Window) -> Window:
+    return window_of(window.duration_SNR[:, :, :1].contiguous(), window=4)
+
+
+@pytest.mark.parametrize("unfit", [with_a_gap, below_the_floor, of_one_rank, reduced])
+def test_a_window_that_cannot_be_aligned_stays_as_it_is(unfit: Callable[[Window], Window]) -> None:
     windows = lasting_fault(ranks=2)
     waits = run_waits([diagnose(one) for one in windows])["run", windows[4].stages]
-    durations = unfit.pop("durations", windows[4].duration_SNR)
-    window = window_of(durations, run_id="run", window=4, **unfit)
+    assert judge(measure(windows[4]).in_run(waits)) != diagnose(windows[4])
+    window = unfit(windows[4])
     assert judge(measure(window).in_run(waits)) == diagnose(window)
 
 
@@ -139,10 +178,29 @@ def test_a_group_is_aligned_where_all_ranks_meet() -> None:
     assert aims(found)[2:] == [(OPTIMIZER, 1)] * 4
 
 
-def test_the_healthy_window_as_a_reference_is_aligned_like_the_others() -> None:
+def test_a_reference_is_aligned_in_its_own_run() -> None:
+    # a window that measures no wait itself, picked by another run
     windows = lasting_fault(ranks=2)
-    found = diagnose_runs(windows)
-    picked = diagnose_runs(windows, reference=("run", 1))
-    waits = run_waits(found)["run", windows[1].stages]
-    healthy = reference_of(measure(windows[1]).in_run(waits))
-    assert all(diagnosis.reference == healthy for diagnosis in picked)
+    others = lasting_fault(ranks=2, seed=7, run_id="other")
+    waits = run_waits([diagnose(one) for one in windows])["run", windows[4].stages]
+    aligned = reference_of(measure(windows[4]).in_run(waits))
+    assert aligned != reference_of(measure(windows[4]))
+    for diagnosis in diagnose_runs([*windows, *others], reference=("run", 4)):
+        assert diagnosis.reference == aligned
+
+
+@pytest.mark.parametrize("group", ["all", "node:0"])
+def test_what_others_say_does_not_depend_on_the_floor_of_a_view(group: str) -> None:
+    # above this floor only the windows of the fault stand; those before it measured where ranks wait
+    windows = lasting_fault(ranks=4)
+    healthy, sick = (diagnose(windows[number]).exposed_makespan_ns for number in (1, 4))
+    assert healthy < sick
+    found = diagnose_runs(windows, Gates(floor_ns=(healthy + sick) // 2), group=group)
+    assert aims(found)[-2:] == [(OPTIMIZER, 1)] * 2
+    assert found[1].shares is None
+
+
+def test_labels_are_left_to_a_windows_own_evidence() -> None:
+    windows = lasting_fault(ranks=2)
+    for found, window in zip(diagnose_runs(windows), windows, strict=True):
+        assert found.labels == diagnose(window).labels

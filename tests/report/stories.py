@@ -41,7 +41,7 @@ def harmful() -> Report:
     """Every text that people or files can write means harm."""
     window = window_of(ddp_job(seed=0), run_id=HARM)
     window = replace(window, ranks=replace(window.ranks, hostname=(HARM,) * 8))
-    evidence = Evidence(window, diagnose(window), (Packet(HARM, "ab" * 32),))
+    evidence = Evidence(window, diagnose(window), (Packet(HARM, "ab" * 32),), run_waits=None)
     key = WindowKey(HARM, window.number)
     book, incident = sketch(HARM, [(key, ViewState())], WHEN, book_of(()))
     made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")

@@ -140,7 +140,7 @@ def large() -> Report:
     for number in range(5):
         window = window_of(ddp_job(seed=number, ranks=64, steps=100), run_id="big", window=number)
         packet = Packet(f"{number:08d}.parquet", "ab" * 32)
-        evidence[WindowKey("big", number)] = Evidence(window, diagnose(window), (packet,))
+        evidence[WindowKey("big", number)] = Evidence(window, diagnose(window), (packet,), None)
     book, incident = sketch("Large", [(key, ViewState()) for key in evidence], WHEN, book_of(()))
     return document(book.incident(incident), lambda key, _: evidence[key], command="sfapp", version="1")
 

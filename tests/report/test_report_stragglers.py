@@ -94,7 +94,7 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
         raise WindowError("too many events")
 
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
-    evidence = Evidence(window, diagnose(window), (), findings=refuse, has_operators=True)  # type: ignore[arg-type]
+    evidence = Evidence(window, diagnose(window), (), None, findings=refuse, has_operators=True)  # type: ignore[arg-type]
     made = told(lambda *_: evidence)  # type: ignore[arg-type]
     assert [part.said for part in made.of(Missing)] == ["job/4: too many events"]
     assert len(made.of(Section)) == 1
@@ -103,7 +103,7 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
 def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() -> None:
     window = window_of(ddp_job(ranks=40, steps=10, seed=0), run_id=KEY.run_id, window=KEY.window)
     findings = found_in.found("input")
-    evidence = Evidence(window, diagnose(window), (), findings=lambda: findings, has_operators=True)
+    evidence = Evidence(window, diagnose(window), (), None, findings=lambda: findings, has_operators=True)
     keys = [WindowKey("job", number) for number in (4, 5)]
     book, incident = sketch("Many", [(key, ViewState()) for key in keys], WHEN, book_of(()))
     made = document(book.incident(incident), lambda *_: evidence, command="", version="1")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from jobs import contents, put
 
 from sfapp.accounting import diagnose_runs
 from sfapp.model import Diagnosis, Window
-from sfapp.store import Store
+from sfapp.store import Progress, Store
 
 
 def lasting(run: str = "run") -> list[Window]:
@@ -127,3 +128,50 @@ def test_a_window_that_cannot_be_aligned_is_not_read_again_and_again(tmp_path: P
         generation = store.generation
         store.ingest()
         assert store.generation == generation
+
+
+def test_an_absent_root_keeps_its_windows_though_they_should_be_aligned(tmp_path: Path) -> None:
+    # given windows on a share that goes away before those come that measured where ranks wait
+    share, disk, elsewhere = tmp_path / "share", tmp_path / "disk", tmp_path / "elsewhere"
+    share.mkdir()
+    disk.mkdir()
+    windows = lasting()
+    with Store.open([share, disk]) as store:
+        ingest(share, store, windows[4:])
+        share.rename(elsewhere)
+        ingest(disk, store, windows[:3])
+        # then they are there still, as they were
+        assert known_from(store)[-2:] == [None, None]
+        assert store.quarantine() == []
+        # and are aligned once it is back
+        elsewhere.rename(share)
+        store.ingest()
+        assert aims(store)[2:] == [(OPTIMIZER, 1)] * 3
+
+
+def test_a_file_that_cannot_be_read_again_costs_nothing_that_is_stored(tmp_path: Path) -> None:
+    windows = lasting()
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, windows[4:])
+        # given a disk that has gone bad under a file, whose size and time are as they were
+        bad = put(tmp_path, windows[4])
+        store.ingest()
+        status = bad.stat()
+        bad.write_bytes(bytes(status.st_size))
+        os.utime(bad, ns=(status.st_atime_ns, status.st_mtime_ns))
+        # when the windows are read again to be aligned
+        ingest(tmp_path, store, windows[:3])
+        # then that one stays as it is stored, and the other is aligned
+        assert known_from(store)[-2:] == [None, "run"]
+        assert store.quarantine() == []
+
+
+def test_aligning_tells_how_far_it_is(tmp_path: Path) -> None:
+    windows = lasting()
+    with Store.open([tmp_path]) as store:
+        ingest(tmp_path, store, windows[4:])
+        for window in windows[:3]:
+            put(tmp_path, window)
+        seen: list[Progress] = []
+        store.ingest(seen.append)
+        assert Progress("aligning", 2, 2) in seen

@@ -150,7 +150,7 @@ def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str)
         True,
         "ranks wait in backward (measured in other windows of the run), not in the stage aimed at",
     )
-    assert any("other windows of the run measured it" in line for line in verdict.why)
+    assert any("as measured in other windows of the run" in line for line in verdict.why)
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 

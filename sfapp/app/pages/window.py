@@ -429,8 +429,10 @@ class WindowPage:
             ui.notify(f"{error}; showing it as it was", type="warning")
             return
         judged = await asyncio.to_thread(self._workspace.judge, source, self.view)
-        if judged.diagnosis != self._scene.diagnosis or judged.source != self._scene.judged.source:
-            self._scene = replace(self._scene, judged=judged)
+        shown = self._scene.judged
+        # Kept even where nothing shown differs: what the run's others measured counts once a gate is moved.
+        self._scene = replace(self._scene, judged=judged)
+        if (judged.diagnosis, judged.source) != (shown.diagnosis, shown.source):
             self._redraw()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sfapp.model import REASONS, Diagnosis, EvidenceLine
+from sfapp.model import ALL_RANKS, REASONS, Diagnosis, EvidenceLine
 from sfapp.views import format
 
 EVIDENCE_TITLES: Mapping[str, str] = {
@@ -103,10 +103,17 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
     return f"{stage}, {format.percent(line.value)}"
 
 
+def over_the_run(diagnosis: Diagnosis) -> str:
+    """Where a wait was measured that this window's own fit does not show."""
+    if diagnosis.group == ALL_RANKS:
+        return "in other windows of the run"
+    return "over all ranks of the run"
+
+
 def how_the_wait_is_known(diagnosis: Diagnosis) -> str:
     """What says that ranks wait at the sync boundary: this window's own slope, or other windows."""
     if diagnosis.waits_from == "run":
-        return "measured in other windows of the run"
+        return f"measured {over_the_run(diagnosis)}"
     fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary or "")
     return f"slope {format.slope(fit.slope, fit.se)}" if fit else "slope not known"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sfapp.accounting import GateChange
 from sfapp.model import GATE_DOCS, REASONS, Diagnosis
 from sfapp.views import format
+from sfapp.views.words.evidence import over_the_run
 
 _SYMBOLS = {doc.name: doc.symbol for doc in GATE_DOCS}
 _LIMITING = ("telemetry_limited", "role_aware_needed", "gradient_accumulation_ambiguous")
@@ -84,10 +85,10 @@ def _waiting(diagnosis: Diagnosis) -> list[str]:
     if not diagnosis.wait_stages:
         return []
     if diagnosis.waits_from == "run":
-        stage = format.short_stage(diagnosis.wait_stages[0])
+        stages = format.listed([format.short_stage(stage) for stage in diagnosis.wait_stages])
         return [
-            f"Ranks wait for each other in {stage}: other windows of the run measured it. This one's own fit "
-            "finds no wait, as where a rank is late by the same in every step."
+            f"Ranks wait for each other in {stages}, as measured {over_the_run(diagnosis)}. The fit of what "
+            "is shown finds no wait, as where a rank is late by the same in every step."
         ]
     fits = diagnosis.wait_fit or {}
     parts = []
