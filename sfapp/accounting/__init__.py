@@ -28,7 +28,7 @@ from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
-from sfapp.accounting.run_waits import RunStages, RunWaits, least_slopes, run_waits
+from sfapp.accounting.run_waits import RunStages, RunWaits, own_wait_stages, run_waits
 from sfapp.accounting.runs import aligned, diagnose_runs, measured
 from sfapp.accounting.sensitivity import GateChange, nearest_changes
 from sfapp.accounting.verdict_map import (
@@ -73,11 +73,11 @@ __all__ = [
     "frontier",
     "healthy_reference",
     "judge",
-    "least_slopes",
     "measure",
     "measure_many",
     "measured",
     "nearest_changes",
+    "own_wait_stages",
     "paced_steps",
     "reference_of",
     "rivals",

@@ -31,7 +31,6 @@ from sfapp.accounting.leaders import (
 from sfapp.accounting.measures import CarryOver, Measures
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import Culprit, Diagnosis, Frontier, Gates, Label, Leader, Reference, StepTime, WaitFit
-from sfapp.model.diagnosis import WaitsFrom
 from sfapp.model.stages import FORWARD, RESIDUAL
 
 
@@ -47,13 +46,15 @@ def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
     return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
 
 
-def run_wait_stages(measures: Measures, wait_slope: float) -> tuple[int, ...]:
-    """Recorded stages that ranks wait in by the windows of the run; none where this one cannot be aligned
-    (§10)."""
+def boundary_in_run(measures: Measures, own: int | None) -> int | None:
+    """The sync boundary as the run's windows have it; its own where they say nothing, or where this window
+    cannot be aligned (§10)."""
     alignable = measures.consecutive and measures.has_all_rows and measures.ranks > 1
     if measures.run_waits is None or not alignable:
-        return ()
-    return measures.run_waits.stages(wait_slope)
+        return own
+    stages = measures.window.stages
+    found = measures.run_waits.boundary_for(None if own is None else stages[own])
+    return None if found is None else stages.index(found)
 
 
 def missing_ranks(measures: Measures) -> tuple[int, ...]:
@@ -83,10 +84,9 @@ def judge(
     gates = gates or Gates()
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
     own_waits = wait_stages(measures, gates.wait_slope)
-    of_run = () if own_waits or is_below_floor else run_wait_stages(measures, gates.wait_slope)
-    waits = own_waits or of_run
-    waits_from: WaitsFrom | None = "window" if own_waits else "run" if of_run else None
-    boundary = sync_boundary(measures, waits) if measures.consecutive else None
+    own_boundary = sync_boundary(measures, own_waits) if measures.consecutive else None
+    boundary = own_boundary if is_below_floor else boundary_in_run(measures, own_boundary)
+    waits = tuple(sorted({*own_waits, *(() if boundary is None else (boundary,))}))
     carry = measures.carry(boundary)
     if carry is None:
         frontier = "step"
@@ -122,8 +122,9 @@ def judge(
         carry_over_excess=None if carry_excess_B is None else by_name(measures.broad, carry_excess_B),
         wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
         wait_stages=names(measures.window.stages, waits),
-        waits_from=waits_from,
+        own_boundary=None if own_boundary is None else measures.window.stages[own_boundary],
         sync_boundary=None if boundary is None else measures.window.stages[boundary],
+        waits_from=None if boundary is None else "window" if boundary in own_waits else "run",
         exposed_imbalance=None if worst_B is None else float(worst_B.sum()),
         routing_set=routing,
         co_critical_stages=names(measures.broad, ambiguity_set(facts, gates)),

@@ -1,111 +1,80 @@
 """Where the ranks of a run wait for each other, by the wait fits of all its windows (accounting.md §10).
 
 A rank that is late all through a window is late by the same in every step, and what does not change proves
-nothing to a fit (§11): just where a fault has lasted longest, a window alone cannot say where ranks meet. The
-job is the same in the run's other windows, so theirs says it.
+nothing to a fit (§11): just where a fault has lasted longest, a window alone cannot say where ranks meet. And
+of several stages that ranks wait in, a window alone may find the lesser one. The job is the same in the run's
+other windows, so theirs says it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from sfapp.accounting.leaders import Flags, Floats, Ints
 from sfapp.model import Diagnosis
 
 RunStages = tuple[str, tuple[str, ...]]
 """A run, and stages as recorded in order: windows of the same are windows of the same job."""
 
 ONE_OF = 3
-"""A stage counts where one in so many of the windows that measured any wait measured one there (choice). Half
-of them miss one of the two stages that a sharded job waits in; a tenth would let in the barrier of a single
-evaluation."""
+"""A stage counts where one in so many of the windows that measured any wait measured one there (choice, see
+accounting.md §10)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class RunWaits:
-    """What the wait fits of a run's windows found. All ascending, windows without a fit left out.
+    """Where the ranks of a run wait for each other.
 
     Attributes:
-        least_S: for every recorded stage β − 2·se of the windows.
-        largest: of every window the largest of these.
+        stages: the recorded stages that its windows vouch for, in order.
+        boundary: of these the one at whose end ranks meet best; None where there are none.
     """
 
-    least_S: tuple[Floats, ...]
-    largest: Floats
+    stages: tuple[str, ...] = ()
+    boundary: str | None = None
 
-    @classmethod
-    def of(cls, stages: Sequence[str], found: Iterable[Mapping[str, float]]) -> RunWaits:
-        """From the windows.
+    def boundary_for(self, own: str | None) -> str | None:
+        """The sync boundary of a window of the run.
 
         Args:
-            stages: as recorded, in order.
-            found: of each window β − 2·se by stage, those without a fit left out (``least_slopes``).
+            own: what its own fit finds. It stands where the run knows nothing of that stage: a barrier, say,
+                that this window alone holds.
         """
-        windows = [least for least in found if least]
-        by_stage = ([least[stage] for least in windows if stage in least] for stage in stages)
-        return cls(tuple(map(_ascending, by_stage)), _ascending([max(least.values()) for least in windows]))
-
-    def __eq__(self, other: object) -> bool:
-        # Each stage's slopes and their largest tell all that is asked of them.
-        if not isinstance(other, RunWaits):
-            return NotImplemented
-        ours, theirs = (*self.least_S, self.largest), (*other.least_S, other.largest)
-        return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
-
-    def and_those_of(self, others: RunWaits) -> RunWaits:
-        """These windows together with others of the same run and stages."""
-        pairs = zip(self.least_S, others.least_S, strict=True)
-        return RunWaits(
-            tuple(_ascending([*ours, *theirs]) for ours, theirs in pairs),
-            _ascending([*self.largest, *others.largest]),
-        )
-
-    def stages(self, wait_slope: float) -> tuple[int, ...]:
-        """The recorded stages that ranks of this run wait in: wait stages of at least one in ``ONE_OF`` of
-        the windows that have any."""
-        return tuple(int(stage) for stage in np.flatnonzero(self._counting(np.array([wait_slope]))[:, 0]))
-
-    def turns(self) -> list[float]:
-        """The slopes just above which ``stages`` gives another answer, ascending."""
-        slopes = np.unique(self.largest if not self.least_S else np.concatenate(self.least_S))
-        counting = self._counting(slopes)
-        none = np.zeros((len(self.least_S), 1), dtype=bool)  # above the last of them no window has any
-        changes = (counting != np.concatenate((counting[:, 1:], none), axis=1)).any(axis=0)
-        return [float(slope) for slope in slopes[changes]]
-
-    def _counting(self, slopes: Floats) -> Flags:
-        """Whether each stage counts under each of these slopes: [S, slopes]."""
-        windows_S = np.array([_at_least(least, slopes) for least in self.least_S]).reshape(-1, len(slopes))
-        counts: Flags = (windows_S > 0) & (ONE_OF * windows_S >= _at_least(self.largest, slopes))
-        return counts
+        return own if own is not None and own not in self.stages else self.boundary
 
 
-def _ascending(values: Sequence[float]) -> Floats:
-    return np.sort(np.asarray(values, dtype=np.float64))
-
-
-def _at_least(ascending: Floats, slopes: Floats) -> Ints:
-    """How many reach each slope."""
-    return len(ascending) - np.searchsorted(ascending, slopes)
-
-
-def least_slopes(diagnosis: Diagnosis) -> dict[str, float]:
-    """β − 2·se of the recorded stages that have a fit (§11)."""
+def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Recorded stages that are wait stages by the window's own fit (§11)."""
     fits = (diagnosis.wait_fit or {}).items()
-    return {stage: fit.slope - 2 * fit.se for stage, fit in fits if fit is not None}
+    slope = diagnosis.gates.wait_slope
+    return tuple(stage for stage, fit in fits if fit is not None and fit.slope - 2 * fit.se >= slope)
 
 
 def run_waits(diagnoses: Iterable[Diagnosis]) -> Mapping[RunStages, RunWaits]:
     """What the windows of runs say, those of the same stages together.
 
     Args:
-        diagnoses: of all ranks.
+        diagnoses: of all ranks, under the default gates.
     """
-    found: dict[RunStages, list[dict[str, float]]] = defaultdict(list)
+    windows: dict[RunStages, list[Diagnosis]] = defaultdict(list)
     for diagnosis in diagnoses:
-        found[diagnosis.run_id, diagnosis.recorded_stages].append(least_slopes(diagnosis))
-    return {key: RunWaits.of(key[1], least) for key, least in found.items()}
+        windows[diagnosis.run_id, diagnosis.recorded_stages].append(diagnosis)
+    return {key: _vouched_for(key[1], of_job) for key, of_job in windows.items()}
+
+
+def _vouched_for(stages: Sequence[str], windows: Sequence[Diagnosis]) -> RunWaits:
+    """What one job's windows say. Where ranks meet best is best known to windows that could choose."""
+    found, met, preferred = Counter[str](), Counter[str](), Counter[str]()
+    measuring = 0
+    for window in windows:
+        own = own_wait_stages(window)
+        if window.own_boundary is None:
+            continue
+        measuring += 1
+        found.update(own)
+        met[window.own_boundary] += 1
+        preferred[window.own_boundary] += len(own) > 1
+    vouched = tuple(stage for stage in stages if found[stage] and ONE_OF * found[stage] >= measuring)
+    best = max(vouched, key=lambda stage: (preferred[stage], met[stage]), default=None)
+    return RunWaits(vouched, best)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sfapp.accounting.aim import with_reference
-from sfapp.accounting.judge import judge, run_wait_stages
+from sfapp.accounting.judge import judge
 from sfapp.accounting.measures import Measures, measure_many
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
@@ -85,19 +85,17 @@ def aligned(
     gates: Gates | None = None,
     frontier: Frontier = "step",
 ) -> list[tuple[Measures, Diagnosis]]:
-    """Windows as their runs know them: those whose own fit finds no wait are judged again by that of the
-    others (§10).
+    """Windows as their runs know them: judged again where by the others ranks meet elsewhere (§10).
 
     Args:
         measures: of the windows. alone: each judged by itself, under the same gates and frontier.
         waits: by run and stages, from ``run_waits``.
     """
-    slope = (gates or Gates()).wait_slope
     found = []
     for one, diagnosis in zip(measures, alone, strict=True):
         of_run = waits.get((diagnosis.run_id, diagnosis.recorded_stages))
         known = one.in_run(of_run)
-        if diagnosis.waits_from is None and run_wait_stages(known, slope):
+        if of_run is not None and of_run.boundary_for(diagnosis.own_boundary) != diagnosis.sync_boundary:
             diagnosis = judge(known, gates, frontier)
         found.append((known, diagnosis))
     return found
@@ -121,7 +119,7 @@ class _Run:
     def _first_pass(self) -> list[tuple[Measures, Diagnosis]]:
         """Compared with nothing, but each window with what the others say of where ranks wait. They say it of
         all their ranks, whatever the group, since it is all of them that wait for each other, and under the
-        default floor, whatever the gates: so it is the same as stored."""
+        default gates, as the store has it."""
         if not self._windows:
             return []
         found = measured(self._windows, "cohort_median" if self.baseline == "reference" else self.baseline)
@@ -129,7 +127,7 @@ class _Run:
         everyone = alone
         if self.group != ALL_RANKS:
             everyone = [judge(measures) for measures in measured(self.whole)]
-        elif self.gates is not None and self.gates.floor_ns != Gates().floor_ns:
+        elif self.gates not in (None, Gates()):
             everyone = [judge(measures) for measures in found]
         return aligned(found, alone, run_waits(everyone), self.gates, self.frontier)
 

@@ -10,7 +10,6 @@ from typing import Literal
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import eligible_steps, stage_leaders, switch_rate
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.run_waits import least_slopes
 from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME
 
@@ -118,8 +117,8 @@ def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> lis
     if gate == "max_missing_ranks":
         return [float(len(diagnosis.missing_ranks))]
     if gate == "wait_slope":
-        of_run = [] if measures.run_waits is None else measures.run_waits.turns()
-        return [*least_slopes(diagnosis).values(), *of_run]
+        fits = [fit for fit in (diagnosis.wait_fit or {}).values() if fit is not None]
+        return [fit.slope - 2 * fit.se for fit in fits]
     if gate == "floor_ns":
         return [float(diagnosis.exposed_makespan_ns)]
     device = diagnosis.device

@@ -159,8 +159,9 @@ class Reference:
 class Diagnosis:
     """What the accounting says of one window under one set of gates.
 
-    ``waits_from`` says whose wait fit found the wait stages: that of this window and these ranks, or those of
-    all ranks in the run's windows (§10); None where there are none.
+    ``own_boundary`` is the sync boundary by the wait fit of this window and these ranks alone,
+    ``sync_boundary`` the one that is taken: the run's windows may know better. ``waits_from`` says whether
+    this window's fit shows a wait there too (§10).
     """
 
     run_id: str
@@ -190,8 +191,9 @@ class Diagnosis:
     carry_over_excess: dict[str, float] | None = None
     wait_fit: dict[str, WaitFit | None] | None = None
     wait_stages: tuple[str, ...] = ()
-    waits_from: WaitsFrom | None = None
+    own_boundary: str | None = None
     sync_boundary: str | None = None
+    waits_from: WaitsFrom | None = None
     exposed_imbalance: float | None = None
     reference: Reference | None = None
     delta_ns: dict[str, float] | None = None

@@ -75,8 +75,7 @@ def read_batch(
 
     Args:
         keys: leave out packets of other windows than these; none are left out where None.
-        stored_waits: asked for the runs in which a window's own fit finds no wait. Without, such windows have
-            only those of the batch to go by.
+        stored_waits: where the ranks of a run wait. Without, windows have only those of the batch to go by.
     """
     files: list[_File] = []
     quarantine: list[Row] = []
@@ -160,8 +159,9 @@ def _diagnose(measures: Sequence[Measures], stored_waits: StoredWaits | None) ->
     alone = [judge(one) for one in measures]
     waits = dict(run_waits(alone))
     if stored_waits is not None:
-        lacking = {(found.run_id, found.recorded_stages) for found in alone if found.waits_from is None}
-        waits |= {key: waits[key].and_those_of(stored_waits(key)) for key in lacking}
+        # More windows know better. What these add to them counts when all are read.
+        stored = {key: stored_waits(key) for key in waits}
+        waits |= {key: known for key, known in stored.items() if known.boundary is not None}
     return [diagnosis for _, diagnosis in aligned(measures, alone, waits)]
 
 

@@ -163,7 +163,7 @@ class Ingest:
             intact = keys - self._not_as_stored(keys, batch)
             if intact != keys:
                 batch = read_batch(self._files_of(intact), intact, self._stored_waits)
-            if not self._not_as_stored(intact, batch):
+            if intact and not self._not_as_stored(intact, batch):
                 self._commit(batch, batch.names, is_news=False)
             done += len(handful)
             tell(Progress("aligning", done, len(files)))

@@ -13,7 +13,7 @@ from sfapp.store.database import Database
 from sfapp.store.rows import decode_diagnosis, decode_reference
 from sfapp.store.schema import WINDOWS, quoted
 
-_UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares", "least_slopes"})
+_UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from sfapp.accounting import healthy_reference, least_slopes
+from sfapp.accounting import healthy_reference, own_wait_stages
 from sfapp.model import Diagnosis, Manifest, Reference
 from sfapp.store.schema import STAGES, WINDOWS
 
@@ -124,9 +124,9 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "leader_rank": leader.rank if leader else None,
         "leader_hostname": leader.hostname if leader else None,
         "leader_share": leader.share if leader else None,
-        "least_slopes": list(least_slopes(diagnosis).items()),
-        "wait_stages": diagnosis.wait_stages,
-        "waits_from": diagnosis.waits_from,
+        "own_wait_stages": own_wait_stages(diagnosis),
+        "own_boundary": diagnosis.own_boundary,
+        "sync_boundary": diagnosis.sync_boundary,
         "culprit_kind": culprit.kind if culprit else None,
         "culprit_rank": culprit.rank if culprit else None,
         "culprit_hostname": culprit.hostname if culprit else None,

@@ -7,10 +7,11 @@ fit could see. The job is the same as in the windows before, so ranks still wait
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, OPTIMIZER, ddp_job, lasting_fault, reduced, window_of
+import torch
+from builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, ddp_job, lasting_fault, reduced, window_of
 
 from sfapp.accounting import (
     RunWaits,
@@ -22,7 +23,7 @@ from sfapp.accounting import (
     reference_of,
     run_waits,
 )
-from sfapp.model import DEFAULT_STAGES, Diagnosis, Gates, Window
+from sfapp.model import DEFAULT_STAGES, Diagnosis, Gates, WaitFit, Window
 
 BACKWARD_AT, CALLBACKS_AT = DEFAULT_STAGES.index(BACKWARD), DEFAULT_STAGES.index(CALLBACKS)
 
@@ -60,38 +61,62 @@ def test_a_window_says_whether_it_measured_the_wait_itself() -> None:
         assert (diagnosis.waits_from == "window") == (own.waits_from == "window") == bool(own.wait_stages)
 
 
-def test_a_fit_of_its_own_comes_before_what_others_found() -> None:
-    window = lasting_fault()[2]
-    elsewhere = run_waits([diagnose(one) for one in lasting_fault()])[window.run_id, window.stages]
-    assert judge(measure(window).in_run(elsewhere)) == diagnose(window)
+SWAPPED = list(range(len(DEFAULT_STAGES)))
+SWAPPED[BACKWARD_AT], SWAPPED[CALLBACKS_AT] = CALLBACKS_AT, BACKWARD_AT
 
 
-def test_stages_that_a_third_of_the_windows_found_are_taken() -> None:
-    # windows in which ranks meet in backward, and some in which they meet in the callbacks instead
-    swapped = list(range(len(DEFAULT_STAGES)))
-    swapped[BACKWARD_AT], swapped[CALLBACKS_AT] = CALLBACKS_AT, BACKWARD_AT
-    jobs = [ddp_job(seed=0), ddp_job(seed=1), ddp_job(seed=2), ddp_job(seed=3)[swapped]]
-    found = [diagnose(window_of(job, window=number)) for number, job in enumerate(jobs)]
-    assert [diagnosis.wait_stages for diagnosis in found] == [(BACKWARD,)] * 3 + [(CALLBACKS,)]
-
-    def taken(diagnoses: list[Diagnosis]) -> tuple[int, ...]:
-        return run_waits(diagnoses)["run", DEFAULT_STAGES].stages(Gates().wait_slope)
-
-    assert taken(found) == (BACKWARD_AT,)
-    assert taken(found[1:]) == (BACKWARD_AT, CALLBACKS_AT)
-    assert taken(found[3:]) == (CALLBACKS_AT,)
+def in_callbacks(seed: int) -> torch.Tensor:
+    """A job whose ranks meet in the callbacks."""
+    return ddp_job(seed=seed)[SWAPPED]
 
 
-def test_a_gate_that_no_window_passes_leaves_all_without_a_wait() -> None:
-    strict = Gates(wait_slope=2.0)
-    for diagnosis in diagnose_runs(lasting_fault(ranks=2), strict):
-        assert (diagnosis.wait_stages, diagnosis.sync_boundary, diagnosis.waits_from) == ((), None, None)
-    # and moving it on one window of the run says the same
-    window = lasting_fault(ranks=2)[4]
-    waits = run_waits([diagnose(one) for one in lasting_fault(ranks=2)])["run", window.stages]
-    measures = measure(window).in_run(waits)
-    assert judge(measures).waits_from == "run"
-    assert judge(measures, strict).waits_from is None
+def alone(*jobs: torch.Tensor) -> list[Diagnosis]:
+    return [diagnose(window_of(job, window=number)) for number, job in enumerate(jobs)]
+
+
+def said(diagnoses: list[Diagnosis]) -> RunWaits:
+    return run_waits(diagnoses)["run", DEFAULT_STAGES]
+
+
+def test_a_run_vouches_for_stages_that_a_third_of_its_windows_found() -> None:
+    found = alone(ddp_job(seed=0), ddp_job(seed=1), ddp_job(seed=2), in_callbacks(3))
+    assert [diagnosis.own_boundary for diagnosis in found] == [BACKWARD] * 3 + [CALLBACKS]
+    assert said(found) == RunWaits((BACKWARD,), BACKWARD)
+    assert said(found[1:]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
+    assert said(found[3:]) == RunWaits((CALLBACKS,), CALLBACKS)
+    assert said(alone(torch.ones(6, 40, 2, dtype=torch.int64) * MS)) == RunWaits()
+
+
+def test_windows_that_could_choose_say_where_ranks_meet_best() -> None:
+    # most windows of this job find but the lesser one of the two stages that its ranks wait in
+    one = alone(in_callbacks(0), in_callbacks(1), in_callbacks(2))
+    (both,) = alone(ddp_job(seed=4))
+    fits = {**(both.wait_fit or {}), CALLBACKS: WaitFit(1.0, 0.01)}
+    both = replace(both, wait_fit=fits)
+    assert both.own_boundary == BACKWARD
+    assert said([*one, both]).boundary == CALLBACKS  # backward alone is in one of four
+    assert said([*one, both, both]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
+
+
+def test_a_stage_that_this_window_alone_waits_in_stands() -> None:
+    waits = RunWaits((BACKWARD,), BACKWARD)
+    barrier = judge(measure(window_of(in_callbacks(0))).in_run(waits))
+    assert (barrier.own_boundary, barrier.sync_boundary, barrier.waits_from) == (CALLBACKS,) * 2 + ("window",)
+
+
+def test_the_run_knows_better_which_of_its_stages_to_take() -> None:
+    waits = RunWaits((BACKWARD, CALLBACKS), BACKWARD)
+    lesser = judge(measure(window_of(in_callbacks(0))).in_run(waits))
+    assert (lesser.own_boundary, lesser.sync_boundary, lesser.waits_from) == (CALLBACKS, BACKWARD, "run")
+    assert lesser.wait_stages == (BACKWARD, CALLBACKS)
+
+
+def test_what_the_run_knows_does_not_depend_on_the_gates_of_a_view() -> None:
+    # under this one no window finds a wait by itself
+    windows = lasting_fault(ranks=2)
+    for diagnosis in diagnose_runs(windows, Gates(wait_slope=2.0)):
+        assert (diagnosis.own_boundary, diagnosis.sync_boundary) == (None, BACKWARD)
+        assert diagnosis.waits_from == "run"
 
 
 def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
@@ -102,38 +127,6 @@ def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
     assert diagnosis.top_stage == OPTIMIZER
     (change, *_) = nearest_changes(measures, diagnosis, ["tau_c"])["tau_c"]
     assert change.routing_set[0] == OPTIMIZER
-
-
-def test_how_far_the_wait_gate_is_counts_what_the_run_knows() -> None:
-    windows = lasting_fault(ranks=2)
-    waits = run_waits([diagnose(one) for one in windows])["run", windows[4].stages]
-    measures = measure(windows[4]).in_run(waits)
-    diagnosis = judge(measures, frontier="carry_over")
-    changes = nearest_changes(measures, diagnosis, ["wait_slope"])["wait_slope"]
-    (above,) = [change for change in changes if change.direction == "above"]
-    # up to there some window of the run measures a wait; above, none does, and those who wait are blamed
-    assert above.value - 0.05 <= max(waits.turns()) < above.value
-    assert above.routing_set[0] == BACKWARD
-
-
-def test_the_turns_of_a_run_are_where_its_answer_changes() -> None:
-    generator = np.random.default_rng(0)
-    drawn = generator.uniform(0, 2, (9, 3)).tolist()
-    windows = [{name: least for name, least in zip("abc", row, strict=True) if least > 0.4} for row in drawn]
-    waits = RunWaits.of("abc", windows)
-    grid = np.linspace(0, 2, 20001)
-    answers = [waits.stages(float(slope)) for slope in grid]
-    changed = [place for place in range(20000) if answers[place] != answers[place + 1]]
-    assert len(changed) > 3
-    assert [int(np.searchsorted(grid, turn)) - 1 for turn in waits.turns()] == changed
-
-
-def test_windows_of_two_batches_speak_as_one() -> None:
-    windows = [diagnose(one) for one in lasting_fault(ranks=2)]
-    together = run_waits(windows)
-    for key, waits in run_waits(windows[:2]).items():
-        assert waits != together[key]
-        assert waits.and_those_of(run_waits(windows[2:])[key]) == together[key]
 
 
 def test_other_runs_and_other_stages_say_nothing() -> None:

@@ -183,7 +183,7 @@ def test_every_surface_says_the_same_of_a_window_in_its_run(tmp_path: Path, view
             assert without_medians(opened.diagnosis) == without_medians(told)
         # and what each could know by itself depends on the gate
         known = {told.waits_from for told in expected}
-        assert known == {2.0: {None}, 0.2: {"window"}}.get(view.gates.wait_slope, {"window", "run"})
+        assert known == {2.0: {"run"}, 0.2: {"window"}}.get(view.gates.wait_slope, {"window", "run"})
 
 
 def without_medians(diagnosis: Diagnosis) -> Diagnosis:
