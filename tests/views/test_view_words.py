@@ -8,7 +8,7 @@ import pytest
 import simulated_windows as jobs
 from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault, window_of
 
-from sfapp.accounting import diagnose, diagnose_runs, judge, measure, nearest_changes
+from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
 from sfapp.model.diagnosis import Frontier
 from sfapp.views import format, words
@@ -152,6 +152,15 @@ def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str)
     )
     assert any("as measured in other windows of the run" in line for line in verdict.why)
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
+
+
+def test_a_wait_of_its_own_and_one_that_the_run_knows_are_both_told() -> None:
+    # Given a window that finds a wait in backward, of a run whose ranks meet best after the callbacks
+    waits = RunWaits((BACKWARD, CALLBACKS), CALLBACKS)
+    diagnosis = judge(measure(window_of(ddp_job())).in_run(waits))
+    told = " ".join(words.why(diagnosis))
+    assert "Ranks measurably wait for each other in backward (slope 1.0" in told
+    assert "Ranks wait for each other in callbacks, as measured in other windows of the run." in told
 
 
 def test_mixed_roles_come_before_any_capture() -> None:

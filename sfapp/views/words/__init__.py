@@ -18,7 +18,6 @@ from sfapp.views.words.evidence import (
     agreement_words,
     dissent,
     evidence_lines,
-    how_the_wait_is_known,
 )
 from sfapp.views.words.hints import HINTS, LIVE_HINTS, PLOT_TITLES, STAGE_MEANING
 from sfapp.views.words.live import STALE_S, counters, silences, standing
@@ -83,7 +82,6 @@ __all__ = [
     "extent",
     "findings_notes",
     "headline_of",
-    "how_the_wait_is_known",
     "leader_words",
     "limit_sentence",
     "misread_sentence",

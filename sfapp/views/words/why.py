@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sfapp.accounting import GateChange
+from sfapp.accounting import GateChange, own_wait_stages
 from sfapp.model import GATE_DOCS, REASONS, Diagnosis
 from sfapp.views import format
 from sfapp.views.words.evidence import over_the_run
@@ -82,24 +82,27 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
 
 
 def _waiting(diagnosis: Diagnosis) -> list[str]:
-    if not diagnosis.wait_stages:
-        return []
-    if diagnosis.waits_from == "run":
-        stages = format.listed([format.short_stage(stage) for stage in diagnosis.wait_stages])
-        return [
-            f"Ranks wait for each other in {stages}, as measured {over_the_run(diagnosis)}. The fit of what "
-            "is shown finds no wait, as where a rank is late by the same in every step."
-        ]
-    fits = diagnosis.wait_fit or {}
-    parts = []
-    for stage in diagnosis.wait_stages:
-        fit = fits.get(stage)
-        slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
-        parts.append(f"{format.short_stage(stage)}{slope}")
-    return [
-        f"Ranks measurably wait for each other in {format.listed(parts)}; "
-        f"from {format.share(diagnosis.gates.wait_slope)} on, less two standard errors, it counts."
-    ]
+    """Where this window's own fit finds a wait, and where the run's windows do."""
+    own = own_wait_stages(diagnosis)
+    sentences = []
+    if own:
+        fits = diagnosis.wait_fit or {}
+        parts = []
+        for stage in own:
+            fit = fits.get(stage)
+            slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
+            parts.append(f"{format.short_stage(stage)}{slope}")
+        sentences.append(
+            f"Ranks measurably wait for each other in {format.listed(parts)}; "
+            f"from {format.share(diagnosis.gates.wait_slope)} on, less two standard errors, it counts."
+        )
+    if diagnosis.waits_from == "run" and diagnosis.sync_boundary is not None:
+        sentences.append(
+            f"Ranks wait for each other in {format.short_stage(diagnosis.sync_boundary)}, as measured "
+            f"{over_the_run(diagnosis)}. The fit of what is shown does not find it, as where a rank is late "
+            "by the same in every step."
+        )
+    return sentences
 
 
 def _device(diagnosis: Diagnosis) -> list[str]:
