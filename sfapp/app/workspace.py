@@ -253,7 +253,8 @@ class Workspace:
         """
         store = self.store_of(key.run_id)
         found = store.sources(key.run_id, key.window)
-        content = tuple(packet.sha256 for packet in found)
+        aside = store.set_aside(key.run_id, key.window)
+        content = tuple(packet.sha256 for packet in (*found, *aside))
         return Source(key, content, store.operator_files(found), tuple(found))
 
     def window(self, source: Source) -> Window:

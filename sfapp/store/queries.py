@@ -211,15 +211,25 @@ def sources(database: Database, run: str, number: int) -> list[PacketSource]:
     Raises:
         WindowNotFoundError: no such window.
     """
+    found = _packets(database, run, number, "shown")
+    if not found:
+        raise _not_found(database, run, number)
+    return found
+
+
+def set_aside(database: Database, run: str, number: int) -> list[PacketSource]:
+    """The files that claim a window and lost to others, see ``conflicts``."""
+    return _packets(database, run, number, "set_aside")
+
+
+def _packets(database: Database, run: str, number: int, state: str) -> list[PacketSource]:
     rows = database.tuples(
         """
         SELECT path, size, sha256, part_rank FROM packets
-        WHERE run_id = ? AND "window" = ? AND state = 'shown' ORDER BY part_rank NULLS FIRST, path
+        WHERE run_id = ? AND "window" = ? AND state = ? ORDER BY part_rank NULLS FIRST, path
         """,
-        [run, number],
+        [run, number, state],
     )
-    if not rows:
-        raise _not_found(database, run, number)
     return [PacketSource(Path(path), size, sha256, part) for path, size, sha256, part in rows]
 
 

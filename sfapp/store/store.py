@@ -202,14 +202,22 @@ class Store:
     def window(self, run: str, window: int) -> Window:
         """The matrix of a window, read from its packets.
 
+        Those set aside are read too, where they are as they were: that a rank reported other stages or steps
+        is said of the window, though its rows are not in it.
+
         Raises:
             WindowNotFoundError: no such window.
             StoreError: its packets have gone or changed since they were ingested.
         """
-        loaded = [load_packet(source.path) for source in self.sources(run, window)]
-        packets = [packet for packet in loaded if isinstance(packet, Packet)]
-        for found in group(packets).windows:
-            if len(packets) == len(loaded) and (found.window.run_id, found.window.number) == (run, window):
+        shown = [load_packet(source.path) for source in self.sources(run, window)]
+        packets = [packet for packet in shown if isinstance(packet, Packet)]
+        is_whole = len(packets) == len(shown)
+        for aside in self.set_aside(run, window):
+            packet = load_packet(aside.path)
+            if isinstance(packet, Packet) and packet.sha256 == aside.sha256:
+                packets.append(packet)
+        for found in group(packets).windows if is_whole else ():
+            if (found.window.run_id, found.window.number) == (run, window):
                 return found.window
         raise StoreError(
             f"the packets of window {window} of run {run!r} have gone or changed since they were read; "
@@ -241,6 +249,10 @@ class Store:
             WindowNotFoundError: no such window.
         """
         return queries.sources(self._database, run, window)
+
+    def set_aside(self, run: str, window: int) -> list[PacketSource]:
+        """The files that claim a window and lost to those it is made of; see ``conflicts`` for why."""
+        return queries.set_aside(self._database, run, window)
 
     def quarantine(self) -> list[QuarantinedFile]:
         """Every refused file, with its reason."""

@@ -13,7 +13,9 @@ from jobs import RANKS, SLOW, SLOWER, later, numbers, part, put, put_part, put_r
 
 from sfapp import diagnose
 from sfapp.accounting import diagnose_runs
+from sfapp.model.stages import stage_hash
 from sfapp.store import Progress, Store
+from sfapp.views.words import unknown
 
 HOSTILE = """'; DROP TABLE windows; -- <script>alert(1)</script> "é\N{SNOWMAN}"""
 
@@ -204,6 +206,27 @@ def test_a_window_with_two_contents_is_a_conflict_and_the_newer_is_shown(tmp_pat
         store.ingest()
         assert store.conflicts() == []
         assert store.diagnosis("run", 0).aim.stage == "callbacks.cpu_wall"
+
+
+def test_a_part_that_is_set_aside_is_told_of_wherever_its_window_is_read(tmp_path: Path) -> None:
+    # given a window whose last rank reported other stages than the others
+    made = window(extra=SLOW)
+    for rank in range(RANKS - 1):
+        put_part(tmp_path, made, rank)
+    names = (*made.stages[:-2], "own.stage", made.stages[-1])
+    other = replace(made.manifest, stages=names, stage_hash=stage_hash(names))
+    odd = put_part(tmp_path, replace(made, manifest=other), RANKS - 1)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        # when it is opened, it says so, as its stored diagnosis does
+        for said in (store.diagnosis("run", 0), diagnose(store.window("run", 0))):
+            assert {"schema_mismatch", "missing_ranks"} <= set(said.all_reasons)
+        assert [source.path for source in store.set_aside("run", 0)] == [odd]
+        assert odd not in [source.path for source in store.sources("run", 0)]
+        assert "Rank 3 sent nothing that fits the others, and could be slower still." in unknown(said)
+        # and a part that has gone since takes no window with it
+        odd.unlink()
+        assert store.window("run", 0).ranks.rank == (0, 1, 2)
 
 
 def test_a_conflict_that_comes_later_is_found(tmp_path: Path) -> None:

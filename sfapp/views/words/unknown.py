@@ -22,8 +22,9 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
         found.append("Any share, gain or label: the window is too short.")
     if diagnosis.missing_ranks:
         missing = format.ranges(diagnosis.missing_ranks)
+        fits = " that fits the others" if {"schema_mismatch", "step_misaligned"} & set(reasons) else ""
         found.append(
-            f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing, "
+            f"Rank{'s' if len(diagnosis.missing_ranks) > 1 else ''} {missing} sent nothing{fits}, "
             "and could be slower still."
         )
     if aim is not None and _may_hide_a_late_rank(diagnosis, aim):
