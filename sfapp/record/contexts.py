@@ -88,7 +88,7 @@ class StepState:
         on_fault: Callable[[str, str], None],
         strict: bool = False,
     ) -> None:
-        self.by_name = StagesByName(on_fault)
+        self.by_name = StagesByName(on_fault, strict)
         self.clock = clock
         self.on_step = on_step
         self.on_due = on_due
@@ -393,13 +393,16 @@ class StagesByName(dict[str, Stage]):
     """What stages' names mean now. One object for the recorder's life, so that its own lookup can be
     ``Recorder.stage``: between a model's kernels every frame of Python's costs a microsecond or two."""
 
-    __slots__ = ("_on_fault",)
+    __slots__ = ("_on_fault", "_strict")
 
-    def __init__(self, on_fault: Callable[[str, str], None]) -> None:
+    def __init__(self, on_fault: Callable[[str, str], None], strict: bool) -> None:
         super().__init__()
         self._on_fault = on_fault
+        self._strict = strict
 
     def __missing__(self, name: str) -> Uncounted:
+        if name != RESIDUAL and self and self._strict:
+            raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(self)}")
         if name != RESIDUAL:
             self._on_fault("unknown_stage", name)
         return UNCOUNTED

@@ -85,7 +85,8 @@ class Recorder:
             part, which readers put together).
         timeout: seconds a rank waits for the others at a window's end, off the training thread but for NCCL.
         event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
-        strict: raise RecorderError where a stage is entered inside another one or outside a step.
+        strict: raise RecorderError where a stage is entered inside another one or outside a step, or one
+            that is not among ``stages``.
         max_pending: closed windows that may wait to be written before one is dropped, beside short ones that
             wait to be gathered together (docs/recorder.md).
         stream: send rows to an aggregator as they are recorded, and gather nothing: its address or that of

@@ -224,6 +224,18 @@ def test_misuse_is_a_fault_in_the_packet_and_never_an_error(
         assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
 
 
+def test_a_strict_recorder_raises_where_a_stage_is_mistyped(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, strict=True) as perf:
+        with (
+            pytest.raises(RecorderError, match=rf"no stage is called 'model.bakward'.*{FORWARD}"),
+            perf.step(),
+        ):
+            perf.stage("model.bakward")
+        with perf.step(), perf.stage(OTHER):  # the residual may be named
+            clock.tick(9)
+    assert perf.failures == ()
+
+
 def test_the_residual_may_be_named_and_is_no_fault(tmp_path: Path, clock: Clock) -> None:
     with recorder(tmp_path, clock) as perf, perf.step(), perf.stage(OTHER):
         clock.tick(9)
