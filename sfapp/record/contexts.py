@@ -401,10 +401,17 @@ class StagesByName(dict[str, Stage]):
         self._strict = strict
 
     def __missing__(self, name: str) -> Uncounted:
-        if name != RESIDUAL and self and self._strict:
+        if name == RESIDUAL:
+            return UNCOUNTED
+        if self._strict and self:
             raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(self)}")
-        if name != RESIDUAL:
-            self._on_fault("unknown_stage", name)
+        if self._strict:
+            raise RecorderError(
+                f"stage {name!r} was entered in a micro-step that the recorder does not expect: "
+                "give it accumulation=Accumulation(factor=…)"
+            )
+        where = "" if self else ", in an undeclared micro-step"
+        self._on_fault("unknown_stage", f"{name}{where}")
         return UNCOUNTED
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, PROFILED, CaptureLimits
+from sfapp.model.labels import REASONS
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, stage_category
 from sfapp.model.window import RankIdentity
@@ -37,10 +38,12 @@ from sfapp.record.hot import measure_costs, new_state, times_in_c
 from sfapp.record.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.record.outlet import outlet_for
 from sfapp.record.phases import Phases
-from sfapp.record.refusals import one_line
+from sfapp.record.refusals import one_line, warn
 from sfapp.record.side import EventSample, SideChannel
 from sfapp.record.team import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.record.termination import WATCH
+
+_LONGEST_WARNING = 300
 
 _FAREWELL_SECONDS = 2.0
 """How long a process that is failing or told to terminate may still wait for its packets."""
@@ -85,8 +88,8 @@ class Recorder:
             part, which readers put together).
         timeout: seconds a rank waits for the others at a window's end, off the training thread but for NCCL.
         event_fraction: of the steps, those in which ``cuda_event_sample`` records events: 0, 0.05 or 1, say.
-        strict: raise RecorderError where a stage is entered inside another one or outside a step, or one
-            that is not among ``stages``.
+        strict: raise RecorderError where a stage is entered inside another one, outside a step or in a
+            micro-step that was not declared, or one that is not among ``stages``.
         max_pending: closed windows that may wait to be written before one is dropped, beside short ones that
             wait to be gathered together (docs/recorder.md).
         stream: send rows to an aggregator as they are recorded, and gather nothing: its address or that of
@@ -146,6 +149,7 @@ class Recorder:
         self._timeout = timeout
         self._gather: GatherMode = gather
         self._process = os.getpid()
+        self._told = {PROFILED}  # which was asked for
         self._state = new_state(clock, self._finish_step, self._follow_steps, self._note, strict)
         self._step = self._state.new_step()
         # The same two without a frame of Python's: between a model's kernels each costs a microsecond or two.
@@ -412,7 +416,14 @@ class Recorder:
         self._state.held_column = schema.column_of[0][self._data_stage] if data else None
 
     def _note(self, code: str, detail: str) -> None:
+        """Record a telemetry fault. The first of its kind is a warning in the log as well: most are slips of
+        the instrumented loop, and whoever made one reads the log long before a packet."""
         self._buffer.note(code, detail)
+        if code not in self._told:
+            self._told.add(code)
+            meaning = REASONS.get(code, code).rstrip(".")
+            seen = f"{code}: {detail}"[:_LONGEST_WARNING] if detail else code
+            warn(f"{meaning} ({seen}; training goes on, packets say it of their window)")
 
     def _finish_step(self, begin: int, end: int, completed: bool) -> None:
         """A step that has more than a row has ended, or none that counts."""
@@ -426,7 +437,7 @@ class Recorder:
             if completed:
                 self._beside.finish_step(state.number)
                 if end < begin:
-                    self._buffer.note("nonmonotonic_clock", "step")
+                    self._note("nonmonotonic_clock", "step")
                     begin = end
                 state.add_row(end - begin)
                 self._buffer.record_ns += state.clock() - end

@@ -1,4 +1,11 @@
-"""Why a window did not come together: exceptions that stay inside the recorder, which then writes parts."""
+"""Why a window did not come together: exceptions that stay inside the recorder, which then writes parts; and
+how the job's log hears of what went wrong."""
+
+from __future__ import annotations
+
+import logging
+
+_LOG = logging.getLogger("sfapp")
 
 
 class GatherRefused(Exception):
@@ -12,3 +19,11 @@ class GatherFailed(Exception):
 def one_line(error: BaseException) -> str:
     """An error as one line of a manifest."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def warn(what: str) -> None:
+    """A warning in the log ``sfapp``, which must not cost the training anything."""
+    try:
+        _LOG.warning("%s", what)
+    except Exception:  # a handler or filter of the job's own failed: it has nowhere to be told
+        return

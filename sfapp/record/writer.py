@@ -6,7 +6,6 @@ each rank from its own rows, when a gather fails, when a disk refuses, or when t
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -22,13 +21,11 @@ from sfapp.record.convoy import Closed, Convoy, Early
 from sfapp.record.desk import FileDesk
 from sfapp.record.gather import Result, TelemetryGroup
 from sfapp.record.pen import Pen
-from sfapp.record.refusals import GatherFailed, GatherRefused, one_line
+from sfapp.record.refusals import GatherFailed, GatherRefused, one_line, warn
 from sfapp.record.team import Team
 
 if TYPE_CHECKING:
     from sfapp.packets import Draft
-
-_LOG = logging.getLogger("sfapp")
 
 LAST_IN_PARTS = "over NCCL the last window is left in parts"
 
@@ -44,7 +41,7 @@ class Failures(deque[str]):
 
     def append(self, what: str) -> None:
         if not self:
-            _LOG.warning("%s (training goes on; what else fails is in Recorder.failures)", what)
+            warn(f"{what} (training goes on; what else fails is in Recorder.failures)")
         super().append(what)
 
 

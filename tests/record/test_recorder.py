@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -126,6 +127,8 @@ def test_a_micro_step_that_the_accumulation_does_not_have_counts_as_residual(
     spent = dict(zip(window.stages, window.duration_SNR[:, 0, 0].tolist(), strict=True))
     assert (spent[OPTIMIZER], spent[OTHER], sum(spent.values())) == (3, 10, 13)
     assert window.manifest.faults == ("unknown_stage",)
+    seen = window.manifest.extra["faults_seen"]["unknown_stage"]
+    assert seen == f"{DATA}, in an undeclared micro-step"
 
 
 def test_collapsed_micro_steps_add_up_and_say_so(tmp_path: Path, clock: Clock) -> None:
@@ -234,6 +237,50 @@ def test_a_strict_recorder_raises_where_a_stage_is_mistyped(tmp_path: Path, cloc
         with perf.step(), perf.stage(OTHER):  # the residual may be named
             clock.tick(9)
     assert perf.failures == ()
+
+
+def test_a_log_that_fails_costs_the_training_nothing(tmp_path: Path, clock: Clock) -> None:
+    class Broken(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError("no disk")
+
+    log, broken = logging.getLogger("sfapp"), Broken()
+    log.addFilter(broken)
+    try:
+        with recorder(tmp_path, clock) as perf, perf.step(), perf.stage("model.bakward"):
+            clock.tick(1)
+    finally:
+        log.removeFilter(broken)
+    assert only_window(tmp_path).manifest.faults == ("unknown_stage",)
+
+
+def test_a_strict_recorder_raises_in_a_micro_step_that_was_not_declared(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, strict=True) as perf:
+        with (
+            pytest.raises(RecorderError, match=rf"{DATA!r} was entered in a micro-step that .*accumulation="),
+            perf.step(),
+            perf.micro_step(1),
+        ):
+            perf.stage(DATA)
+        with perf.step(), perf.micro_step(0), perf.stage(DATA):
+            clock.tick(9)
+    assert perf.failures == ()
+
+
+def test_a_slip_of_the_loop_is_told_in_the_log_once_and_in_every_packet(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recorder(tmp_path, clock, window_steps=3) as perf:
+        for _ in range(6):
+            with perf.step(), perf.stage("model.bakward"):
+                clock.tick(1)
+    (warning,) = caplog.records
+    assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
+    assert "that the recorder was not told of was opened" in warning.getMessage()
+    assert "unknown_stage: model.bakward" in warning.getMessage()
+    assert perf.failures == ()  # nothing is lost
+    windows = [item.window for item in read_windows([tmp_path]).windows]
+    assert [window.manifest.faults for window in windows] == [("unknown_stage",)] * 2
 
 
 def test_the_residual_may_be_named_and_is_no_fault(tmp_path: Path, clock: Clock) -> None:
