@@ -210,7 +210,7 @@ def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:
         str(diagnosis.window),
         format.duration(diagnosis.step_time.mean_ns),
         "–" if diagnosis.change is None else format.percent_change(diagnosis.change),
-        "–" if diagnosis.severity is None else format.percent(diagnosis.severity),
+        "–" if diagnosis.severity is None else format.severity(diagnosis.severity),
         printable(words.summary(diagnosis)),
         ", ".join(diagnosis.label_names[1:]) or diagnosis.label_names[0],
     )

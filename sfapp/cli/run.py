@@ -290,7 +290,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     counted = format.counted(len(diagnoses), "window")
     click.secho(f"sfapp: {which}{counted} in {folder}", err=True, bold=True)
     for diagnosis in loud[:MOST_SHOWN]:
-        severity = "" if diagnosis.severity is None else f" (severity {format.percent(diagnosis.severity)})"
+        severity = "" if diagnosis.severity is None else f" (severity {format.severity(diagnosis.severity)})"
         said = printable(words.summary(diagnosis))
         click.secho(f"  window {diagnosis.window}: {said}{severity}", err=True, fg="yellow")
     if len(loud) < len(diagnoses):

@@ -86,10 +86,7 @@ def _head(report: Report) -> Iterator[str]:
     if report.summary:
         yield lines(report.summary)
     if windows:
-        rows = [
-            (f"{section.run_id} / {section.window}", f"{section.verdict.headline} {section.verdict.place}")
-            for section in windows
-        ]
+        rows = [(f"{section.run_id} / {section.window}", section.verdict.sentence) for section in windows]
         yield table(("window", "verdict"), rows)
 
 

@@ -67,7 +67,7 @@ def _data(report: Report) -> Mapping[str, Any]:
             {
                 "anchor": anchors[id(section)],
                 "name": format.clip(f"{section.run_id} / {section.window}"),
-                "said": f"{section.verdict.headline} {section.verdict.place}",
+                "said": section.verdict.sentence,
             }
             for section in windows
         ],

@@ -75,7 +75,7 @@ def side_rows(found: Comparison) -> list[Row]:
     if any(len(side.windows) > 1 for side in found.sides):
         rows.append(_side_row("windows", [format.count(len(side.windows)) for side in found.sides]))
         rows.append(_side_row("step time of windows", [_spread(found, side) for side in found.sides]))
-    severities = [format.percent(side.severity) for side in found.sides]
+    severities = [format.severity(side.severity) for side in found.sides]
     rows.append(_side_row("severity", severities))
     routed = [side.routing_set(found.frontier) for side in found.sides]
     short = format.short_stages(found.stages)

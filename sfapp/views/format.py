@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sfapp.model import DEFAULT_STAGES, broad_stage, stage_category
+from sfapp.model.diagnosis import QUIET_SEVERITY
 
 ABSENT = "n/a"
 _MINUS = "−"
@@ -105,6 +106,13 @@ def percent(fraction: float | None, digits: int = 0) -> str:
     if 0 < abs(value) < least / 2:
         return f"<{least:g} %" if value > 0 else f">{_MINUS}{least:g} %"
     return f"{_MINUS if round(value, digits) < 0 else ''}{abs(value):,.{digits}f} %"
+
+
+def severity(fraction: float | None) -> str:
+    """A percentage beside the gate of 5 %: ``<5 %`` where it would round up to what it does not reach."""
+    text = percent(fraction)
+    is_below = fraction is not None and fraction < QUIET_SEVERITY
+    return f"<{text}" if is_below and text == percent(QUIET_SEVERITY) else text
 
 
 def percent_change(fraction: float | None) -> str:

@@ -66,6 +66,16 @@ def test_percentages_never_round_something_to_nothing(fraction: float | None, te
 
 
 @pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.0497, "<5 %"), (0.05, "5 %"), (0.0502, "5 %"), (0.044, "4 %"), (0.3, "30 %"), (None, "n/a")],
+)
+def test_a_severity_below_the_gate_never_reads_as_if_it_had_reached_it(
+    fraction: float | None, text: str
+) -> None:
+    assert format.severity(fraction) == text
+
+
+@pytest.mark.parametrize(
     ("fraction", "text"), [(0.58, "+58 %"), (-0.03, "−3 %"), (0.001, "±0 %"), (None, "n/a")]
 )
 def test_relative_changes_carry_their_sign(fraction: float | None, text: str) -> None:

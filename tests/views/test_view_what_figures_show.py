@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -239,12 +240,24 @@ def test_the_plane_outlines_the_ambiguity_set_and_draws_takeovers() -> None:
         if width > 1
     }
     assert outlined == set(diagnosis.co_critical_stages or ())
-    arrows = [note for note in figure["layout"]["annotations"] if note["showarrow"]]
+    arrows = [note for note in figure["layout"]["annotations"] if note["showarrow"] and not note["text"]]
     assert len(arrows) == sum(
         change >= diagnosis.gates.eta_a
         for stage, change in (diagnosis.takeover or {}).items()
         if stage != diagnosis.top_stage
     )
+
+
+def test_a_name_that_had_to_be_moved_away_from_its_point_has_a_line_to_it() -> None:
+    _, diagnosis = jobs.look(jobs.slow_callback())
+    crowded = dict(zip(diagnosis.stages, (0.10, 0.11, 0.12, 0.13, 0.14, 0.40), strict=True))
+    figure = figures.ambiguity_plane(
+        replace(diagnosis, shares=crowded, static_gain=dict.fromkeys(crowded, 0.02), takeover=None)
+    )
+    names = [note for note in figure["layout"]["annotations"] if note.get("text", "").startswith("<b>")]
+    risen = {note["text"]: -note["ay"] if note["showarrow"] else note["yshift"] for note in names}
+    assert len(set(risen.values())) > 2  # some beside their points, some above others' names
+    assert [note["showarrow"] for note in names] == [rise > 21 for rise in risen.values()]
 
 
 def test_rules_show_both_frontiers_five_rivals_and_their_overcount() -> None:

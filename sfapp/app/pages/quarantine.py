@@ -78,7 +78,7 @@ def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> N
     if conflicts:
         with titled(
             format.counted(len(conflicts), "conflict"),
-            "the same window with different content; the newer is shown",
+            "files of one window that contradict each other; the reason says which of them count",
         ):
             data_table(CONFLICT_COLUMNS, [_conflict_row(conflict) for conflict in conflicts], "reason")
 

@@ -109,7 +109,7 @@ class ItemCard:
         said = words.verdict(diagnosis, window.ranks)
         with box(f"small-verdict tone-{said.tone}"):
             text(said.kicker, "div", "eyebrow")
-            text(" ".join(part for part in (said.headline, said.place) if part), "p", "headline")
+            text(said.sentence, "p", "headline")
             text(" ".join(said.explanation), "p")
             chips([(_chip(chip), chip.tone, chip.meaning) for chip in said.chips])
 

@@ -12,6 +12,9 @@ from sfapp.views.figures.routing import below_floor, threshold
 
 TITLE = "Ambiguity plane"
 
+_LETTER = 0.022
+"""About how much of the plot's width a letter of a stage's name takes on a laptop's page."""
+
 
 def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """A (or A') against G, each stage's bar reaching on to the excess X; γA and γG can be dragged.
@@ -189,7 +192,8 @@ def _zone_words(diagnosis: Diagnosis, right: float, top: float, dark: bool) -> l
     colours = palette.theme(dark)
     small = {"size": 11}
     return [
-        note("direct exposure", right, top, dark, xanchor="right", yanchor="top",
+        # below the name of γA
+        note("direct exposure", right, top, dark, xanchor="right", yanchor="top", yshift=-16,
              font=small | {"color": colours.good}),
         note("waits or co-critical", right, -0.03 * top / 0.3, dark, xanchor="right", yanchor="bottom",
              font=small | {"color": colours.warn}),
@@ -215,7 +219,7 @@ def _names(
         if shares[stage] < 0.01 and gains[stage] < 0.01:
             continue
         name = plain(short[stage], 24)
-        reach = 0.014 * right * len(name) + 0.02 * right
+        reach = (_LETTER * len(name) + 0.03) * right
         x, y = shares[stage], gains[stage] / top
         for lift in range(8):
             sides = ("left", "right") if x + reach < right else ("right",)
@@ -226,13 +230,17 @@ def _names(
             continue
         start = x if side == "left" else x - reach
         taken.append((start, start + reach, y + 0.05 * lift))
+        aside, above = 10 if side == "left" else -10, 5 + lift * 16
+        place: dict[str, Any] = {"xshift": aside, "yshift": above}
+        if lift > 1:  # too far from its point to be seen to belong there: a line leads to it
+            place = {
+                "showarrow": True, "ax": aside, "ay": -above, "arrowhead": 0, "arrowwidth": 1, "standoff": 8,
+                "arrowcolor": palette.theme(dark).muted,
+            }  # fmt: skip
+        font = {"size": 12 if stage == order[0] else 11}
         labels.append(
-            note(
-                f"<b>{name}</b>", x, gains[stage], dark,
-                xanchor=side, xshift=10 if side == "left" else -10, yshift=5 + lift * 16, yanchor="bottom",
-                font={"size": 12 if stage == order[0] else 11},
-            )
-        )  # fmt: skip
+            note(f"<b>{name}</b>", x, gains[stage], dark, xanchor=side, yanchor="bottom", font=font, **place)
+        )
     return labels
 
 

@@ -234,7 +234,7 @@ def hover_of(row: Row) -> str:
     text += f"<br>mean step {format.duration(row['step_time_ns'])}"
     if (row["severity"] or 0.0) < QUIET_SEVERITY:
         return f"{text}<br>quiet"
-    text += f"<br>severity {format.percent(row['severity'])}"
+    text += f"<br>severity {format.severity(row['severity'])}"
     return f"{text}<br>{plain(_span_words(row), 80)}" if row["aim_stage"] else text
 
 

@@ -88,6 +88,11 @@ class Verdict:
     unknown: tuple[str, ...]
     recorder: str
 
+    @property
+    def sentence(self) -> str:
+        """Headline and place in one, for titles and lists."""
+        return _sentence(self.headline, self.place)
+
 
 def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> Verdict:
     """The card of one window.
@@ -116,8 +121,13 @@ def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> Verdict:
 
 def summary(diagnosis: Diagnosis, ranks: RankTable | None = None) -> str:
     """The whole verdict as one sentence, for titles, lists and screen readers."""
-    headline, place = headline_of(diagnosis, ranks)
-    return f"{headline} {place}".strip().removesuffix(",")
+    return _sentence(*headline_of(diagnosis, ranks))
+
+
+def _sentence(headline: str, place: str) -> str:
+    """``data on rank 3 (node-0), every step``, ``data on all ranks alike, step 7``."""
+    link = " " if not place or place.startswith("(") else ", "
+    return f"{headline}{link}{place}".strip().removesuffix(",")
 
 
 def extent(window: Window) -> str:
@@ -216,7 +226,7 @@ def _quiet_words(diagnosis: Diagnosis) -> str:
         if diagnosis.reference is None:
             return f"{text}, and the run has no healthy window to compare with."
     else:
-        share = format.percent(diagnosis.exposed_imbalance)
+        share = format.severity(diagnosis.exposed_imbalance)
         text = f"Ranks are balanced: {share} of the step is imbalance"
     if diagnosis.missing_ranks:
         text = f"Of the {format.counted(diagnosis.ranks, 'rank')} that reported, {text[0].lower()}{text[1:]}"
@@ -381,7 +391,7 @@ def _numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
     else:
         lost = format.duration(diagnosis.exposed_imbalance * step.mean_ns)
         imbalance = Number(
-            "Exposed imbalance", format.percent(diagnosis.exposed_imbalance), f"{lost} a step would go"
+            "Exposed imbalance", format.severity(diagnosis.exposed_imbalance), f"{lost} a step would go"
         )
     against = dissent(diagnosis)
     return (
