@@ -99,6 +99,7 @@ def ddp_job(
     steps: int = 40,
     seed: int = 0,
     extra: dict[tuple[str, int | str], int] | None = None,
+    by_step: dict[tuple[str, int], torch.Tensor] | None = None,
     every: int = 1,
     since: int = 0,
     jitter: int = 1 * MS,
@@ -107,6 +108,7 @@ def ddp_job(
 
     Args:
         extra: ns added to a stage on one rank, or on a ``"random"`` one a step, or on ``"all"``.
+        by_step: ns [steps] added to a stage on one rank.
         every: how often, in steps, the extra time occurs.
         since: the first step in which it does.
     """
@@ -126,6 +128,8 @@ def ddp_job(
             else:
                 drawn = int(torch.randint(0, ranks, (1,), generator=generator))
                 work[index, step, drawn if rank == "random" else int(rank)] += added
+    for (stage, rank), extra_N in (by_step or {}).items():
+        work[DEFAULT_STAGES.index(stage), :, rank] += extra_N
     clock = torch.zeros(ranks, dtype=torch.int64)
     meet = DEFAULT_STAGES.index(BACKWARD)
     for step in range(steps):

@@ -30,14 +30,25 @@ from sfapp.accounting.leaders import (
 )
 from sfapp.accounting.measures import CarryOver, Measures
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
-from sfapp.model import Culprit, Diagnosis, Frontier, Gates, Label, Leader, Reference, StepTime, WaitFit
+from sfapp.model import (
+    ALL_RANKS,
+    Culprit,
+    Diagnosis,
+    Frontier,
+    Gates,
+    Label,
+    Leader,
+    Reference,
+    StepTime,
+    WaitFit,
+)
 from sfapp.model.stages import FORWARD, RESIDUAL
 
 
-def wait_stages(measures: Measures, wait_slope: float) -> tuple[int, ...]:
-    """Recorded stages that ranks wait in: β − 2·se ≥ wait_slope (§11)."""
+def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, ...]:
+    """Recorded stages that ranks wait in by a wait fit: β − 2·se ≥ wait_slope (§11)."""
     with np.errstate(invalid="ignore"):
-        surely = measures.wait_slope_S - 2 * measures.wait_se_S >= wait_slope
+        surely = slope_S - 2 * se_S >= wait_slope
     return tuple(int(stage) for stage in np.flatnonzero(surely))
 
 
@@ -83,7 +94,7 @@ def judge(
     """
     gates = gates or Gates()
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
-    own_waits = wait_stages(measures, gates.wait_slope)
+    own_waits = wait_stages(measures.wait_slope_S, measures.wait_se_S, gates.wait_slope)
     own_boundary = sync_boundary(measures, own_waits) if measures.consecutive else None
     boundary = own_boundary if is_below_floor else boundary_in_run(measures, own_boundary)
     waits = tuple(sorted({*own_waits, *(() if boundary is None else (boundary,))}))
@@ -112,6 +123,7 @@ def judge(
     carry_excess_B = None if carry is None else _excess(measures, carry.advance_SN)
     excess_B = _excess(measures, measures.advance_SN)
     worst_B = excess_B if carry_excess_B is None else carry_excess_B
+    met = None if own_waits else _met(measures, gates)
     diagnosis = replace(
         raw,
         shares=by_name(measures.broad, step_share_B),
@@ -122,6 +134,8 @@ def judge(
         carry_over_excess=None if carry_excess_B is None else by_name(measures.broad, carry_excess_B),
         wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
         wait_stages=names(measures.window.stages, waits),
+        met_boundary=None if met is None else measures.window.stages[met],
+        met_fit=None if met is None else _fit(*measures.slopes_since_meeting(), met),
         own_boundary=None if own_boundary is None else measures.window.stages[own_boundary],
         sync_boundary=None if boundary is None else measures.window.stages[boundary],
         waits_from=None if boundary is None else "window" if boundary in own_waits else "run",
@@ -277,8 +291,19 @@ def _residual_share(measures: Measures, step_share_B: Floats) -> float:
 
 
 def _wait_fit(measures: Measures) -> dict[str, WaitFit | None]:
-    fits = zip(measures.window.stages, measures.wait_slope_S, measures.wait_se_S, strict=True)
-    return {stage: None if np.isnan(slope) else WaitFit(float(slope), float(se)) for stage, slope, se in fits}
+    slope_S, se_S = measures.wait_slope_S, measures.wait_se_S
+    return {stage: _fit(slope_S, se_S, place) for place, stage in enumerate(measures.window.stages)}
+
+
+def _fit(slope_S: Floats, se_S: Floats, stage: int) -> WaitFit | None:
+    return None if np.isnan(slope_S[stage]) else WaitFit(float(slope_S[stage]), float(se_S[stage]))
+
+
+def _met(measures: Measures, gates: Gates) -> int | None:
+    """Where ranks meet by the fit from meeting to meeting (§11); asked of all ranks, since all wait."""
+    if measures.window.group != ALL_RANKS:
+        return None
+    return sync_boundary(measures, wait_stages(*measures.slopes_since_meeting(), gates.wait_slope))
 
 
 def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Leader:

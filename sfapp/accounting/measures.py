@@ -4,7 +4,8 @@
 coming back. Moving a threshold therefore costs the same at 8 ranks and at 100,000.
 
 (One gate reaches further: ``wait_slope`` picks the sync boundary, and with it an alignment of the
-carry-over frontier. Each alignment is computed once, on first use, and kept.)
+carry-over frontier; where it leaves no wait stage, a second wait fit is asked. Each alignment, and that fit,
+is computed once, on first use, and kept.)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makesp
 from sfapp.accounting.kernels import median_last, middle_last, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.run_waits import RunWaits
-from sfapp.accounting.waits import wait_slopes
+from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
 
@@ -184,6 +185,10 @@ class Measures:
         """Rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
         return self._keep("meeting", stage, self._meeting)
 
+    def slopes_since_meeting(self) -> tuple[Floats, Floats]:
+        """Slope and standard error [S] of the wait fit from meeting to meeting, NaN where absent (§11)."""
+        return self._keep("since_meeting", None, self._slopes_since_meeting)
+
     def carry(self, boundary: int | None = None) -> CarryOver | None:
         """The carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
         if not self.consecutive:
@@ -238,6 +243,12 @@ class Measures:
     def _meeting(self, stage: int) -> tuple[Floats, float]:
         offset_R, dispersion = meeting(self.window.duration_SNR, self._before_NR, stage)
         return host(offset_R), dispersion
+
+    def _slopes_since_meeting(self, _: None) -> tuple[Floats, Floats]:
+        if not (self.consecutive and self.has_all_rows):
+            return (absent := np.full(len(self.window.stages), np.nan)), absent
+        slopes = slopes_since_meeting(self.window.duration_SNR)
+        return host(slopes.slope), host(slopes.se)
 
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None

@@ -3,7 +3,7 @@
 A rank that is late all through a window is late by the same in every step, and what does not change proves
 nothing to a fit (§11): just where a fault has lasted longest, a window alone cannot say where ranks meet. And
 of several stages that ranks wait in, a window alone may find the lesser one. The job is the same in the run's
-other windows, so theirs says it.
+other windows, so theirs says it. Where none of them finds any wait, the fit from meeting to meeting is asked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ RunStages = tuple[str, tuple[str, ...]]
 ONE_OF = 3
 """A stage counts where one in so many of the windows that measured any wait measured one there (choice, see
 accounting.md §10)."""
+
+MET_IN = 2
+"""Where no window measured any, a stage counts where so many windows, at the fewest, met in it (choice): one
+alone is judged by its own fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,13 @@ def run_waits(diagnoses: Iterable[Diagnosis]) -> Mapping[RunStages, RunWaits]:
 
 def _vouched_for(stages: Sequence[str], windows: Sequence[Diagnosis]) -> RunWaits:
     """What one job's windows say. Where ranks meet best is best known to windows that could choose."""
-    found, met, preferred = Counter[str](), Counter[str](), Counter[str]()
-    measuring = 0
-    for window in windows:
-        own = own_wait_stages(window)
-        if window.own_boundary is None:
-            continue
-        measuring += 1
-        found.update(own)
-        met[window.own_boundary] += 1
-        preferred[window.own_boundary] += len(own) > 1
-    vouched = tuple(stage for stage in stages if found[stage] and ONE_OF * found[stage] >= measuring)
+    own = [(own_wait_stages(window), window.own_boundary) for window in windows if window.own_boundary]
+    since = [((window.met_boundary,), window.met_boundary) for window in windows if window.met_boundary]
+    measuring = own or since
+    found = Counter(stage for waits, _ in measuring for stage in waits)
+    met = Counter(boundary for _, boundary in measuring)
+    preferred = Counter(boundary for waits, boundary in measuring if len(waits) > 1)
+    fewest = max(1 if own else MET_IN, len(measuring) / ONE_OF)
+    vouched = tuple(stage for stage in stages if found[stage] >= fewest)
     best = max(vouched, key=lambda stage: (preferred[stage], met[stage]), default=None)
     return RunWaits(vouched, best)

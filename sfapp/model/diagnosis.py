@@ -161,7 +161,8 @@ class Diagnosis:
 
     ``own_boundary`` is the sync boundary by the wait fit of this window and these ranks alone,
     ``sync_boundary`` the one that is taken: the run's windows may know better. ``waits_from`` says whether
-    this window's fit shows a wait there too (§10).
+    this window's fit shows a wait there too (§10). ``met_boundary`` is where all ranks meet by the fit from
+    meeting to meeting, which is asked where ``wait_fit`` finds no wait, and ``met_fit`` what it finds (§11).
     """
 
     run_id: str
@@ -191,6 +192,8 @@ class Diagnosis:
     carry_over_excess: dict[str, float] | None = None
     wait_fit: dict[str, WaitFit | None] | None = None
     wait_stages: tuple[str, ...] = ()
+    met_boundary: str | None = None
+    met_fit: WaitFit | None = None
     own_boundary: str | None = None
     sync_boundary: str | None = None
     waits_from: WaitsFrom | None = None

@@ -126,6 +126,7 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "leader_share": leader.share if leader else None,
         "own_wait_stages": own_wait_stages(diagnosis),
         "own_boundary": diagnosis.own_boundary,
+        "met_boundary": diagnosis.met_boundary,
         "sync_boundary": diagnosis.sync_boundary,
         "culprit_kind": culprit.kind if culprit else None,
         "culprit_rank": culprit.rank if culprit else None,

@@ -22,7 +22,7 @@ from sfapp.model.metrics import (
     described,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Grows with every change of a table and of what a diagnosis in it says: another version is built again."""
 
 
@@ -172,6 +172,7 @@ WINDOWS = Table(
         Column("leader_share", "DOUBLE", "part of the eligible steps that it leads"),
         Column("own_wait_stages", "VARCHAR[]", "recorded stages that ranks wait in by the window's own fit"),
         Column("own_boundary", "VARCHAR", "of these the one at whose end ranks meet best"),
+        Column("met_boundary", "VARCHAR", "the same by the fit from meeting to meeting, where there is none"),
         Column("sync_boundary", "VARCHAR", "the same, as the run's windows together have it"),
         Column("culprit_kind", "VARCHAR", "`chronic`, `rotating`, `periodic`, `one-off`, `mixed`, `none`"),
         Column("culprit_rank", "INTEGER", "its most frequent leader"),

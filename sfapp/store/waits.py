@@ -8,29 +8,34 @@ aligned otherwise than they should be is worked out from what is stored.
 from __future__ import annotations
 
 from sfapp.accounting import RunStages, RunWaits
-from sfapp.accounting.run_waits import ONE_OF
+from sfapp.accounting.run_waits import MET_IN, ONE_OF
 from sfapp.store.database import Cursor, Database
 from sfapp.store.rows import Key
 
 # As accounting.run_waits has it, for one run or for all.
 _WAITS = f"""
 WITH measuring AS (
-    SELECT run_id, recorded_stages, own_wait_stages, own_boundary
-    FROM windows WHERE own_boundary IS NOT NULL AND ($run IS NULL OR run_id = $run)
+    SELECT run_id, recorded_stages, own_boundary, coalesce(own_boundary, met_boundary) AS boundary,
+        CASE WHEN own_boundary IS NULL THEN [met_boundary] ELSE own_wait_stages END AS stages
+    FROM windows
+    WHERE coalesce(own_boundary, met_boundary) IS NOT NULL AND ($run IS NULL OR run_id = $run)
+    QUALIFY own_boundary IS NOT NULL OR count(own_boundary) OVER (PARTITION BY run_id, recorded_stages) = 0
 ), found AS (
     SELECT run_id, recorded_stages, stage, count(*) AS windows
-    FROM (SELECT run_id, recorded_stages, unnest(own_wait_stages) AS stage FROM measuring) GROUP BY ALL
+    FROM (SELECT run_id, recorded_stages, unnest(stages) AS stage FROM measuring) GROUP BY ALL
 ), met AS (
-    SELECT run_id, recorded_stages, own_boundary AS stage, count(*) AS windows,
-        count(*) FILTER (len(own_wait_stages) > 1) AS preferring
+    SELECT run_id, recorded_stages, boundary AS stage, count(*) AS windows,
+        count(*) FILTER (len(stages) > 1) AS preferring
     FROM measuring GROUP BY ALL
 ), job AS (
-    SELECT run_id, recorded_stages, count(*) AS windows FROM measuring GROUP BY ALL
+    SELECT run_id, recorded_stages, count(*) AS windows,
+        CASE WHEN count(own_boundary) > 0 THEN 1 ELSE {MET_IN} END AS fewest
+    FROM measuring GROUP BY ALL
 ), vouched AS (
     SELECT run_id, recorded_stages, stage, list_position(recorded_stages, stage) AS place,
         coalesce(met.preferring, 0) AS preferring, coalesce(met.windows, 0) AS meeting
     FROM found JOIN job USING (run_id, recorded_stages) LEFT JOIN met USING (run_id, recorded_stages, stage)
-    WHERE {ONE_OF} * found.windows >= job.windows
+    WHERE {ONE_OF} * found.windows >= job.windows AND found.windows >= job.fewest
 ), waits AS (
     SELECT run_id, recorded_stages, list(stage ORDER BY place) AS stages,
         arg_max(stage, (preferring, meeting, -place)) AS boundary

@@ -51,6 +51,27 @@ def test_alone_such_a_window_would_blame_those_who_wait() -> None:
     assert alone.aim.stage == BACKWARD
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
+def test_where_no_window_of_a_run_measures_a_wait_what_varies_from_meeting_to_meeting_says_it(
+    stage: str, ranks: int
+) -> None:
+    # jobs that are late from their first step on
+    jobs = [lasting_fault(stage, ranks=ranks, seed=seed, run_id=f"run-{seed}")[3:] for seed in range(12)]
+    silent = [[window for window in job if diagnose(window).met_boundary] for job in jobs]
+    runs = [windows for windows in silent if len(windows) > 1]
+    assert len(runs) > 1
+    found = [diagnosis for windows in runs for diagnosis in diagnose_runs(windows)]
+    assert {(diagnosis.sync_boundary, diagnosis.waits_from) for diagnosis in found} == {(BACKWARD, "run")}
+    assert aims(found) == [(stage, 1)] * len(found)
+
+
+def test_one_window_alone_is_judged_by_its_own_fit() -> None:
+    window = lasting_fault(ranks=2, seed=7)[4]
+    assert diagnose(window).met_boundary == BACKWARD
+    assert diagnose_runs([window]) == [diagnose(window)]
+
+
 def test_a_window_says_whether_it_measured_the_wait_itself() -> None:
     windows = lasting_fault(ranks=2)
     found = diagnose_runs(windows)
@@ -131,10 +152,13 @@ def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
 
 def test_other_runs_and_other_stages_say_nothing() -> None:
     windows = lasting_fault(ranks=2)
-    late_SNR = windows[4].duration_SNR
+    late_SNR = (
+        windows[4].duration_SNR[:, 1:2].repeat(1, 40, 1)
+    )  # each step like the other: nothing to measure
     of_other_stages = window_of(late_SNR, stages=renamed(windows[4]), run_id="run", window=7)
     of_another_run = window_of(late_SNR, run_id="other", window=7)
-    found = diagnose_runs([*windows[:2], windows[4], of_other_stages, of_another_run])
+    of_this_run = window_of(late_SNR, window=4)
+    found = diagnose_runs([*windows[:2], of_this_run, of_other_stages, of_another_run])
     known = {(diagnosis.run_id, diagnosis.window): diagnosis.waits_from for diagnosis in found}
     assert known["run", 4] == "run"
     assert known["run", 7] is known["other", 7] is None

@@ -9,18 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import BACKWARD, OPTIMIZER, lasting_fault, window_of
+from builders import BACKWARD, CALLBACKS, OPTIMIZER, ddp_job, lasting_fault, window_of
 from jobs import contents, put
 
-from sfapp.accounting import diagnose_runs
+from sfapp.accounting import diagnose, diagnose_runs
 from sfapp.model import Diagnosis, Window
 from sfapp.store import Progress, Store
 
 
 def lasting(run: str = "run") -> list[Window]:
     """Six windows of two ranks. The optimizer is late on rank 1 from the third on; the last two say nothing
-    of where ranks wait."""
-    return lasting_fault(OPTIMIZER, ranks=2, run_id=run)
+    of where ranks wait: in them each step is like the other."""
+    windows = lasting_fault(OPTIMIZER, ranks=2, run_id=run)
+    return [*windows[:4], *(still(window) for window in windows[4:])]
+
+
+def still(window: Window) -> Window:
+    """The window with its second step in place of every one."""
+    steps = len(window.step_N)
+    duration_SNR = window.duration_SNR[:, 1:2].repeat(1, steps, 1)
+    return replace(window, duration_SNR=duration_SNR, wall_NR=duration_SNR.sum(dim=0))
 
 
 def stored(store: Store, run: str = "run") -> list[Diagnosis]:
@@ -37,9 +45,10 @@ def aims(store: Store, run: str = "run") -> list[tuple[str, int | None]]:
 
 def as_one_would(windows: Sequence[Window]) -> list[Diagnosis]:
     """Diagnosed all at once. What a stored reference does not keep is left out (``Reference``)."""
-    found = diagnose_runs(windows)
-    references = [replace(one.reference, stage_median_ns={}) for one in found if one.reference is not None]
-    return [replace(one, reference=kept) for one, kept in zip(found, references, strict=True)]
+    return [
+        replace(one, reference=one.reference and replace(one.reference, stage_median_ns={}))
+        for one in diagnose_runs(windows)
+    ]
 
 
 def ingest(root: Path, store: Store, windows: Sequence[Window]) -> None:
@@ -80,6 +89,25 @@ def test_a_window_that_says_nothing_waits_for_one_that_does(tmp_path: Path) -> N
             put(tmp_path, window).unlink()
         store.ingest()
         assert known_from(store) == [None, None]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)], ids=str)
+def test_from_meeting_to_meeting_counts_until_a_window_of_the_run_measures_a_wait(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    # three that are late from their first step on, and one whose ranks measurably meet in the callbacks
+    late = lasting_fault(OPTIMIZER, ranks=2, seed=7)[3:]
+    barrier = window_of(ddp_job(ranks=2)[[0, 1, 3, 2, 4, 5]], window=0, ranks_per_node=1)
+    assert [diagnose(window).wait_stages for window in (*late, barrier)] == [()] * 3 + [(CALLBACKS,)]
+    windows = [*late, barrier]
+    come: list[Window] = []
+    with Store.open([tmp_path]) as store:
+        for index in order:
+            come.append(windows[index])
+            ingest(tmp_path, store, [windows[index]])
+            assert stored(store) == as_one_would(come)
+            met = CALLBACKS if barrier in come else BACKWARD if len(come) > 1 else None
+            assert {diagnosis.sync_boundary for diagnosis in stored(store)} == {met}
 
 
 def test_a_report_counts_files_once_though_windows_are_read_again(tmp_path: Path) -> None:

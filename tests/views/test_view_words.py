@@ -106,6 +106,7 @@ def test_steps_that_are_much_alike_are_not_said_to_be_few(kind: str) -> None:
 def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:
     verdict = card("slow_everywhere")
     assert verdict.headline == "forward on all ranks alike"
+    assert verdict.sentence == "forward on all ranks alike, every step"
     assert "Every rank spends this time alike, so no rank stands out." in verdict.explanation
     assert not [chip for chip in verdict.chips if chip.tone == "culprit"]
 
@@ -148,9 +149,28 @@ def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str)
     (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
     assert (line.agrees, line.text) == (
         True,
-        "ranks wait in backward (measured in other windows of the run), not in the stage aimed at",
+        "ranks wait in backward (measured over the run's windows), not in the stage aimed at",
     )
-    assert any("as measured in other windows of the run" in line for line in verdict.why)
+    assert any("as measured over the run's windows" in line for line in verdict.why)
+    assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
+
+
+@pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
+def test_a_wait_may_be_known_from_meeting_to_meeting(stage: str) -> None:
+    # Given a job that is late from its first step on, so that no window measures a wait
+    window, other = lasting_fault(stage, ranks=2, seed=7)[4:]
+    diagnosis, _ = diagnose_runs([window, other])
+    verdict = words.verdict(diagnosis, window.ranks)
+    # Then the rank is named all the same, and what it rests on is said
+    assert verdict.headline == f"{format.short_stage(stage)} on rank 1"
+    (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
+    assert (line.agrees, line.text) == (
+        True,
+        "ranks wait in backward (measured over the run's windows), not in the stage aimed at",
+    )
+    assert any(
+        "From meeting to meeting ranks wait for who is late in backward" in line for line in verdict.why
+    )
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 
@@ -160,7 +180,7 @@ def test_a_wait_of_its_own_and_one_that_the_run_knows_are_both_told() -> None:
     diagnosis = judge(measure(window_of(ddp_job())).in_run(waits))
     told = " ".join(words.why(diagnosis))
     assert "Ranks measurably wait for each other in backward (slope " in told
-    assert "Ranks wait for each other in callbacks, as measured in other windows of the run." in told
+    assert "Ranks wait for each other in callbacks, as measured over the run's windows." in told
 
 
 def test_mixed_roles_come_before_any_capture() -> None:

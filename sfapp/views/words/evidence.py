@@ -104,10 +104,8 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
 
 
 def over_the_run(diagnosis: Diagnosis) -> str:
-    """Where a wait was measured that this window's own fit does not show."""
-    if diagnosis.group == ALL_RANKS:
-        return "in other windows of the run"
-    return "over all ranks of the run"
+    """Where a wait was measured that the fit over this whole window does not show."""
+    return "over the run's windows" if diagnosis.group == ALL_RANKS else "over all ranks of the run"
 
 
 def how_the_wait_is_known(diagnosis: Diagnosis) -> str:
@@ -127,7 +125,7 @@ def _absent(diagnosis: Diagnosis, line: EvidenceLine) -> str:
     elif line.reason == "step_time_not_grown":
         reason = f"The mean step changed by {format.percent_change(line.value)}; from +5 % on it counts."
     elif line.reason == "quiet":
-        reason = f"Exposed imbalance is {format.percent(line.value)}; from 5 % on it counts."
+        reason = f"Exposed imbalance is {format.severity(line.value)}; from 5 % on it counts."
     elif line.reason == "too_few_events" and device is not None:
         reason = (
             f"{format.count(device.ready)} of {format.count(device.sampled)} sampled events finished; "

@@ -96,11 +96,18 @@ def _waiting(diagnosis: Diagnosis) -> list[str]:
             f"Ranks measurably wait for each other in {format.listed(parts)}; "
             f"from {format.share(diagnosis.gates.wait_slope)} on, less two standard errors, it counts."
         )
+    if diagnosis.met_boundary is not None and diagnosis.met_fit is not None:
+        slope = format.slope(diagnosis.met_fit.slope, diagnosis.met_fit.se)
+        stage = format.short_stage(diagnosis.met_boundary)
+        sentences.append(
+            f"From meeting to meeting ranks wait for who is late in {stage} (slope {slope}); "
+            "it counts where no window of the run measures a wait over all its steps."
+        )
     if diagnosis.waits_from == "run" and diagnosis.sync_boundary is not None:
         sentences.append(
             f"Ranks wait for each other in {format.short_stage(diagnosis.sync_boundary)}, as measured "
-            f"{over_the_run(diagnosis)}. The fit of what is shown does not find it, as where a rank is late "
-            "by the same in every step."
+            f"{over_the_run(diagnosis)}. The fit over the whole window does not find it, as where a rank is "
+            "late by the same in every step."
         )
     return sentences
 
