@@ -1,52 +1,86 @@
-"""Small choosers inside tabs: what the heatmap shows, and which ranks are picked out."""
+"""Small choosers inside tabs: what the heatmap shows, and which ranks are picked out.
+
+They follow the view in place. NiceGUI tells of every change of a value, also of one that came from the view:
+a chooser therefore reacts only to what the view does not show already.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from nicegui import ui
 
 from sfapp.app.panels.figure import Reactions
-from sfapp.app.panels.scene import Scene
+from sfapp.app.panels.scene import Follow, Scene
 from sfapp.app.theme import box, text
 from sfapp.model.view import QUANTITIES
 from sfapp.views import format
 from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
 
 
-def heatmap_choosers(scene: Scene, reactions: Reactions) -> None:
+def heatmap_choosers(scene: Scene, reactions: Reactions) -> Follow:
     """Stage and quantity of the heatmap."""
     stages = format.short_stages(scene.window.broad_stages)
     aim = scene.diagnosis.aim
     aimed = aim.stage if aim else scene.diagnosis.top_stage or scene.window.broad_stages[0]
+    view = scene.view
+
+    def pick_stage(stage: str) -> None:
+        if stage != (view.stage or aimed):
+            reactions.look(stage=None if stage == aimed else stage)
+
     with box("card toolbar", "section"):
         text("Heatmap", "h2")
-        ui.select(
+        stage = ui.select(
             {stage: f"{name}{' (aimed at)' if stage == aimed else ''}" for stage, name in stages.items()},
-            value=scene.view.stage or aimed,
-            on_change=lambda event: reactions.look(stage=None if event.value == aimed else event.value),
-        ).props("dense outlined options-dense aria-label='stage of the heatmap'").mark("heatmap-stage")
-        ui.toggle(
+            value=view.stage or aimed,
+            on_change=lambda event: pick_stage(event.value),
+        ).props("dense outlined options-dense aria-label='stage of the heatmap'")
+        stage.mark("heatmap-stage")
+        quantity = ui.toggle(
             list(QUANTITIES),
-            value=scene.view.quantity,
+            value=view.quantity,
             on_change=lambda event: reactions.look(quantity=event.value),
-        ).props("no-caps unelevated toggle-color=primary").classes("segmented").mark("heatmap-quantity")
-        text(QUANTITY_WORDS[scene.view.quantity], "span", "muted")
+        ).props("no-caps unelevated toggle-color=primary")
+        quantity.classes("segmented").mark("heatmap-quantity")
+        meaning = text(QUANTITY_WORDS[view.quantity], "span", "muted")
+
+    def follow(scene: Scene) -> None:
+        nonlocal view
+        view = scene.view
+        stage.value = view.stage or aimed
+        quantity.value = view.quantity
+        meaning.text = QUANTITY_WORDS[view.quantity]
+
+    return follow
 
 
-def rank_chooser(scene: Scene, reactions: Reactions) -> None:
+def rank_chooser(scene: Scene, reactions: Reactions) -> Follow:
     """Ranks to pick out in the crossings."""
+
+    def listed(scene: Scene) -> str:
+        return ", ".join(str(rank) for rank in scene.view.ranks)
+
     with box("card toolbar", "section"):
         text("Pick out ranks", "h2")
         field = (
-            ui.input(
-                placeholder="0, 5, 17",
-                value=", ".join(str(rank) for rank in scene.view.ranks),
-            )
+            ui.input(placeholder="0, 5, 17", value=listed(scene))
             .props("dense outlined aria-label='ranks to pick out'")
             .mark("ranks")
         )
         field.on("change", lambda: reactions.pick_ranks(field.value or ""))
         field.on("keydown.enter", lambda: reactions.pick_ranks(field.value or ""))
         text("their curves are drawn by name; empty draws the leaders only", "span", "muted")
+    shown = scene.view.ranks
+
+    def follow(scene: Scene) -> None:
+        nonlocal shown
+        if scene.view.ranks != shown:  # not where something else changed while somebody types
+            shown = scene.view.ranks
+            field.value = listed(scene)
+
+    return follow
 
 
 def node_chooser(scene: Scene, reactions: Reactions) -> None:
@@ -70,3 +104,9 @@ def node_chooser(scene: Scene, reactions: Reactions) -> None:
             ),
         ).props("dense outlined options-dense aria-label='node'").classes("wide").mark("node")
         text(f"{format.counted(len(marked), 'node')} with a rank that holds others back (▲)", "span", "muted")
+
+
+def show_options(select: ui.select, options: Mapping[Any, str], value: Any) -> None:
+    """Offer these, and show one of them as chosen."""
+    if (select.options, select.value) != (options, value):
+        select.set_options(dict(options), value=value)

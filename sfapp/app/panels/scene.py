@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from sfapp.accounting import Measures
@@ -89,3 +89,7 @@ class Scene:
         """What the window is compared with."""
         reference = self.judged.reference
         return () if reference is None else (reference.run_id, reference.window, reference.group)
+
+
+Follow = Callable[[Scene], None]
+"""Brings what was built up to date in place."""

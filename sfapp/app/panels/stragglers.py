@@ -9,9 +9,10 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.address import window_page
+from sfapp.app.panels.choosers import show_options
 from sfapp.app.panels.figure import Reactions
-from sfapp.app.panels.scene import Scene
-from sfapp.app.panels.tables import choice_table, data_table, refill, titled
+from sfapp.app.panels.scene import Follow, Scene
+from sfapp.app.panels.tables import choice_table, data_table, refill, show_choice, titled
 from sfapp.app.theme import box, link, notices, text
 from sfapp.kair import Findings, busiest
 from sfapp.kair.cohorts import MIN_COHORT
@@ -108,7 +109,7 @@ def _slice_words(view: ViewState) -> str:
     return f"{'all steps' if view.step is None else f'step {view.step}'} of {which} (.zip)"
 
 
-def cause_table(scene: Scene, reactions: Reactions) -> None:
+def cause_table(scene: Scene, reactions: Reactions) -> Follow | None:
     """Ranked causes; the one that is clicked is shown below."""
     findings = scene.findings
     causes = findings.blame.causes
@@ -119,70 +120,99 @@ def cause_table(scene: Scene, reactions: Reactions) -> None:
         if not causes:
             few = len(findings.rhythm.ranks) < MIN_COHORT
             text(TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted")
-            return
+            return None
+        looked_at = scene.view
 
         def choose(place: int) -> None:
-            step = scene.view.step
+            step = looked_at.step
             seen = place < len(causes) and step in causes[place].steps
             reactions.look(cause=place or None, operator=None, ranks=(), step=step if seen else None)
 
         rows = tables.cause_rows(findings)[:CAUSES_LISTED]
-        chosen = scene.view.cause or 0
-        choice_table(tables.CAUSE_COLUMNS, rows, "cause", chosen, choose, "name").mark("causes")
+        table = choice_table(tables.CAUSE_COLUMNS, rows, "cause", choose, "name").mark("causes")
+
+    def follow(scene: Scene) -> None:
+        nonlocal looked_at
+        looked_at = scene.view
+        show_choice(table, "cause", looked_at.cause or 0)
+
+    follow(scene)
+    return follow
 
 
-def timeline_choosers(scene: Scene, reactions: Reactions) -> None:
+def timeline_choosers(scene: Scene, reactions: Reactions) -> Follow | None:
     """Which two ranks the timeline lays beside each other."""
     findings = scene.findings
-    suspect, peer = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
-    if suspect is None:
-        return
     rhythm = findings.rhythm
     offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
-    ranks = sorted({*offered, suspect, *(() if peer is None else (peer,))})
-    step, why = step_shown(findings, scene.view)
+    pair = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+    if pair[0] is None:
+        return None
+
+    def pick(place: int, rank: object) -> None:
+        if isinstance(rank, int) and rank != pair[place]:
+            reactions.look(ranks=tuple(sorted({rank, *_known(pair[1 - place])})))
+
+    def chooser(place: int, label: str) -> ui.select:
+        return ui.select(
+            [], with_input=len(offered) > 16, on_change=lambda event: pick(place, event.value)
+        ).props(f"dense outlined options-dense aria-label='{label}'")
+
     with box("card toolbar", "section"):
         text("Beside each other", "h2")
-        for name, label, value, other in (
-            ("suspect", "the suspect", suspect, peer),
-            ("peer", "the rank beside it", peer, suspect),
-        ):
-            if value is None:
-                continue
-            ui.select(
-                {rank: f"rank {rank}" for rank in ranks if rank != other},
-                value=value,
-                with_input=len(ranks) > 16,
-                on_change=lambda event, other=other: _look_at_ranks(reactions, event.value, other),
-            ).props(f"dense outlined options-dense aria-label='{label}'").mark(name)
-        text("" if step is None else f"in step {step}, {why}; [ and ] choose another", "span", "muted")
-        if scene.view.ranks:
-            back = text("back to the suspect", "button", "plain").mark("back-to-suspect")
-            back.on("click", lambda: reactions.look(ranks=()))
+        choosers = (chooser(0, "the suspect").mark("suspect"), chooser(1, "the rank beside it").mark("peer"))
+        where = text("", "span", "muted")
+        back = text("back to the suspect", "button", "plain").mark("back-to-suspect")
+        back.on("click", lambda: reactions.look(ranks=()))
+
+    def follow(scene: Scene) -> None:
+        nonlocal pair
+        pair = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+        ranks = sorted({*offered, *_known(*pair)})
+        for select, rank, other in zip(choosers, pair, reversed(pair), strict=True):
+            show_options(select, {each: f"rank {each}" for each in ranks if each != other}, rank)
+            select.set_visibility(rank is not None)
+        step, why = step_shown(findings, scene.view)
+        where.text = "" if step is None else f"in step {step}, {why}; [ and ] choose another"
+        back.set_visibility(bool(scene.view.ranks))
+
+    follow(scene)
+    return follow
 
 
-def _look_at_ranks(reactions: Reactions, rank: Any, other: int | None) -> None:
-    if isinstance(rank, int):
-        reactions.look(ranks=tuple(sorted({rank} if other is None else {rank, other})))
+def _known(*ranks: int | None) -> set[int]:
+    return {rank for rank in ranks if rank is not None}
 
 
-def operator_chooser(scene: Scene, reactions: Reactions) -> None:
+def operator_chooser(scene: Scene, reactions: Reactions) -> Follow | None:
     """Whose occurrences are counted."""
     findings = scene.findings
     shown = operator_shown(findings, scene.view)
     if shown is None:
-        return
+        return None
+
+    def pick(name: str | None) -> None:
+        if name is not None and name != shown:
+            reactions.look(operator=name)
+
     causes = [cause.name for cause in findings.blame.causes[:CAUSES_LISTED]]
-    names = dict.fromkeys((shown, *causes, *busiest(findings.operators)))
+    offered = (*causes, *busiest(findings.operators))
     with box("card toolbar", "section"):
         text("Operator", "h2")
-        ui.select(
-            {name: format.clip(name, 80) for name in names},
-            value=shown,
-            with_input=True,
-            on_change=lambda event: None if event.value is None else reactions.look(operator=event.value),
-        ).props("dense outlined options-dense aria-label='operator'").classes("wide").mark("operator")
+        chooser = ui.select([], with_input=True, on_change=lambda event: pick(event.value)).props(
+            "dense outlined options-dense aria-label='operator'"
+        )
+        chooser.classes("wide").mark("operator")
         text("causes first, then what took most time", "span", "muted")
+
+    def follow(scene: Scene) -> None:
+        nonlocal shown
+        shown = operator_shown(findings, scene.view) or shown
+        names = dict.fromkeys((shown, *offered))
+        show_options(chooser, {name: format.clip(name, 80) for name in names}, shown)
+
+    follow(scene)
+    return follow
 
 
 def outlier_table(scene: Scene, _: Reactions) -> None:

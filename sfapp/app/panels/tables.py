@@ -18,16 +18,6 @@ from sfapp.views.tables import Column
 # Quasar has no tooltip for column titles of its own.
 _HEADER_CELL = '<q-th :props="props"><span :title="props.col.help">{{ props.col.label }}</span></q-th>'
 
-# An address of our own; the text is escaped by Vue.
-_TERM_CELL = """<q-td :props="props">
-  <a class="term-link" :href="props.row.term" target="_blank" rel="noopener">{{ props.value }}</a>
-</q-td>"""
-
-
-_CHOICE_CELL = """<q-td :props="props">
-  <button class="plain" :aria-pressed="%s">{{ props.value }}</button>
-</q-td>"""
-
 
 @contextmanager
 def titled(title: str, subtitle: str = "") -> Iterator[None]:
@@ -62,7 +52,9 @@ def data_table(
     table.props("flat dense hide-bottom binary-state-sort separator=horizontal")
     table.add_slot("header-cell", _HEADER_CELL)
     if glossary is not None:
-        table.add_slot(f"body-cell-{glossary[1]}", _TERM_CELL)
+        # an address of our own
+        term = _in_cells(table, glossary[1], "a", ":href=props.row.term target=_blank rel=noopener")
+        term.classes("term-link")
     return table
 
 
@@ -70,19 +62,20 @@ def choice_table(
     columns: Sequence[Column],
     rows: Sequence[Mapping[str, Any]],
     key: str,
-    chosen: int,
     choose: Callable[[int], Any],
     label: str,
 ) -> ui.table:
-    """A table one row of which is chosen, by a click on it or on the button in its cell ``label``.
+    """A table one row of which is chosen, by a click on it or on the button in its cell ``label``;
+    ``show_choice`` says which.
 
     Args:
         key: a column of whole numbers.
     """
     table = data_table(columns, rows, key)
     table.classes("table-choice")
-    table.props(f":table-row-class-fn=\"row => row.{key} === {chosen} ? 'chosen' : ''\"")
-    table.add_slot(f"body-cell-{label}", _CHOICE_CELL % (f"props.row.{key} === {chosen}"))
+    table.props(":table-row-class-fn=\"row => row.chosen ? 'chosen' : ''\"")
+    button = _in_cells(table, label, "button", ":aria-pressed=props.row.chosen===true")
+    button.classes("plain")
 
     def clicked(event: events.GenericEventArguments) -> None:
         if isinstance(event.args, int):
@@ -92,10 +85,27 @@ def choice_table(
     return table.on("rowClick", clicked, js_handler=f"(event, row) => emit(row.{key})")
 
 
+def show_choice(table: ui.table, key: str, chosen: int) -> None:
+    """Show which row of a ``choice_table`` is chosen, in place."""
+    rows = [{**row, "chosen": row[key] == chosen} for row in table.rows]
+    if rows != table.rows:
+        table.rows = rows
+
+
 def refill(table: ui.table, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> None:
     """Show other rows in a table of ``data_table`` without a glossary; it stays sorted as it is."""
     table.columns = [_column(column, rows) for column in columns]
     table.rows = [_needed(row, columns, key) for row in rows]
+
+
+def _in_cells(table: ui.table, column: str, tag: str, props: str) -> ui.element:
+    """An element round the text of each cell of a column; in ``props``, ``props`` is the cell's context.
+
+    Not a template: NiceGUI makes those anew with every change of the page, and what had the keyboard's focus
+    is gone then.
+    """
+    with table.add_slot(f"body-cell-{column}"), ui.element("q-td").props(":props=props :id=undefined"):
+        return ui.element(tag).props(f":textContent=props.value :id=undefined {props}")
 
 
 def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

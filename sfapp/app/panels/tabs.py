@@ -10,7 +10,7 @@ from nicegui import ui
 from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_chooser
 from sfapp.app.panels.data import data_block
 from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
-from sfapp.app.panels.scene import Key, Scene
+from sfapp.app.panels.scene import Follow, Key, Scene
 from sfapp.app.panels.stragglers import (
     cause_table,
     collective_table,
@@ -35,10 +35,12 @@ class Block:
     """Anything beside a plot: built from a scene, and built again when its key changed.
 
     Attributes:
+        build: may return what brings it up to date in place while the key stays: what somebody works with
+            must not be taken away under the pointer, nor the keyboard's focus with it.
         rests: it takes many judgements, so it follows once a drag rests.
     """
 
-    build: Callable[[Scene, Reactions], None]
+    build: Callable[[Scene, Reactions], Follow | None]
     key: Callable[[Scene], Key]
     span: int = 12
     rests: bool = False
@@ -175,12 +177,12 @@ def _straggler_items() -> Sequence[Item]:
         Block(headline_card, lambda s: (*s.examined_key, s.agreement)),
         _plot("straggler_distances", 7),
         _plot("straggler_scores", 5),
-        Block(cause_table, lambda s: (*s.examined_key, s.view.cause, s.view.step)),
+        Block(cause_table, lambda s: s.examined_key),
         _plot("blame_path", 12),
-        Block(timeline_choosers, looked_into),
+        Block(timeline_choosers, lambda s: (*s.examined_key, *s.aim_key)),
         _plot("operator_timeline", 12),
         Block(files_card, lambda s: (*looked_into(s), s.view)),
-        Block(operator_chooser, lambda s: (*s.examined_key, s.view.cause, s.view.operator)),
+        Block(operator_chooser, lambda s: s.examined_key),
         _plot("operator_frequency", 12),
         Block(outlier_table, lambda s: s.examined_key),
         _plot("collective_split", 12),
@@ -206,8 +208,8 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
             _plot("node_skew", 5),
             _rank_table(node),
         )
-    choosers = Block(heatmap_choosers, lambda s: (*s.matrix_key, s.view.stage, s.view.quantity, *s.aim_key))
-    ranks = Block(rank_chooser, lambda s: (*s.matrix_key, s.view.ranks))
+    choosers = Block(heatmap_choosers, lambda s: (*s.matrix_key, *s.aim_key))
+    ranks = Block(rank_chooser, lambda s: s.matrix_key)
     tabs: dict[str, Sequence[Item]] = {
         OVERVIEW: (
             _plot("frontier_steps", 7, 400),
@@ -251,9 +253,10 @@ class Panel:
         self._reactions = reactions
         self._keys = [item.key(scene) for item in items]
         self._built: list[FigureCard | ui.element] = []
+        self._follow: dict[int, Follow] = {}
         with box("grid"):
-            for item in items:
-                self._built.append(self._build(item, scene))
+            for place, item in enumerate(items):
+                self._built.append(self._build(place, item, scene))
 
     def update(self, scene: Scene, *, resting: bool = False) -> None:
         """Draw again what depends on something that changed.
@@ -270,18 +273,26 @@ class Panel:
                 isinstance(item, Plot) and isinstance(built, FigureCard) and built.axes != item.axes(scene)
             )
             if key == self._keys[place] and not zoomed:
+                if place in self._follow:
+                    self._follow[place](scene)
                 continue
             self._keys[place] = key
             if isinstance(item, Plot) and isinstance(built, FigureCard):
                 built.redraw(item.figure(scene), item.axes(scene))
             elif isinstance(item, Block) and isinstance(built, ui.element):
                 built.clear()
-                with built:
-                    item.build(scene, self._reactions)
+                self._fill(place, item, built, scene)
 
-    def _build(self, item: Item, scene: Scene) -> FigureCard | ui.element:
+    def _build(self, place: int, item: Item, scene: Scene) -> FigureCard | ui.element:
         if isinstance(item, Plot):
             return plot_card(item, scene, self._reactions)
-        with box(f"span-{item.span}") as container:
-            item.build(scene, self._reactions)
+        container = box(f"span-{item.span}")
+        self._fill(place, item, container, scene)
         return container
+
+    def _fill(self, place: int, block: Block, container: ui.element, scene: Scene) -> None:
+        with container:
+            follow = block.build(scene, self._reactions)
+        self._follow.pop(place, None)
+        if follow is not None:
+            self._follow[place] = follow

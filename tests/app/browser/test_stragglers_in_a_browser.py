@@ -41,9 +41,15 @@ def test_from_the_tab_to_a_cause_its_step_and_perfetto(page: Page, tmp_path: Pat
     rows.nth(1).click()
     expect(page).to_have_url(re.compile("cause=1"))
     expect(page.locator(".table-choice tbody tr").nth(1)).to_have_class(re.compile("chosen"))
-    page.locator(".table-choice tbody tr button").first.focus()
+    first = page.locator(".table-choice tbody tr button").first
+    first.focus()
     page.keyboard.press("Enter")
     expect(page).not_to_have_url(re.compile("cause="))
+    # Then whoever works by the keyboard is still there, and goes on from there
+    expect(first).to_have_attribute("aria-pressed", "true")
+    expect(first).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.locator(".table-choice tbody tr button").nth(1)).to_be_focused()
 
     # When it is stepped through, then the timeline follows
     page.keyboard.press("]")
