@@ -93,8 +93,8 @@ async def test_another_window_can_be_called_healthy(watching_user: User, own_wor
     assert own_workspace.run(RUN).reference_chosen
 
 
-async def test_an_unknown_run_has_no_history(user: User) -> None:
-    response = await user.http_client.get("/runs/nobody")
+async def test_an_unknown_run_has_no_history(watching_user: User) -> None:
+    response = await watching_user.http_client.get("/runs/nobody")
     assert response.status_code == 404
     assert "no run &" in response.text or "no run 'nobody'" in response.text
 

@@ -243,8 +243,8 @@ async def test_the_json_link_carries_the_view(user: User) -> None:
     assert href(user, "json") == "/w/job/2.json?gamma_a=0.5"
 
 
-async def test_a_missing_window_says_which_there_are(user: User) -> None:
-    response = await user.http_client.get("/w/job/77")
+async def test_a_missing_window_says_which_there_are(watching_user: User) -> None:
+    response = await watching_user.http_client.get("/w/job/77")
     assert response.status_code == 404
     assert "it has 5, from 0 to 4" in response.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +122,27 @@ async def test_nodes_too_many_for_tabs_share_one(tmp_path: Path) -> None:
             # When another is chosen, then its ranks are shown
             chooser(user, "node").value = 13
             await user.should_see("Ranks of node 13")
+
+
+@pytest.mark.parametrize(
+    ("address", "opened"), [("/w/job/2", "Aim the profiler at"), ("/runs/job", "Run history")]
+)
+async def test_a_link_that_is_followed_while_packets_are_read_opens_by_itself(
+    packets: Path, monkeypatch: pytest.MonkeyPatch, address: str, opened: str
+) -> None:
+    # Given packets that take their time to be read
+    may_read = threading.Event()
+    with Store.open([packets], memory=True) as store:
+        ingest = store.ingest
+        monkeypatch.setattr(store, "ingest", lambda **asked: may_read.wait(20) and ingest(**asked))
+        async with simulated(Workspace(store, [packets])) as user:
+            # When a link to what is in them is followed, then it is not said to be missing
+            await user.open(address)
+            await user.should_see("Packets are still being read")
+            # And once they are read, the page is there
+            may_read.set()
+            await user.should_see(opened, retries=40)
+            assert (await user.http_client.get("/w/job/77")).status_code == 404
 
 
 async def test_reading_can_be_stopped_and_says_so(packets: Path) -> None:

@@ -37,7 +37,7 @@ def build(workspace: Workspace) -> None:
         try:
             summary = await asyncio.to_thread(workspace.run, name)
         except WindowNotFoundError as error:
-            missing(workspace, request, str(error))
+            missing(workspace, request, str(error), lambda: workspace.run(name))
             return
         rows = await asyncio.to_thread(workspace.timeline, name)
         running = {run["run_id"] for run in await asyncio.to_thread(running_now, workspace)}

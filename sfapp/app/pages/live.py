@@ -48,7 +48,7 @@ def build(workspace: Workspace) -> None:
                 told.append(f"The run has no node {state.node}; showing all of it.")
                 scene = await asyncio.to_thread(live_scene, workspace, name, replace(state, tab=OVERVIEW))
         except WindowNotFoundError as error:
-            missing(workspace, request, str(error))
+            missing(workspace, request, str(error), lambda: live_scene(workspace, name, state))
             return
         page = LivePage(workspace, scene, is_dark(request))
         page.build(request, told)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.theme import Crumb, box, empty, frame, link
+from sfapp.app.theme import Crumb, box, empty, frame, link, text
 from sfapp.app.workspace import Workspace
+from sfapp.errors import StoreError
+
+LOOK_AGAIN_S = 1.0
+"""Seconds between looks for what was missing."""
 
 
 def root(workspace: Workspace) -> Callable[[Request], None]:
@@ -20,12 +25,45 @@ def root(workspace: Workspace) -> Callable[[Request], None]:
     return nowhere
 
 
-def missing(workspace: Workspace, request: Request, message: str) -> None:
-    """A whole page that says what is missing, with status 404."""
-    ui.status_code(404)
+def missing(
+    workspace: Workspace, request: Request, message: str, find: Callable[[], object] | None = None
+) -> None:
+    """A whole page that says what is missing, with status 404 once all packets are read.
+
+    Args:
+        find: raises StoreError while it is missing. It may still come, from a job that runs or from packets
+            that are being read: the page that was asked for then opens by itself.
+    """
+    kind = workspace.status().kind
+    may_come = find is not None and kind in ("reading", "live")
+    is_early = may_come and kind == "reading"
+    if not is_early:
+        ui.status_code(404)
     crumbs = (Crumb("windows", "/"), Crumb("not found"))
     with frame(workspace, request, "not found", crumbs), box("card", "section"):
-        empty("Not here", message)
+        if is_early:
+            empty("Not here yet", "Packets are still being read; this page opens once its own have been.")
+        else:
+            empty("Not here", message)
+            if may_come:
+                text("If it is still to come, this page opens by itself.", "p", "muted hint")
         with box("empty-links"):
             link("All windows", "/")
             link("What was refused", "/quarantine")
+    if find is not None and may_come:
+        _open_when(lambda: workspace.status().kind != kind, find)
+
+
+def _open_when(is_other: Callable[[], bool], find: Callable[[], object]) -> None:
+    """Ask for the page again once something else is to be said, or nothing is missing any more."""
+
+    async def look() -> None:
+        if not is_other():
+            try:
+                await asyncio.to_thread(find)
+            except StoreError:
+                return
+        again.cancel()
+        ui.navigate.reload()
+
+    again = ui.timer(LOOK_AGAIN_S, look)

@@ -64,7 +64,7 @@ def build(workspace: Workspace) -> None:
         try:
             judged, view, more = await asyncio.to_thread(_open, workspace, key, view)
         except StoreError as error:
-            missing(workspace, request, str(error))
+            missing(workspace, request, str(error), lambda: _open(workspace, key, view))
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         beside = await asyncio.to_thread(workspace.neighbours, key)

@@ -8,8 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from recorded_job import HOSTILE, job_window, put
+from served import served
 
 pytestmark = pytest.mark.browser
 
@@ -307,3 +308,36 @@ def test_a_zoom_survives_a_moved_gate_and_a_reload_and_ends_with_a_double_click(
     plot.locator(".nsewdrag").first.dblclick()
     wait_until(page, lambda: "zoom=" not in page.url)
     wait_until(page, lambda: ends() == pytest.approx(whole))
+
+
+def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Browser, tmp_path: Path) -> None:
+    packets = tmp_path / "packets"
+    put(packets, job_window(0, {}))
+    with served(packets, "--memory", cwd=tmp_path) as server:
+        page = browser.new_page(base_url=server.url)
+        page.goto("/")
+        expect(page.get_by_text("live, newest packet")).to_be_visible(timeout=PATIENCE_MS)
+        # Given somebody who asks for a window before it is there
+        answer = page.goto("/w/job/1")
+        assert answer is not None
+        assert answer.status == 404
+        expect(page.get_by_text("If it is still to come, this page opens by itself.")).to_be_visible()
+        # When it is written, then the page opens
+        put(packets, job_window(1, {}))
+        expect(page.get_by_role("tab", name="Overview")).to_be_visible(timeout=PATIENCE_MS)
+        page.close()
+
+
+def test_a_chooser_keeps_the_keyboards_focus_when_the_page_follows_it(page: Page) -> None:
+    page.goto(f"{SICK}?tab=ranks")
+    figures_drawn(page)
+    slack = page.get_by_role("button", name="slack", exact=True)
+    slack.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("quantity=slack"))
+    expect(slack).to_have_attribute("aria-pressed", "true")
+    expect(slack).to_be_focused()
+    # And it shows what another part of the page asks for
+    page.get_by_role("button", name="undo").click()
+    expect(slack).to_have_attribute("aria-pressed", "false")
+    expect(page).not_to_have_url(re.compile("quantity="))
