@@ -84,7 +84,10 @@ async def test_a_picked_cause_is_in_the_link_and_in_the_plots(user: User) -> Non
     fire(user, table, "rowClick", other)
     await user.should_see(marker="causes")
     assert f"cause={other}" in href(user, "perfetto-window")
+    assert [row["chosen"] for row in table.rows].index(True) == other
+    # And choosers that follow it ask for nothing of their own
     assert "ranks=" not in href(user, "perfetto-window")
+    assert "operator=" not in href(user, "perfetto-window")
 
 
 async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
@@ -96,6 +99,7 @@ async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
     assert "ranks=5,7" in href(user, "perfetto-slice")
     user.find(marker="back-to-suspect").click()
     await user.should_not_see("back to the suspect")
+    assert "ranks=" not in href(user, "perfetto-window")
 
 
 async def test_an_operator_is_counted_over_time(user: User) -> None:

@@ -122,6 +122,10 @@ async def test_nodes_too_many_for_tabs_share_one(tmp_path: Path) -> None:
             # When another is chosen, then its ranks are shown
             chooser(user, "node").value = 13
             await user.should_see("Ranks of node 13")
+            # And back at the first one, its chooser says so
+            user.find(marker="undo").click()
+            await user.should_see("Ranks of node 7")
+            assert chooser(user, "node").value == 7
 
 
 @pytest.mark.parametrize(

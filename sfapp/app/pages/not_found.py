@@ -10,7 +10,7 @@ from nicegui import ui
 
 from sfapp.app.theme import Crumb, box, empty, frame, link, text
 from sfapp.app.workspace import Workspace
-from sfapp.errors import StoreError
+from sfapp.errors import StoreError, WindowNotFoundError
 
 LOOK_AGAIN_S = 1.0
 """Seconds between looks for what was missing."""
@@ -31,16 +31,19 @@ def missing(
     """A whole page that says what is missing, with status 404 once all packets are read.
 
     Args:
-        find: raises StoreError while it is missing. It may still come, from a job that runs or from packets
-            that are being read: the page that was asked for then opens by itself.
+        find: raises WindowNotFoundError while it is missing. It may still come, from a job that runs or from
+            packets that are being read: the page that was asked for then opens by itself.
     """
     kind = workspace.status().kind
     may_come = find is not None and kind in ("reading", "live")
     is_early = may_come and kind == "reading"
     if not is_early:
         ui.status_code(404)
-    crumbs = (Crumb("windows", "/"), Crumb("not found"))
-    with frame(workspace, request, "not found", crumbs), box("card", "section"):
+    title = "not here yet" if is_early else "not found"
+    with (
+        frame(workspace, request, title, (Crumb("windows", "/"), Crumb(title))),
+        box("card", "section"),
+    ):
         if is_early:
             empty("Not here yet", "Packets are still being read; this page opens once its own have been.")
         else:
@@ -55,15 +58,18 @@ def missing(
 
 
 def _open_when(is_other: Callable[[], bool], find: Callable[[], object]) -> None:
-    """Ask for the page again once something else is to be said, or nothing is missing any more."""
+    """Ask for the page again once something else is to be said, or it is not missing any more."""
 
     async def look() -> None:
+        again.deactivate()  # so that what nobody foresaw is told once, not every second
         if not is_other():
             try:
                 await asyncio.to_thread(find)
-            except StoreError:
+            except WindowNotFoundError:
+                again.activate()
                 return
-        again.cancel()
+            except StoreError:  # it came, and the page itself says what is wrong with it
+                pass
         ui.navigate.reload()
 
     again = ui.timer(LOOK_AGAIN_S, look)

@@ -32,7 +32,7 @@ from sfapp.app.panels.verdict import VerdictCard
 from sfapp.app.reporting import window_report
 from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
-from sfapp.errors import GateError, StoreError, WindowError
+from sfapp.errors import GateError, StoreError, WindowError, WindowNotFoundError
 from sfapp.incidents import Book
 from sfapp.model.incidents import Pin
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
@@ -63,8 +63,11 @@ def build(workspace: Workspace) -> None:
         generation = workspace.store.generation
         try:
             judged, view, more = await asyncio.to_thread(_open, workspace, key, view)
-        except StoreError as error:
+        except WindowNotFoundError as error:
             missing(workspace, request, str(error), lambda: _open(workspace, key, view))
+            return
+        except StoreError as error:
+            missing(workspace, request, str(error))
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         beside = await asyncio.to_thread(workspace.neighbours, key)

@@ -1,8 +1,4 @@
-"""Small choosers inside tabs: what the heatmap shows, and which ranks are picked out.
-
-They follow the view in place. NiceGUI tells of every change of a value, also of one that came from the view:
-a chooser therefore reacts only to what the view does not show already.
-"""
+"""Small choosers inside tabs: what the heatmap shows, and which ranks are picked out."""
 
 from __future__ import annotations
 
@@ -24,34 +20,26 @@ def heatmap_choosers(scene: Scene, reactions: Reactions) -> Follow:
     stages = format.short_stages(scene.window.broad_stages)
     aim = scene.diagnosis.aim
     aimed = aim.stage if aim else scene.diagnosis.top_stage or scene.window.broad_stages[0]
-    view = scene.view
-
-    def pick_stage(stage: str) -> None:
-        if stage != (view.stage or aimed):
-            reactions.look(stage=None if stage == aimed else stage)
-
     with box("card toolbar", "section"):
         text("Heatmap", "h2")
         stage = ui.select(
             {stage: f"{name}{' (aimed at)' if stage == aimed else ''}" for stage, name in stages.items()},
-            value=view.stage or aimed,
-            on_change=lambda event: pick_stage(event.value),
+            value=scene.view.stage or aimed,
+            on_change=lambda event: reactions.look(stage=None if event.value == aimed else event.value),
         ).props("dense outlined options-dense aria-label='stage of the heatmap'")
         stage.mark("heatmap-stage")
         quantity = ui.toggle(
             list(QUANTITIES),
-            value=view.quantity,
+            value=scene.view.quantity,
             on_change=lambda event: reactions.look(quantity=event.value),
         ).props("no-caps unelevated toggle-color=primary")
         quantity.classes("segmented").mark("heatmap-quantity")
-        meaning = text(QUANTITY_WORDS[view.quantity], "span", "muted")
+        meaning = text(QUANTITY_WORDS[scene.view.quantity], "span", "muted")
 
     def follow(scene: Scene) -> None:
-        nonlocal view
-        view = scene.view
-        stage.value = view.stage or aimed
-        quantity.value = view.quantity
-        meaning.text = QUANTITY_WORDS[view.quantity]
+        stage.value = scene.view.stage or aimed
+        quantity.value = scene.view.quantity
+        meaning.text = QUANTITY_WORDS[scene.view.quantity]
 
     return follow
 
@@ -72,18 +60,14 @@ def rank_chooser(scene: Scene, reactions: Reactions) -> Follow:
         field.on("change", lambda: reactions.pick_ranks(field.value or ""))
         field.on("keydown.enter", lambda: reactions.pick_ranks(field.value or ""))
         text("their curves are drawn by name; empty draws the leaders only", "span", "muted")
-    shown = scene.view.ranks
 
     def follow(scene: Scene) -> None:
-        nonlocal shown
-        if scene.view.ranks != shown:  # not where something else changed while somebody types
-            shown = scene.view.ranks
-            field.value = listed(scene)
+        field.value = listed(scene)
 
     return follow
 
 
-def node_chooser(scene: Scene, reactions: Reactions) -> None:
+def node_chooser(scene: Scene, reactions: Reactions) -> Follow:
     """The node to look at, where nodes are too many for a tab each: those that hold others back first."""
     ranks = scene.window.ranks
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
@@ -95,15 +79,21 @@ def node_chooser(scene: Scene, reactions: Reactions) -> None:
     }
     with box("card toolbar", "section"):
         text("Node", "h2")
-        ui.select(
+        node = ui.select(
             names,
             value=scene.view.node,
             with_input=True,
             on_change=lambda event: (
                 None if event.value is None else reactions.look(tab=f"node:{event.value}")
             ),
-        ).props("dense outlined options-dense aria-label='node'").classes("wide").mark("node")
+        ).props("dense outlined options-dense aria-label='node'")
+        node.classes("wide").mark("node")
         text(f"{format.counted(len(marked), 'node')} with a rank that holds others back (▲)", "span", "muted")
+
+    def follow(scene: Scene) -> None:
+        node.value = scene.view.node
+
+    return follow
 
 
 def show_options(select: ui.select, options: Mapping[Any, str], value: Any) -> None:

@@ -150,7 +150,7 @@ def timeline_choosers(scene: Scene, reactions: Reactions) -> Follow | None:
         return None
 
     def pick(place: int, rank: object) -> None:
-        if isinstance(rank, int) and rank != pair[place]:
+        if isinstance(rank, int):
             reactions.look(ranks=tuple(sorted({rank, *_known(pair[1 - place])})))
 
     def chooser(place: int, label: str) -> ui.select:
@@ -163,7 +163,7 @@ def timeline_choosers(scene: Scene, reactions: Reactions) -> Follow | None:
         choosers = (chooser(0, "the suspect").mark("suspect"), chooser(1, "the rank beside it").mark("peer"))
         where = text("", "span", "muted")
         back = text("back to the suspect", "button", "plain").mark("back-to-suspect")
-        back.on("click", lambda: reactions.look(ranks=()))
+        back.on("click", lambda: (reactions.look(ranks=()), choosers[0].run_method("focus")))
 
     def follow(scene: Scene) -> None:
         nonlocal pair
@@ -187,28 +187,24 @@ def _known(*ranks: int | None) -> set[int]:
 def operator_chooser(scene: Scene, reactions: Reactions) -> Follow | None:
     """Whose occurrences are counted."""
     findings = scene.findings
-    shown = operator_shown(findings, scene.view)
-    if shown is None:
+    if operator_shown(findings, scene.view) is None:
         return None
-
-    def pick(name: str | None) -> None:
-        if name is not None and name != shown:
-            reactions.look(operator=name)
 
     causes = [cause.name for cause in findings.blame.causes[:CAUSES_LISTED]]
     offered = (*causes, *busiest(findings.operators))
     with box("card toolbar", "section"):
         text("Operator", "h2")
-        chooser = ui.select([], with_input=True, on_change=lambda event: pick(event.value)).props(
-            "dense outlined options-dense aria-label='operator'"
-        )
+        chooser = ui.select(
+            [],
+            with_input=True,
+            on_change=lambda event: None if event.value is None else reactions.look(operator=event.value),
+        ).props("dense outlined options-dense aria-label='operator'")
         chooser.classes("wide").mark("operator")
         text("causes first, then what took most time", "span", "muted")
 
     def follow(scene: Scene) -> None:
-        nonlocal shown
-        shown = operator_shown(findings, scene.view) or shown
-        names = dict.fromkeys((shown, *offered))
+        shown = operator_shown(findings, scene.view)
+        names = dict.fromkeys((*offered, *(() if shown is None else (shown,))))
         show_options(chooser, {name: format.clip(name, 80) for name in names}, shown)
 
     follow(scene)

@@ -15,9 +15,6 @@ from sfapp.model import Diagnosis
 from sfapp.views import tables
 from sfapp.views.tables import Column
 
-# Quasar has no tooltip for column titles of its own.
-_HEADER_CELL = '<q-th :props="props"><span :title="props.col.help">{{ props.col.label }}</span></q-th>'
-
 
 @contextmanager
 def titled(title: str, subtitle: str = "") -> Iterator[None]:
@@ -50,7 +47,9 @@ def data_table(
         pagination=0,
     ).classes("table-data")
     table.props("flat dense hide-bottom binary-state-sort separator=horizontal")
-    table.add_slot("header-cell", _HEADER_CELL)
+    # Quasar has no tooltip for column titles of its own. It knows a header cell by its key.
+    with table.add_slot("header-cell"), ui.element("q-th").props(":props=props :key=undefined :id=undefined"):
+        ui.element("span").props(":title=props.col.help :textContent=props.col.label :id=undefined")
     if glossary is not None:
         # an address of our own
         term = _in_cells(table, glossary[1], "a", ":href=props.row.term target=_blank rel=noopener")

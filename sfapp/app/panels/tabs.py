@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nicegui import ui
 
@@ -35,8 +37,8 @@ class Block:
     """Anything beside a plot: built from a scene, and built again when its key changed.
 
     Attributes:
-        build: may return what brings it up to date in place while the key stays: what somebody works with
-            must not be taken away under the pointer, nor the keyboard's focus with it.
+        build: may return what brings it up to date in place while only ``follows`` changes: what somebody
+            works with must not be taken away under the pointer, nor the keyboard's focus with it.
         rests: it takes many judgements, so it follows once a drag rests.
     """
 
@@ -44,6 +46,7 @@ class Block:
     key: Callable[[Scene], Key]
     span: int = 12
     rests: bool = False
+    follows: Callable[[Scene], Key] = lambda scene: ()
 
 
 Item = Plot | Block
@@ -177,12 +180,12 @@ def _straggler_items() -> Sequence[Item]:
         Block(headline_card, lambda s: (*s.examined_key, s.agreement)),
         _plot("straggler_distances", 7),
         _plot("straggler_scores", 5),
-        Block(cause_table, lambda s: s.examined_key),
+        Block(cause_table, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.step)),
         _plot("blame_path", 12),
-        Block(timeline_choosers, lambda s: (*s.examined_key, *s.aim_key)),
+        Block(timeline_choosers, lambda s: s.examined_key, follows=looked_into),
         _plot("operator_timeline", 12),
         Block(files_card, lambda s: (*looked_into(s), s.view)),
-        Block(operator_chooser, lambda s: s.examined_key),
+        Block(operator_chooser, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.operator)),
         _plot("operator_frequency", 12),
         Block(outlier_table, lambda s: s.examined_key),
         _plot("collective_split", 12),
@@ -200,7 +203,7 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
     """
     if node is not None:
         # The chooser is rebuilt with the verdict's marks; a change of node is another panel.
-        chooser = Block(node_chooser, lambda s: (*s.matrix_key, *s.aim_key))
+        chooser = Block(node_chooser, lambda s: (*s.matrix_key, *s.aim_key), follows=lambda s: (s.view.node,))
         return (
             *((chooser,) if many_nodes else ()),
             _plot("node_ranks", 12),
@@ -208,8 +211,12 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
             _plot("node_skew", 5),
             _rank_table(node),
         )
-    choosers = Block(heatmap_choosers, lambda s: (*s.matrix_key, *s.aim_key))
-    ranks = Block(rank_chooser, lambda s: s.matrix_key)
+    choosers = Block(
+        heatmap_choosers,
+        lambda s: (*s.matrix_key, *s.aim_key),
+        follows=lambda s: (s.view.stage, s.view.quantity),
+    )
+    ranks = Block(rank_chooser, lambda s: s.matrix_key, follows=lambda s: (s.view.ranks,))
     tabs: dict[str, Sequence[Item]] = {
         OVERVIEW: (
             _plot("frontier_steps", 7, 400),
@@ -250,10 +257,13 @@ class Panel:
     def __init__(self, items: Sequence[Item], scene: Scene, reactions: Reactions) -> None:
         """Build every item inside the current container."""
         self._items = items
-        self._reactions = reactions
+        self._reactions = replace(reactions, look=self._look)
+        self._asked = reactions.look
+        self._following = False
         self._keys = [item.key(scene) for item in items]
         self._built: list[FigureCard | ui.element] = []
         self._follow: dict[int, Follow] = {}
+        self._shown: dict[int, Key] = {}
         with box("grid"):
             for place, item in enumerate(items):
                 self._built.append(self._build(place, item, scene))
@@ -273,8 +283,8 @@ class Panel:
                 isinstance(item, Plot) and isinstance(built, FigureCard) and built.axes != item.axes(scene)
             )
             if key == self._keys[place] and not zoomed:
-                if place in self._follow:
-                    self._follow[place](scene)
+                if isinstance(item, Block):
+                    self._bring_up_to_date(place, item, scene)
                 continue
             self._keys[place] = key
             if isinstance(item, Plot) and isinstance(built, FigureCard):
@@ -291,8 +301,31 @@ class Panel:
         return container
 
     def _fill(self, place: int, block: Block, container: ui.element, scene: Scene) -> None:
-        with container:
+        with container, self._quietly():
             follow = block.build(scene, self._reactions)
         self._follow.pop(place, None)
         if follow is not None:
             self._follow[place] = follow
+            self._shown[place] = block.follows(scene)
+
+    def _bring_up_to_date(self, place: int, block: Block, scene: Scene) -> None:
+        follow, wanted = self._follow.get(place), block.follows(scene)
+        if follow is not None and wanted != self._shown.get(place):
+            self._shown[place] = wanted
+            with self._quietly():
+                follow(scene)
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """NiceGUI tells of every change of a value, also of one that only shows what is looked at already."""
+        self._following = True
+        try:
+            yield
+        finally:
+            self._following = False
+
+    def _look(self, **fields: Any) -> None:
+        """Somebody picked something: it shows that already, whatever comes of it."""
+        if not self._following:
+            self._shown.clear()
+            self._asked(**fields)

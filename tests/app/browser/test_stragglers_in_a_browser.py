@@ -50,6 +50,11 @@ def test_from_the_tab_to_a_cause_its_step_and_perfetto(page: Page, tmp_path: Pat
     expect(first).to_be_focused()
     page.keyboard.press("Tab")
     expect(page.locator(".table-choice tbody tr button").nth(1)).to_be_focused()
+    # And a column's title, which says what it means, still sorts
+    title = page.locator(".table-choice th").first
+    expect(title.locator("span")).to_have_attribute("title", re.compile(r"\w"))
+    title.click()
+    expect(title).to_have_class(re.compile("sorted"))
 
     # When it is stepped through, then the timeline follows
     page.keyboard.press("]")
