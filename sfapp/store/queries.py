@@ -317,4 +317,5 @@ def _not_found(database: Database, run: str, number: int) -> WindowNotFoundError
     )
     if not count:
         return WindowNotFoundError(f"no run {run!r} in the store")
-    return WindowNotFoundError(f"run {run!r} has no window {number}; it has {count}, from {first} to {last}")
+    there = f"only window {first}" if count == 1 else f"{count}, from {first} to {last}"
+    return WindowNotFoundError(f"run {run!r} has no window {number}; it has {there}")

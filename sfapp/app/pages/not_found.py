@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.theme import Crumb, box, empty, frame, link, text
+from sfapp.app.theme import Crumb, box, empty, frame, link
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
 
@@ -47,9 +47,8 @@ def missing(
         if is_early:
             empty("Not here yet", "Packets are still being read; this page opens once its own have been.")
         else:
-            empty("Not here", message)
-            if may_come:
-                text("If it is still to come, this page opens by itself.", "p", "muted hint")
+            hope = ". If it is still to come, this page opens by itself." if may_come else ""
+            empty("Not here", f"{message}{hope}")
         with box("empty-links"):
             link("All windows", "/")
             link("What was refused", "/quarantine")

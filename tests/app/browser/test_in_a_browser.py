@@ -321,7 +321,9 @@ def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Bro
         answer = page.goto("/w/job/1")
         assert answer is not None
         assert answer.status == 404
-        expect(page.get_by_text("If it is still to come, this page opens by itself.")).to_be_visible()
+        expect(
+            page.get_by_text("it has only window 0. If it is still to come, this page opens")
+        ).to_be_visible()
         # When it is written, then the page opens
         put(packets, job_window(1, {}))
         expect(page.get_by_role("tab", name="Overview")).to_be_visible(timeout=PATIENCE_MS)
