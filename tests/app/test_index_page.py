@@ -96,7 +96,7 @@ async def test_another_window_can_be_called_healthy(watching_user: User, own_wor
 async def test_an_unknown_run_has_no_history(watching_user: User) -> None:
     response = await watching_user.http_client.get("/runs/nobody")
     assert response.status_code == 404
-    assert "no run &" in response.text or "no run 'nobody'" in response.text
+    assert "No run &" in response.text or "No run 'nobody'" in response.text
 
 
 async def test_refused_files_are_listed_with_their_reason(user: User) -> None:

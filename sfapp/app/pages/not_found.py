@@ -48,7 +48,7 @@ def missing(
             empty("Not here yet", "Packets are still being read; this page opens once its own have been.")
         else:
             hope = ". If it is still to come, this page opens by itself." if may_come else ""
-            empty("Not here", f"{message}{hope}")
+            empty("Not here", f"{message[:1].upper()}{message[1:]}{hope}")
         with box("empty-links"):
             link("All windows", "/")
             link("What was refused", "/quarantine")

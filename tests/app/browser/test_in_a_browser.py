@@ -322,7 +322,7 @@ def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Bro
         assert answer is not None
         assert answer.status == 404
         expect(
-            page.get_by_text("it has only window 0. If it is still to come, this page opens")
+            page.get_by_text("Run 'job' has no window 1; it has only window 0. If it is still to come")
         ).to_be_visible()
         # When it is written, then the page opens
         put(packets, job_window(1, {}))
