@@ -188,8 +188,10 @@ class StepState:
     def turn_to(self, micro: int) -> None:
         """From now on, names mean the stages of this micro-step."""
         self._chosen = self.stages[micro]
-        self.by_name.clear()
-        self.by_name.update(self._chosen)
+        self.by_name.update(self._chosen)  # not emptied before: another thread may ask for a stage just now
+        if len(self.by_name) > len(self._chosen):
+            for gone in self.by_name.keys() - self._chosen.keys():
+                del self.by_name[gone]
 
     def forget(self) -> None:
         """What only some steps have, before the next one."""

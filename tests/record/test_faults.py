@@ -14,8 +14,10 @@ import pytest
 from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
 
 import sfapp
+from sfapp.model import Accumulation
 from sfapp.packets import read_window, read_windows
 from sfapp.record import Recorder
+from sfapp.record.contexts import UNCOUNTED
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
@@ -153,6 +155,34 @@ def test_a_hung_file_system_delays_training_by_nothing_and_its_end_by_the_timeou
     assert trained < 5
     assert closed < 15
     assert time.monotonic() - begin < 25  # and the process ends: its thread does not hold it
+
+
+def test_a_stage_is_known_to_another_thread_also_while_a_micro_step_begins(
+    tmp_path: Path, clock: Clock
+) -> None:
+    unknown, done = 0, threading.Event()
+
+    def look() -> None:
+        nonlocal unknown
+        while not done.is_set():
+            unknown += perf.stage(DATA) is UNCOUNTED
+
+    between = sys.getswitchinterval()
+    with recorder(tmp_path, clock, accumulation=Accumulation(factor=2)) as perf:
+        other = threading.Thread(target=look)
+        sys.setswitchinterval(1e-6)
+        try:
+            other.start()
+            for _ in range(5_000):
+                with perf.step():
+                    for micro in range(2):
+                        with perf.micro_step(micro):
+                            pass
+        finally:
+            sys.setswitchinterval(between)
+            done.set()
+            other.join()
+    assert unknown == 0
 
 
 def test_no_thread_outlives_close(tmp_path: Path, clock: Clock) -> None:
