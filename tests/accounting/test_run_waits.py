@@ -152,9 +152,8 @@ def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
 
 def test_other_runs_and_other_stages_say_nothing() -> None:
     windows = lasting_fault(ranks=2)
-    late_SNR = (
-        windows[4].duration_SNR[:, 1:2].repeat(1, 40, 1)
-    )  # each step like the other: nothing to measure
+    # each step is like the other: nothing to measure
+    late_SNR = windows[4].duration_SNR[:, 1:2].repeat(1, 40, 1)
     of_other_stages = window_of(late_SNR, stages=renamed(windows[4]), run_id="run", window=7)
     of_another_run = window_of(late_SNR, run_id="other", window=7)
     of_this_run = window_of(late_SNR, window=4)
