@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("sfapp", "record", "_hot.pyx")
+SOURCE = Path("sfapp", "recorder", "timing", "_timers.pyx")
 
 
 class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
@@ -20,7 +20,7 @@ class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        module = SOURCE.with_name("_hot" + str(sysconfig.get_config_var("EXT_SUFFIX")))
+        module = SOURCE.with_name("_timers" + str(sysconfig.get_config_var("EXT_SUFFIX")))
         self._folder = tempfile.mkdtemp()
         try:
             if version == "editable":
@@ -62,7 +62,9 @@ def compiled(source: Path, folder: Path) -> Path:
         from setuptools.errors import BaseError, CCompilerError
     except ImportError as missing:
         raise CannotCompile(str(missing)) from missing
-    extension = Extension("sfapp.record._hot", [str(source)], extra_compile_args=["-g0"])  # 1 MB with symbols
+    extension = Extension(
+        "sfapp.recorder.timing._timers", [str(source)], extra_compile_args=["-g0"]
+    )  # 1 MB with symbols
     try:
         modules = cythonize([extension], build_dir=str(folder / "c"), force=True)
         command = Distribution({"name": "sfapp", "ext_modules": modules}).get_command_obj("build_ext")

@@ -23,7 +23,7 @@ begin = time.perf_counter()
 sys.stdout.write("\\n" + repr(time.perf_counter() - begin))
 """
 IMPORT = _PROGRAM.format(
-    imports="from pathlib import Path\nimport sfapp.traces.kineto\nfrom sfapp.traces import *",
+    imports="from pathlib import Path\nimport sfapp.importers.kineto\nfrom sfapp.importers import *",
     call="found = read_traces('kineto', [Path(sys.argv[1])], Options())\n"
     "assert write_imported(found, Path(sys.argv[2])).packets and not found.refused",
 )

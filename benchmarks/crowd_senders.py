@@ -22,14 +22,14 @@ import numpy as np
 
 from sfapp.model import DEFAULT_STAGES, RankIdentity
 from sfapp.model.manifest import Accumulation, Parallelism, RecorderInfo
-from sfapp.model.metrics import ProcessSample
-from sfapp.record.buffers import Schema, WindowBuffer
-from sfapp.record.compose import Job
-from sfapp.record.team import Team
+from sfapp.model.samples import ProcessSample
+from sfapp.recorder.transport.process_group import Team
+from sfapp.recorder.window.buffers import Schema, WindowBuffer
+from sfapp.recorder.window.compose import Job
 from sfapp.stream import Keys, StreamOptions
 from sfapp.stream.messages import VERSION, Hello
+from sfapp.stream.send_queue import Spool
 from sfapp.stream.sender import Sender
-from sfapp.stream.spool import Spool
 
 RUN = "simulated"
 BATCH_SECONDS = 0.5

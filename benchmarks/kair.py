@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp
 
 from benchmarks.harness import Result, timed
 from benchmarks.kair_graphs import PLANTS, US, Plant, job
-from sfapp.kair import blame, ks_distances
+from sfapp.operators import blame, ks_distances
 
 RANKS, WINDOWS, SAMPLE, JOBS = 2_048, 1_000, 200, 1_008
 

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser
 
 from benchmarks.harness import Result
 from sfapp.metrics import MetricsLog
-from sfapp.model.metrics import (
+from sfapp.model.samples import (
     AggregatorSample,
     AnySample,
     GpuSample,

@@ -35,7 +35,7 @@ from benchmarks import machine, reduction
 from benchmarks.harness import HEADER, Result
 from benchmarks.overhead import COLUMNS, TRIMMED, Overhead
 from benchmarks.recorder_job import STAGES
-from sfapp.record.hot import COMPILED_VARIABLE, IS_COMPILED
+from sfapp.recorder.timing.timer_backend import COMPILED_VARIABLE, IS_COMPILED
 
 ROUNDS, STEPS = 41, 2_000
 """Of the step alone: how often it is timed, and for how many steps."""

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from benchmarks.harness import HEADER, Result
 from sfapp.model import Accumulation, RankIdentity
 from sfapp.model.stages import DEFAULT_STAGES
-from sfapp.record.buffers import Schema, WindowBuffer
-from sfapp.record.reducing import Exchange, reduce_window
+from sfapp.recorder.transport.reduce_algorithm import Exchange, reduce_window
+from sfapp.recorder.window.buffers import Schema, WindowBuffer
 
 Ints = npt.NDArray[np.int64]
 

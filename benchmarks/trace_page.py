@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from benchmarks import machine
 from benchmarks.trace_verdicts import Row
-from sfapp.kair import AGREEMENT_REASONS
+from sfapp.operators import AGREEMENT_REASONS
 
 PAGE = """# Other tools' traces, down to the operator
 

@@ -29,11 +29,11 @@ from benchmarks.harness import HEADER, Result
 from benchmarks.kineto_job import Shape, write_job
 from benchmarks.machine import Others
 from sfapp.accounting import diagnose
-from sfapp.kair import agreement, examine
+from sfapp.importers import Options, read_traces
+from sfapp.importers.straggler_operations import read_table
+from sfapp.importers.straggler_replay import what_if
 from sfapp.model.stages import DATA
-from sfapp.traces import Options, read_traces
-from sfapp.traces.straggler_operations import read_table
-from sfapp.traces.straggler_replay import what_if
+from sfapp.operators import agreement, examine
 
 RUNS = 3
 SHAPE = Shape(steps=20, layers=288)

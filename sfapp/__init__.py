@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from sfapp.model import Diagnosis, Gates, Window
     from sfapp.notebook import examples, open
     from sfapp.packets import read_window
-    from sfapp.record import Recorder
+    from sfapp.recorder import Recorder
 
 _HOMES = {
     "Diagnosis": "sfapp.model",
     "Gates": "sfapp.model",
-    "Recorder": "sfapp.record",
+    "Recorder": "sfapp.recorder",
     "Window": "sfapp.model",
     "diagnose": "sfapp.accounting",
     "examples": "sfapp.notebook",

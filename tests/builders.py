@@ -19,9 +19,9 @@ from sfapp.model import (
     Window,
     stage_hash,
 )
-from sfapp.record.buffers import Schema, WindowBuffer
-from sfapp.record.compose import Job, reduced_draft
-from sfapp.record.reducing import reduce_window
+from sfapp.recorder.transport.reduce_algorithm import reduce_window
+from sfapp.recorder.window.buffers import Schema, WindowBuffer
+from sfapp.recorder.window.compose import Job, reduced_draft
 
 DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER = DEFAULT_STAGES
 MS = 1_000_000

@@ -18,42 +18,42 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assets": set(),
     "model": set(),
     "accounting": {"model"},
-    "kair": {"model"},
+    "operators": {"model"},
     "packets": {"model"},
-    "record": {"model", "packets"},
+    "recorder": {"model", "packets"},
     "metrics": {"model", "packets"},
-    "stream": {"model", "packets", "record", "metrics"},
-    "traces": {"model", "packets"},
+    "stream": {"model", "packets", "recorder", "metrics"},
+    "importers": {"model", "packets"},
     "store": {"model", "packets", "accounting", "metrics"},
     "incidents": {"model"},
-    "views": {"model", "accounting", "kair"},
+    "views": {"model", "accounting", "operators"},
     "app": {
         "model",
         "accounting",
-        "kair",
+        "operators",
         "packets",
-        "traces",
+        "importers",
         "store",
         "incidents",
         "views",
         "report",
         "assets",
     },
-    "report": {"model", "accounting", "kair", "incidents", "views", "assets"},
-    "notebook": {"model", "accounting", "kair", "store", "incidents", "views", "assets"},
+    "report": {"model", "accounting", "operators", "incidents", "views", "assets"},
+    "notebook": {"model", "accounting", "operators", "store", "incidents", "views", "assets"},
     "cli": {
         "model",
         "accounting",
-        "kair",
+        "operators",
         "packets",
         "store",
         "incidents",
         "views",
         "app",
-        "record",
+        "recorder",
         "report",
         "stream",
-        "traces",
+        "importers",
     },
 }
 
@@ -66,21 +66,21 @@ HOMES: dict[str, set[str]] = {
     "ipywidgets": {"notebook"},
     "IPython": {"notebook"},
     "prometheus_client": {"app"},
-    "pyarrow": {"packets", "store", "cli", "traces"},
+    "pyarrow": {"packets", "store", "cli", "importers"},
     "polars": {"store", "app", "notebook"},
     "click": {"cli"},
     "rich": {"cli"},
     "jinja2": {"report"},
     "typst": {"report"},
-    "lightning": {"record"},
-    "transformers": {"record"},
-    "accelerate": {"record"},
+    "lightning": {"recorder"},
+    "transformers": {"recorder"},
+    "accelerate": {"recorder"},
     "zmq": {"stream"},
     "psutil": {"stream"},
     "pynvml": {"stream"},
 }
 
-PURE = ("model", "accounting", "kair", "views")
+PURE = ("model", "accounting", "operators", "views")
 IMPURE_CALLS = {"open", "print", "input"}
 IMPURE_MODULES = {"os", "time", "logging", "pathlib", "io", "subprocess", "socket"}
 
@@ -139,7 +139,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_the_recorder_loads_nothing_of_the_app() -> None:
-    loaded = loaded_after("from sfapp.record import Recorder, wrapper_of")
+    loaded = loaded_after("from sfapp.recorder import Recorder, wrapper_of")
     heavy = {"nicegui", "duckdb", "polars", "plotly", "lightning", "transformers", "accelerate"}
     assert not loaded & (heavy | {"zmq", "psutil"})
 

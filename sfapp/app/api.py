@@ -16,12 +16,12 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from sfapp.app import docs
+from sfapp.app import api_docs
 from sfapp.app.address import run_of
 from sfapp.app.comparing import compared
 from sfapp.app.live import DOCUMENT_VERSION, SPANS, LiveState, live_scene, parse_live, running_now
-from sfapp.app.metrics import Metrics
-from sfapp.app.overview import parse_sort, shown
+from sfapp.app.prometheus import Metrics
+from sfapp.app.window_list import parse_sort, shown
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import (
     ComparisonError,
@@ -31,12 +31,12 @@ from sfapp.errors import (
     StoreError,
     WindowNotFoundError,
 )
+from sfapp.importers.perfetto_export import perfetto_archive, slice_of
 from sfapp.incidents import document_of
-from sfapp.kair import agreement
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
+from sfapp.operators import agreement
 from sfapp.store import SORTABLE, WindowQuery
-from sfapp.traces.perfetto import perfetto_archive, slice_of
 from sfapp.views import straggler_tables, tables
 from sfapp.views.findings import document
 from sfapp.views.glossary import glossary
@@ -108,7 +108,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_compare(application, workspace)
     _add_glossary(application)
     _add_incidents(application, workspace)
-    docs.add(application)
+    api_docs.add(application)
 
 
 def _add_health(application: FastAPI, workspace: Workspace) -> None:

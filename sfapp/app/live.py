@@ -16,14 +16,15 @@ from urllib.parse import quote, urlencode
 
 from sfapp.accounting import StepTimes, paced_steps
 from sfapp.app.address import live_page
-from sfapp.app.overview import shown
+from sfapp.app.window_list import shown
 from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
-from sfapp.model.metrics import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
+from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
 from sfapp.model.view import OVERVIEW, WindowKey
 from sfapp.store import SampleQuery, Store, WindowQuery
-from sfapp.views import format, words
+from sfapp.views import format
+from sfapp.views import text as words
 from sfapp.views.figures.live import recent_rows
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
 

@@ -13,8 +13,8 @@ from sfapp.accounting import judge, measure
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.incidents import Book
-from sfapp.kair import Findings
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.operators import Findings
 from sfapp.packets import packet_path
 from sfapp.report import Evidence, Order, Packet, Pseudonyms, make, packed
 from sfapp.store import PacketSource, Store, WindowQuery

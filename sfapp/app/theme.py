@@ -20,7 +20,7 @@ from sfapp.assets import PLOTLY, assets
 from sfapp.incidents import MAX_NAME
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.views import format, palette
-from sfapp.views.lessons import LESSONS
+from sfapp.views.worked_examples import LESSONS
 
 DARK_COOKIE = "sfapp-dark"
 """What was chosen here, ``1`` or ``0``; not there before anything was."""

@@ -24,10 +24,10 @@ from sfapp.app.examples import ExampleStore
 from sfapp.app.ledger import Ledger
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.incidents import IncidentLog
-from sfapp.kair import events_of
 from sfapp.model import ALL_RANKS, Diagnosis, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.operators import events_of
 from sfapp.store import IngestReport, PacketSource, Progress, RunSummary, Store, WindowPage, WindowQuery
 from sfapp.views.findings import Examined, Read, Tell, examined
 

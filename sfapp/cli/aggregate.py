@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sfapp.cli.stopping import until_told_to_stop, with_parent
+from sfapp.cli.signals import until_told_to_stop, with_parent
 
 if TYPE_CHECKING:
     from sfapp.stream import Aggregator, Now
@@ -56,7 +56,7 @@ def aggregate(
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
     from sfapp.stream.aggregator import Aggregator
-    from sfapp.stream.collecting import Collector
+    from sfapp.stream.metrics_writer import Collector
     from sfapp.stream.security import Keys
 
     if make_keys:

@@ -18,7 +18,8 @@ from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowError
 from sfapp.model import Diagnosis
 from sfapp.packets import Loaded, Quarantined, read_windows
-from sfapp.views import format, words
+from sfapp.views import format
+from sfapp.views import text as words
 
 
 @click.command()

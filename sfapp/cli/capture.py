@@ -21,7 +21,7 @@ from sfapp.model.capture import (
 )
 
 if TYPE_CHECKING:
-    from sfapp.kair.sampling import Sampling, SamplingState
+    from sfapp.operators.sampling import Sampling, SamplingState
     from sfapp.store import Store
 
 _LOOK_SECONDS = 0.5
@@ -110,7 +110,7 @@ def capture(
     sfapp capture packets t7 --ranks 3,5 --steps 3
     sfapp capture packets --watch --when 'severity>=10%'
     """
-    from sfapp.kair.sampling import Rule, Sampling
+    from sfapp.operators.sampling import Rule, Sampling
     from sfapp.store import Store
 
     settings = Sampling(
@@ -163,7 +163,7 @@ def _root_of(packets: Path, run: str) -> Path:
 
 
 def _suspected(store: Store, run: str, settings: Sampling) -> tuple[int, ...]:
-    from sfapp.kair.sampling import chosen_ranks, observed
+    from sfapp.operators.sampling import chosen_ranks, observed
 
     windows = [row["window"] for row in store.timeline(run)]
     if not windows:
@@ -229,8 +229,8 @@ def _plain(text: str) -> str:
 
 def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> None:
     """Hand every window that comes to the policy, and ask for what it proposes."""
-    from sfapp.cli.stopping import until_told_to_stop
-    from sfapp.kair.sampling import SamplingState
+    from sfapp.cli.signals import until_told_to_stop
+    from sfapp.operators.sampling import SamplingState
 
     states: dict[str, SamplingState] = {}
     store.ingest()
@@ -261,7 +261,7 @@ def _consider(
     store: Store, packets: Path, run: str, window: int, before: SamplingState, settings: Sampling
 ) -> SamplingState:
     """What the policy says of a window; it is asked for at once. Files that are gone are no reason to end."""
-    from sfapp.kair.sampling import observed, propose
+    from sfapp.operators.sampling import observed, propose
     from sfapp.packets.captures import ask_for_capture, new_id
 
     try:

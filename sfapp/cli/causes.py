@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sfapp.errors import PacketError
-from sfapp.kair import Agreement, agreement
 from sfapp.model import Diagnosis, Operators, RankTable, Window
+from sfapp.operators import Agreement, agreement
 from sfapp.packets import Loaded, Quarantined, read_operators_beside
 from sfapp.packets.paths import with_operators
-from sfapp.views import words
+from sfapp.views import text as words
 from sfapp.views.findings import examined
 
 CAUSE_COLUMNS = (

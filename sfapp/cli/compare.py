@@ -21,7 +21,8 @@ from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.sides import SideKey
 from sfapp.packets import Loaded, read_windows
-from sfapp.views import comparison_tables, words
+from sfapp.views import comparison_tables
+from sfapp.views import text as words
 from sfapp.views.tables import Column, Row
 
 OVER_LIMIT = 1

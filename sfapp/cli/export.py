@@ -10,9 +10,9 @@ import click
 from sfapp.cli.analyze import printable
 from sfapp.cli.options import window_key
 from sfapp.errors import WindowNotFoundError
-from sfapp.kair import events_of
+from sfapp.importers.perfetto_export import slice_of, write_perfetto
+from sfapp.operators import events_of
 from sfapp.packets import LoadedWindow, read_operators_beside, read_windows
-from sfapp.traces.perfetto import slice_of, write_perfetto
 from sfapp.views import format
 
 _SHOWN = 20

@@ -12,7 +12,7 @@ import click
 
 from sfapp.cli.analyze import printable
 from sfapp.errors import TraceError
-from sfapp.traces import (
+from sfapp.importers import (
     FORMATS,
     Imported,
     ImportNote,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.stopping import until_told_to_stop, with_parent
+from sfapp.cli.signals import until_told_to_stop, with_parent
 
 
 @click.command()

@@ -12,8 +12,8 @@ import click
 
 from sfapp import __version__
 from sfapp.cli.analyze import without_overflow
-from sfapp.cli.evidence import PacketEvidence
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
+from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import Book, IncidentLog, book_of, parse
 from sfapp.model import Diagnosis

@@ -15,7 +15,14 @@ from types import FrameType
 
 import click
 
-from sfapp.cli.layout import AGGREGATOR_OFFSET, MASTER_PORT, Layout, aggregator_home, resolve, step_name
+from sfapp.cli.launch_config import (
+    AGGREGATOR_OFFSET,
+    MASTER_PORT,
+    Layout,
+    aggregator_home,
+    resolve,
+    step_name,
+)
 from sfapp.errors import MissingExtraError, RunError, SfappError
 
 MOST_SHOWN = 3
@@ -102,7 +109,7 @@ def run(
     srun --nodes 2 --ntasks-per-node 1 sfapp run --nproc-per-node 8 train.py
     sfapp run --nproc-per-node 8 --ui train.py
 
-    Exits as the script does. Under another launcher, run `python -m sfapp.record.auto SCRIPT` in its place.
+    Exits as the script does. Under another launcher, run `python -m sfapp.recorder.auto SCRIPT` in its place.
     """
     check_script(script, is_module)
     layout = resolve(
@@ -143,7 +150,7 @@ def wants_live(live: bool | None, ui: bool, layout: Layout) -> bool:
     Raises:
         UsageError: the app would show nothing.
     """
-    from sfapp.cli.live import STREAM_VARIABLE, can_stream
+    from sfapp.cli.live_services import STREAM_VARIABLE, can_stream
 
     if live is False and ui:
         raise click.UsageError("--ui shows what is streamed: leave --no-live out")
@@ -166,7 +173,7 @@ def go_live(
     ui_port: int | None,
 ) -> None:
     """Start what this node has of it, until the stack is left; the ranks learn of it by the environment."""
-    from sfapp.cli.live import LiveOptions, beside_training, can_stream
+    from sfapp.cli.live_services import LiveOptions, beside_training, can_stream
 
     if not can_stream():
         raise MissingExtraError("live streaming needs pyzmq: pip install 'sfapp[stream]'")
@@ -202,7 +209,7 @@ def check_script(script: str, is_module: bool) -> None:
 def launch(torchrun: Sequence[str], worker: Sequence[str]) -> int:
     """Run the worker's command line, under torchrun where any of its options is given; its exit code, 128 +
     the number where a signal ended it."""
-    command = [sys.executable, "-u", "-m", "sfapp.record.auto", *worker]
+    command = [sys.executable, "-u", "-m", "sfapp.recorder.auto", *worker]
     return launch_many(torchrun, worker) if torchrun else launch_one(command)
 
 
@@ -229,7 +236,7 @@ def launch_many(options: Sequence[str], worker: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    arguments = torchrun.parse_args([*options, "-m", "sfapp.record.auto", *worker])
+    arguments = torchrun.parse_args([*options, "-m", "sfapp.recorder.auto", *worker])
     try:
         torchrun.run(arguments)
     except ValueError as error:  # of the options: no such number of processes, of nodes
@@ -279,7 +286,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     from sfapp.cli.analyze import printable, without_overflow
     from sfapp.model import REASONS
     from sfapp.packets import packet_path, read_windows
-    from sfapp.views import format, words
+    from sfapp.views import format, text
 
     folder = packet_path(out, run_id, 0).parent
     looked_at = newest(new, MOST_BYTES)
@@ -291,7 +298,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     click.secho(f"sfapp: {which}{counted} in {folder}", err=True, bold=True)
     for diagnosis in loud[:MOST_SHOWN]:
         severity = "" if diagnosis.severity is None else f" (severity {format.severity(diagnosis.severity)})"
-        said = printable(words.summary(diagnosis))
+        said = printable(text.summary(diagnosis))
         click.secho(f"  window {diagnosis.window}: {said}{severity}", err=True, fg="yellow")
     if len(loud) < len(diagnoses):
         quiet = format.counted(len(diagnoses) - len(loud), "window")

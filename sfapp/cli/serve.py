@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.stopping import with_parent
+from sfapp.cli.signals import with_parent
 
 
 @click.command()

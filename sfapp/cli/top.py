@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
-    from sfapp.cli.asking import RunNews, Source
+    from sfapp.cli.live_client import RunNews, Source
     from sfapp.views.tables import Column
 
 _FOLLOW_SECONDS = 1.0
@@ -88,7 +88,7 @@ def top(where: Path | str, run_id: str | None, once: bool, token: str | None) ->
 def _source(where: Path | str, token: str | None) -> Iterator[Source]:
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
         os.environ["NICEGUI_STORAGE_PATH"] = scratch  # picked when the app is imported
-        from sfapp.cli.asking import AppSource, FolderSource
+        from sfapp.cli.live_client import AppSource, FolderSource
         from sfapp.store import Store
 
         if isinstance(where, str):
@@ -212,7 +212,7 @@ class _Grid:
 def _marks(news: RunNews) -> dict[int, tuple[str, str]]:
     """By rank, a letter that says what is with it, and its colour."""
     from sfapp.model.diagnosis import QUIET_SEVERITY
-    from sfapp.views import words
+    from sfapp.views import text as words
 
     newest = news.newest_window
     named = newest.aim_rank if newest and (newest.severity or 0.0) >= QUIET_SEVERITY else None

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 import msgspec
 
 from sfapp.errors import IncidentError
-from sfapp.incidents.book import Book, book_of
 from sfapp.incidents.events import Event, IncidentEdit, ItemEdit, NoteEdit, Undo, checked, fields_of
+from sfapp.incidents.state import Book, book_of
 from sfapp.model.sides import SideKey
 
 FORMAT = "sfapp-incidents"

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.errors import IncidentError
-from sfapp.incidents.book import Book, book_of
 from sfapp.incidents.events import Event, checked, decode, encode
+from sfapp.incidents.state import Book, book_of
 
 NAME = "incidents.jsonl"
 

@@ -1,8 +1,6 @@
 """What a running job says of itself, in files beside its packets: written, thinned with age, read."""
 
-from sfapp.metrics.log import MetricsLog
-from sfapp.metrics.pace import Paces
-from sfapp.metrics.segments import (
+from sfapp.metrics.sample_files import (
     SUFFIX,
     Chunk,
     Header,
@@ -11,7 +9,9 @@ from sfapp.metrics.segments import (
     read_segment,
     segments_in,
 )
-from sfapp.metrics.thin import thinned
+from sfapp.metrics.sample_log import MetricsLog
+from sfapp.metrics.step_pace import Paces
+from sfapp.metrics.thinning import thinned
 
 __all__ = [
     "SUFFIX",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from sfapp.views.words import EvidenceWords, Verdict
+from sfapp.views.text import EvidenceWords, Verdict
 
 _EDGE = {"alarm": "#c62828", "warn": "#b45f06", "quiet": "#2e7d32", "unknown": "#757575"}
 

@@ -10,7 +10,8 @@ import polars as pl
 from sfapp.accounting import Comparison
 from sfapp.notebook.card import escaped
 from sfapp.notebook.window import as_plotly
-from sfapp.views import comparison_tables, figures, words
+from sfapp.views import comparison_tables, figures
+from sfapp.views import text as words
 
 
 @dataclass(frozen=True, slots=True, eq=False)

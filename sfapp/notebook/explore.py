@@ -14,7 +14,8 @@ from sfapp.model import Baseline, Diagnosis, Gates
 from sfapp.model.gates import GATE_BY_NAME
 from sfapp.notebook import card
 from sfapp.notebook.window import WindowView, titled
-from sfapp.views import figures, words
+from sfapp.views import figures
+from sfapp.views import text as words
 
 GATES = ("tau_c", "gamma_a", "gamma_g")
 MEAN = "mean"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from sfapp.accounting import Measures
-from sfapp.kair import Findings, examine_window
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
-from sfapp.views import figures, words
+from sfapp.operators import Findings, examine_window
+from sfapp.views import figures
+from sfapp.views import text as words
 
 if TYPE_CHECKING:
     import ipywidgets

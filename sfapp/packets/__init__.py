@@ -1,12 +1,12 @@
 """The packet format: read, write and check the files that the recorder leaves behind (packet.md)."""
 
 from sfapp.packets.assemble import assemble
-from sfapp.packets.draft import Draft
-from sfapp.packets.layout import Limits
 from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows
 from sfapp.packets.operators import read_operators, read_operators_beside, write_operators
+from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets, operators_path, packet_path
 from sfapp.packets.read import Packet, Quarantined, load_packet, read_packet, validate_packet
+from sfapp.packets.window_draft import Draft
 from sfapp.packets.write import write_packet
 
 __all__ = [

@@ -17,7 +17,7 @@ import numpy as np
 from sfapp.errors import PacketError
 from sfapp.model import Manifest, RankTable, SideChannel, Window
 from sfapp.model.manifest import Prefetch
-from sfapp.packets.columns import IntArray
+from sfapp.packets.arrow_columns import IntArray
 from sfapp.packets.read import Packet
 
 if TYPE_CHECKING:

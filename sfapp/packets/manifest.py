@@ -10,9 +10,15 @@ import msgspec
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.checks import is_unicode
 from sfapp.packets.faults import Faults, one_line, quoted
-from sfapp.packets.layout import FIXED_COLUMNS, MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE, RESERVED_PREFIXES
+from sfapp.packets.packet_layout import (
+    FIXED_COLUMNS,
+    MAX_RANK_VALUE,
+    MAX_VALUE,
+    MAX_WORLD_SIZE,
+    RESERVED_PREFIXES,
+)
+from sfapp.packets.value_checks import is_unicode
 
 
 class _Head(msgspec.Struct):

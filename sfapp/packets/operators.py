@@ -14,13 +14,13 @@ import pyarrow as pa
 from sfapp.errors import PacketError, PacketVersionError, WindowError
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.operators import NONE
-from sfapp.packets.checks import check_range, is_unicode
-from sfapp.packets.columns import PacketFile, Text, booleans, integers, text
+from sfapp.packets.arrow_columns import PacketFile, Text, booleans, integers, text
 from sfapp.packets.faults import Faults, and_more, one_line, quoted
-from sfapp.packets.layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
 from sfapp.packets.manifest import check_name
+from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
 from sfapp.packets.paths import operators_beside, part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
+from sfapp.packets.value_checks import check_range, is_unicode
 from sfapp.packets.write import parquet_bytes, write_whole
 
 OPERATORS_KEY = b"sfapp.operators"

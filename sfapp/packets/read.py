@@ -16,13 +16,7 @@ import numpy as np
 
 from sfapp.errors import PacketError
 from sfapp.model import Manifest, RankTable, Window
-from sfapp.packets.checks import (
-    check_durations,
-    check_names,
-    check_range,
-    check_side_channel,
-)
-from sfapp.packets.columns import (
+from sfapp.packets.arrow_columns import (
     IntArray,
     PacketFile,
     booleans,
@@ -35,9 +29,9 @@ from sfapp.packets.columns import (
     text,
     without_nulls,
 )
-from sfapp.packets.draft import BoolArray, Draft, FloatArray
 from sfapp.packets.faults import Faults, one_line
-from sfapp.packets.layout import (
+from sfapp.packets.manifest import check_manifest, decode_manifest
+from sfapp.packets.packet_layout import (
     HOSTNAME,
     LOCAL_RANK,
     MAX_RANK_VALUE,
@@ -51,10 +45,16 @@ from sfapp.packets.layout import (
     WALL,
     Limits,
 )
-from sfapp.packets.manifest import check_manifest, decode_manifest
 from sfapp.packets.paths import part_rank_of
 from sfapp.packets.reduced import check_rows, read_planes
-from sfapp.packets.rows import Grid, check_ranks, check_same_every_step, grid_of
+from sfapp.packets.row_grid import Grid, check_ranks, check_same_every_step, grid_of
+from sfapp.packets.value_checks import (
+    check_durations,
+    check_names,
+    check_range,
+    check_side_channel,
+)
+from sfapp.packets.window_draft import BoolArray, Draft, FloatArray
 
 DEFAULT_LIMITS = Limits()
 

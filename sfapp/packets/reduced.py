@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from sfapp.model import PLANES, Manifest, ReducedPlanes
-from sfapp.packets.checks import check_durations, check_range
-from sfapp.packets.columns import IntArray, column_of, integers
-from sfapp.packets.draft import Draft
+from sfapp.packets.arrow_columns import IntArray, column_of, integers
 from sfapp.packets.faults import Faults
-from sfapp.packets.rows import Grid
+from sfapp.packets.row_grid import Grid
+from sfapp.packets.value_checks import check_durations, check_range
+from sfapp.packets.window_draft import Draft
 
 
 def values_of(window: Draft) -> dict[str, IntArray]:

@@ -15,15 +15,9 @@ import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
 from sfapp.model import RankTable, Window
-from sfapp.packets.checks import (
-    check_durations,
-    check_names,
-    check_range,
-    check_side_channel,
-)
-from sfapp.packets.draft import Draft
 from sfapp.packets.faults import Faults, one_line
-from sfapp.packets.layout import (
+from sfapp.packets.manifest import check_manifest, encode_manifest
+from sfapp.packets.packet_layout import (
     HOSTNAME,
     LOCAL_RANK,
     MANIFEST_KEY,
@@ -38,10 +32,16 @@ from sfapp.packets.layout import (
     TEXT_COLUMNS,
     WALL,
 )
-from sfapp.packets.manifest import check_manifest, encode_manifest
 from sfapp.packets.paths import part_rank_of
 from sfapp.packets.reduced import check_planes, check_rows, values_of
-from sfapp.packets.rows import Grid, check_ranks
+from sfapp.packets.row_grid import Grid, check_ranks
+from sfapp.packets.value_checks import (
+    check_durations,
+    check_names,
+    check_range,
+    check_side_channel,
+)
+from sfapp.packets.window_draft import Draft
 
 
 def write_packet(window: Window | Draft, path: Path) -> int:

@@ -5,10 +5,10 @@ document(incident, look)  -> Report    what is said, plain data
 render("incident.html", …) -> files    in the format that the name asks for
 """
 
+from sfapp.report.build import Order, make
 from sfapp.report.command import TITLE, command
 from sfapp.report.document import Evidence, Missing, Packet, Remark, Report, Section, Shown, document
 from sfapp.report.formats import FORMATS, Files, format_of, packed, render, write
-from sfapp.report.making import Order, make
 from sfapp.report.redact import Pseudonyms
 
 __all__ = [

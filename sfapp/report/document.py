@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 
 from sfapp.accounting import Measures, RunWaits, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
-from sfapp.kair import Findings
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.operators import Findings
 from sfapp.report.plots import (
     LEFT_OUT,
     PLOTS,
@@ -24,7 +24,8 @@ from sfapp.report.plots import (
     findings_plots,
     window_plots,
 )
-from sfapp.views import comparison_tables, figures, words
+from sfapp.views import comparison_tables, figures
+from sfapp.views import text as words
 
 
 @dataclass(frozen=True, slots=True)

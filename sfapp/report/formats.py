@@ -11,11 +11,11 @@ from pathlib import Path, PurePath
 
 from sfapp.errors import ReportError
 from sfapp.incidents import Book
-from sfapp.report.data import to_json
 from sfapp.report.document import Report
+from sfapp.report.html import to_html
+from sfapp.report.json import to_json
 from sfapp.report.markdown import to_markdown
 from sfapp.report.notebook import to_notebook
-from sfapp.report.page import to_html
 from sfapp.report.pdf import to_pdf
 
 Files = Mapping[str, bytes]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from sfapp.report.captions import caption
 from sfapp.report.document import Compared, Plot, Remark, Report, Section, Shown
-from sfapp.report.paper import caption
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
+from sfapp.report.captions import caption
 from sfapp.report.document import Compared, ComparedSide, Part, Plot, Remark, Report, Section, Shown
 from sfapp.report.markdown import lines, shown, table
-from sfapp.report.paper import caption
 
 Cell = Mapping[str, Any]
 

@@ -13,8 +13,8 @@ import typst
 
 from sfapp.assets import assets
 from sfapp.errors import ReportError
+from sfapp.report.captions import caption
 from sfapp.report.document import Compared, Part, Plot, Remark, Report, Section, Shown
-from sfapp.report.paper import caption
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 

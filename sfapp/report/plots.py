@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sfapp.accounting import Comparison, Measures
-from sfapp.kair import Findings
 from sfapp.model import Diagnosis
 from sfapp.model.incidents import Note, notes_on
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.views import figures, words
+from sfapp.operators import Findings
+from sfapp.views import figures
+from sfapp.views import text as words
 
 PLOTS = (
     "frontier_steps",

@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from sfapp.store.beside import OperatorFiles
-from sfapp.store.chosen import ChosenReferences
+from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, insert, key_values, replace_windows
 from sfapp.store.database import Database
-from sfapp.store.derive import Batch, StoredWaits, read_batch
-from sfapp.store.readers import read_all
+from sfapp.store.operator_files import OperatorFiles
+from sfapp.store.parallel_reader import read_all
+from sfapp.store.reference_choices import ChosenReferences
 from sfapp.store.references import compare, references_of, settle, unsettle, unsettled
-from sfapp.store.rows import Key
+from sfapp.store.run_waits import misaligned, stored_waits
 from sfapp.store.scan import BATCH_FILES, Found, Stamp, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
-from sfapp.store.tables import IN_KEYS, IN_NAMES, insert, key_values, replace_windows
-from sfapp.store.waits import misaligned, stored_waits
+from sfapp.store.verdict_builder import Batch, StoredWaits, read_batch
+from sfapp.store.verdict_rows import Key
 
 
 @dataclass(frozen=True, slots=True)

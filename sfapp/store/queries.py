@@ -10,8 +10,8 @@ from typing import Any
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import Diagnosis, Reference
 from sfapp.store.database import Database
-from sfapp.store.rows import decode_diagnosis, decode_reference
 from sfapp.store.schema import WINDOWS, quoted
+from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
 
 _UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)

@@ -12,9 +12,11 @@ from dataclasses import replace
 
 from sfapp.accounting import reference_of, with_reference
 from sfapp.model import Reference
-from sfapp.store.chosen import ChosenReferences
+from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, KEYS, insert, key_values, replace_windows
 from sfapp.store.database import Cursor
-from sfapp.store.rows import (
+from sfapp.store.reference_choices import ChosenReferences
+from sfapp.store.schema import RUN_REFERENCES
+from sfapp.store.verdict_rows import (
     Derived,
     Key,
     Origin,
@@ -24,8 +26,6 @@ from sfapp.store.rows import (
     stages_table,
     windows_table,
 )
-from sfapp.store.schema import RUN_REFERENCES
-from sfapp.store.tables import IN_KEYS, IN_RUNS, KEYS, insert, key_values, replace_windows
 
 _AT_ONCE = 512
 """Diagnoses decoded together: a run may have more windows than fit in memory."""

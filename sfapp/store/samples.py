@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from sfapp.errors import MetricsError, StoreError
 from sfapp.metrics import Chunk, Header, find_folders, read_header, read_segment, segments_in
-from sfapp.model.metrics import SUBJECTS, AnySample, PaceSample, Sample, Thinning, described
+from sfapp.model.samples import SUBJECTS, AnySample, PaceSample, Sample, Thinning, described
+from sfapp.store.bulk_insert import insert
 from sfapp.store.database import Cursor, Database
 from sfapp.store.scan import as_text, is_below
 from sfapp.store.schema import METRIC_FILES, SAMPLE_TABLES, Table, quoted
-from sfapp.store.tables import insert
 
 Row = dict[str, Any]
 
@@ -336,7 +336,7 @@ def _filters(query: SampleQuery, table: Table) -> tuple[str, dict[str, Any]]:
 
 @cache
 def _thinned(kind: type[Sample]) -> str:
-    """Per field its SQL over several samples, as ``sfapp.metrics.thin`` does it."""
+    """Per field its SQL over several samples, as ``sfapp.metrics.thinning`` does it."""
     weight = "steps" if kind is PaceSample else "every_s"
     sql: dict[Thinning, str] = {
         "mean": f"sum(sample.{{0}} * {weight}) / sum({weight}) FILTER (sample.{{0}} IS NOT NULL)",

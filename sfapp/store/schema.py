@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from sfapp.model.metrics import (
+from sfapp.model.samples import (
     AggregatorSample,
     GpuSample,
     LinkSample,

@@ -15,13 +15,12 @@ from typing import Any
 from sfapp.accounting import RunWaits
 from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Operators, Reference, Window
-from sfapp.model.metrics import PaceSample, Sample
+from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import Packet, group, load_packet, read_operators_beside
-from sfapp.store import cells, opening, queries, samples
-from sfapp.store.beside import OperatorFiles
-from sfapp.store.chosen import ChosenReferences
+from sfapp.store import cells_view, opening, queries, samples
 from sfapp.store.database import Database
 from sfapp.store.ingest import Ingest, IngestReport, Progress
+from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.queries import (
     PacketSource,
     QuarantinedFile,
@@ -30,9 +29,10 @@ from sfapp.store.queries import (
     WindowPage,
     WindowQuery,
 )
+from sfapp.store.reference_choices import ChosenReferences
 from sfapp.store.references import settle
+from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import Follower, SampleQuery
-from sfapp.store.waits import stored_waits
 from sfapp.store.watch import watch
 
 
@@ -156,7 +156,7 @@ class Store:
             return report
 
     def _refresh_cells(self) -> None:
-        cells.refresh(self._database)
+        cells_view.refresh(self._database)
         self._cells_are_stale = False
 
     # ---- asking ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfapp.stream.aggregator import Aggregator
-    from sfapp.stream.live import Now, RankNow
+    from sfapp.stream.live_state import Now, RankNow
     from sfapp.stream.relay import Relay
     from sfapp.stream.security import Keys
     from sfapp.stream.sender import StreamOptions
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Aggregator": "aggregator",
     "Keys": "security",
-    "Now": "live",
-    "RankNow": "live",
+    "Now": "live_state",
+    "RankNow": "live_state",
     "Relay": "relay",
     "StreamOptions": "sender",
 }

@@ -17,12 +17,10 @@ from typing import Any
 import zmq
 
 from sfapp.errors import StreamError, StreamVersionError
-from sfapp.model.metrics import AnySample
-from sfapp.stream.assembly import Assembly, AssemblyCounts
-from sfapp.stream.attempts import Attempts
-from sfapp.stream.forwarding import Forwarding
+from sfapp.model.samples import AnySample
+from sfapp.stream.capture_broker import Forwarding
 from sfapp.stream.legacy import LegacyStreams
-from sfapp.stream.live import Live, Now, StepSink
+from sfapp.stream.live_state import Live, Now, StepSink
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -44,7 +42,9 @@ from sfapp.stream.messages import (
     sender_of,
 )
 from sfapp.stream.peers import Element, Peer, take
+from sfapp.stream.run_restarts import Attempts
 from sfapp.stream.security import Keys, admitting, bind
+from sfapp.stream.window_assembly import Assembly, AssemblyCounts
 
 CLOSE_AFTER_SECONDS = 30.0
 LATE_AFTER_SECONDS = 2.0

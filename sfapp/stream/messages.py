@@ -28,7 +28,7 @@ from sfapp.model.manifest import (
     RecorderInfo,
     Wrapper,
 )
-from sfapp.model.metrics import AnySample
+from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH
 
 VERSION = 2
@@ -132,7 +132,7 @@ class Closed(Message, frozen=True, kw_only=True, tag="closed"):
     Attributes:
         steps: how many steps it has; less than arrived is impossible, more means that they were discarded.
         side: every side channel over all steps, float64 [steps] little-endian, unsampled ones by their bits
-            (``sfapp.record.side``).
+            (``sfapp.recorder.side_channels.channels``).
         faults: telemetry faults by code, with what was seen first.
         side_faults: why a side channel lacks a value.
         nested_ns: time in stages nested in others, which was dropped.
@@ -168,7 +168,7 @@ class Gap(Message, frozen=True, kw_only=True, tag="gap"):
 
 
 class Samples(Message, frozen=True, kw_only=True, tag="samples"):
-    """What was measured beside the steps: of the node, its devices, the process (``sfapp.model.metrics``).
+    """What was measured beside the steps: of the node, its devices, the process (``sfapp.model.samples``).
 
     Not part of the sequence: what is lost is not sent again.
     """

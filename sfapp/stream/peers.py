@@ -16,12 +16,12 @@ from sfapp.model.manifest import Manifest
 from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
-from sfapp.record.contexts import FIRST_STAGE_COLUMN, STEP_COLUMN
-from sfapp.record.side import MAX_CHANNELS, NAME
-from sfapp.stream.assembly import Assembly
-from sfapp.stream.live import Live
+from sfapp.recorder.side_channels.channels import MAX_CHANNELS, NAME
+from sfapp.recorder.timing.timers import FIRST_STAGE_COLUMN, STEP_COLUMN
+from sfapp.stream.live_state import Live
 from sfapp.stream.messages import Closed, Gap, Hello, Opened, Steps
-from sfapp.stream.pending import RankRows, Rows
+from sfapp.stream.window_assembly import Assembly
+from sfapp.stream.window_buffer import RankRows, Rows
 
 MAX_VALUE = 2**62
 """Largest number a packet holds (packet.md)."""

@@ -17,11 +17,11 @@ from typing import Any
 import zmq
 
 from sfapp.errors import StreamError
-from sfapp.model.metrics import AnySample
-from sfapp.record.outlet import STREAM_VARIABLE
-from sfapp.record.refusals import one_line
-from sfapp.record.team import Team
-from sfapp.stream.capturing import StreamDesk
+from sfapp.model.samples import AnySample
+from sfapp.recorder.transport.errors import one_line
+from sfapp.recorder.transport.process_group import Team
+from sfapp.recorder.transport.sink import STREAM_VARIABLE
+from sfapp.stream.capture_mailbox import StreamDesk
 from sfapp.stream.messages import (
     VERSION,
     Ack,
@@ -39,7 +39,7 @@ from sfapp.stream.messages import (
     encode,
 )
 from sfapp.stream.security import Keys, connect, stays_here
-from sfapp.stream.spool import Spool
+from sfapp.stream.send_queue import Spool
 
 _BEAT_SECONDS = 1.0
 _LAST_BEAT_SECONDS = 0.25  # while the recorder closes

@@ -8,7 +8,7 @@ from fractions import Fraction
 from sfapp.accounting import LETTERS, Change, Comparison, Side
 from sfapp.views import format
 from sfapp.views.tables import Column, Row
-from sfapp.views.words.compare import leader_words, side_names
+from sfapp.views.text.compare import leader_words, side_names
 
 SUM = "sum"
 """Key of the row in which the stages' changes are added up."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import PacketError, WindowError
-from sfapp.kair import Agreement, Findings, examine_window, of_ranks
 from sfapp.model import Operators, Window
+from sfapp.operators import Agreement, Findings, examine_window, of_ranks
 from sfapp.views import format
 
 MAX_EVENTS = 6_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.kair import AGREEMENT_REASONS
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, MODEL_FITS, REASONS, Gates
 from sfapp.model.gates import MODEL_FIT_HELP
-from sfapp.views.words.evidence import EVIDENCE_MEANING
-from sfapp.views.words.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
+from sfapp.operators import AGREEMENT_REASONS
+from sfapp.views.text.evidence import EVIDENCE_MEANING
+from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
 
 Row = dict[str, str]
 

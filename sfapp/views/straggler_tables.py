@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from sfapp.kair import Cause, Collective, Findings, Outlier
+from sfapp.operators import Cause, Collective, Findings, Outlier
 from sfapp.views import format
 from sfapp.views.tables import Column, Row
-from sfapp.views.words.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES
+from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES
 
 
 def _numeric(field: str, title: str, help: str) -> Column:

@@ -13,9 +13,9 @@ from sfapp.accounting import Measures, nearest_changes
 from sfapp.model import GATE_DOCS, LABELS, REASONS, Diagnosis, Manifest
 from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.views import format
-from sfapp.views.figures.chosen import Floats, chosen, leads_by_row, position_after, stage_members
+from sfapp.views.figures.active_frontier import Floats, chosen, leads_by_row, position_after, stage_members
 from sfapp.views.figures.node import lead_shares, stragglers
-from sfapp.views.words import changes, evidence_lines
+from sfapp.views.text import changes, evidence_lines
 
 Row = dict[str, Any]
 

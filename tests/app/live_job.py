@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sfapp.metrics import MetricsLog
-from sfapp.model.metrics import (
+from sfapp.model.samples import (
     AggregatorSample,
     AnySample,
     GpuSample,

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from benchmarks.kineto_job import Shape, write_job
-from sfapp.traces import Options, read_traces, write_imported
+from sfapp.importers import Options, read_traces, write_imported
 
 PROFILED = "profiled"
 """The run."""

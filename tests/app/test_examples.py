@@ -17,7 +17,7 @@ from sfapp.app import api
 from sfapp.app.workspace import Workspace
 from sfapp.model.examples import DISPLACED, EXAMPLES
 from sfapp.store import Store
-from sfapp.views.lessons import LESSONS
+from sfapp.views.worked_examples import LESSONS
 
 PAGE = f"/w/{DISPLACED.run_id}/0"
 

@@ -17,9 +17,9 @@ from recorded_job import job_window, put
 from test_api import client_of
 
 from sfapp.app.workspace import Workspace
+from sfapp.importers.perfetto_export import MANIFEST
 from sfapp.packets import operators_path
 from sfapp.store import Store
-from sfapp.traces.perfetto import MANIFEST
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from benchmarks.kineto_job import Shape, write_job
 from sfapp.cli import cli
+from sfapp.importers import Options, read_traces, write_imported
 from sfapp.model.stages import DATA
 from sfapp.packets import operators_path, packet_path, write_packet
-from sfapp.traces import Options, read_traces, write_imported
 from tests.builders import ddp_job, window_of
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

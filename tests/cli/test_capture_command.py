@@ -20,7 +20,7 @@ from sfapp.model.capture import CaptureLimits
 from sfapp.packets import packet_path, read_operators, write_packet
 from sfapp.packets.captures import captures
 from sfapp.packets.paths import operators_path
-from sfapp.record import Recorder
+from sfapp.recorder import Recorder
 
 
 def capture(*arguments: str | Path, expect: int = 0) -> str:

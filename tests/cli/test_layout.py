@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sfapp.cli.layout import Home, Layout, aggregator_home, first_host, resolve, step_name
+from sfapp.cli.launch_config import Home, Layout, aggregator_home, first_host, resolve, step_name
 from sfapp.errors import RunError
 
 SLURM = {

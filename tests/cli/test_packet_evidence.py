@@ -8,7 +8,7 @@ import pytest
 from builders import lasting_fault
 
 from sfapp.accounting import diagnose_runs, judge, measure
-from sfapp.cli.evidence import PacketEvidence
+from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
 

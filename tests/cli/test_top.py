@@ -20,7 +20,7 @@ from app.live_job import LIVE, LiveJob
 from app.served import Served, served
 from rich.console import Console
 
-from sfapp.cli.asking import FolderSource, RunNews
+from sfapp.cli.live_client import FolderSource, RunNews
 from sfapp.cli.top import frame
 from sfapp.store import Store
 

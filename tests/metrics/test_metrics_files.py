@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sfapp.errors import MetricsError
 from sfapp.metrics import find_folders, read_segment, segments_in
-from sfapp.metrics.segments import VERSION, Header, lines, read_pieces, sample_lines
-from sfapp.model.metrics import ProcessSample
+from sfapp.metrics.sample_files import VERSION, Header, lines, read_pieces, sample_lines
+from sfapp.model.samples import ProcessSample
 
 HEADER = Header(version=VERSION, run_id="run", every_s=1)
 

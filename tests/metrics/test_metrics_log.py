@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sfapp.metrics import MetricsLog, find_folders, read_segment, segments_in
-from sfapp.metrics.log import AGES, SEGMENT_S
-from sfapp.model.metrics import AnySample, ProcessSample
+from sfapp.metrics.sample_log import AGES, SEGMENT_S
+from sfapp.model.samples import AnySample, ProcessSample
 
 START = 1_700_000_100  # a multiple of five minutes
 HOUR = 3600

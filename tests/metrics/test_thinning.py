@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.metrics import Paces
-from sfapp.metrics.thin import thinned as thinned_pieces
-from sfapp.model.metrics import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample
+from sfapp.metrics.thinning import thinned as thinned_pieces
+from sfapp.model.samples import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample
 
 SECOND = 10**9
 

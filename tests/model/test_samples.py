@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sfapp.model.metrics import (
+from sfapp.model.samples import (
     SAMPLES,
     SUBJECTS,
     AnySample,

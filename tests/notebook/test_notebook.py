@@ -16,7 +16,7 @@ import sfapp
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.notebook import Figures, Packets, card
 from sfapp.notebook.explore import Explorer
-from sfapp.views import words
+from sfapp.views import text as words
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = ROOT / "sample_data" / "packets"

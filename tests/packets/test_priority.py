@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sfapp.packets.priority import lowest_priority
+from sfapp.packets.process_priority import lowest_priority
 
 
 @pytest.fixture(params=["SCHED_OTHER", "SCHED_BATCH", "SCHED_RR", "SCHED_FIFO"])

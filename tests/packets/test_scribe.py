@@ -19,7 +19,7 @@ from scribes import scribes_of
 
 from sfapp.errors import PacketError
 from sfapp.packets import Draft, read_window, write_packet
-from sfapp.packets.scribe import Scribe, ScribeGone
+from sfapp.packets.writer_process import Scribe, ScribeGone
 
 PATIENCE = 60.0  # seconds
 
@@ -127,7 +127,7 @@ def test_its_priority_is_the_lowest_even_where_training_has_a_real_time_one(tmp_
 def test_it_ends_with_the_process_that_started_it_even_if_a_forked_one_lives_on() -> None:
     job = """
 import os, time
-from sfapp.packets.scribe import Scribe
+from sfapp.packets.writer_process import Scribe
 scribe = Scribe()
 while not scribe._ours.poll():
     time.sleep(0.02)

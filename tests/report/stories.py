@@ -10,7 +10,7 @@ from pathlib import Path
 from builders import ddp_job, window_of
 
 from sfapp.accounting import diagnose
-from sfapp.cli.evidence import PacketEvidence
+from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.incidents import book_of, sketch
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import Browser, sync_playwright
 
 from sfapp.packets import packet_path, write_packet
-from sfapp.report.page import changes
+from sfapp.report.html import changes
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from stories import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
 
 import sfapp
-from sfapp.cli.evidence import PacketEvidence
+from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import book_of, sketch
 from sfapp.model import Gates

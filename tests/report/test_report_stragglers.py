@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 import simulated_findings as found_in
 
 from sfapp.accounting import diagnose
-from sfapp.cli.evidence import PacketEvidence
+from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.errors import WindowError
 from sfapp.incidents import Author, IncidentLog, book_of, sketch
 from sfapp.model.view import ViewState, WindowKey

@@ -15,7 +15,7 @@ from sfapp import diagnose
 from sfapp.accounting import diagnose_runs
 from sfapp.model.stages import stage_hash
 from sfapp.store import Progress, Store
-from sfapp.views.words import unknown
+from sfapp.views.text import unknown
 
 HOSTILE = """'; DROP TABLE windows; -- <script>alert(1)</script> "é\N{SNOWMAN}"""
 

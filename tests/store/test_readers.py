@@ -14,7 +14,7 @@ import pytest
 import torch
 from jobs import SLOW, contents, put, window
 
-from sfapp.store import Progress, Store, readers
+from sfapp.store import Progress, Store, parallel_reader
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two helpers, on any machine and for this few files."""
-    monkeypatch.setattr(readers, "FILES_A_HELPER", 200)
-    monkeypatch.setattr(readers, "_cores", lambda: 3)
+    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", 200)
+    monkeypatch.setattr(parallel_reader, "_cores", lambda: 3)
 
 
 def filled(packets: Path, db: Path) -> dict[str, list[str]]:
@@ -45,7 +45,7 @@ def test_helpers_change_nothing_but_the_time(packets: Path, tmp_path: Path, help
     together = filled(packets, tmp_path / "together.duckdb")
     assert torch.get_num_threads() == threads
     with pytest.MonkeyPatch.context() as alone:
-        alone.setattr(readers, "_cores", lambda: 1)
+        alone.setattr(parallel_reader, "_cores", lambda: 1)
         assert filled(packets, tmp_path / "alone.duckdb") == together
 
 

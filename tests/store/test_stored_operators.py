@@ -10,7 +10,7 @@ from jobs import put, put_run, window
 from test_watch import wait_until, watched
 
 from sfapp.errors import PacketError, WindowNotFoundError
-from sfapp.kair import operators_of
+from sfapp.operators import operators_of
 from sfapp.packets import operators_path, write_operators
 from sfapp.store import Store
 

@@ -12,7 +12,7 @@ from jobs import contents, put_run
 
 from sfapp.errors import StoreError
 from sfapp.metrics import MetricsLog, find_folders, segments_in
-from sfapp.model.metrics import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample, Sample
+from sfapp.model.samples import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample, Sample
 from sfapp.store import SampleQuery, Store
 from sfapp.store.samples import Paces
 
@@ -195,7 +195,7 @@ def test_a_file_of_something_else_is_refused_once_and_read_when_it_changes(tmp_p
 def test_a_file_larger_than_one_reading_is_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfapp.metrics.segments.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("sfapp.metrics.sample_files.CHUNK_BYTES", 1000)
     Job(tmp_path).go(30)
     with Store.open([tmp_path], memory=True) as store:
         assert store.follow() == 30 * 11

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sfapp.packets import packet_path
-from sfapp.stream.attempts import LEDGER_NAME, Attempts
 from sfapp.stream.messages import VERSION, Hello
+from sfapp.stream.run_restarts import LEDGER_NAME, Attempts
 
 
 def hello(incarnation: str, rank: int, attempt: str = "a") -> Hello:

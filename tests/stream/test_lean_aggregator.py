@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import sfapp.stream.aggregator
 from sfapp.model.stages import DEFAULT_STAGES
-from sfapp.stream.assembly import Assembly
+from sfapp.stream.window_assembly import Assembly
 from sfapp.stream.messages import Closed, Hello, Opened
 
 assembly = Assembly(Path(sys.argv[1]), 30.0, 2.0, time.monotonic)

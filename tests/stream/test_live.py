@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from sfapp.stream.live import KEPT_STEPS, Live
+from sfapp.stream.live_state import KEPT_STEPS, Live
 from sfapp.stream.messages import VERSION, Hello
 
 STAGES = ("data.next_wait", "step.other_cpu_wall")

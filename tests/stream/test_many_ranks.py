@@ -10,7 +10,7 @@ from streams import aggregating, windows_in
 
 from benchmarks.crowd_senders import RUN
 from sfapp.stream import Keys
-from sfapp.stream.collecting import Collector
+from sfapp.stream.metrics_writer import Collector
 
 RANKS, WINDOWS, STEPS = 96, 3, 5
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.errors import StreamError, StreamVersionError
-from sfapp.model.metrics import ProcessSample
+from sfapp.model.samples import ProcessSample
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,

@@ -13,7 +13,7 @@ from streams import LOOPBACK, Peer, aggregating, free_port, recorder, running, t
 
 from sfapp.errors import StreamError
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
-from sfapp.stream.live import OTHERS, Live
+from sfapp.stream.live_state import OTHERS, Live
 from sfapp.stream.messages import MAX_MESSAGE_BYTES, Ack, Message, encode
 
 ANYWHERE = "tcp://0.0.0.0:*"

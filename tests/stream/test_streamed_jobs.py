@@ -14,7 +14,7 @@ from sfapp.packets import read_windows
 
 pytestmark = pytest.mark.torchrun
 
-JOBS = Path(__file__).parents[1] / "record" / "jobs.py"
+JOBS = Path(__file__).parents[1] / "recorder" / "jobs.py"
 
 
 def torchrun(root: Path, job: str, endpoint: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from streams import LOOPBACK, Peer, aggregating, files_in, recorder, running, tr
 import sfapp
 from sfapp.errors import StreamError
 from sfapp.model import Accumulation, Window
-from sfapp.model.metrics import ProcessSample
+from sfapp.model.samples import ProcessSample
 from sfapp.packets import read_windows
 from sfapp.stream import Relay, StreamOptions
 from sfapp.stream.messages import Bye, Echo, Hello, Refused

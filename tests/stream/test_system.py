@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.model.metrics import AnySample, GpuSample, NodeSample, ProcessSample
+from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
-from sfapp.stream.system import (
+from sfapp.stream.system_readings import (
     KEPT,
     GpuSampler,
     NodeSampler,

@@ -11,9 +11,9 @@ import simulated_windows as jobs
 
 from benchmarks.kair_graphs import PLANTS, US, Plant
 from benchmarks.kair_graphs import job as planted_job
-from sfapp.kair import Findings, Rhythm, examine, examine_stages, ks_distances
 from sfapp.model import Diagnosis, Lane, Operators, Window
-from tests.kair.lanes import event, operators
+from sfapp.operators import Findings, Rhythm, examine, examine_stages, ks_distances
+from tests.operators.lanes import event, operators
 
 RANKS = 8
 CULPRIT = 5

@@ -106,7 +106,7 @@ def test_a_new_word_without_a_meaning_would_be_found(source: str) -> None:
     assert undocumented(source)
 
 
-@pytest.mark.parametrize("room", ["record", "packets"])
+@pytest.mark.parametrize("room", ["recorder", "packets"])
 def test_every_fault_of_the_telemetry_is_a_documented_reason(room: str) -> None:
     found = {
         fault

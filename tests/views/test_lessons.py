@@ -14,7 +14,7 @@ from sfapp.assets import assets
 from sfapp.model import Gates
 from sfapp.model.examples import CROSSINGS, DISPLACED, EXAMPLES, TWO_RANKS, Example
 from sfapp.packets import packet_path, read_window
-from sfapp.views.lessons import LESSONS, Row, lesson_rows
+from sfapp.views.worked_examples import LESSONS, Row, lesson_rows
 
 every_example = pytest.mark.parametrize("example", EXAMPLES.values(), ids=lambda example: example.run_id)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import simulated_findings as found_in
 
-from sfapp.kair import AGREEMENT_REASONS, Agreement, Cause, Findings, agreement
-from sfapp.kair.causes import KINDS
 from sfapp.model.view import ViewState
+from sfapp.operators import AGREEMENT_REASONS, Agreement, Cause, Findings, agreement
+from sfapp.operators.causes import KINDS
 from sfapp.views import straggler_tables as tables
-from sfapp.views import words
+from sfapp.views import text as words
 from sfapp.views.glossary import glossary
-from sfapp.views.suspects import operator_shown, step_shown, suspect_and_peer
-from sfapp.views.words.stragglers import VIAS
+from sfapp.views.selection import operator_shown, step_shown, suspect_and_peer
+from sfapp.views.text.stragglers import VIAS
 
 
 def said_of(kind: str) -> Agreement:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from sfapp.accounting import CAVEATS, Comparison, compare
 from sfapp.model import Diagnosis
-from sfapp.views import comparison_tables, figures, format, words
-from sfapp.views.words.compare import CAVEAT_WORDS
-from sfapp.views.words.split import where_it_lies
+from sfapp.views import comparison_tables, figures, format
+from sfapp.views import text as words
+from sfapp.views.text.change_breakdown import where_it_lies
+from sfapp.views.text.compare import CAVEAT_WORDS
 
 MS = 10**6
 

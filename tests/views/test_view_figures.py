@@ -18,7 +18,7 @@ from sfapp.model.diagnosis import Frontier
 from sfapp.model.view import ViewState
 from sfapp.views import figures
 from sfapp.views.figures import Figure
-from sfapp.views.words import HINTS, PLOT_TITLES
+from sfapp.views.text import HINTS, PLOT_TITLES
 
 KINDS = sorted(jobs.ALL)
 

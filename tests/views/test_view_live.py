@@ -18,7 +18,8 @@ from builders import window_of
 from sfapp.accounting import StepTimes, step_times
 from sfapp.errors import WindowError
 from sfapp.model import RankIdentity, RankTable, SideChannel, Window
-from sfapp.views import figures, format, words
+from sfapp.views import figures, format
+from sfapp.views import text as words
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import (
     NODE_COLUMNS,
@@ -28,7 +29,7 @@ from sfapp.views.live_tables import (
     rank_rows,
     shard_rows,
 )
-from sfapp.views.words.hints import LIVE_HINTS
+from sfapp.views.text.plot_help import LIVE_HINTS
 
 MS = 1_000_000
 NAUGHTY = "<img src=x onerror=alert(1)>%{y}"

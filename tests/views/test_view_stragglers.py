@@ -16,16 +16,16 @@ import simulated_findings as found_in
 from test_view_figures import drawn_texts
 from test_view_notes import note
 
-from sfapp.kair import Findings, PathStep, examine
 from sfapp.model.view import ViewState, Zoom
+from sfapp.operators import Findings, PathStep, examine
 from sfapp.views import figures, palette
 from sfapp.views.figures import Figure
 from sfapp.views.figures.blame import STEPS_SHOWN
 from sfapp.views.figures.collectives import COLLECTIVES_SHOWN
-from sfapp.views.figures.lanes import DEPTHS_SHOWN, EVENTS_SHOWN
-from sfapp.views.figures.rhythm import RANKS_SHOWN
-from sfapp.views.words import HINTS, PLOT_TITLES
-from tests.kair.lanes import event, operators
+from sfapp.views.figures.rank_similarity import RANKS_SHOWN
+from sfapp.views.figures.timeline_lanes import DEPTHS_SHOWN, EVENTS_SHOWN
+from sfapp.views.text import HINTS, PLOT_TITLES
+from tests.operators.lanes import event, operators
 
 MB = 1_000_000
 

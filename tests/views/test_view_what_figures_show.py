@@ -272,7 +272,7 @@ def test_rules_show_both_frontiers_five_rivals_and_their_overcount() -> None:
 
 
 def test_the_frontier_of_the_diagnosis_has_its_own_routing_set_among_the_rules() -> None:
-    from sfapp.views.figures.rules import rule_lines
+    from sfapp.views.figures.rival_rules import rule_lines
 
     for frontier in ("step", "carry_over"):
         _, diagnosis = jobs.look(jobs.slow_callback(), frontier)  # type: ignore[arg-type]

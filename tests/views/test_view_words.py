@@ -11,8 +11,9 @@ from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault,
 from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
 from sfapp.model.diagnosis import Frontier
-from sfapp.views import format, words
-from sfapp.views.words.long_steps import long_steps
+from sfapp.views import format
+from sfapp.views import text as words
+from sfapp.views.text.long_steps import long_steps
 
 
 def card(kind: str, frontier: Frontier = "carry_over") -> words.Verdict:

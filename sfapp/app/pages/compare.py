@@ -14,12 +14,12 @@ from nicegui import background_tasks, ui
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.app.address import run_page, window_page
 from sfapp.app.comparing import compared
-from sfapp.app.panels.aids import ReadingAids
-from sfapp.app.panels.collect import Collector
+from sfapp.app.panels.add_to_incident import Collector
+from sfapp.app.panels.annotation_toolbar import Pen
 from sfapp.app.panels.comparison import ComparisonView
-from sfapp.app.panels.pen import Pen
-from sfapp.app.panels.sides import SideChooser, Windows
-from sfapp.app.panels.strip import open_clicked
+from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.run_timeline import open_clicked
+from sfapp.app.panels.side_picker import SideChooser, Windows
 from sfapp.app.theme import (
     Crumb,
     author_of,
@@ -37,7 +37,8 @@ from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError, StoreError, WindowError
 from sfapp.model.sides import SIDES, CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.views import format, words
+from sfapp.views import format
+from sfapp.views import text as words
 
 ANSWERED = (StoreError, ComparisonError, WindowError)
 """What a comparison may be refused with: said on the page, with the choosers there to ask for another."""

@@ -10,12 +10,12 @@ from nicegui import events, ui
 
 from sfapp.app.address import live_page, run_of, run_page, window_page
 from sfapp.app.live import running_now
-from sfapp.app.overview import ListState
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.figure import FigureCard
-from sfapp.app.panels.strip import open_clicked
+from sfapp.app.panels.plot_card import FigureCard
+from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
+from sfapp.app.window_list import ListState
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.sides import CompareState, SideKey

@@ -9,15 +9,15 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.app.address import incident_page
-from sfapp.app.overview import shown
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.evidence import evidence_of
+from sfapp.app.panels.annotation_toolbar import Pen
 from sfapp.app.panels.incident_head import IncidentHead
 from sfapp.app.panels.item_card import ItemCard, Moves
-from sfapp.app.panels.pen import Pen
-from sfapp.app.panels.report import report_button
+from sfapp.app.panels.item_evidence import evidence_of
+from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.reporting import incident_report
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, link, text
+from sfapp.app.window_list import shown
 from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import Author, Book

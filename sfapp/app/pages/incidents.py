@@ -9,14 +9,15 @@ from nicegui import events, ui
 
 from sfapp.app.address import incident_page
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.pen import Pen
+from sfapp.app.panels.annotation_toolbar import Pen
 from sfapp.app.security import MAX_UPLOAD
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, link, notices, text, with_keys
 from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentError
 from sfapp.incidents import MAX_TITLE, Author, Book
 from sfapp.model.incidents import SEVERITIES, Incident, Stamp
-from sfapp.views import format, words
+from sfapp.views import format
+from sfapp.views import text as words
 
 ORDERS = {"changed": "last change", "severity": "severity"}
 """What the list can be sorted by, as in the address and in words; the latest or the worst first."""

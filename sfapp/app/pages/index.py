@@ -13,10 +13,9 @@ from nicegui import background_tasks, ui
 
 from sfapp.app.address import live_page, run_page, window_page
 from sfapp.app.live import running_now
-from sfapp.app.overview import ListState, loud, parse_list
-from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
-from sfapp.app.panels.strip import open_clicked
+from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import (
     Crumb,
@@ -31,6 +30,7 @@ from sfapp.app.theme import (
     text,
     with_keys,
 )
+from sfapp.app.window_list import ListState, loud, parse_list
 from sfapp.app.workspace import Workspace
 from sfapp.model import LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY

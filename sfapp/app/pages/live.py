@@ -13,8 +13,8 @@ from nicegui import events, ui
 from sfapp.app.address import live_page, run_of, run_page
 from sfapp.app.live import SPANS, LiveScene, LiveState, live_scene, parse_live, running_now
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.aids import ReadingAids
 from sfapp.app.panels.live_tabs import Drawn, LiveHead, LivePanel, Part, parts_of
+from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tab_bar import NODE_TABS
 from sfapp.app.theme import Crumb, box, empty, frame, is_dark, link, notices, show_address, text, with_keys
 from sfapp.app.workspace import Workspace

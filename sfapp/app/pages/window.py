@@ -14,21 +14,21 @@ from nicegui import background_tasks, ui
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.aids import ReadingAids
+from sfapp.app.panels.annotation_toolbar import Pen
 from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
-from sfapp.app.panels.desk import Desk
-from sfapp.app.panels.examining import StragglersPanel
-from sfapp.app.panels.figure import Axes, Reactions
-from sfapp.app.panels.lesson import lesson_card
 from sfapp.app.panels.neighbours import Beside, NeighbourLinks
-from sfapp.app.panels.pen import Pen
-from sfapp.app.panels.pinned import looked_at
-from sfapp.app.panels.report import report_button
-from sfapp.app.panels.scene import Scene
-from sfapp.app.panels.strip import RunStrip
+from sfapp.app.panels.note_target import looked_at
+from sfapp.app.panels.notes_panel import Desk
+from sfapp.app.panels.plot_card import Axes, Reactions
+from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.report_dialog import report_button
+from sfapp.app.panels.run_timeline import RunStrip
+from sfapp.app.panels.stragglers_tab import StragglersPanel
 from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
-from sfapp.app.panels.verdict import VerdictCard
+from sfapp.app.panels.verdict_card import VerdictCard
+from sfapp.app.panels.view_model import Scene
+from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.reporting import window_report
 from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, notices, show_address
 from sfapp.app.workspace import Judged, Workspace
@@ -36,7 +36,8 @@ from sfapp.errors import GateError, StoreError, WindowError, WindowNotFoundError
 from sfapp.incidents import Book
 from sfapp.model.incidents import Pin
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
-from sfapp.views import figures, format, words
+from sfapp.views import figures, format
+from sfapp.views import text as words
 
 FIRST_TIME = (
     "New here? The card says where to aim a profiler, and how sure that is. Move the gates on the left "

@@ -7,8 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.panels.figure import Reactions
-from sfapp.app.panels.scene import Follow, Scene
+from sfapp.app.panels.plot_card import Reactions
+from sfapp.app.panels.view_model import Follow, Scene
 from sfapp.app.theme import box, text
 from sfapp.model.view import QUANTITIES
 from sfapp.views import format

@@ -8,11 +8,12 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.accounting import Comparison
-from sfapp.app.panels.aids import ReadingAids
-from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.plot_card import FigureCard
+from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import box, link, term, text
-from sfapp.views import comparison_tables, figures, words
+from sfapp.views import comparison_tables, figures
+from sfapp.views import text as words
 from sfapp.views.figures import Figure
 
 SPANS: Mapping[str, int] = {"comparison_waterfall": 7, "comparison_bars": 5, "comparison_spread": 12}

@@ -8,15 +8,16 @@ from typing import Any
 
 from sfapp.app.address import window_page
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.evidence import Compared, Evidence, Gone, Looked
-from sfapp.app.panels.figure import FigureCard, draw
+from sfapp.app.panels.annotation_toolbar import Pen
+from sfapp.app.panels.item_evidence import Compared, Evidence, Gone, Looked
 from sfapp.app.panels.note_card import NoteCard
-from sfapp.app.panels.pen import Pen
-from sfapp.app.panels.pinned import looked_at
+from sfapp.app.panels.note_target import looked_at
+from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.theme import box, chips, link, text, with_keys
 from sfapp.model.incidents import Item, Note, notes_on
 from sfapp.model.view import NOTES, ViewState, WindowKey, parse_query
-from sfapp.views import figures, format, words
+from sfapp.views import figures, format
+from sfapp.views import text as words
 
 
 @dataclass(frozen=True, slots=True)

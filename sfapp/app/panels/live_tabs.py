@@ -9,11 +9,12 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.live import LiveScene
-from sfapp.app.panels.aids import ReadingAids
-from sfapp.app.panels.figure import FigureCard
+from sfapp.app.panels.plot_card import FigureCard
+from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, refill, titled
 from sfapp.app.theme import box, link, text
-from sfapp.views import figures, words
+from sfapp.views import figures
+from sfapp.views import text as words
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
 from sfapp.views.tables import Column

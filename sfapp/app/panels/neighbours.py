@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.address import window_page
-from sfapp.app.panels.scene import Scene
+from sfapp.app.panels.view_model import Scene
 from sfapp.app.theme import link
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey

@@ -8,13 +8,13 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.pen import Pen
+from sfapp.app.panels.annotation_toolbar import Pen
 from sfapp.app.panels.revisions import at_the_same_time, history
 from sfapp.app.theme import box, text, with_keys
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import MAX_TEXT, Author
 from sfapp.model.incidents import Note
-from sfapp.views import words
+from sfapp.views import text as words
 
 
 class NoteCard:

@@ -7,13 +7,14 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.panels.pen import Pen
+from sfapp.app.panels.annotation_toolbar import Pen
 from sfapp.app.theme import box, text, with_keys
 from sfapp.incidents import MAX_TEXT
 from sfapp.model import Window
 from sfapp.model.incidents import Pin
 from sfapp.model.view import ViewState, WindowKey, Zoom
-from sfapp.views import format, words
+from sfapp.views import format
+from sfapp.views import text as words
 
 
 class NoteForm:

@@ -8,7 +8,7 @@ from typing import Any
 from sfapp.app.theme import box, text
 from sfapp.incidents import Book, Revision
 from sfapp.model.incidents import Overwritten
-from sfapp.views import words
+from sfapp.views import text as words
 
 TOLD = ("text", "title", "severity", "status", "summary")
 """The fields whose values people write."""

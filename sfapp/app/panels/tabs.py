@@ -10,10 +10,9 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_chooser
-from sfapp.app.panels.data import data_block
-from sfapp.app.panels.figure import FigureCard, Plot, Reactions, plot_card
-from sfapp.app.panels.scene import Follow, Key, Scene
-from sfapp.app.panels.stragglers import (
+from sfapp.app.panels.data_tab import data_block
+from sfapp.app.panels.plot_card import FigureCard, Plot, Reactions, plot_card
+from sfapp.app.panels.straggler_cards import (
     cause_table,
     collective_table,
     files_card,
@@ -24,9 +23,11 @@ from sfapp.app.panels.stragglers import (
     timeline_choosers,
 )
 from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
+from sfapp.app.panels.view_model import Follow, Key, Scene
 from sfapp.app.theme import box, text
 from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS
-from sfapp.views import figures, tables, words
+from sfapp.views import figures, tables
+from sfapp.views import text as words
 
 RANKS_LISTED = 200
 """Ranks listed in the table of a window; the CSV has them all."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfapp.report.svg import bars, heatmap, legend, notes, scatter, text
+from sfapp.report.svg import annotations, bars, heatmap, legend, scatter, text
+from sfapp.report.svg.annotations import Area
 from sfapp.report.svg.axes import Axis, Tick, axes_of
-from sfapp.report.svg.notes import Area
 from sfapp.report.svg.text import Style, number, paint
 from sfapp.report.svg.values import unsupported, values
 from sfapp.views import palette
@@ -73,7 +73,7 @@ class _Drawing:
                 for trace in self.traces
                 if heatmap.has_key(trace)
             ),
-            *(notes.draw_note(note, area) for note in self.layout.get("annotations", ())),
+            *(annotations.draw_note(note, area) for note in self.layout.get("annotations", ())),
             self._legend(key, area),
         ]
         return self._document("".join(parts))
@@ -179,7 +179,7 @@ class _Drawing:
             if axis is None or place is None or axis.has_own_range or axis.low > axis.high:
                 continue
             length = axis.start - axis.end
-            need = notes.rise(note) / length
+            need = annotations.rise(note) / length
             if 0 < need < 0.5:
                 axis.high = max(axis.high, axis.low + (place - axis.low) / (1 - need))
 
@@ -285,7 +285,7 @@ class _Drawing:
 
     def _shapes(self, area: Area, below: bool) -> list[str]:
         return [
-            notes.draw_shape(shape, area)
+            annotations.draw_shape(shape, area)
             for shape in self.layout.get("shapes", ())
             if (shape.get("layer") == "below") == below
         ]

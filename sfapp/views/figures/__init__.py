@@ -26,13 +26,13 @@ from sfapp.views.figures.live import live_ranks, live_skew, live_steps, samples_
 from sfapp.views.figures.live_node import live_courses, live_layers, no_gpus
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines, stragglers, straggling_nodes
 from sfapp.views.figures.notes import notes_in, with_notes
-from sfapp.views.figures.rhythm import straggler_distances, straggler_scores
+from sfapp.views.figures.operator_timeline import operator_timeline
+from sfapp.views.figures.rank_similarity import straggler_distances, straggler_scores
+from sfapp.views.figures.rival_rules import RULE_NAMES, rules
 from sfapp.views.figures.routing import routing_pareto
-from sfapp.views.figures.rules import RULE_NAMES, rules
-from sfapp.views.figures.steps import step_timeline
-from sfapp.views.figures.timeline import operator_timeline
+from sfapp.views.figures.step_timeline import step_timeline
 from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
-from sfapp.views.figures.windows import window_timeline
+from sfapp.views.figures.window_timeline import window_timeline
 
 __all__ = [
     "COMPARISON_PLOTS",

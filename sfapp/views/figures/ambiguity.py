@@ -6,8 +6,8 @@ from typing import Any
 
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
+from sfapp.views.figures.active_frontier import chosen_shares
 from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
-from sfapp.views.figures.chosen import chosen_shares
 from sfapp.views.figures.routing import below_floor, threshold
 
 TITLE = "Ambiguity plane"

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sfapp.kair import Cause, Findings, PathStep
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState
+from sfapp.operators import Cause, Findings, PathStep
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, figure, note, plain, revision
-from sfapp.views.suspects import chosen_cause
-from sfapp.views.words.stragglers import CAUSE_KINDS, VIAS, cause_words, operator_name
+from sfapp.views.selection import chosen_cause
+from sfapp.views.text.stragglers import CAUSE_KINDS, VIAS, cause_words, operator_name
 
 TITLE = "From the cause to its victim"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sfapp.accounting import Measures
-from sfapp.kair import Findings
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState
+from sfapp.operators import Findings
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.base import Figure
 from sfapp.views.figures.blame import blame_path
@@ -22,11 +22,11 @@ from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import rank_step_heatmap
 from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines
-from sfapp.views.figures.rhythm import straggler_distances, straggler_scores
+from sfapp.views.figures.operator_timeline import operator_timeline
+from sfapp.views.figures.rank_similarity import straggler_distances, straggler_scores
+from sfapp.views.figures.rival_rules import rules
 from sfapp.views.figures.routing import routing_pareto
-from sfapp.views.figures.rules import rules
-from sfapp.views.figures.steps import step_timeline
-from sfapp.views.figures.timeline import operator_timeline
+from sfapp.views.figures.step_timeline import step_timeline
 from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 
 Draw = Callable[[Measures, Diagnosis, ViewState, bool], Figure]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfapp.kair import Collective, Findings
 from sfapp.model import Diagnosis
+from sfapp.operators import Collective, Findings
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, legend_above, plain, revision
-from sfapp.views.words.stragglers import COLLECTIVE_VERDICTS
+from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS
 
 TITLE = "Waiting against transfer"
 

@@ -11,7 +11,7 @@ from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, legend_above, legend_key, note, plain
-from sfapp.views.words.compare import headline, side_names
+from sfapp.views.text.compare import headline, side_names
 
 SMALL = 0.04
 """Stages whose change is below this part of the largest one are drawn together."""

@@ -10,10 +10,10 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
+from sfapp.views.figures.active_frontier import chosen, step_index, too_few_rows
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, plain, revision
-from sfapp.views.figures.chosen import chosen, step_index, too_few_rows
-from sfapp.views.figures.crossing_notes import notes_of
-from sfapp.views.figures.curves import Curves, Scene, curves_of
+from sfapp.views.figures.crossing_labels import notes_of
+from sfapp.views.figures.prefix_curves import Curves, Scene, curves_of
 
 ALL_RANKS_UP_TO = 128
 """Above this many ranks, quantile bands stand for the ranks that neither lead nor are selected."""

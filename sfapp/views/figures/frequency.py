@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfapp.kair import Band, Findings, Frequency, frequency
 from sfapp.model import CATEGORIES, Diagnosis
 from sfapp.model.view import ViewState
+from sfapp.operators import Band, Findings, Frequency, frequency
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
-from sfapp.views.suspects import operator_shown
-from sfapp.views.words.stragglers import operator_name
+from sfapp.views.selection import operator_shown
+from sfapp.views.text.stragglers import operator_name
 
 TITLE = "How often an operator occurs"
 

@@ -9,8 +9,8 @@ from typing import Any
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
+from sfapp.views.figures.active_frontier import Chosen, Floats, chosen, main_leaders, mean_rise, step_index
 from sfapp.views.figures.base import Figure, Trace, axis, figure, note, plain, revision
-from sfapp.views.figures.chosen import Chosen, Floats, chosen, main_leaders, mean_rise, step_index
 
 _LABELLED = 8
 """Rises named in the plot; more are left to the hover."""

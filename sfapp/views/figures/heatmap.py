@@ -9,8 +9,7 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision, step_axis
-from sfapp.views.figures.chosen import (
+from sfapp.views.figures.active_frontier import (
     Floats,
     chosen,
     position_after,
@@ -19,6 +18,7 @@ from sfapp.views.figures.chosen import (
     time_in,
     too_few_rows,
 )
+from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision, step_axis
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
-from sfapp.views.figures.windows import Row, hover_of, stage_order
+from sfapp.views.figures.window_timeline import Row, hover_of, stage_order
 
 
 def run_history(

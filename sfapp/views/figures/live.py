@@ -21,7 +21,7 @@ from sfapp.views.figures.base import (
     plain,
     step_axis,
 )
-from sfapp.views.words.live import STALE_S
+from sfapp.views.text.live import STALE_S
 
 RECENT = 20
 """Steps that a rank's tile is the mean of."""

@@ -7,6 +7,14 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
+from sfapp.views.figures.active_frontier import (
+    Floats,
+    chosen,
+    leads_by_row,
+    stage_members,
+    time_in,
+    too_few_rows,
+)
 from sfapp.views.figures.base import (
     Figure,
     absent,
@@ -18,14 +26,6 @@ from sfapp.views.figures.base import (
     plain,
     revision,
     step_axis,
-)
-from sfapp.views.figures.chosen import (
-    Floats,
-    chosen,
-    leads_by_row,
-    stage_members,
-    time_in,
-    too_few_rows,
 )
 
 STRAGGLES_FROM = 0.5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sfapp.model import REASONS, Diagnosis
 from sfapp.views import format, palette
+from sfapp.views.figures.active_frontier import chosen_shares
 from sfapp.views.figures.base import Figure, absent, axis, figure, plain, revision
-from sfapp.views.figures.chosen import chosen_shares
 
 _ROOM = 0.1
 """Bars of at least this share hold their number inside, clear of the running sum."""

@@ -86,7 +86,7 @@ class Job:
 def number_of(process: psutil.Process) -> int | None:
     """Which rank a process is; None where it is none."""
     try:
-        is_rank = "sfapp.record.auto" in process.cmdline()
+        is_rank = "sfapp.recorder.auto" in process.cmdline()
         return int(process.environ()["RANK"]) if is_rank else None
     except psutil.Error:  # it has ended meanwhile
         return None

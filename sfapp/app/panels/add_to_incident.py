@@ -1,0 +1,104 @@
+"""Adding evidence to an incident: to one that is open, or to a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nicegui import app, ui
+
+from sfapp.app.address import incident_page
+from sfapp.app.ledger import Ledger
+from sfapp.app.panels.annotation_toolbar import Lead, Pen
+from sfapp.app.theme import box, text
+from sfapp.incidents import MAX_TITLE, Author
+from sfapp.model.incidents import Incident, Note
+from sfapp.views import format
+
+NEW = "new"
+"""Stands for an incident that is yet to be opened."""
+
+LAST = "incident"
+"""Where a browser tab remembers what was added to last."""
+
+Add = Callable[[Author, Incident], Sequence[str]]
+"""Adds something to an incident as it stands; the ids of the edits."""
+
+
+class Collector:
+    """A dialog that asks which incident something goes into. Built once for a page."""
+
+    def __init__(self, ledger: Ledger, pen: Pen) -> None:
+        self._ledger = ledger
+        self._pen = pen
+        self._add: Add = lambda author, incident: ()
+        self._what = ""
+        self._notes: Sequence[Note] = ()
+        with ui.dialog() as self._dialog, box("sheet collect"):
+            self._heading = text("", "h2")
+            self._choice = (
+                ui.select([], label="incident", on_change=self._show_title)
+                .props("dense outlined options-dense")
+                .mark("incident-choice")
+            )
+            self._title = (
+                ui.input("title of the new incident").props(f"dense outlined maxlength={MAX_TITLE}")
+            ).mark("incident-title")
+            self._title.on("keydown.enter", self._save)
+            self._with_notes = ui.checkbox("", value=True).props("dense").mark("with-notes")
+            with box("actions"):
+                text("add", "button", "button").mark("collect").on("click", self._save)
+                text("cancel", "button", "plain").on("click", self._dialog.close)
+                pen.signature()
+
+    def ask(self, what: str, add: Add, title: str, notes: Sequence[Note] = ()) -> None:
+        """Ask where something goes.
+
+        Args:
+            what: is added, in words.
+            title: offered for a new incident.
+            notes: that can come along.
+        """
+        self._what, self._add, self._notes = what, add, notes
+        # What is done with is not added to by default, but can be.
+        known = {incident.id: _named(incident) for incident in reversed(self._ledger.book.incidents)}
+        last = app.storage.tab.get(LAST)
+        self._heading.text = f"Add {what} to an incident"
+        self._title.value = title
+        self._choice.set_options({NEW: "a new incident", **known}, value=last if last in known else NEW)
+        self._with_notes.text = f"with {'its note' if len(notes) == 1 else f'its {len(notes)} notes'}"
+        self._with_notes.set_visibility(bool(notes))
+        self._show_title()
+        self._dialog.open()
+
+    def _show_title(self) -> None:
+        self._title.set_visibility(self._choice.value == NEW)
+
+    async def _save(self) -> None:
+        chosen, title, add = self._choice.value, self._title.value or "", self._add
+        notes = self._notes if self._with_notes.value else ()
+        if chosen == NEW and not title.strip():
+            ui.notify("an incident needs a title", type="warning")
+            return
+        found = ""
+
+        def edit(author: Author) -> Sequence[str]:
+            nonlocal found
+            opened = [author.open_incident(title.strip())] if chosen == NEW else []
+            found = opened[0] if opened else str(chosen)
+            written = [*opened, *add(author, self._ledger.log.book().incident(found))]
+            for note in notes:
+                written.append(author.add_note(self._ledger.log.book().incident(found), note.id))
+            return written
+
+        if await self._pen.write(edit, f"{self._what} added", lambda: self._lead(found)):
+            app.storage.tab[LAST] = found
+            self._dialog.close()
+
+    def _lead(self, incident_id: str) -> Lead:
+        title = self._ledger.book.incident(incident_id).title
+        return Lead(f"open “{format.clip(title)}”", incident_page(incident_id))
+
+
+def _named(incident: Incident) -> str:
+    done = "" if incident.status == "open" else f" ({incident.status})"
+    return f"{format.clip(incident.title, 80)}{done}"

@@ -1,0 +1,168 @@
+"""Asking a job that runs for a trace of some ranks and steps, and what came of what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nicegui import ui
+
+from sfapp.app.address import window_page
+from sfapp.app.live import is_running
+from sfapp.app.theme import box, link, text
+from sfapp.app.workspace import Judged, Workspace
+from sfapp.errors import CaptureError, PacketError
+from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_STEPS, CaptureState
+from sfapp.model.view import STRAGGLERS, ViewState, WindowKey
+from sfapp.operators import Findings
+from sfapp.operators.sampling import Observed, Sampling, chosen_ranks
+from sfapp.packets.captures import ask_for_capture, captures, new_request
+from sfapp.packets.paths import folder_name
+from sfapp.views import format
+
+LOOK_EVERY_S = 2.0
+"""Recorders look for requests about once a second."""
+
+LISTED = 5
+"""Newest captures of the run that are shown."""
+
+STATES = {
+    "asked": "asked for; recorders look about once a second",
+    "running": "running",
+    "done": "done",
+    "refused": "refused",
+    "expired": "expired: no recorder took it up",
+}
+
+
+class CaptureCard:
+    """Shown while the run is live, and where something was captured; follows what becomes of it."""
+
+    def __init__(self, workspace: Workspace, judged: Judged, author: Callable[[], str]) -> None:
+        """Build, hidden, inside the current container.
+
+        Args:
+            author: under which name the page writes.
+        """
+        self._workspace = workspace
+        self._key = judged.source.key
+        self._root = _root_of(judged)
+        self._author = author
+        self._shown: Sequence[CaptureState] = ()
+        self._ranks_are_set = False
+        with box("card capture", "section").mark("capture") as self._card:
+            with box("toolbar"):
+                text("Capture this", "h2")
+                with box("toolbar") as self._form:
+                    self._build_form()
+            self._list = box("captures", "ul")
+        self._card.set_visibility(False)
+        if self._root is not None:
+            ui.timer(LOOK_EVERY_S, self._follow)
+
+    def propose(self, judged: Judged, findings: Findings | None) -> None:
+        """Offer suspects and peers, unless ranks were typed already."""
+        if not self._ranks_are_set:
+            self._ranks.value = ", ".join(map(str, _proposed(judged, findings)))
+
+    def _build_form(self) -> None:
+        self._ranks = ui.input(placeholder="5, 0, 1, 2").mark("capture-ranks")
+        self._ranks.props("dense outlined prefix=ranks aria-label='ranks to capture'")
+        self._ranks.on("change", self._set_ranks)
+        text("for", "span", "muted")
+        self._steps = ui.number(value=CAPTURE_STEPS, min=1, max=MAX_CAPTURE_STEPS, precision=0)
+        self._steps.props("dense outlined suffix=steps aria-label='steps to capture'").mark("capture-steps")
+        text("capture", "button", "button").mark("capture-start").on("click", self._ask)
+        said = "torch.profiler runs there for so long; the operators then lie beside the packets"
+        text(said, "span", "muted")
+
+    def _set_ranks(self) -> None:
+        self._ranks_are_set = True
+
+    async def _ask(self) -> None:
+        root = self._root
+        if root is None:
+            return
+        try:
+            request = new_request(
+                self._key.run_id,
+                _numbers(self._ranks.value or ""),
+                int(self._steps.value or 0),
+                reason=f"asked for from window {self._key.window}",
+                asked_by=self._author(),
+            )
+            await asyncio.to_thread(ask_for_capture, root, request)
+        except (CaptureError, PacketError) as error:
+            ui.notify(str(error), type="warning")
+            return
+        await self._follow()
+
+    async def _follow(self) -> None:
+        """Look at what became of the captures, and whether the run is live."""
+        root = self._root
+        if root is None:
+            return
+        found = (await asyncio.to_thread(captures, root, self._key.run_id))[-LISTED:]
+        is_live = await asyncio.to_thread(is_running, self._workspace, self._key.run_id)
+        if self._card.is_deleted:
+            return
+        self._form.set_visibility(is_live)
+        self._card.set_visibility(is_live or bool(found))
+        if found != self._shown:
+            self._shown = found
+            self._list.clear()
+            with self._list:
+                for state in reversed(found):
+                    _tell(self._key.run_id, state)
+
+
+def _tell(run_id: str, state: CaptureState) -> None:
+    """One capture: what was asked for, what came of it, and where it is."""
+    request = state.request
+    who = f" by {request.asked_by}" if request.asked_by else ""
+    ranks = f"rank{'s' if len(request.ranks) > 1 else ''} {format.ranges(request.ranks)}"
+    steps = format.counted(request.steps, "step")
+    with box(f"capture-{state.status}", "li"):
+        text(f"{request.asked_at:%H:%M:%S} UTC{who}: {ranks}, {steps}", "span")
+        text(_standing(state), "strong")
+        if state.why:
+            text(state.why, "span", "muted")
+        for window in state.windows:
+            page = window_page(WindowKey(run_id, window))
+            link(f"window {window}", ViewState(tab=STRAGGLERS).href(page)).mark("captured-window")
+
+
+def _standing(state: CaptureState) -> str:
+    if state.status == "running":
+        return f"running: {len(state.ranks_done)} of {format.counted(len(state.request.ranks), 'rank')} done"
+    return STATES[state.status]
+
+
+def _proposed(judged: Judged, findings: Findings | None) -> Sequence[int]:
+    """The suspects and some peers, as sampling would choose them."""
+    abnormal: tuple[int, ...] = ()
+    if findings is not None:
+        rhythm = findings.rhythm
+        abnormal = tuple(rhythm.ranks[place] for place in rhythm.order_R.tolist())
+    ranks = judged.measures.window.ranks
+    return chosen_ranks(Observed(diagnosis=judged.diagnosis, ranks=ranks, abnormal=abnormal), Sampling())
+
+
+def _numbers(listed: str) -> tuple[int, ...]:
+    """
+    Raises:
+        CaptureError: it is no list of ranks.
+    """
+    parts = listed.replace(",", " ").split()
+    if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise CaptureError("name the ranks to capture by their numbers, as 5, 0, 1")
+    return tuple(map(int, parts))
+
+
+def _root_of(judged: Judged) -> Path | None:
+    """The folder of packets that the run's own folder lies in; None where the window lies elsewhere."""
+    for packet in judged.source.packets:
+        if packet.path.parent.name == folder_name(judged.source.key.run_id):
+            return packet.path.parent.parent
+    return None

@@ -1,0 +1,83 @@
+"""What an item of an incident shows, looked up when it is opened: the packets may be gone meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfapp.app.comparing import compared
+from sfapp.app.workspace import Judged, Workspace
+from sfapp.errors import SfappError
+from sfapp.model.incidents import Item
+from sfapp.model.sides import parse_compare
+from sfapp.model.view import ViewState, parse_query
+from sfapp.operators import Findings
+from sfapp.views import figures
+from sfapp.views import text as words
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A window judged as it was looked at.
+
+    Attributes:
+        told: what of the view the window does not have.
+        findings: what its operators say, where the plot is about that.
+    """
+
+    judged: Judged
+    view: ViewState
+    told: tuple[str, ...]
+    findings: Findings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison in a sentence, and its page."""
+
+    between: str
+    said: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Evidence that cannot be shown: why, in words."""
+
+    why: str
+
+
+Evidence = Looked | Compared | Gone
+
+
+def evidence_of(workspace: Workspace, item: Item) -> Evidence:
+    """What an item shows now; a note brings its own words. Blocking."""
+    try:
+        if item.kind == "comparison":
+            return _compared(workspace, item)
+        return _looked(workspace, item)
+    except SfappError as error:
+        return Gone(str(error))
+
+
+def _looked(workspace: Workspace, item: Item) -> Evidence:
+    assert item.window is not None
+    plots = (*figures.WINDOW_PLOTS, *figures.FINDINGS_PLOTS)
+    if item.kind == "plot" and item.plot not in plots:
+        return Gone(f"this sfapp knows no plot called {item.plot!r}")
+    source = workspace.source(item.window)
+    view, _ = parse_query(item.view)
+    view, told = view.fitted(workspace.window(source))
+    judged = workspace.judge(source, view)
+    if item.plot not in figures.FINDINGS_PLOTS:
+        return Looked(judged, view, tuple(told))
+    examined = workspace.examined(judged).result()
+    return Looked(judged, view, (*told, *examined.told), examined.or_raise())
+
+
+def _compared(workspace: Workspace, item: Item) -> Evidence:
+    state, told = parse_compare(item.view)
+    if not state.is_whole:
+        return Gone(" ".join(told) or "it names no two windows to compare")
+    said = words.comparison(compared(workspace, state))
+    sentence = " · ".join(part for part in (said.headline, said.rest) if part)
+    return Compared(said.kicker, sentence, state.href())

@@ -1,0 +1,45 @@
+"""From a note to what it is pinned to: which tab, which step, which part of which plot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sfapp.app.panels.plot_card import Plot
+from sfapp.app.panels.tabs import items_of
+from sfapp.model.incidents import Pin
+from sfapp.model.view import NOTES, OVERVIEW, TABS, ViewState
+
+
+def looked_at(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
+    """A view turned to what a note is pinned to; gates and all that the note does not name stay.
+
+    Args:
+        view: what is looked at now.
+        node: whose tab is opened for a plot of one node.
+    """
+    found = replace(
+        view,
+        tab=_tab(pin, view, node),
+        step=view.step if pin.step is None else pin.step,
+        stage=view.stage if pin.stage is None else pin.stage,
+        ranks=view.ranks if pin.rank is None else (pin.rank,),
+    )
+    for zoom in pin.region:
+        found = found.zoomed(zoom.plot, {zoom.axis: (zoom.low, zoom.high)})
+    return found
+
+
+def _tab(pin: Pin, view: ViewState, node: int) -> str:
+    """The open tab where it shows what is pinned, else the first that does."""
+    if pin.plot is not None:
+        return next((tab for tab in (view.tab, *TABS, f"node:{node}") if _has(tab, pin.plot)), view.tab)
+    if view.tab != NOTES:
+        return view.tab
+    if pin.step is not None or pin.rank is not None:
+        return "frontier"
+    return OVERVIEW if pin.stage is None else "ranks"
+
+
+def _has(tab: str, plot: str) -> bool:
+    items = items_of(tab, ViewState(tab=tab).node, False)
+    return any(isinstance(item, Plot) and item.name == plot for item in items)

@@ -1,0 +1,308 @@
+"""A plot in its card: title, subtitle, how to read it, the plot, its notes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import events, ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from sfapp.app.panels.notes_panel import Desk
+from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.view_model import Key, Scene
+from sfapp.app.theme import box, text
+from sfapp.app.workspace import Judged
+from sfapp.model.view import ViewState
+from sfapp.operators import Findings
+from sfapp.views.figures import (
+    FINDINGS_PLOTS,
+    Figure,
+    findings_plot,
+    window_plot,
+    with_notes,
+    zoomed_axes,
+)
+
+# What a click tells the server: where it was, not the data of the whole trace.
+_CLICKED = """(event) => {
+  const point = event.points?.[0];
+  if (point) emit({x: point.x, y: point.y, customdata: point.customdata ?? null});
+}"""
+
+# Zooming reports 'xaxis.range[0]' and the like, or 'xaxis.autorange' once the whole axis is back.
+_ZOOMED = """(event) => {
+  const axes = {};
+  for (const [key, value] of Object.entries(event)) {
+    const [, axis, end] = key.match(/^([xy]axis\\d?)\\.(range\\[0\\]|range\\[1\\]|range|autorange)$/) ?? [];
+    if (!axis) continue;
+    if (end === "autorange") axes[axis] = null;
+    else if (end === "range") axes[axis] = value;
+    else (axes[axis] ??= [null, null])[end === "range[1]" ? 1 : 0] = value;
+  }
+  if (Object.keys(axes).length) emit(axes);
+}"""
+
+# A brush tells the range it covers; let go of by a double click, none.
+_BRUSHED = "(event) => { if (event?.range?.x) emit(event.range.x); }"
+_UNBRUSHED = "() => emit(null)"
+
+# A dragged threshold reports each moved coordinate as 'shapes[0].y0'.
+_RELAID = """(event) => {
+  const moved = Object.entries(event).filter(([key]) => key.startsWith("shapes["));
+  if (moved.length) emit(Object.fromEntries(moved));
+}"""
+
+
+Axes = Mapping[str, tuple[float, float] | None]
+"""By axis (``x``, ``y2``): the ends of what is looked at, None for the whole of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot of a window on its page: what it depends on, and what clicking or dragging in it does.
+
+    Attributes:
+        name: one of ``figures.WINDOW_PLOTS`` or ``figures.FINDINGS_PLOTS``, and of its reading aid in
+            ``words.HINTS``.
+        key: what of a scene it depends on; it is drawn again when this changed.
+        span: width in twelfths of the page.
+        height: in pixels, to line up with its neighbours; the figure's own where None.
+        picks_step: a click chooses the step under it.
+        gates: names of shapes that are gates and can be dragged.
+    """
+
+    name: str
+    key: Callable[[Scene], Key]
+    span: int
+    height: int | None = None
+    picks_step: bool = False
+    gates: tuple[str, ...] = ()
+
+    def figure(self, scene: Scene) -> Figure:
+        """The figure at the height it has here, zoomed as the view says, with the notes pinned to it."""
+        findings = None if scene.examined is None else scene.examined.findings
+        drawn = draw(self.name, scene.judged, findings, scene.view, dark=scene.dark, height=self.height)
+        return with_notes(drawn, self.name, scene.notes, step=scene.view.step, dark=scene.dark)
+
+    def axes(self, scene: Scene) -> dict[str, tuple[float, float]]:
+        """The axes of it that are zoomed."""
+        return zoomed_axes(self.name, scene.view)
+
+
+def draw(
+    name: str,
+    judged: Judged,
+    findings: Findings | None,
+    view: ViewState,
+    *,
+    dark: bool,
+    height: int | None = None,
+) -> Figure:
+    """Any plot of a window by its name.
+
+    Args:
+        findings: needed by ``figures.FINDINGS_PLOTS`` alone.
+    """
+    if name not in FINDINGS_PLOTS:
+        return window_plot(name, judged.measures, judged.diagnosis, view, dark=dark, height=height)
+    if findings is None:
+        raise ValueError(f"{name} shows what operators say, and these were not examined")
+    return findings_plot(name, findings, judged.diagnosis, view, dark=dark, height=height)
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """What the page does when someone works in a plot; its reading aids; what is written about it."""
+
+    aids: ReadingAids
+    desk: Desk
+    pick_step: Callable[[int | None], Any]
+    move_gate: Callable[[str, Any], Any]
+    pick_ranks: Callable[[str], Any]
+    look: Callable[..., Any]
+    zoom: Callable[[str, Axes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A figure on its way to the browser, opaque to NiceGUI.
+
+    Given a dict, NiceGUI wraps every list and dict in it to watch them for changes: with two thousand windows
+    that holds the event loop for a second. A dataclass goes into the JSON as it is.
+    """
+
+    data: list[Any]
+    layout: dict[str, Any]
+    config: dict[str, Any]
+
+
+class PlotElement(ui.plotly):
+    """``ui.plotly`` for figures that are replaced, never edited in place."""
+
+    def _get_figure_json(self) -> Any:
+        return _Drawing(**self.figure)
+
+
+class FigureCard:
+    """One plot on the page, built inside the current container; ``redraw`` brings it up to date.
+
+    Attributes:
+        card: all of it. plot: the plot's element.
+        axes: what of it the browser shows, as far as anybody zoomed.
+    """
+
+    def __init__(
+        self,
+        figure: Figure,
+        span: int = 12,
+        *,
+        bare: bool = False,
+        aid: Callable[[ui.element], None] | None = None,
+        axes: Axes | None = None,
+    ) -> None:
+        """Build it.
+
+        Args:
+            axes: zoomed in ``figure``.
+            span: width in twelfths of the page.
+            bare: without title and subtitle.
+            aid: adds how to read it, given the head of the card.
+        """
+        self.figure = figure
+        self.axes: Axes = axes or {}
+        self._texts: dict[str, TextElement] = {}
+        meta = self._meta()
+        with box(f"card figure span-{span}", "section") as self.card:
+            if not bare:
+                self._head(meta, aid)
+            self.plot = PlotElement(figure).classes("plot")
+            self.plot.props["role"] = "img"
+            self.plot.props["aria-label"] = meta["alt"]
+            self._texts["notes"] = text(_said(meta)["notes"], "div", "notes")
+
+    def _head(self, meta: Mapping[str, Any], aid: Callable[[ui.element], None] | None) -> None:
+        with box("card-head") as head, box("grow"):
+            said = _said(meta)
+            self._texts["title"] = text(said["title"], "h2")
+            self._texts["subtitle"] = text(said["subtitle"], "div", "subtitle")
+        if aid is not None:
+            aid(head)
+
+    def redraw(self, figure: Figure, axes: Axes | None = None) -> None:
+        """Show another figure in place; zoom survives where ``uirevision`` says so."""
+        self.figure = figure
+        self.axes = axes or {}
+        meta = self._meta()
+        said = _said(meta)
+        for name, element in self._texts.items():
+            element.text = said[name]
+        self.plot.props["aria-label"] = meta["alt"]
+        self.plot.update_figure(figure)
+
+    def on_click(self, handler: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Call back with ``x``, ``y`` and ``customdata`` of a clicked point."""
+
+        def clicked(event: events.GenericEventArguments) -> Any:
+            return handler(event.args) if isinstance(event.args, dict) else None
+
+        self.plot.on("plotly_click", clicked, js_handler=_CLICKED)
+
+    def on_drag(self, handler: Callable[[str, float], Any]) -> None:
+        """Call back with the name and the new value of a dragged threshold."""
+
+        def relaid(event: events.GenericEventArguments) -> Any:
+            moved = self._moved(event.args) if isinstance(event.args, dict) else None
+            return handler(*moved) if moved else None
+
+        self.plot.on("plotly_relayout", relaid, js_handler=_RELAID)
+
+    def on_zoom(self, handler: Callable[[Axes], Any]) -> None:
+        """Call back with the axes that were zoomed, or are whole again."""
+
+        def zoomed(event: events.GenericEventArguments) -> Any:
+            axes = self._zoomed(event.args) if isinstance(event.args, dict) else {}
+            # An axis that was reset may show less than the whole: it must be drawn again, so it stays here.
+            self.axes = {**self.axes, **axes}
+            return handler(axes) if axes else None
+
+        self.plot.on("plotly_relayout", zoomed, js_handler=_ZOOMED)
+
+    def on_brush(self, handler: Callable[[float | None, float | None], Any]) -> None:
+        """Call back with the ends of what was brushed along x, with None when the brush is let go."""
+
+        def brushed(event: events.GenericEventArguments) -> Any:
+            ends = _ends(event.args)
+            return handler(*ends) if ends else None
+
+        self.plot.on("plotly_selected", brushed, js_handler=_BRUSHED)
+        self.plot.on("plotly_deselect", lambda: handler(None, None), js_handler=_UNBRUSHED)
+
+    def _meta(self) -> Mapping[str, Any]:
+        meta: Mapping[str, Any] = self.figure["layout"]["meta"]
+        return meta
+
+    def _moved(self, changes: Mapping[str, Any]) -> tuple[str, float] | None:
+        """The shape that moved across its free direction: a horizontal line's y, a vertical line's x."""
+        shapes = self.figure["layout"].get("shapes", [])
+        for key, value in changes.items():
+            place, _, coordinate = key.removeprefix("shapes[").partition("].")
+            if not place.isdigit() or int(place) >= len(shapes) or not isinstance(value, int | float):
+                continue
+            shape = shapes[int(place)]
+            if coordinate in ("x0", "y0") and shape.get(f"{coordinate[0]}ref") != "paper" and "name" in shape:
+                return shape["name"], round(float(value), 2)
+        return None
+
+    def _zoomed(self, changes: Mapping[str, Any]) -> dict[str, tuple[float, float] | None]:
+        """What changed, by axis. Back at the ends it came with, zoomed or whole, an axis was reset."""
+        found: dict[str, tuple[float, float] | None] = {}
+        for key, value in changes.items():
+            ends = _ends(value)
+            if _AXIS.fullmatch(key) and (value is None or ends is not None):
+                came = self.figure["layout"].get(key, {}).get("range"), self._meta().get("whole", {}).get(key)
+                found[key.replace("axis", "")] = None if ends in map(_ends, came) else ends
+        return found
+
+
+def _said(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The words round a plot; the subtitle says what it shows and what can be done with it."""
+    subtitle = "; ".join(filter(None, (meta["subtitle"], meta["works"])))
+    return {"title": meta["title"], "subtitle": subtitle, "notes": " ".join(meta["notes"])}
+
+
+_AXIS = re.compile(r"[xy]axis\d?")
+
+
+def _ends(value: Any) -> tuple[float, float] | None:
+    """Two different numbers, or None: what comes from the browser may be anything."""
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    if not all(isinstance(end, int | float) and math.isfinite(end) for end in value) or value[0] == value[1]:
+        return None
+    return float(value[0]), float(value[1])
+
+
+def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
+    """A plot of a window page with its clicks, drags and zooms wired up."""
+
+    def beside_title(head: ui.element) -> None:
+        with head:
+            reactions.desk.plot_buttons(plot.name)
+        reactions.aids.place(plot.name, head, plot.span)
+
+    card = FigureCard(plot.figure(scene), plot.span, aid=beside_title, axes=plot.axes(scene))
+    if plot.picks_step:
+        card.on_click(lambda point: _pick_step(point, reactions))
+    if plot.gates:
+        card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in plot.gates else None)
+    card.on_zoom(lambda axes: reactions.zoom(plot.name, axes))
+    return card
+
+
+def _pick_step(point: Mapping[str, Any], reactions: Reactions) -> Any:
+    step = point.get("customdata") if isinstance(point.get("customdata"), int) else point.get("x")
+    return reactions.pick_step(int(step)) if isinstance(step, int | float) else None

@@ -1,0 +1,61 @@
+"""The run's windows above the tabs, the open one framed: a click opens another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sfapp.app.panels.plot_card import FigureCard
+from sfapp.app.theme import box
+from sfapp.model.view import WindowKey
+from sfapp.views import figures
+
+REACH = 100
+"""Windows shown on either side of the open one."""
+
+HEIGHT = 186
+"""In pixels: lower than the overview on the first page."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class RunStrip:
+    """Empty until ``show`` is first called, so that it costs the page nothing before it is there."""
+
+    def __init__(self, key: WindowKey, open_window: Callable[[WindowKey], Any]) -> None:
+        self._key = key
+        self._open = open_window
+        self._place = box("strip")
+        self._card: FigureCard | None = None
+
+    def show(self, rows: Rows, dark: bool) -> None:
+        """Draw the windows round the open one; nothing where it is the run's only one.
+
+        Args:
+            rows: the run's windows, ascending.
+        """
+        if self._card is None and len(rows) < 2:
+            return
+        figure = self._figure(rows, dark)
+        if self._card is not None:
+            self._card.redraw(figure)
+            return
+        with self._place:
+            self._card = FigureCard(figure, bare=True)
+        self._card.on_click(lambda point: open_clicked(point, self._open))
+
+    def _figure(self, rows: Rows, dark: bool) -> figures.Figure:
+        numbers = [row["window"] for row in rows]
+        place = numbers.index(self._key.window) if self._key.window in numbers else 0
+        near = rows[max(0, place - REACH) : place + REACH + 1]
+        selected = (self._key.run_id, self._key.window)
+        figure = figures.window_timeline(near, dark=dark, selected=selected, height=HEIGHT)
+        figure["layout"] |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
+        return figure
+
+
+def open_clicked(point: Mapping[str, Any], open_window: Callable[[WindowKey], Any]) -> None:
+    """Open the window whose ``[run_id, window]`` a clicked point carries."""
+    clicked = point.get("customdata")
+    if isinstance(clicked, list) and len(clicked) == 2:
+        open_window(WindowKey(str(clicked[0]), int(clicked[1])))

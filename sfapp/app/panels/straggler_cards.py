@@ -1,0 +1,267 @@
+"""Parts of the stragglers tab beside its plots: what operators say, why, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nicegui import ui
+
+from sfapp.app.address import window_page
+from sfapp.app.panels.choosers import show_options
+from sfapp.app.panels.plot_card import Reactions
+from sfapp.app.panels.tables import choice_table, data_table, refill, show_choice, titled
+from sfapp.app.panels.view_model import Follow, Scene
+from sfapp.app.theme import box, link, notices, text
+from sfapp.model.view import ViewState
+from sfapp.operators import Findings, busiest
+from sfapp.operators.cohorts import MIN_COHORT
+from sfapp.views import format
+from sfapp.views import straggler_tables as tables
+from sfapp.views import text as words
+from sfapp.views.selection import operator_shown, step_shown
+
+CAUSES_LISTED = 50
+"""Causes in the table; few more than these carry a path, and the JSON has them all."""
+
+RANKS_OFFERED = 256
+"""Ranks in a chooser: those of the most abnormal rhythm."""
+
+TONES: Mapping[str, str] = {
+    "agree": "alarm",
+    "differ": "warn",
+    "frontier_only": "warn",
+    "kair_only": "warn",
+    "quiet": "quiet",
+}
+"""How loud each kind of agreement is said."""
+
+TOO_FEW = "It takes three ranks to tell which one is odd."
+
+ALL = "all"
+"""Stands for every rank."""
+
+PERFETTO = "https://ui.perfetto.dev"
+
+
+def headline_card(scene: Scene, _: Reactions) -> None:
+    """What operators say, whether the verdict agrees, and both as files."""
+    findings, said = scene.findings, scene.agreement
+    if said is None:
+        return
+    with box("card stragglers-head", "section") as card:
+        card.props["aria-label"] = "what operators say"
+        card.mark("stragglers-headline")
+        with box(f"small-verdict tone-{TONES[said.kind]}"):
+            text(_extent(findings), "div", "eyebrow")
+            text(words.stragglers_headline(findings, said, scene.measures.window.ranks), "h2", "headline")
+            with box("lines", "ul"):
+                for sentence in words.agreement_sentences(said, scene.diagnosis):
+                    text(sentence, "li")
+        if scene.examined is not None and scene.examined.told:
+            notices(scene.examined.told)
+
+
+def _extent(findings: Findings) -> str:
+    """What was examined: ``Operators · 1,920 operator events of 8 ranks, 6 steps``."""
+    operators = findings.operators
+    count = format.count(len(operators))
+    where = f"{format.counted(len(operators.ranks), 'rank')}, {format.counted(len(operators.steps), 'step')}"
+    if findings.source == "operators":
+        return f"Operators · {count} operator events of {where}"
+    return f"Stages · {count} of {where}: no operator events lie beside the packet"
+
+
+def files_card(scene: Scene, _: Reactions) -> None:
+    """The slice that is shown, for Perfetto, and the findings as data."""
+    path = window_page(scene.judged.source.key)
+    whole = replace(scene.view, step=None, ranks=())
+    with titled("Open in Perfetto", "every event on its lane, all ranks on one time axis; or as data"):
+        with box("links"):
+            for name, view in (("perfetto-slice", _slice(scene)), ("perfetto-window", whole)):
+                shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
+                shown.props["download"] = ""
+            link("findings.json", scene.view.href(f"{path}/findings.json"))
+            for name in ("causes", "outliers", "collectives"):
+                link(f"{name}.csv", scene.view.href(f"{path}/{name}.csv"))
+        with box("muted hint"):
+            text("Download the archive, then open it at ", "span")
+            there = link("ui.perfetto.dev", PERFETTO)
+            there.props["target"], there.props["rel"] = "_blank", "noopener"
+            text(
+                " with Open trace file, or drop it there. It is read in your browser and sent nowhere.",
+                "span",
+            )
+
+
+def _slice(scene: Scene) -> ViewState:
+    """The step and the two ranks of the timeline."""
+    step, _ = step_shown(scene.findings, scene.view)
+    pair = words.suspect_and_peer(scene.findings, scene.diagnosis, scene.view)
+    return replace(scene.view, step=step, ranks=tuple(sorted(rank for rank in pair if rank is not None)))
+
+
+def _slice_words(view: ViewState) -> str:
+    if view.step is None and not view.ranks:
+        return "the whole window (.zip)"
+    ranks = format.ranges(view.ranks)
+    which = f"rank{'s' if len(view.ranks) > 1 else ''} {ranks}" if ranks else "all ranks"
+    return f"{'all steps' if view.step is None else f'step {view.step}'} of {which} (.zip)"
+
+
+def cause_table(scene: Scene, reactions: Reactions) -> Follow | None:
+    """Ranked causes; the one that is clicked is shown below."""
+    findings = scene.findings
+    causes = findings.blame.causes
+    subtitle = "those that held others up first, then by cost; pick one to see its path, time and frequency"
+    if len(causes) > CAUSES_LISTED:
+        subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(causes))}"
+    with titled("Causes", subtitle):
+        if not causes:
+            few = len(findings.rhythm.ranks) < MIN_COHORT
+            text(TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted")
+            return None
+        looked_at = scene.view
+
+        def choose(place: int) -> None:
+            step = looked_at.step
+            seen = place < len(causes) and step in causes[place].steps
+            reactions.look(cause=place or None, operator=None, ranks=(), step=step if seen else None)
+
+        rows = tables.cause_rows(findings)[:CAUSES_LISTED]
+        table = choice_table(tables.CAUSE_COLUMNS, rows, "cause", choose, "name").mark("causes")
+
+    def follow(scene: Scene) -> None:
+        nonlocal looked_at
+        looked_at = scene.view
+        show_choice(table, "cause", looked_at.cause or 0)
+
+    follow(scene)
+    return follow
+
+
+def timeline_choosers(scene: Scene, reactions: Reactions) -> Follow | None:
+    """Which two ranks the timeline lays beside each other."""
+    findings = scene.findings
+    rhythm = findings.rhythm
+    offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
+    pair = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+    if pair[0] is None:
+        return None
+
+    def pick(place: int, rank: object) -> None:
+        if isinstance(rank, int):
+            reactions.look(ranks=tuple(sorted({rank, *_known(pair[1 - place])})))
+
+    def chooser(place: int, label: str) -> ui.select:
+        return ui.select(
+            [], with_input=len(offered) > 16, on_change=lambda event: pick(place, event.value)
+        ).props(f"dense outlined options-dense aria-label='{label}'")
+
+    with box("card toolbar", "section"):
+        text("Beside each other", "h2")
+        choosers = (chooser(0, "the suspect").mark("suspect"), chooser(1, "the rank beside it").mark("peer"))
+        where = text("", "span", "muted")
+        back = text("back to the suspect", "button", "plain").mark("back-to-suspect")
+        back.on("click", lambda: (reactions.look(ranks=()), choosers[0].run_method("focus")))
+
+    def follow(scene: Scene) -> None:
+        nonlocal pair
+        pair = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+        ranks = sorted({*offered, *_known(*pair)})
+        for select, rank, other in zip(choosers, pair, reversed(pair), strict=True):
+            show_options(select, {each: f"rank {each}" for each in ranks if each != other}, rank)
+            select.set_visibility(rank is not None)
+        step, why = step_shown(findings, scene.view)
+        where.text = "" if step is None else f"in step {step}, {why}; [ and ] choose another"
+        back.set_visibility(bool(scene.view.ranks))
+
+    follow(scene)
+    return follow
+
+
+def _known(*ranks: int | None) -> set[int]:
+    return {rank for rank in ranks if rank is not None}
+
+
+def operator_chooser(scene: Scene, reactions: Reactions) -> Follow | None:
+    """Whose occurrences are counted."""
+    findings = scene.findings
+    if operator_shown(findings, scene.view) is None:
+        return None
+
+    causes = [cause.name for cause in findings.blame.causes[:CAUSES_LISTED]]
+    offered = (*causes, *busiest(findings.operators))
+    with box("card toolbar", "section"):
+        text("Operator", "h2")
+        chooser = ui.select(
+            [],
+            with_input=True,
+            on_change=lambda event: None if event.value is None else reactions.look(operator=event.value),
+        ).props("dense outlined options-dense aria-label='operator'")
+        chooser.classes("wide").mark("operator")
+        text("causes first, then what took most time", "span", "muted")
+
+    def follow(scene: Scene) -> None:
+        shown = operator_shown(findings, scene.view)
+        names = dict.fromkeys((*offered, *(() if shown is None else (shown,))))
+        show_options(chooser, {name: format.clip(name, 80) for name in names}, shown)
+
+    follow(scene)
+    return follow
+
+
+def outlier_table(scene: Scene, _: Reactions) -> None:
+    """Abnormal events, of all ranks or of one."""
+    findings = scene.findings
+    found = findings.outliers
+
+    def rows(rank: int | None) -> list[dict[str, Any]]:
+        return _numbered(tables.outlier_rows(findings, rank))
+
+    with titled("Abnormal events", f"{format.counted(len(found), 'event')}, the highest score first"):
+        if not len(found):
+            few = len(findings.rhythm.ranks) < MIN_COHORT
+            text(
+                TOO_FEW if few else "None starts or lasts abnormally against the same on other ranks.",
+                "p",
+                "muted",
+            )
+            return
+        ranks = sorted(set(found.operators.rank_E[found.event_F].tolist()))[:RANKS_OFFERED]
+        with box("toolbar"):
+            ui.select(
+                {ALL: "all ranks", **{rank: f"rank {rank}" for rank in ranks}},
+                value=ALL,
+                on_change=lambda event: refill(
+                    table, tables.OUTLIER_COLUMNS, rows(None if event.value == ALL else event.value), "row"
+                ),
+            ).props("dense outlined options-dense aria-label='rank of the events'").mark("outlier-rank")
+        table = data_table(tables.OUTLIER_COLUMNS, rows(None), "row").mark("outliers")
+
+
+def collective_table(scene: Scene, _: Reactions) -> None:
+    """What the time of each collective went into."""
+    total = len(scene.findings.blame.collectives)
+    rows = _numbered(tables.collective_rows(scene.findings))
+    subtitle = "how long ranks waited for the last of them, and how long the transfer then took"
+    if len(rows) < total:
+        subtitle += f"; the longest {len(rows)} of {format.count(total)}"
+    with titled("Collectives", subtitle):
+        if rows:
+            data_table(tables.COLLECTIVE_COLUMNS, rows, "row").mark("collectives")
+        else:
+            text("No event is part of a collective whose group and number are known.", "p", "muted")
+
+
+def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with a number each: nothing else in them is theirs alone."""
+    return [{**row, "row": place} for place, row in enumerate(rows)]
+
+
+def notes_card(scene: Scene, _: Reactions) -> None:
+    """What the findings rest on, and what could not be known."""
+    with titled("What could not be known", "and what the numbers rest on"), box("lines", "ul"):
+        for note in words.findings_notes(scene.findings):
+            text(note, "li")

@@ -1,0 +1,121 @@
+"""The verdict card: where to aim a profiler, on what evidence, why, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nicegui import ui
+
+from sfapp.app.theme import box, term, text
+from sfapp.model.gates import GATE_BY_NAME
+from sfapp.views.text import Chip, EvidenceWords, Verdict
+
+_MARKS = {True: "agrees", False: "disagrees", None: "absent"}
+
+
+class VerdictCard:
+    """The card. ``show`` builds again only the parts that would say something else.
+
+    A dragged gate changes the reasons many times a second, the rest seldom; an element costs a tenth of a
+    millisecond to build, the whole card ten times a judgement.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[str, object] = {}
+        self._card = box("card verdict", "section")
+        self._card.props["aria-live"] = "polite"
+        self._card.props["aria-label"] = "verdict"
+        self._card.mark("verdict")
+        with self._card:
+            self._said = box("said")
+            self._facts = box("facts")
+            with box("grounds", "dl"):
+                text("evidence", "dt", "eyebrow")
+                self._marks = box("marks", "dd")
+                text("why", "dt", "eyebrow")
+                self._why = text("", "dd")
+                text("changes at", "dt", "eyebrow")
+                self._changes = text("", "dd")
+                self._unknown = (text("not known", "dt", "eyebrow"), text("", "dd"))
+
+    def show(self, verdict: Verdict) -> None:
+        """Say this verdict."""
+        if self._differs("tone", verdict.tone):
+            self._card.classes(replace=f"card verdict tone-{verdict.tone}")
+        said = (verdict.kicker, verdict.headline, verdict.place, verdict.explanation, verdict.action)
+        if self._differs("said", (*said, verdict.chips)):
+            _rebuild(self._said, lambda: _said(verdict))
+        if self._differs("facts", verdict.numbers):
+            _rebuild(self._facts, lambda: _facts(verdict))
+        if self._differs("marks", verdict.evidence):
+            _rebuild(self._marks, lambda: _marks(verdict.evidence))
+        self._why.text = " ".join(verdict.why)
+        title, unknown = self._unknown
+        unknown.text = " ".join(verdict.unknown)
+        for element in (title, unknown):
+            element.set_visibility(bool(verdict.unknown))
+
+    def show_changes(self, changes: Mapping[str, str]) -> None:
+        """Say what would change the verdict: for each gate, how far its nearest change is."""
+        self._changes.text = " · ".join(_told(gate, change) for gate, change in changes.items())
+
+    def _differs(self, part: str, says: object) -> bool:
+        """Whether a part of the card must say something else now."""
+        if part in self._shown and self._shown[part] == says:
+            return False
+        self._shown[part] = says
+        return True
+
+
+def _rebuild(container: ui.element, build: Callable[[], None]) -> None:
+    container.clear()
+    with container:
+        build()
+
+
+def _said(verdict: Verdict) -> None:
+    text(verdict.kicker, "div", "eyebrow")
+    with box("headline", "h1"):
+        text(verdict.headline, "span")
+        if verdict.place:
+            text(f" {verdict.place}", "span", "rest")
+    with box("why"):
+        text(" ".join(verdict.explanation), "p")
+        if verdict.action:
+            text(verdict.action, "p", "action")
+    with box("chips", "ul"):
+        for chip in verdict.chips:
+            _chip(chip)
+
+
+def _chip(chip: Chip) -> None:
+    with box(f"chip chip-{chip.tone}", "li") as element:
+        element.props["title"] = chip.meaning
+        for place, part in enumerate(chip.terms):
+            if place:
+                text("·", "span")
+            if part.kind:
+                term(part.text, part.kind, part.name).mark("chip")
+            else:
+                text(part.text, "span")
+
+
+def _facts(verdict: Verdict) -> None:
+    for number in verdict.numbers:
+        with box("fact"):
+            text(number.title, "div", "eyebrow")
+            text(number.value, "div", "value")
+            text(number.note, "div", "small")
+
+
+def _told(gate: str, change: str) -> str:
+    symbol = GATE_BY_NAME[gate].symbol
+    return change if change.startswith(symbol) else f"{symbol}: {change}"
+
+
+def _marks(lines: Sequence[EvidenceWords]) -> None:
+    for line in lines:
+        with box(f"mark {_MARKS[line.agrees]}", "span") as element:
+            element.props["title"] = f"{line.text}. {line.meaning}"
+            text(line.mark, "b")
+            text(line.title, "span")

@@ -1,0 +1,95 @@
+"""What a panel draws from, and what its parts depend on: a part is drawn again when its key changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from sfapp.accounting import Measures
+from sfapp.app.workspace import Judged
+from sfapp.model import Diagnosis, Window
+from sfapp.model.incidents import Note
+from sfapp.model.view import ViewState
+from sfapp.operators import Agreement, Findings
+from sfapp.views.findings import Examined
+
+Key = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """One judged window, seen in one way, in one theme, with the notes people pinned to it.
+
+    Attributes:
+        examined: what its operators say; None where nobody asked, as it takes its time.
+        agreement: what the verdict and the operators say of each other; None without findings.
+    """
+
+    judged: Judged
+    view: ViewState
+    dark: bool
+    notes: tuple[Note, ...] = ()
+    examined: Examined | None = None
+    agreement: Agreement | None = None
+
+    @property
+    def window(self) -> Window:
+        """All ranks of the window, whatever the group."""
+        return self.judged.window
+
+    @property
+    def measures(self) -> Measures:
+        return self.judged.measures
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        return self.judged.diagnosis
+
+    @property
+    def findings(self) -> Findings:
+        """Of a scene whose operators were examined, with success."""
+        found = None if self.examined is None else self.examined.findings
+        if found is None:
+            raise ValueError("the operators of this scene were not examined, or could not be")
+        return found
+
+    @property
+    def examined_key(self) -> Key:
+        """Whose operators were examined."""
+        return () if self.examined is None else (self.examined.key,)
+
+    @property
+    def matrix_key(self) -> Key:
+        """The window's durations and the ranks looked at, and the theme: behind every plot.
+
+        The baseline is not part of it: only gains depend on that, and they are part of the verdict.
+        """
+        return self.judged.source, self.diagnosis.group, self.dark
+
+    @property
+    def frontier_key(self) -> Key:
+        """Which frontier is shown, and how its ranks are laid together."""
+        return self.diagnosis.frontier, self.diagnosis.sync_boundary
+
+    @property
+    def aim_key(self) -> Key:
+        """Which stage and rank stand out."""
+        aim = self.diagnosis.aim
+        place = (None, None) if aim is None else (aim.stage, aim.rank)
+        return *place, self.diagnosis.top_stage, self.diagnosis.is_quiet
+
+    @property
+    def verdict_key(self) -> Key:
+        """Everything a verdict depends on beside the matrix."""
+        diagnosis = self.diagnosis
+        return diagnosis.gates, diagnosis.frontier, diagnosis.baseline, self.reference_key
+
+    @property
+    def reference_key(self) -> Key:
+        """What the window is compared with."""
+        reference = self.judged.reference
+        return () if reference is None else (reference.run_id, reference.window, reference.group)
+
+
+Follow = Callable[[Scene], None]
+"""Brings what was built up to date in place."""

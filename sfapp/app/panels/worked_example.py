@@ -1,0 +1,47 @@
+"""The card above a built-in example: what it teaches, and the paper's numbers beside those computed here."""
+
+from __future__ import annotations
+
+from sfapp.app.address import example_page
+from sfapp.app.theme import box, example_links, link, text
+from sfapp.app.workspace import Judged
+from sfapp.model.examples import Example
+from sfapp.views.worked_examples import COLUMNS, LESSONS, Row, lesson_rows
+
+
+def lesson_card(example: Example, judged: Judged) -> None:
+    """The lesson, which can be folded away."""
+    lesson = LESSONS[example.run_id]
+    with box("card lesson", "details") as card:
+        card.props["open"] = True
+        card.mark("lesson")
+        with box("", "summary"):
+            text(lesson.title, "h2")
+            text(f"built-in example, from {example.source} of the paper", "span", "muted")
+        with box("lesson-columns"):
+            with box("story"):
+                for paragraph in lesson.story:
+                    text(paragraph, "p")
+                with box("links"):
+                    for words, view in lesson.looks:
+                        link(words, view.href(example_page(example)))
+            with box("scroll"):
+                _comparison(lesson_rows(example, judged.measures, judged.diagnosis))
+        with box("other-examples"):
+            text("other examples", "span", "muted")
+            example_links(but=example)
+
+
+def _comparison(rows: list[Row]) -> None:
+    """Plain summaries and the frontier, stage by stage, each beside what the paper prints."""
+    columns = [(field, title) for field, title in COLUMNS if any(row[field] is not None for row in rows)]
+    with box("table", "table"):
+        with box("", "thead"), box("", "tr"):
+            for field, title in columns:
+                text(title, "th", "" if field == "stage" else "number").props["scope"] = "col"
+        with box("", "tbody"):
+            for row in rows:
+                with box("", "tr"):
+                    text(row["stage_text"], "th").props["scope"] = "row"
+                    for field, _ in columns[1:]:
+                        text(row[f"{field}_text"], "td", f"number {field}")

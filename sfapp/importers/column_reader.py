@@ -1,0 +1,285 @@
+"""Files of rows, batch by batch, as columns of what they mean: CSV and Parquet, and numbers nested in JSON.
+
+A file is never taken into memory whole, except JSON, which is bounded by ``MAX_JSON_BYTES``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from sfapp.errors import TraceError
+from sfapp.importers.mapping import UNITS, Mapping
+from sfapp.packets.faults import one_line, quoted
+
+WHOLE = ("step", "rank", "window", "micro_step", "local_rank", "node_rank")
+TIMES = ("duration", "start", "end", "wall")
+TEXTS = ("stage", "role", "hostname")
+MEANINGS = (*WHOLE, *TIMES, *TEXTS)
+"""What a column can mean. ``wall`` is a rank's whole step; ``micro_step`` counts inside a step."""
+
+MAX_JSON_BYTES = 2**28
+MAX_ROW_GROUP_BYTES = 2**31
+
+_BLOCK = 2**22
+_ROWS = 2**16
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Some rows of a file.
+
+    Attributes:
+        columns: by meaning: int64 for ``WHOLE``, float64 for ``TIMES``, lists of text for ``TEXTS``.
+        first_row: position of the first of them in the file.
+        rows: how many.
+        names: by meaning, what the column is called in the file.
+    """
+
+    columns: dict[str, Any]
+    first_row: int
+    rows: int
+    names: dict[str, str]
+
+
+def batches(path: Path, mapping: Mapping) -> Iterator[Batch]:
+    """The rows of one file; what its name says is in every row.
+
+    Raises:
+        TraceError: it is no such file, or a column does not hold what it should; with the row.
+    """
+    told = told_by_name(path, mapping)
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".json"):
+        source = _nested(path, mapping)
+    elif name.endswith(".parquet"):
+        source = _parquet(path, mapping)
+    else:
+        source = _csv(path, mapping)
+    for batch in source:
+        said = {
+            meaning: np.full(batch.rows, int(value)) if meaning in WHOLE else [value] * batch.rows
+            for meaning, value in told.items()
+        }
+        yield Batch(said | batch.columns, batch.first_row, batch.rows, batch.names)
+
+
+def is_meant(path: Path, mapping: Mapping) -> bool:
+    """Whether the file's name is one that the mapping's ``file`` describes; any, where it describes none."""
+    return mapping.file is None or template(mapping.file).fullmatch(path.name) is not None
+
+
+def told_by_name(path: Path, mapping: Mapping) -> dict[str, str]:
+    """What the file's name says, by the mapping's ``file``: ``"pp_rank_{rank}.json*"``.
+
+    Raises:
+        TraceError: the name says no whole number where one is meant.
+    """
+    match = None if mapping.file is None else template(mapping.file).fullmatch(path.name)
+    found = match.groupdict() if match else {}
+    for meaning, value in found.items():
+        if meaning in WHOLE and not value.isdecimal():
+            raise TraceError(f"the file's name says {quoted(value)} for {meaning}, which is no whole number")
+    return found
+
+
+@lru_cache(maxsize=64)
+def template(text: str) -> re.Pattern[str]:
+    """``{meaning}`` stands for a part without a slash, ``*`` for anything.
+
+    Raises:
+        TraceError: a part is named after nothing that a column can mean, or twice.
+    """
+    pieces = _FIELD.split(text)
+    pattern = ""
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            if piece not in MEANINGS or f"<{piece}>" in pattern:
+                raise TraceError(f"{{{piece}}} in {text!r}: each of {', '.join(MEANINGS)} can be named once")
+            pattern += f"(?P<{piece}>[^/]+?)"
+        else:
+            pattern += re.escape(piece).replace(r"\*", ".*")
+    return re.compile(pattern, re.DOTALL)
+
+
+@contextmanager
+def _arrow_errors() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
+        raise TraceError(f"cannot be read: {one_line(str(error))}") from error
+
+
+def _wanted(present: list[str], mapping: Mapping) -> dict[str, str]:
+    """Meaning → column, of those that are there.
+
+    Raises:
+        TraceError: the mapping names a column that is not there, or one that means nothing.
+    """
+    for meaning, column in mapping.columns.items():
+        if meaning not in MEANINGS:
+            raise TraceError(f"[columns] of the mapping: no meaning {meaning!r}; {', '.join(MEANINGS)}")
+        if column not in present:
+            listed = ", ".join(quoted(each) for each in present[:20])
+            raise TraceError(
+                f"no column {column!r}, which the mapping takes as {meaning}; there are: {listed}"
+            )
+    found = {meaning: _named(meaning, mapping) for meaning in MEANINGS}
+    return {
+        meaning: next(name for name in names if name in present)
+        for meaning, names in found.items()
+        if any(name in present for name in names)
+    }
+
+
+def _named(meaning: str, mapping: Mapping) -> tuple[str, ...]:
+    """What the column of this meaning may be called: as the mapping says, or by its meaning and unit."""
+    name = mapping.column(meaning)
+    if meaning in mapping.columns or meaning not in TIMES:
+        return (name,)
+    return (name, *(f"{name}_{unit}" for unit in UNITS))
+
+
+def _csv(path: Path, mapping: Mapping) -> Iterator[Batch]:
+    types = {mapping.column(meaning): pa.int64() for meaning in WHOLE}
+    types |= {name: pa.float64() for meaning in TIMES for name in _named(meaning, mapping)}
+    types |= {mapping.column(meaning): pa.string() for meaning in TEXTS}
+    first = 0
+    with _arrow_errors():
+        stream = pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None)
+        reader = pyarrow.csv.open_csv(
+            stream,
+            read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=types),
+        )
+    wanted = _wanted(reader.schema.names, mapping)
+    while True:
+        try:
+            with _arrow_errors():
+                batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        yield _batch(batch, wanted, first)
+        first += batch.num_rows
+
+
+def _parquet(path: Path, mapping: Mapping) -> Iterator[Batch]:
+    with _arrow_errors():
+        file = pyarrow.parquet.ParquetFile(path)
+        groups = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
+    if max(groups, default=0) > MAX_ROW_GROUP_BYTES:
+        raise TraceError(f"a row group of {max(groups):,} bytes is more than {MAX_ROW_GROUP_BYTES:,}")
+    wanted = _wanted(file.schema_arrow.names, mapping)
+    rows = file.iter_batches(batch_size=_ROWS, columns=list(wanted.values()), use_threads=False)
+    first = 0
+    while True:
+        try:
+            with _arrow_errors():
+                batch = next(rows)
+        except StopIteration:
+            return
+        yield _batch(batch, wanted, first)
+        first += batch.num_rows
+
+
+def _batch(batch: Any, wanted: dict[str, str], first: int) -> Batch:
+    columns: dict[str, Any] = {}
+    for meaning, name in wanted.items():
+        column = batch.column(name)
+        if column.null_count:
+            row = first + int(np.asarray(column.is_null()).argmax())
+            raise TraceError(f"no {meaning} is given", place=f"row {row}, column {name!r}")
+        kind = pa.int64() if meaning in WHOLE else pa.float64() if meaning in TIMES else pa.string()
+        try:
+            cast = pc.cast(column, kind)
+        except pa.ArrowException as error:
+            reason = f"is no {kind}: {one_line(str(error))}"
+            raise TraceError(reason, place=f"column {name!r}") from error
+        columns[meaning] = cast.to_pylist() if meaning in TEXTS else cast.to_numpy(zero_copy_only=False)
+    return Batch(columns, first, batch.num_rows, wanted)
+
+
+def _nested(path: Path, mapping: Mapping) -> Iterator[Batch]:
+    """Numbers nested in JSON: the mapping's ``rows`` say by their path what they are."""
+    if not mapping.rows:
+        raise TraceError('JSON needs rows in the mapping, such as duration = "{step}/{stage}"')
+    rules = {meaning: template(text) for meaning, text in mapping.rows.items()}
+    for meaning in rules:
+        if meaning not in TIMES:
+            raise TraceError(f"[rows] of the mapping: no {meaning!r}; there are {', '.join(TIMES)}")
+    try:
+        document = msgspec.json.decode(expand(path, MAX_JSON_BYTES))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise TraceError(f"is no JSON: {one_line(str(error))}") from error
+    rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+    for place, value in _numbers(document, ""):
+        for meaning, rule in rules.items():
+            match = rule.fullmatch(place)
+            if match is not None:
+                rows.setdefault(tuple(sorted(match.groupdict().items())), {})[meaning] = value
+    if not rows:
+        raise TraceError(f"nothing in it lies where rows say: {', '.join(mapping.rows.values())}")
+    kinds: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Any]] = {}
+    for key, found in rows.items():
+        kinds.setdefault((tuple(name for name, _ in key), tuple(sorted(found))), []).append((key, found))
+    for (captured, measured), members in kinds.items():
+        columns: dict[str, Any] = {}
+        for place_, name in enumerate(captured):
+            values = [key[place_][1] for key, _ in members]
+            columns[name] = values if name in TEXTS else _whole(values, name)
+        for name in measured:
+            columns[name] = np.asarray([found[name] for _, found in members], np.float64)
+        yield Batch(columns, 0, len(members), {name: name for name in columns})
+
+
+def _whole(values: list[str], name: str) -> Any:
+    for value in values:
+        if not (value.isdecimal() and len(value) < 19):
+            raise TraceError(f"{quoted(value)} is no whole number, and rows take it as {name}")
+    return np.asarray([int(value) for value in values], np.int64)
+
+
+def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
+    """Every number with its path: keys and positions joined by slashes."""
+    inside: Any
+    if isinstance(value, dict):
+        inside = value.items()
+    elif isinstance(value, list):
+        inside = enumerate(value)
+    else:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield place, float(value)
+        return
+    for key, each in inside:
+        yield from _numbers(each, f"{place}/{key}" if place else str(key))
+
+
+def expand(path: Path, most: int) -> bytes:
+    """A file's bytes, expanded where it is gzipped.
+
+    Raises:
+        TraceError: it cannot be read, is cut short, or holds more than ``most`` bytes.
+    """
+    try:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+            data: bytes = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceError(f"cannot be read: {one_line(str(error))}", path=str(path)) from error
+    if len(data) > most:
+        raise TraceError(f"holds more than {most:,} bytes: cut it into smaller files", path=str(path))
+    return data

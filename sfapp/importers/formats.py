@@ -1,0 +1,130 @@
+"""Which formats there are, and how one of them is read. A format's module is imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping as Table
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from sfapp.errors import TraceError
+from sfapp.importers.import_result import Imported, Options
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format that can be imported.
+
+    Attributes:
+        name: as on the command line.
+        summary: one line of help.
+        suffixes: which files of a folder are taken, by the end of their names; a file that is named itself is
+            taken whatever it is called.
+        module: where its ``read`` is.
+    """
+
+    name: str
+    summary: str
+    suffixes: tuple[str, ...]
+    module: str
+
+
+class Reader(Protocol):
+    """What a format's module offers."""
+
+    def read(self, paths: Sequence[Path], options: Options) -> Imported:
+        """Files of one format as windows. A file that cannot be read is in ``refused``; nothing is raised for
+        it, and the others go on."""
+        ...
+
+
+FORMATS: Table[str, Format] = {
+    each.name: each
+    for each in (
+        Format(
+            "kineto",
+            "PyTorch Profiler (Kineto) JSON, one file a rank.",
+            (".json", ".json.gz"),
+            "sfapp.importers.kineto",
+        ),
+        Format(
+            "table",
+            "CSV, Parquet or JSON tables of step, rank, stage and duration (or start and end).",
+            (".csv", ".csv.gz", ".parquet", ".json", ".json.gz"),
+            "sfapp.importers.table",
+        ),
+        Format(
+            "nsys",
+            "Nsight Systems SQLite exports (nsys export --type sqlite).",
+            (".sqlite", ".sqlite.gz"),
+            "sfapp.importers.nsys",
+        ),
+        Format(
+            "flight-recorder",
+            "PyTorch Flight Recorder dumps (pickle or JSON), one file a rank.",
+            ("",),
+            "sfapp.importers.flight_recorder",
+        ),
+        Format(
+            "traceml",
+            "TraceML's SQLite database (aggregator/telemetry).",
+            ("telemetry", ".sqlite", ".db"),
+            "sfapp.importers.traceml",
+        ),
+        Format(
+            "straggler-analysis",
+            "Operation tables of StragglerAnalysis: trace-*.parquet with meta-*.yaml beside.",
+            (".parquet",),
+            "sfapp.importers.straggler_analysis",
+        ),
+        Format(
+            "nccl-inspector",
+            "NCCL Inspector logs: JSON lines of collectives, one file a process.",
+            (".log", ".json", ".jsonl", ".log.gz", ".json.gz", ".jsonl.gz"),
+            "sfapp.importers.nccl_inspector",
+        ),
+    )
+}
+
+
+def read_traces(name: str, paths: Sequence[Path], options: Options) -> Imported:
+    """Files, and files in folders, of one format as windows.
+
+    Raises:
+        TraceError: no such format or path, or no such file in these folders.
+    """
+    if name not in FORMATS:
+        raise TraceError(f"no format {name!r}; there are: {', '.join(FORMATS)}")
+    form = FORMATS[name]
+    files = find_files(paths, form.suffixes)
+    if not files:
+        where = ", ".join(str(path) for path in paths)
+        raise TraceError(f"no {name} traces ({', '.join(form.suffixes)}) under {where}")
+    reader = cast(Reader, importlib.import_module(form.module))
+    return reader.read(files, options)
+
+
+def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
+    """The files named, and those of these suffixes below the folders named, each once, sorted. Names that
+    start with a dot are skipped.
+
+    Raises:
+        TraceError: a path does not exist.
+    """
+    found: set[Path] = set()
+    for path in paths:
+        if path.is_dir():
+            found.update(
+                each
+                for each in path.rglob("*")
+                if each.name.endswith(suffixes)
+                and each.is_file()
+                and not any(part.startswith(".") for part in each.relative_to(path).parts)
+            )
+        elif path.exists():
+            found.add(path)
+        else:
+            raise TraceError("no such file or folder", path=str(path))
+    return sorted(found)

@@ -1,0 +1,43 @@
+"""PyTorch Profiler (Kineto) JSON: stages by the rules of traces.md, operator events as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sfapp.errors import TraceError
+from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.kineto.event_columns import read_columns
+from sfapp.importers.kineto.jobs import Member, jobs_of, member_of
+from sfapp.importers.kineto.processes import processes_of
+from sfapp.importers.kineto.window_merge import window_of
+
+
+def read(paths: Sequence[Path], options: Options) -> Imported:
+    """Windows of Kineto files; those of one job, as far as they tell, make one window."""
+    members: list[Member] = []
+    refused: list[TraceError] = []
+    notes: list[ImportNote] = []
+    for path in options.each(paths):
+        try:
+            columns = read_columns(path)
+            processes = processes_of(columns, options.mapping)
+        except TraceError as error:
+            refused.append(error)
+            continue
+        if len(processes) > 1:
+            notes.append(ImportNote("derived", f"{len(processes)} processes take steps in it", path.name))
+        skipped = sorted(kind for kind in columns.skipped if kind != "trace")
+        for process in processes:
+            if skipped:
+                process.note("skipped", f"events of kind {', '.join(skipped)}")
+        members += [member_of(process, len(processes) == 1) for process in processes]
+    windows: list[ImportedWindow] = []
+    jobs = jobs_of(members)
+    members.clear()
+    for job in jobs:
+        try:
+            windows.append(window_of(job, options.mapping))
+        except TraceError as error:
+            refused.append(error)
+    return Imported("kineto", tuple(windows), tuple(refused), tuple(notes))

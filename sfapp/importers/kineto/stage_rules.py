@@ -1,0 +1,241 @@
+"""The stages of one rank's steps, by rules (traces.md, Kineto): every moment of a step belongs to one stage.
+
+What the main thread's named ranges leave open is derived: backward from autograd's nodes and the collectives
+behind them, forward from the wrapped model's forward or from the gap before backward.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sfapp.importers.import_result import NoteKind
+from sfapp.importers.kineto.event_columns import ANNOTATION, HOST, Columns
+from sfapp.importers.kineto.ranges import (
+    DEVICE_COLLECTIVE,
+    HOST_COLLECTIVE,
+    NODE,
+    OLD_NODE,
+    WRAPPED_FORWARD,
+    Range,
+    outermost,
+    stage_of,
+    without,
+)
+from sfapp.importers.mapping import Mapping
+from sfapp.importers.window_builder import IntArray
+from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
+
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+@dataclass(slots=True)
+class Process:
+    """One training process of a file.
+
+    Attributes:
+        columns: the file's events.
+        of_process_E: bool, which of them are this process's.
+        pid: its number, as the file has it.
+        main_lane: the thread that takes the steps, index into the file's lanes.
+        step_N: int64, ascending; start_N, end_N: int64 ns.
+        notes: what was derived, guessed, missing, skipped.
+    """
+
+    columns: Columns
+    of_process_E: Bools
+    pid: str
+    main_lane: int
+    step_N: IntArray
+    start_N: IntArray
+    end_N: IntArray
+    notes: list[tuple[NoteKind, str]] = field(default_factory=list)
+
+    def note(self, kind: NoteKind, what: str) -> None:
+        self.notes.append((kind, what))
+
+
+def stage_ranges(process: Process, mapping: Mapping) -> list[Range]:
+    """The rank's time by stage, ascending and disjoint; what lies in none is the residual."""
+    explicit, wrapped = _explicit(process, mapping)
+    ranges = explicit
+    segments: list[Range] = []
+    if not any(each.stage == BACKWARD for each in explicit):
+        ranges, segments = _with_backward(process, explicit)
+    if any(each.stage == FORWARD for each in explicit):
+        if wrapped:
+            ranges = _with_loss(process, ranges)
+    elif segments:
+        ranges = _with_gap(process, ranges, segments)
+    _note_missing(process, ranges)
+    return ranges
+
+
+def _explicit(process: Process, mapping: Mapping) -> tuple[list[Range], bool]:
+    """The main thread's named ranges, outermost, autograd's nodes there among them so that what they enclose
+    (a checkpoint's second forward) is no stage of its own; and whether forward is the wrapped one."""
+    columns = process.columns
+    stage_by_name = [stage_of(name, mapping) for name in columns.names]
+    named = [code for code, stage in enumerate(stage_by_name) if stage]
+    ranged_E = (columns.kind_E == ANNOTATION) | (columns.kind_E == HOST)
+    here_E = process.of_process_E & (columns.lane_E == process.main_lane) & ranged_E
+    found = [
+        Range(start, end, stage_by_name[name] or "")
+        for start, end, name in _rows(columns, here_E & columns.of_names(named))
+    ]
+    nodes = _rows(columns, here_E & _nodes_E(process))
+    kept = [
+        each
+        for each in outermost([*found, *(Range(start, end, "") for start, end, _ in nodes)])
+        if each.stage
+    ]
+    names = {columns.names[int(code)] for code in np.unique(columns.name_E[here_E])}
+    forwards = {name for name in names if stage_of(name, mapping) == FORWARD}
+    return kept, bool(forwards) and forwards <= set(WRAPPED_FORWARD)
+
+
+def _rows(columns: Columns, mask_E: Bools) -> list[tuple[int, int, int]]:
+    return list(
+        zip(
+            columns.start_E[mask_E].tolist(),
+            columns.end_E[mask_E].tolist(),
+            columns.name_E[mask_E].tolist(),
+            strict=True,
+        )
+    )
+
+
+def _nodes_E(process: Process) -> Bools:
+    """Autograd's nodes, on whatever thread of the host."""
+    columns = process.columns
+    nodes = [code for code, name in enumerate(columns.names) if NODE.match(name)]
+    if not nodes:
+        nodes = [code for code, name in enumerate(columns.names) if OLD_NODE.match(name)]
+    return process.of_process_E & (columns.kind_E == HOST) & columns.of_names(nodes)
+
+
+def collectives_E(process: Process) -> Bools:
+    """Collectives themselves: a device's kernels, and those that a thread of the host carries out."""
+    columns = process.columns
+    device = [code for code, name in enumerate(columns.names) if DEVICE_COLLECTIVE.match(name)]
+    host = [code for code, name in enumerate(columns.names) if HOST_COLLECTIVE.match(name)]
+    on_device_E = columns.is_device_E & columns.of_names(device)
+    return process.of_process_E & (on_device_E | (~columns.is_device_E & columns.of_names(host)))
+
+
+def _with_backward(process: Process, explicit: list[Range]) -> tuple[list[Range], list[Range]]:
+    """With backward: from the first node to the last, unless a named range begins between them, and on to the
+    end of the last collective before the optimizer. Also its segments as they are, with what lies in them."""
+    columns = process.columns
+    nodes = sorted((start, end) for start, end, _ in _rows(columns, _nodes_E(process)))
+    if not nodes:
+        return explicit, []
+    starts = [each.start for each in explicit]
+    segments: list[list[int]] = []
+    for start, end in nodes:
+        last = segments[-1] if segments else None
+        if last is not None and not _broken(process, starts, last[1], start):
+            last[1] = max(last[1], end)
+        else:
+            segments.append([start, end])
+    waits = sorted((start, end) for start, end, _ in _rows(columns, collectives_E(process)))
+    extended = _extend(process, segments, starts, waits)
+    process.note("derived", "backward is from autograd's first node to its last")
+    if extended:
+        process.note("derived", "backward goes on to the end of the last collective before the optimizer")
+    found = [Range(start, end, BACKWARD) for start, end in segments]
+    return outermost([*explicit, *without(outermost(found), explicit)]), found
+
+
+def _broken(process: Process, starts: Sequence[int], end: int, begin: int) -> bool:
+    """Whether a named range, or a step, begins between two nodes."""
+    return (
+        bisect_right(starts, begin) > bisect_left(starts, end)
+        or np.searchsorted(process.start_N, begin, "right") > np.searchsorted(process.start_N, end, "left")
+    )  # fmt: skip
+
+
+def _extend(
+    process: Process, segments: list[list[int]], starts: Sequence[int], waits: Sequence[tuple[int, int]]
+) -> bool:
+    """Let each segment go on to the end of the last collective that began in or after it, before the next
+    named range, the next segment or the step's end."""
+    wait_starts = [start for start, _ in waits]
+    extended = False
+    for place, segment in enumerate(segments):
+        step = int(np.searchsorted(process.start_N, segment[0], "right")) - 1
+        limits = [int(process.end_N[step])] if step >= 0 else [segment[1]]
+        behind = bisect_left(starts, segment[1])
+        if behind < len(starts):
+            limits.append(starts[behind])
+        if place + 1 < len(segments):
+            limits.append(segments[place + 1][0])
+        limit = min(limits)
+        within = waits[bisect_left(wait_starts, segment[0]) : bisect_left(wait_starts, limit)]
+        end = min(limit, max((end for _, end in within), default=segment[1]))
+        if end > segment[1]:
+            segment[1] = end
+            extended = True
+    return extended
+
+
+def _with_loss(process: Process, ranges: list[Range]) -> list[Range]:
+    """Forward goes on to what follows it in its step: the loss is computed there."""
+    longer = []
+    for each, following in zip(ranges, [*ranges[1:], None], strict=True):
+        if each.stage == FORWARD and following is not None:
+            step = int(np.searchsorted(process.start_N, each.start, "right")) - 1
+            if step >= 0 and following.start <= process.end_N[step]:
+                each = Range(each.start, following.start, FORWARD)
+        longer.append(each)
+    if longer != ranges:
+        process.note("derived", "forward goes on to the next stage after the wrapped model's: the loss")
+    return longer
+
+
+def _with_gap(process: Process, ranges: list[Range], segments: list[Range]) -> list[Range]:
+    """Forward is what lies before backward: since the last batch came, the last segment of backward ended or
+    the step began, less what other stages hold."""
+    has_data = any(each.stage == DATA for each in ranges)
+    process.note(
+        "derived" if has_data else "guessed",
+        "forward is the gap between data and backward"
+        if has_data
+        else "forward is what lies before backward: the trace shows no data wait, which may be part of it",
+    )
+    edges = sorted([each.end for each in ranges if each.stage in (DATA, BACKWARD)] + process.start_N.tolist())
+    gaps = []
+    for segment in segments:
+        before = bisect_right(edges, segment.start)
+        begin = edges[before - 1] if before else segment.start
+        gaps.append(Range(begin, segment.start, FORWARD))
+    return outermost([*ranges, *without(outermost(gaps), ranges)])
+
+
+def _note_missing(process: Process, ranges: Sequence[Range]) -> None:
+    for stage, why in (
+        (DATA, "no data wait: neither enumerate(DataLoader) nor a range that a mapping names"),
+        (FORWARD, "no forward: no range says so, and there is no backward to end a gap"),
+        (BACKWARD, "no backward: neither a range nor autograd's nodes"),
+        (OPTIMIZER, "no optimizer: no Optimizer.step and no range that a mapping names"),
+    ):
+        if not any(each.stage == stage for each in ranges):
+            process.note("missing", why)
+
+
+def durations(ranges: Sequence[Range], process: Process, stages: Sequence[str]) -> IntArray:
+    """int64 ns [S, N]: how long each step spent in each stage."""
+    place = {stage: index for index, stage in enumerate(stages)}
+    spent_SN = np.zeros((len(stages), len(process.step_N)), np.int64)
+    for each in ranges:
+        first = max(int(np.searchsorted(process.end_N, each.start, "right")), 0)
+        for step in range(first, len(process.step_N)):
+            begin, end = max(each.start, int(process.start_N[step])), min(each.end, int(process.end_N[step]))
+            if int(process.start_N[step]) >= each.end:
+                break
+            if end > begin:
+                spent_SN[place[each.stage], step] += end - begin
+    return spent_SN

@@ -1,0 +1,318 @@
+"""Nsight Systems, SQLite export: NVTX ranges as steps and stages, calls and kernels as operator events.
+
+Steps are ranges with a number (``ProfilerStep#7``, ``Warm-up Step 3``, ``iteration 12``), or those that a
+mapping names. Within a step the outermost ranges of its thread are its stages, by the mapping or by their
+names. Without steps the whole capture is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import TraceError
+from sfapp.importers.duration_table import Cells, Matrix, cut, matrix_of
+from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.kineto.ranges import Range, outermost, stage_of
+from sfapp.importers.mapping import Mapping
+from sfapp.importers.nsys_events import Events, Export, read_export
+from sfapp.importers.window_builder import About, build_window
+from sfapp.model import Lane, Operators, RankIdentity
+from sfapp.model.operators import NONE, RUNTIME, STAGE
+from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
+
+Ints = npt.NDArray[np.int64]
+
+_STEP = re.compile(
+    r"(?:.*\W)?(?:profiler)?(?:train(?:ing)?[ _]?)?(?:step|iter(?:ation)?|batch)\W{0,2}_?(\d{1,15})\W?", re.I
+)
+_NUMBER = re.compile(r"(\d{1,15})\D*\Z")
+_RANK = re.compile(r"(?P<job>.*?)[._-]?rank[._-]?(?P<rank>\d{1,7})", re.IGNORECASE | re.DOTALL)
+
+# What people call the parts of a step when they mark them by hand: whole names, in any case.
+_PLAIN = (
+    (re.compile(r"(?:model[ ._])?(?:forward|fwd)(?:[ _]pass)?", re.I), FORWARD),
+    (re.compile(r"(?:loss[ ._])?(?:backward|bwd)(?:[ _]pass)?", re.I), BACKWARD),
+    (re.compile(r"optim(?:izer)?(?:[ ._]step)?|zero[ _]grad", re.I), OPTIMIZER),
+    (re.compile(r"data(?:[ _]?load(?:er|ing)?)?|load[ _](?:data|batch)|(?:get|next)[ _]batch", re.I), DATA),
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Rank:
+    """One process as a rank: when its steps were, on the thread that takes them, and its stages in them."""
+
+    rank: int
+    export: Export
+    events: Events
+    lane: int = 0
+    step_N: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    start_N: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    end_N: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    marked: list[tuple[int, Range]] = field(default_factory=list)
+    notes: list[ImportNote] = field(default_factory=list)
+
+
+def read(paths: Sequence[Path], options: Options) -> Imported:
+    """Exports as windows: files that differ in the rank in their names are one run, others one each."""
+    runs: dict[tuple[Path, str], list[tuple[int | None, Export]]] = {}
+    refused: list[TraceError] = []
+    for path in options.each(paths):
+        stem = path.name.removesuffix(".gz").removesuffix(".sqlite")
+        match = _RANK.match(stem)
+        job, rank = (match["job"] or path.parent.name, int(match["rank"])) if match else (stem, None)
+        try:
+            export = read_export(path)
+        except TraceError as error:
+            refused.append(error)
+            continue
+        runs.setdefault((path.parent, job), []).append((rank, export))
+    windows: list[ImportedWindow] = []
+    for (_, run_id), exports in runs.items():
+        try:
+            windows += _windows(run_id, exports, options.mapping)
+        except TraceError as error:
+            refused.append(TraceError(error.reason, path=str(exports[0][1].path), place=error.place))
+    return Imported("nsys", tuple(windows), tuple(refused))
+
+
+def _windows(
+    run_id: str, exports: Sequence[tuple[int | None, Export]], mapping: Mapping
+) -> list[ImportedWindow]:
+    ranks = _ranks(exports)
+    notes = [note for _, export in exports for note in export.notes]
+    if len(ranks) > 1 and len(exports) > 1 and any(export.began_ns is None for _, export in exports):
+        notes.append(
+            ImportNote("missing", "when a session began: times of different files cannot be compared")
+        )
+    for rank in ranks:
+        _find_steps(rank, mapping)
+    stepped = [rank for rank in ranks if len(rank.step_N)]
+    if not stepped:
+        notes.append(ImportNote("guessed", "no range is a step: the whole capture is taken as one"))
+        _one_step(ranks)
+    elif len(stepped) < len(ranks):
+        idle = ", ".join(str(rank.rank) for rank in ranks if not len(rank.step_N))
+        notes.append(ImportNote("skipped", f"processes without a step, as ranks {idle}: they are left out"))
+        ranks = stepped
+    for rank in ranks:
+        _find_stages(rank, mapping)
+        notes += rank.notes
+    stages = mapping.ordered(found.stage for rank in ranks for _, found in rank.marked)
+    absent = [stage for stage in (DATA, FORWARD, BACKWARD, OPTIMIZER) if stage not in stages]
+    if absent:
+        what = f"no range in a step is {', '.join(absent)}: name them under [ranges] of a mapping"
+        notes.append(ImportNote("missing", what))
+    matrix, wall_NR = _matrix(ranks, stages, run_id)
+    return _build(run_id, ranks, stages, matrix, wall_NR, [*notes, *matrix.notes])
+
+
+def _ranks(exports: Sequence[tuple[int | None, Export]]) -> list[_Rank]:
+    """Every process that marked ranges or used a device is a rank: as the file's name says, else in the order
+    of devices and process numbers.
+
+    Raises:
+        TraceError: no process did anything of the kind.
+    """
+    found: list[_Rank] = []
+    for rank, export in exports:
+        busy = sorted(
+            (min(events.devices, default=1 << 20), process, events)
+            for process, events in export.processes.items()
+            if len(events.start)
+        )
+        if not busy:
+            raise TraceError("no process in it has NVTX ranges, CUDA calls, kernels or system calls")
+        named = rank is not None and len(busy) == 1
+        for place, (device, _, events) in enumerate(busy):
+            number = rank if named and rank is not None else len(found)
+            each = _Rank(number, export, events)
+            if not named and (len(busy) > 1 or len(exports) > 1):
+                by = "device" if device < 1 << 20 else "process number"
+                what = f"process {place} of the file, by {by}, is taken as rank {number}"
+                each.notes.append(ImportNote("guessed", what, export.path.name))
+            found.append(each)
+    if len({each.rank for each in found}) != len(found):
+        raise TraceError("several files are of the same rank: import the files of one job at a time")
+    return sorted(found, key=lambda each: each.rank)
+
+
+def _find_steps(rank: _Rank, mapping: Mapping) -> None:
+    """The ranges that are steps, of the thread that has most of them."""
+    events = rank.events
+    number_of = {code: _step_number(name, mapping) for name, code in events.names.items()}
+    steps = [
+        (events.lane[place], events.start[place], events.end[place], number_of[code])
+        for place, code in enumerate(events.name)
+        if number_of[code] is not None and events.category[place] != RUNTIME
+    ]
+    if not steps:
+        return
+    rank.lane = Counter(lane for lane, *_ in steps).most_common(1)[0][0]
+    mine = sorted((start, end, number or 0) for lane, start, end, number in steps if lane == rank.lane)
+    kept: list[tuple[int, int, int]] = []
+    for each in mine:
+        if not kept or each[0] >= kept[-1][1]:
+            kept.append(each)
+    if len(kept) < len(mine):
+        what = f"{len(mine) - len(kept):,} steps that begin inside another one"
+        rank.notes.append(ImportNote("skipped", what, rank.export.path.name))
+    numbers = np.asarray([number for _, _, number in kept], np.int64)
+    if (np.diff(numbers) <= 0).any():
+        numbers = np.arange(len(kept))
+        rank.notes.append(
+            ImportNote("derived", "numbers of steps repeat: they are counted from 0", rank.export.path.name)
+        )
+    rank.step_N = numbers
+    rank.start_N = np.asarray([start for start, _, _ in kept], np.int64)
+    rank.end_N = np.asarray([end for _, end, _ in kept], np.int64)
+
+
+def _step_number(name: str, mapping: Mapping) -> int | None:
+    """The number of the step that a range of this name is; None where it is none."""
+    if mapping.step is not None:
+        match = _NUMBER.search(name) if mapping.is_step(name) else None
+        return int(match[1]) if match else (0 if mapping.is_step(name) else None)
+    match = _STEP.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _one_step(ranks: Sequence[_Rank]) -> None:
+    """The whole capture as one step of every rank."""
+    start = min(min(rank.events.start) for rank in ranks)
+    end = max(max(rank.events.end) for rank in ranks)
+    for rank in ranks:
+        counts = rank.events.ranged_lanes
+        rank.lane = max(counts, key=lambda lane: counts[lane]) if counts else 0
+        rank.step_N, rank.start_N, rank.end_N = (np.asarray([at], np.int64) for at in (0, start, end))
+
+
+def _stage(name: str, mapping: Mapping) -> str | None:
+    said = stage_of(name, mapping)
+    if said is not None:
+        return said
+    return next((stage for pattern, stage in _PLAIN if pattern.fullmatch(name)), None)
+
+
+def _find_stages(rank: _Rank, mapping: Mapping) -> None:
+    """The outermost stage ranges of the step's thread, cut at the steps' ends."""
+    events = rank.events
+    stage_by_code = {code: _stage(name, mapping) for name, code in events.names.items()}
+    ranges = outermost(
+        Range(events.start[place], events.end[place], stage_by_code[code] or "")
+        for place, code in enumerate(events.name)
+        if stage_by_code[code] and events.lane[place] == rank.lane
+    )
+    outside = 0
+    for each in ranges:
+        step = int(np.searchsorted(rank.start_N, each.start, "right")) - 1
+        if step < 0 or each.start >= rank.end_N[step]:
+            outside += 1
+            continue
+        rank.marked.append((step, Range(each.start, min(each.end, int(rank.end_N[step])), each.stage)))
+    if outside:
+        what = f"{outside:,} ranges of stages outside any step"
+        rank.notes.append(ImportNote("skipped", what, rank.export.path.name))
+
+
+def _matrix(ranks: Sequence[_Rank], stages: Sequence[str], run_id: str) -> tuple[Matrix, Ints]:
+    """Planes of the stages, and each rank's step times. Times are only ever taken on one rank's clock."""
+    place = {stage: index for index, stage in enumerate(stages)}
+    parts = []
+    for rank in ranks:
+        steps = len(rank.step_N)
+        whole = np.full(steps, rank.rank), np.full(steps, len(stages)), rank.end_N - rank.start_N
+        parts.append(Cells(rank.step_N, *whole))
+        if rank.marked:
+            at = np.asarray([step for step, _ in rank.marked])
+            kind = np.asarray([place[each.stage] for _, each in rank.marked], np.int64)
+            spent = np.asarray([each.end - each.start for _, each in rank.marked], np.int64)
+            parts.append(Cells(rank.step_N[at], np.full(len(at), rank.rank), kind, spent))
+    matrix = matrix_of(Cells.concat(parts), len(stages) + 1, run_id)
+    return matrix, matrix.duration_KNR[-1]
+
+
+def _build(
+    run_id: str,
+    ranks: Sequence[_Rank],
+    stages: Sequence[str],
+    matrix: Matrix,
+    wall_NR: Ints,
+    notes: Sequence[ImportNote],
+) -> list[ImportedWindow]:
+    events = Operators.concat([_operators(rank) for rank in ranks])
+    hosts = sorted({rank.export.host for rank in ranks})
+    identities = [
+        RankIdentity(rank.rank, place, hosts.index(rank.export.host), rank.export.host)
+        for place, rank in enumerate(ranks)
+    ]
+    duration_SNR = matrix.duration_KNR[:-1]
+    if RESIDUAL in stages:
+        raise TraceError(f"no range can be {RESIDUAL}: it is what the others leave")
+    windows = []
+    for number, part in enumerate(cut(len(matrix.step_N))):
+        step_N = matrix.step_N[part]
+        first, last = ranks[0].step_N.searchsorted([step_N[0], step_N[-1]])
+        about = About(
+            run_id=run_id,
+            window=number,
+            world_size=max(rank.rank for rank in ranks) + 1,
+            started_ns=_since_1970(ranks[0], ranks[0].start_N[first]),
+            ended_ns=_since_1970(ranks[0], ranks[0].end_N[last]),
+            backend="nccl" if any("nccl" in name.lower() for name in ranks[0].events.names) else "",
+        )
+        window = build_window(about, stages, duration_SNR[:, part], wall_NR[part], step_N, identities)
+        in_none_E = (events.step_E == NONE) & (number == 0)
+        mine = events.select(np.isin(events.step_E, step_N) | in_none_E)
+        windows.append(ImportedWindow(window, mine if len(mine) else None, tuple(notes)))
+    return windows
+
+
+def _since_1970(rank: _Rank, at: int) -> int | None:
+    return None if rank.export.began_ns is None else rank.export.began_ns + int(at)
+
+
+def _operators(rank: _Rank) -> Operators:
+    """The rank's events; what ran on a device is of the step in which it was launched."""
+    events = rank.events
+    start_E, end_E = np.asarray(events.start, np.int64), np.asarray(events.end, np.int64)
+    category_E = np.asarray(events.category, np.int64)
+    correlation_E = np.asarray(events.correlation, np.int64)
+    lanes = [Lane(rank.rank, name, is_device) for name, is_device in events.lanes]
+    lane_E = np.asarray(events.lane, np.int64)
+    on_device_E = np.asarray([lane.is_device for lane in lanes], np.bool_)[lane_E]
+    step_E = _step_at(rank, start_E)
+    calls = np.flatnonzero((category_E == RUNTIME) & (correlation_E != NONE))
+    launched = np.flatnonzero(on_device_E & (correlation_E != NONE))
+    if len(calls) and len(launched):
+        calls = calls[np.argsort(correlation_E[calls], kind="stable")]
+        place = np.minimum(np.searchsorted(correlation_E[calls], correlation_E[launched]), len(calls) - 1)
+        known = correlation_E[calls][place] == correlation_E[launched]
+        step_E[launched[known]] = step_E[calls[place[known]]]
+    marks = {code for name, code in events.names.items() if _STEP.fullmatch(name)}
+    category_E[np.isin(np.asarray(events.name), list(marks))] = STAGE
+    return Operators.of(
+        names=tuple(events.names),
+        name_E=np.asarray(events.name),
+        category_E=category_E,
+        lanes=lanes,
+        lane_E=lane_E,
+        step_E=step_E,
+        start_ns_E=start_E + (rank.export.began_ns or 0),
+        end_ns_E=end_E + (rank.export.began_ns or 0),
+        correlation_E=correlation_E,
+        sequence_number_E=np.asarray(events.sequence),
+    )
+
+
+def _step_at(rank: _Rank, at_E: Ints) -> Ints:
+    """The step that each of these moments lies in, -1 for none."""
+    place = np.searchsorted(rank.start_N, at_E, "right") - 1
+    inside = (place >= 0) & (at_E <= rank.end_N[np.maximum(place, 0)])
+    return np.where(inside, rank.step_N[np.maximum(place, 0)], NONE)

@@ -1,0 +1,266 @@
+"""ByteDance's StragglerAnalysis: ``trace-NAME.parquet`` of operations, with ``meta-NAME.yaml`` beside it.
+
+A window's stages are kinds of operations, added up over micro-batches: a rank's own work first, then what it
+waited for. Each pipeline stage is a role. The slowdowns of the what-if by replay are in the manifest's extra.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfapp.errors import TraceError
+from sfapp.importers.column_reader import expand
+from sfapp.importers.duration_table import Cells, cut, matrix_of
+from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.mapping import Mapping
+from sfapp.importers.spans import Cover, own_time
+from sfapp.importers.straggler_operations import Ints, Table, read_table
+from sfapp.importers.straggler_replay import (
+    BACKWARD,
+    CLIP,
+    COLLECT,
+    EMBEDDING,
+    FORWARD,
+    GATHER,
+    NORM,
+    OPTIMIZER,
+    SCATTER,
+    SENDS,
+    TRANSFERS,
+    what_if,
+)
+from sfapp.importers.window_builder import About, build_window
+from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity
+from sfapp.model import stages as names
+from sfapp.model.operators import COLLECTIVE, KERNEL, NONE
+from sfapp.packets import Draft
+from sfapp.packets.packet_layout import MAX_WORLD_SIZE
+
+WAIT = "pipeline.wait"
+_STAGES = {
+    GATHER: "comm.params_all_gather",
+    FORWARD: names.FORWARD,
+    BACKWARD: names.BACKWARD,
+    WAIT: WAIT,
+    COLLECT: "callbacks.gc",
+    NORM: "comm.grads_reduce",
+    SCATTER: "comm.grads_reduce",
+    EMBEDDING: "comm.embedding_grads",
+    CLIP: "optim.clip_grads",
+    OPTIMIZER: names.OPTIMIZER,
+}
+_NS = 1_000_000_000
+_MAX_META = 2**20
+
+
+def read(paths: Sequence[Path], options: Options) -> Imported:
+    """Operation tables as windows, each file a run."""
+    windows: list[ImportedWindow] = []
+    refused: list[TraceError] = []
+    for path in options.each(paths):
+        try:
+            windows += _windows(path, options.mapping)
+        except TraceError as error:
+            refused.append(TraceError(error.reason, path=str(path), place=error.place))
+    return Imported("straggler-analysis", tuple(windows), tuple(refused))
+
+
+def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
+    table = read_table(path)
+    meta, notes = _meta(path)
+    stages = [_stage(kind, mapping) for kind in (*table.optypes, WAIT)]
+    ordered = mapping.stages or tuple(_STAGES.values())
+    listed = sorted(
+        dict.fromkeys(stage for stage in stages if stage),
+        key=lambda stage: ordered.index(stage) if stage in ordered else len(ordered),
+    )
+    cells, events = _lay_out(table)
+    matrix = matrix_of(cells, len(stages) + 1, path.name)
+    planes = [
+        matrix.duration_KNR[[k for k, each in enumerate(stages) if each == stage]].sum(axis=0)
+        for stage in listed
+    ]
+    duration_SNR = np.stack(planes)
+    last_N1 = matrix.duration_KNR[-1].max(axis=1, keepdims=True)
+    wall_NR = last_N1.repeat(len(matrix.rank_R), axis=1)
+    ranks, first = np.unique(table["rank"], return_index=True)
+    identities = [
+        RankIdentity(rank, 0, 0, "", mapping.role_of(rank) or f"pp{stage}")
+        for rank, stage in zip(ranks.tolist(), table["stage"][first].tolist(), strict=True)
+    ]
+    micro_steps = max(int(table["mb_id"].max()), 0) + 1
+    about = About(
+        run_id=_name(path),
+        world_size=max(meta.get("world_size", 0), int(ranks[-1]) + 1),
+        parallelism=Parallelism(
+            dp=max(meta.get("dp_size", 1), int(table["dp_rank"].max()) + 1),
+            pp=max(meta.get("pp_size", 1), int(table["stage"].max()) + 1),
+            tp=meta.get("tp_size", 1),
+            cp=meta.get("dsp_size", 1),
+        ),
+        accumulation=Accumulation(factor=micro_steps, ordered=micro_steps == 1),
+    )
+    extra, more = _what_if(table)
+    notes = [*_notes(micro_steps), *notes, *more, *matrix.notes]
+    built = []
+    for number, part in enumerate(cut(len(matrix.step_N))):
+        step_N = matrix.step_N[part]
+        window = build_window(
+            replace(about, window=number), listed, duration_SNR[:, part], wall_NR[part], step_N, identities
+        )
+        mine = events.select(np.isin(events.step_E, step_N))
+        built.append(ImportedWindow(_with(window, extra), mine, tuple(notes)))
+    return built
+
+
+def _stage(kind: str, mapping: Mapping) -> str:
+    said = mapping.stage_of(kind)
+    if said is not None:
+        return said
+    return "" if kind in SENDS else _STAGES.get(kind, kind)
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix(".parquet").removeprefix("trace-") or "run"
+
+
+def _with(window: Draft, extra: dict[str, Any]) -> Draft:
+    return replace(window, manifest=replace(window.manifest, extra=window.manifest.extra | extra))
+
+
+def _notes(micro_steps: int) -> list[ImportNote]:
+    notes = [
+        ImportNote("missing", "when steps began: for operator events they are laid end to end"),
+        ImportNote("missing", "hosts, and what the host did: operations are those of the device"),
+    ]
+    if micro_steps > 1:
+        what = f"{micro_steps} micro-batches a step, which interleave: they are added up, work before waits"
+        notes.append(ImportNote("derived", what))
+    return notes
+
+
+def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
+    """The whole numbers of ``meta-NAME.yaml``; nothing where it is not there, or cannot be read."""
+    beside = path.with_name(f"meta-{_name(path)}.yaml")
+    if not beside.is_file():
+        return {}, [ImportNote("missing", f"no {beside.name}: degrees of parallelism are those of the table")]
+    if importlib.util.find_spec("yaml") is None:
+        return {}, [ImportNote("skipped", f"{beside.name} needs PyYAML: pip install 'sfapp[traces]'")]
+    import yaml
+
+    try:
+        found = yaml.safe_load(expand(beside, _MAX_META))
+    except (yaml.YAMLError, TraceError, ValueError, RecursionError):
+        return {}, [ImportNote("skipped", f"{beside.name}: it is no YAML")]
+    items = found.items() if isinstance(found, dict) else ()
+    return {
+        key: value
+        for key, value in items
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_WORLD_SIZE
+    }, []
+
+
+def _what_if(table: Table) -> tuple[dict[str, Any], list[ImportNote]]:
+    """The slowdowns by replay, as text keys and numbers; none where the job is of another kind."""
+    try:
+        found = what_if(table)
+    except TraceError as error:
+        return {}, [ImportNote("missing", f"what-if by replay: {error.reason}")]
+    kept = {name: value for name, value in asdict(found).items() if not isinstance(value, dict)}
+    by = {
+        name: {str(key): round(value, 6) for key, value in getattr(found, name).items()}
+        for name in ("by_type", "by_stage", "by_replica")
+    }
+    return {"what_if": {"slowdown": found.slowdown} | kept | by}, []
+
+
+def _lay_out(table: Table) -> tuple[Cells, Operators]:
+    """Every rank's own time in each kind of operation, its waits and steps; and the operations as events."""
+    steps, step_at = np.unique(table["step"], return_inverse=True)
+    begin_N = np.full(len(steps), np.inf)
+    np.minimum.at(begin_N, step_at, table["start_ts"])
+    start = np.rint((table["start_ts"] - begin_N[step_at]) * _NS).astype(np.int64)
+    end = start + np.rint(table["duration"] * _NS).astype(np.int64)
+    length_N = np.zeros(len(steps), np.int64)
+    np.maximum.at(length_N, step_at, end)
+    order = np.lexsort((start, step_at, table["rank"]))
+    rank, at, kind = table["rank"][order], step_at[order], table["optype"][order]
+    start, end = start[order], end[order]
+    line = np.cumsum(np.append(0, (np.diff(rank) != 0) | (np.diff(at) != 0)))
+    origin_L = np.append(0, np.cumsum(length_N[at[np.append(0, np.flatnonzero(np.diff(line)) + 1)]]))[:-1]
+    origin = origin_L[line]
+    sends = np.isin(kind, [code for code, name in enumerate(table.optypes) if name in SENDS])
+    work = ~sends
+    own, gap = own_time(start[work] + origin[work], end[work] + origin[work], origin[work])
+    gap_end = start[work] + origin[work]
+    waited = Cover.of(start[sends] + origin[sends], end[sends] + origin[sends]).within(gap_end - gap, gap_end)
+    step, waits = steps[at], len(table.optypes)
+    last = np.append(np.flatnonzero(np.diff(line)), len(line) - 1)
+    end_L = np.zeros(len(origin_L), np.int64)
+    np.maximum.at(end_L, line, end)
+    cells = Cells.concat(
+        [
+            Cells(step[work], rank[work], kind[work], own),
+            Cells(step[work], rank[work], np.full(int(work.sum()), waits), waited),
+            Cells(step[last], rank[last], np.full(len(last), waits + 1), end_L),
+        ]
+    )
+    offset = np.append(0, np.cumsum(length_N))[:-1][at]
+    return cells, _events(table, order, at, start + offset, end + offset)
+
+
+def _events(table: Table, order: Ints, at: Ints, start: Ints, end: Ints) -> Operators:
+    """Operations as events: transfers with the group that they join and their number in it."""
+    kind, rank = table["optype"][order], table["rank"][order]
+    stage, replica, number = table["stage"][order], table["dp_rank"][order], table["seq_id"][order]
+    last, count = int(stage.max()), int(number.max()) + 1
+    lanes: dict[Lane, int] = {}
+    groups: dict[str, int] = {}
+    lane_E, group_E = np.zeros(len(kind), np.int64), np.full(len(kind), NONE)
+    category_E = np.full(len(kind), KERNEL)
+    for code, name in enumerate(table.optypes):
+        mine = np.flatnonzero(kind == code)
+        category_E[mine] = COLLECTIVE if name in TRANSFERS else KERNEL
+        stream = name if name in SENDS else "compute"
+        places = np.stack([rank[mine], stage[mine], replica[mine]])
+        distinct, member = np.unique(places, axis=1, return_inverse=True)
+        for place, (of_rank, of_stage, of_replica) in enumerate(distinct.T.tolist()):
+            chosen = mine[member.ravel() == place]
+            lane_E[chosen] = lanes.setdefault(Lane(of_rank, f"stream {stream}", True), len(lanes))
+            group = _group(name, of_stage, of_replica, last)
+            if group:
+                group_E[chosen] = groups.setdefault(group, len(groups))
+    micro = np.where(table["mb_id"][order] >= 0, at * count + np.maximum(table["mb_id"][order], 0), NONE)
+    return Operators.of(
+        names=table.optypes,
+        name_E=kind,
+        category_E=category_E,
+        lanes=tuple(lanes),
+        lane_E=lane_E,
+        step_E=table["step"][order],
+        start_ns_E=start,
+        end_ns_E=end,
+        groups=tuple(groups),
+        group_E=group_E,
+        sequence_E=np.where(group_E >= 0, at * count + number, NONE),
+        sequence_number_E=micro,
+    )
+
+
+def _group(name: str, stage: int, replica: int, last: int) -> str:
+    """Whom a transfer joins; empty where it joins nobody that is recorded."""
+    if name in SENDS:
+        way = name.partition("-")[0]
+        lower = stage if name in ("forward-send", "backward-recv") else stage - 1
+        return f"{way} stage {lower} to {lower + 1}, replica {replica}" if 0 <= lower < last else ""
+    if name in (GATHER, SCATTER):
+        return f"{name}, stage {stage}"
+    if name == EMBEDDING:
+        return f"{name}, replica {replica}"
+    return name if name == CLIP else ""

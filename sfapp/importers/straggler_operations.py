@@ -1,0 +1,105 @@
+"""StragglerAnalysis' operation table as arrays: an operation on every data-parallel rank and step at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sfapp.errors import TraceError
+from sfapp.importers.column_reader import MAX_ROW_GROUP_BYTES
+from sfapp.packets.faults import one_line
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mb_id")
+MAX_ROWS = 2**24
+_LONGEST_S = 1e6
+"""Longest operation and step, in seconds: float64 holds their nanoseconds exactly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """The rows of a file, column by column; ``optype`` is an index into ``optypes``, times in s."""
+
+    optypes: tuple[str, ...]
+    columns: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+
+def read_table(path: Path) -> Table:
+    """One ``trace-*.parquet``.
+
+    Raises:
+        TraceError: it is no such file, or a value is missing, negative or out of range; with row and column.
+    """
+    try:
+        file = pq.ParquetFile(path)
+        sizes = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
+        if max(sizes, default=0) > MAX_ROW_GROUP_BYTES or file.metadata.num_rows > MAX_ROWS:
+            raise TraceError(f"{file.metadata.num_rows:,} rows are more than {MAX_ROWS:,}: cut it by steps")
+        absent = [name for name in COLUMNS if name not in file.schema_arrow.names]
+        if absent:
+            raise TraceError(f"is no operation table of StragglerAnalysis: no column {', '.join(absent)}")
+        table = file.read(columns=list(COLUMNS), use_threads=False)
+        columns = {name: _column(table[name], name) for name in COLUMNS if name != "optype"}
+        texts = pc.dictionary_encode(pc.cast(table["optype"], pa.string())).combine_chunks()
+        if table["optype"].null_count:
+            raise TraceError("no operation type is given", place="column 'optype'")
+        columns["optype"] = texts.indices.to_numpy().astype(np.int64)
+        return Table(tuple(texts.dictionary.to_pylist()), columns)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"cannot be read: {one_line(str(error))}") from error
+
+
+def _column(column: Any, name: str) -> Any:
+    is_time = name in ("start_ts", "duration")
+    if column.null_count:
+        row = int(np.asarray(column.is_null()).argmax())
+        raise TraceError("no value is given", place=f"row {row}, column {name!r}")
+    values = pc.cast(column, pa.float64() if is_time else pa.int64()).to_numpy()
+    low, high = (0, _LONGEST_S) if is_time else (-1 if name == "mb_id" else 0, 2**31 - 1)
+    outside = ~((values >= low) & (values <= high))
+    if outside.any():
+        row = int(outside.argmax())
+        raise TraceError(f"{values[row]} is outside {low:g}…{high:g}", place=f"row {row}, column {name!r}")
+    return values
+
+
+Operation = tuple[str, int, int]
+"""Type, sequence number in its step, pipeline stage: the same on every replica and in every step."""
+
+
+def by_operation(table: Table, column: Any) -> dict[Operation, Floats]:
+    """Values [steps, data-parallel ranks] of each operation.
+
+    Raises:
+        TraceError: an operation is not there on every data-parallel rank in every step.
+    """
+    steps, step_at = np.unique(table["step"], return_inverse=True)
+    degree = int(table["dp_rank"].max()) + 1
+    keys = np.stack([table["optype"], table["seq_id"], table["stage"]])
+    distinct, at = np.unique(keys, axis=1, return_inverse=True)
+    if distinct.shape[1] * len(steps) * degree > 4 * MAX_ROWS:
+        raise TraceError("its operations differ too much from step to step to be laid side by side")
+    laid = np.full((distinct.shape[1], len(steps), degree), np.nan)
+    laid[at.ravel(), step_at, table["dp_rank"]] = column
+    if np.isnan(laid).any():
+        kind, sequence, stage = distinct[:, int(np.isnan(laid).any(axis=(1, 2)).argmax())].tolist()
+        raise TraceError(
+            f"{table.optypes[kind]} {sequence} of stage {stage} is not there on every data-parallel rank in "
+            "every step"
+        )
+    return {
+        (table.optypes[kind], sequence, stage): plane
+        for (kind, sequence, stage), plane in zip(distinct.T.tolist(), laid, strict=True)
+    }

@@ -1,0 +1,283 @@
+"""Plain tables (CSV, Parquet) and numbers nested in JSON: step, rank, stage and a duration, or start and end.
+
+A mapping file says what the columns are called and which names are which stages. Where rows hold start and
+end, the time before a span in which none ran is a range of its own, named ``before NAME``: in a pipeline it
+is the wait for the neighbouring stage. What is left of a step, from a rank's last span until the last rank
+ends, is the range ``after``. Where spans overlap, the common part belongs to the one that began first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import TraceError
+from sfapp.importers.column_reader import is_meant
+from sfapp.importers.duration_table import Cells, Matrix, cut, matrix_of
+from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.mapping import Mapping
+from sfapp.importers.spans import own_time
+from sfapp.importers.table_rows import TableRows
+from sfapp.importers.window_builder import About, build_window
+from sfapp.model import DEFAULT_STAGES, Accumulation, Lane, Operators
+from sfapp.model.operators import STAGE
+from sfapp.packets.packet_layout import MAX_VALUE
+
+Ints = npt.NDArray[np.int64]
+
+BEFORE, AFTER = "before ", "after"
+
+
+def read(paths: Sequence[Path], options: Options) -> Imported:
+    """Tables as windows: the files of one folder are one run."""
+    runs: dict[Path, TableRows] = {}
+    refused: list[TraceError] = []
+    skipped: list[ImportNote] = []
+    for path in options.each(paths):
+        if not is_meant(path, options.mapping):
+            skipped.append(
+                ImportNote("skipped", "its name is not one that the mapping's file describes", str(path))
+            )
+            continue
+        rows = runs.setdefault(path.parent, TableRows(options.mapping))
+        try:
+            rows.take(path)
+        except TraceError as error:
+            refused.append(TraceError(error.reason, path=str(path), place=error.place))
+    windows: list[ImportedWindow] = []
+    names = run_names([folder for folder, rows in runs.items() if rows.parts])
+    for folder, run_id in names.items():
+        try:
+            windows += _windows(runs[folder], run_id, options.mapping)
+        except TraceError as error:
+            refused.append(TraceError(error.reason, path=str(folder), place=error.place))
+    return Imported("table", tuple(windows), tuple(refused), tuple(skipped))
+
+
+def run_names(folders: Sequence[Path]) -> dict[Path, str]:
+    """A run a folder, named after it; folders of the same name are told apart by what they lie in."""
+    names = {folder: folder.resolve().name or "run" for folder in folders}
+    for folder, name in list(names.items()):
+        if list(names.values()).count(name) > 1:
+            names[folder] = "/".join(folder.resolve().parts[-2:])
+    return names
+
+
+def _windows(rows: TableRows, run_id: str, mapping: Mapping) -> list[ImportedWindow]:
+    """The windows of a run: as its rows number them, else every 100 steps."""
+    spans, starts_over = _lay_out(rows)
+    kinds = _Kinds(rows.names, mapping)
+    cells = Cells.concat(
+        [
+            _cells(rows, "duration", rows.column("name", "duration")),
+            Cells(spans["key"], spans["rank"], spans["name"], spans["own"]),
+            Cells(spans["key"], spans["rank"], spans["name"] + kinds.before, spans["gap"]),
+            _walls(rows, kinds.wall),
+        ]
+    )
+    notes = [*kinds.notes]
+    if starts_over:
+        notes.append(
+            ImportNote(
+                "derived",
+                "times start over with every step: for operator events the steps are laid end to end",
+            )
+        )
+    return _cut(rows, cells, kinds, run_id, _events(rows, spans), notes)
+
+
+class _Kinds:
+    """What cells count: every foreign name, the time before each, and the whole step; and their stages."""
+
+    def __init__(self, names: dict[str, int], mapping: Mapping) -> None:
+        self.before = len(names)
+        self.after = 2 * len(names)
+        self.wall = self.after + 1
+        self.names = (*names, *(BEFORE + name for name in names), AFTER)
+        self.notes: list[ImportNote] = []
+        self.stage = [self._stage(name, mapping) for name in self.names]
+        self.stages = mapping.ordered(stage for stage in self.stage if stage)
+
+    def _stage(self, name: str, mapping: Mapping) -> str:
+        said = mapping.stage_of(name)
+        if said is not None or name.startswith(BEFORE) or name == AFTER:
+            return said or ""
+        if name not in DEFAULT_STAGES:
+            self.notes.append(
+                ImportNote("derived", f"the mapping says nothing of {name!r}: it is a stage of that name")
+            )
+        return name
+
+
+def _cells(rows: TableRows, having: str, kind: Ints) -> Cells:
+    key = _key(rows.column("window", having), rows.column("step", having))
+    return Cells(key, rows.column("rank", having), kind, rows.column(having, having))
+
+
+def _walls(rows: TableRows, kind: int) -> Cells:
+    """The step time of each rank and step: rows repeat it, so the largest counts."""
+    cells = _cells(rows, "wall", np.full(len(rows.column("wall", "wall")), kind))
+    order = np.lexsort((cells.ns_C, cells.rank_C, cells.step_C))
+    step_C, rank_C = cells.step_C[order], cells.rank_C[order]
+    last_C = np.append((np.diff(step_C) != 0) | (np.diff(rank_C) != 0), True)[: len(order)]
+    return Cells(step_C[last_C], rank_C[last_C], cells.kind_C[last_C], cells.ns_C[order][last_C])
+
+
+_STEPS = 2**40
+
+
+def _key(window: Ints, step: Ints) -> Ints:
+    """Window and step as one number that ascends with both."""
+    if len(step) and int(step.max()) >= _STEPS and int(window.max()) >= 0:
+        raise TraceError(f"step {int(step.max()):,} is too large beside numbered windows")
+    return np.maximum(window, 0) * _STEPS + step
+
+
+def _lay_out(rows: TableRows) -> tuple[dict[str, Ints], bool]:
+    """Spans by rank, step and start: the time each has to itself, the gap before it, and when it was.
+
+    A step begins, for all ranks, where its first span does: a rank that starts late has a gap before its own.
+    """
+    having = "start"
+    start, end = rows.column("start", having), rows.column("end", having)
+    key = _key(rows.column("window", having), rows.column("step", having))
+    spans = {name: rows.column(name, having) for name in ("rank", "name", "micro_step")} | {"key": key}
+    if not len(start):
+        empty = np.empty(0, np.int64)
+        return spans | dict.fromkeys(("own", "gap", "start", "end"), empty), False
+    steps, at = np.unique(key, return_inverse=True)
+    begin_N = np.full(len(steps), np.iinfo(np.int64).max)
+    np.minimum.at(begin_N, at, start)
+    length_N = np.zeros(len(steps), np.int64)
+    np.maximum.at(length_N, at, end - begin_N[at])
+    starts_over = bool((np.diff(begin_N) <= 0).any())
+    if int(length_N.astype(np.float64).sum()) > MAX_VALUE:
+        raise TraceError("the spans of all steps together are longer than a packet holds: check their unit")
+    if starts_over:
+        shift_N = np.append(0, np.cumsum(length_N))[:-1] - begin_N
+        start, end = start + shift_N[at], end + shift_N[at]
+        begin_N = begin_N + shift_N
+    order = np.lexsort((start, at, spans["rank"]))
+    spans = {name: values[order] for name, values in spans.items()}
+    spans |= {"start": start[order], "end": end[order]}
+    spans["own"], spans["gap"] = own_time(*_apart(spans, begin_N[at][order], length_N[at][order]))
+    return spans, starts_over
+
+
+def _apart(spans: dict[str, Ints], begin_E: Ints, length_E: Ints) -> tuple[Ints, Ints, Ints]:
+    """Start, end and origin of spans with every (rank, step) on a line of its own, one behind the other."""
+    fresh = np.append(True, (np.diff(spans["rank"]) != 0) | (np.diff(spans["key"]) != 0))[: len(begin_E)]
+    line_E = np.cumsum(fresh) - 1
+    origin_L = np.append(0, np.cumsum(length_E[fresh].astype(np.int64)))[:-1]
+    if len(origin_L) and int(length_E[fresh].astype(np.float64).sum()) > MAX_VALUE:
+        raise TraceError("the spans of all ranks together are longer than 2^62 ns: import fewer at a time")
+    shift_E = origin_L[line_E] - begin_E
+    return spans["start"] + shift_E, spans["end"] + shift_E, origin_L[line_E]
+
+
+def _events(rows: TableRows, spans: dict[str, Ints]) -> Operators | None:
+    """The spans as operator events, a lane a rank."""
+    if not len(spans["start"]):
+        return None
+    ranks, lane = np.unique(spans["rank"], return_inverse=True)
+    return Operators.of(
+        names=tuple(rows.names),
+        name_E=spans["name"],
+        category_E=np.full(len(lane), STAGE),
+        lanes=[Lane(rank, "table", False) for rank in ranks.tolist()],
+        lane_E=lane,
+        step_E=spans["key"],
+        start_ns_E=spans["start"],
+        end_ns_E=spans["end"],
+    )
+
+
+def _cut(
+    rows: TableRows,
+    cells: Cells,
+    kinds: _Kinds,
+    run_id: str,
+    events: Operators | None,
+    notes: list[ImportNote],
+) -> list[ImportedWindow]:
+    matrix = matrix_of(cells, kinds.wall + 1, run_id)
+    wall_NR, wall_notes = _wall(matrix, kinds, events is not None)
+    planes = {
+        stage: matrix.duration_KNR[[kind for kind, each in enumerate(kinds.stage) if each == stage]].sum(
+            axis=0
+        )
+        for stage in kinds.stages
+    }
+    if not planes:
+        raise TraceError("no stage is left: the mapping leaves every name out")
+    duration_SNR = np.stack(list(planes.values()))
+    notes = [*notes, *wall_notes, *matrix.notes]
+    factor = 1 + max(int(rows.column("micro_step", "rank").max()), 0)
+    about = About(
+        run_id=run_id,
+        world_size=int(matrix.rank_R.max()) + 1,
+        accumulation=Accumulation(factor=factor, ordered=factor == 1),
+    )
+    if factor > 1:
+        notes = [
+            *notes,
+            ImportNote("derived", f"{factor} micro-steps a step: they are added up into their stages"),
+        ]
+    numbered = bool((rows.column("window", "rank") >= 0).any())
+    windows = matrix.step_N // _STEPS if numbered else np.zeros_like(matrix.step_N)
+    step_N, restarts = _steps_on(matrix.step_N, windows) if numbered else (matrix.step_N, False)
+    if restarts:
+        notes = [*notes, ImportNote("derived", "steps start over in every window: they are numbered on")]
+    built: list[ImportedWindow] = []
+    for number in np.unique(windows).tolist():
+        mine = np.flatnonzero(windows == number)
+        for part in [slice(0, len(mine))] if numbered else cut(len(mine)):
+            at = mine[part]
+            window = build_window(
+                replace(about, window=number if numbered else len(built)),
+                kinds.stages,
+                duration_SNR[:, at],
+                wall_NR[at],
+                step_N[at],
+                rows.identities(matrix.rank_R),
+            )
+            of_window = None if events is None else _of_steps(events, matrix.step_N[at], step_N[at])
+            built.append(ImportedWindow(window, of_window, tuple(notes)))
+    return built
+
+
+def _wall(matrix: Matrix, kinds: _Kinds, has_spans: bool) -> tuple[Ints, list[ImportNote]]:
+    """Each rank's step time. Spans are on one clock: a step ends for all ranks when it does for the last."""
+    notes = []
+    wall_NR = matrix.duration_KNR[kinds.wall]
+    if not wall_NR.any():
+        wall_NR = matrix.duration_KNR[: kinds.wall].sum(axis=0)
+        notes = [ImportNote("derived", "a rank's step time is the sum of its stages: no wall is given")]
+    if has_spans:
+        end_N1 = wall_NR.max(axis=1, keepdims=True)
+        matrix.duration_KNR[kinds.after] = end_N1 - wall_NR
+        wall_NR = end_N1.repeat(wall_NR.shape[1], axis=1)
+    return wall_NR, notes
+
+
+def _steps_on(key_N: Ints, window_N: Ints) -> tuple[Ints, bool]:
+    """Step numbers that ascend over all windows, and whether the source's did not."""
+    step_N = key_N % _STEPS
+    if (np.diff(step_N) > 0).all():
+        return step_N, False
+    last = -1
+    for number in np.unique(window_N).tolist():
+        mine = window_N == number
+        step_N[mine] += last + 1
+        last = int(step_N[mine].max())
+    return step_N, True
+
+
+def _of_steps(events: Operators, key_N: Ints, step_N: Ints) -> Operators:
+    """The events of these steps, with the numbers that the steps have in the window."""
+    found = events.select(np.isin(events.step_E, key_N))
+    return replace(found, step_E=step_N[np.searchsorted(key_N, found.step_E)])

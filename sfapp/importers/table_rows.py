@@ -1,0 +1,160 @@
+"""The rows of one run's tables, gathered from its files and checked: all rows of a file, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import TraceError
+from sfapp.importers.column_reader import Batch, batches
+from sfapp.importers.duration_table import nanoseconds
+from sfapp.importers.mapping import UNITS, Mapping
+from sfapp.model import RankIdentity
+from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
+
+Ints = npt.NDArray[np.int64]
+
+MAX_ROWS = 2**25
+"""Most rows of one run: a gibibyte in memory."""
+
+MAX_NAMES = 1024
+"""Most distinct stage names: more than that are no stages, so the wrong column was taken."""
+
+_COLUMNS = ("window", "step", "rank", "name", "micro_step")
+
+
+@dataclass(slots=True, eq=False)
+class TableRows:
+    """What the files of one run hold, as lists of columns; ``name`` is an index into ``names``."""
+
+    mapping: Mapping
+    names: dict[str, int] = field(default_factory=dict)
+    parts: list[dict[str, Ints]] = field(default_factory=list)
+    hosts: dict[int, str] = field(default_factory=dict)
+    roles: dict[int, str] = field(default_factory=dict)
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    rows: int = 0
+
+    def take(self, path: Path) -> None:
+        """Add the rows of a file: all of them, or none.
+
+        Raises:
+            TraceError: with the row and column that is wrong.
+        """
+        found = [self._part(batch) for batch in batches(path, self.mapping)]
+        rows = sum(len(part["step"]) for part in found)
+        if self.rows + rows > MAX_ROWS:
+            raise TraceError(
+                f"has {rows:,} rows; one run has at most {MAX_ROWS:,}: import fewer steps at a time"
+            )
+        self.parts += found
+        self.rows += rows
+
+    def _part(self, batch: Batch) -> dict[str, Ints]:
+        columns, none = batch.columns, np.full(batch.rows, -1)
+        for needed in ("step", "rank"):
+            if needed not in columns:
+                raise TraceError(
+                    f"no column {needed!r}: name it under [columns] of a mapping file, or in its file"
+                )
+        part = {name: columns.get(name, none) for name in _COLUMNS}
+        for name in ("rank", "step", "micro_step", "window"):
+            self._check(part[name], name, batch, 0 if name in columns else -1)
+        part |= {
+            name: self._times(batch, name) for name in ("duration", "start", "end", "wall") if name in columns
+        }
+        if "duration" in part and (part["duration"] < 0).any():
+            self._refuse(part["duration"] < 0, "duration", batch, "is negative")
+        if ("start" in part) != ("end" in part):
+            raise TraceError("rows hold a start without an end, or an end without a start")
+        if "start" in part and (part["end"] < part["start"]).any():
+            self._refuse(part["end"] < part["start"], "end", batch, "is before its start")
+        if ("start" in part or "duration" in part) and "stage" not in columns:
+            raise TraceError("no column 'stage': name it under [columns] of a mapping file")
+        if not {"start", "duration", "wall"} & part.keys():
+            raise TraceError(
+                "no column 'duration', nor 'start' and 'end': name them under [columns] of a mapping"
+            )
+        part["name"] = self._codes(columns["stage"]) if "stage" in columns else none
+        self._identities(columns)
+        return part
+
+    def _codes(self, values: list[str]) -> Ints:
+        codes = np.asarray([self.names.setdefault(value, len(self.names)) for value in values], np.int64)
+        if len(self.names) > MAX_NAMES:
+            raise TraceError(
+                f"more than {MAX_NAMES:,} different stages, the first {next(iter(self.names))!r}: "
+                "is the column 'stage' the right one?"
+            )
+        return codes
+
+    def _times(self, batch: Batch, meaning: str) -> Ints:
+        values, column = batch.columns[meaning], batch.names.get(meaning, meaning)
+        unit_ns = UNITS[self.mapping.unit or unit_of(column)]
+        if meaning in ("duration", "wall"):
+            try:
+                return nanoseconds(values, unit_ns, f"column {column!r}")
+            except TraceError as error:
+                row = int((~(values >= 0) | (values * unit_ns > MAX_VALUE)).argmax()) + batch.first_row
+                raise TraceError(error.reason, place=f"row {row}, column {column!r}") from error
+        outside = ~(np.abs(values) * unit_ns <= MAX_VALUE)
+        if outside.any():
+            self._refuse(outside, meaning, batch, "is no time")
+        whole: Ints = np.rint(values * unit_ns).astype(np.int64)
+        return whole
+
+    def _check(self, values: Ints, name: str, batch: Batch, low: int) -> None:
+        outside = (values < low) | (values > (MAX_RANK_VALUE if name != "step" else MAX_VALUE))
+        if outside.any():
+            self._refuse(outside, name, batch, "is outside what a packet holds")
+
+    def _refuse(self, bad: npt.NDArray[np.bool_], meaning: str, batch: Batch, what: str) -> None:
+        place = int(bad.argmax())
+        column = batch.names.get(meaning, meaning)
+        raise TraceError(
+            f"{batch.columns[meaning][place]} {what}",
+            place=f"row {batch.first_row + place}, column {column!r}",
+        )
+
+    def _identities(self, columns: dict[str, Any]) -> None:
+        ranks = columns["rank"].tolist()
+        self.hosts.update(zip(ranks, columns.get("hostname", ()), strict=False))
+        self.roles.update(zip(ranks, columns.get("role", ()), strict=False))
+        if "local_rank" in columns and "node_rank" in columns:
+            places = zip(columns["local_rank"].tolist(), columns["node_rank"].tolist(), strict=True)
+            self.places.update(zip(ranks, places, strict=True))
+
+    def column(self, name: str, having: str) -> Ints:
+        """One column of all rows that have another."""
+        found = [part[name] for part in self.parts if having in part]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def identities(self, ranks: Ints) -> list[RankIdentity]:
+        """Who these ranks are."""
+        return [
+            RankIdentity(
+                rank,
+                *self.places.get(rank, (0, 0)),
+                self.hosts.get(rank, ""),
+                self.roles.get(rank, self.mapping.role_of(rank)),
+            )
+            for rank in ranks.tolist()
+        ]
+
+
+def unit_of(column: str) -> str:
+    """The unit that a column's name ends in: ``duration_ms``.
+
+    Raises:
+        TraceError: it ends in none.
+    """
+    ending = column.rpartition("_")[2]
+    if ending not in UNITS:
+        raise TraceError(
+            f'the unit of {column!r} is not known: write unit = "ms" (or s, us, ns) in a mapping file'
+        )
+    return ending

@@ -1,0 +1,227 @@
+"""TraceML's SQLite database (``aggregator/telemetry``): step events of every rank, identity and strategy.
+
+TraceML's ``step_time`` begins after the batch has come, so the wait for data is added to it. Durations are
+those of the host; device times are not in the prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import TraceError
+from sfapp.importers.duration_table import Cells, Matrix, cut, matrix_of
+from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.mapping import Mapping
+from sfapp.importers.sqlite_reader import Database, database
+from sfapp.importers.window_builder import About, build_window
+from sfapp.model import RankIdentity
+from sfapp.model.manifest import Wrapper
+from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
+from sfapp.packets import Draft
+from sfapp.packets.faults import one_line, quoted
+from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE
+
+Ints = npt.NDArray[np.int64]
+
+STEPS, ENVIRONMENT = "step_time_samples", "runtime_environment"
+H2D = "data.h2d"
+
+MAX_SAMPLES = 2**22
+"""Most rows (ranks × steps) of one database."""
+
+_EVENTS = {
+    "_traceml_internal:dataloader_next": DATA,
+    "_traceml_internal:h2d_time": H2D,
+    "_traceml_internal:forward_time": FORWARD,
+    "_traceml_internal:backward_time": BACKWARD,
+    "_traceml_internal:optimizer_step": OPTIMIZER,
+}
+_STEP = "_traceml_internal:step_time"
+_WRAPPERS: dict[str, Wrapper] = {"ddp": "ddp", "single_process": "single", "single": "single"}
+_MS = 1_000_000
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    """One event on one device of one step, in ms."""
+
+    duration_ms: float | None = None
+    cpu_ms: float | None = None
+    gpu_ms: float | None = None
+
+    @property
+    def host_ms(self) -> float | None:
+        return self.duration_ms if self.cpu_ms is None else self.cpu_ms
+
+
+_DECODER = msgspec.json.Decoder(dict[str, dict[str, _Stats]])
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one database holds of its steps."""
+
+    path: Path
+    mapping: Mapping
+    stages: dict[str, int] = field(default_factory=dict)
+    cells: list[tuple[int, int, int, int]] = field(default_factory=list)
+    walls: dict[tuple[int, int], int] = field(default_factory=dict)
+    identities: dict[int, RankIdentity] = field(default_factory=dict)
+    world_size: int = 0
+    strategy: str = ""
+    backend: str = ""
+    on_device: bool = False
+    unknown: set[str] = field(default_factory=set)
+
+    def take(self, step: int, rank: int, events: dict[str, dict[str, _Stats]], place: str) -> None:
+        """The events of one step of one rank; a step that is there twice counts once, the later row.
+
+        Raises:
+            TraceError: a duration is negative or no number.
+        """
+        host_ms = {}
+        for name, by_device in events.items():
+            stats = list(by_device.values())
+            self.on_device |= any(each.gpu_ms is not None for each in stats)
+            values = [each.host_ms for each in stats if each.host_ms is not None]
+            if any(not 0 <= value * _MS <= MAX_VALUE for value in values):
+                raise TraceError(f"{quoted(name)} took {min(values):g} ms", path=str(self.path), place=place)
+            if values:
+                host_ms[name] = sum(values)
+        if _STEP not in host_ms:
+            raise TraceError("no step time among its events", path=str(self.path), place=place)
+        wall = 0
+        for name, value in host_ms.items():
+            stage = self.mapping.stage_of(name) or _EVENTS.get(name)
+            if name == _STEP:
+                wall += round(value * _MS)
+            elif stage is None:
+                self.unknown.add(name)
+            else:
+                kind = self.stages.setdefault(stage, len(self.stages))
+                self.cells.append((step, rank, kind, round(value * _MS)))
+                wall += round(value * _MS) if name == "_traceml_internal:dataloader_next" else 0
+        self.walls[step, rank] = wall
+
+
+def read(paths: Sequence[Path], options: Options) -> Imported:
+    """Databases as windows, each of them one run: named after the folder of the run."""
+    windows: list[ImportedWindow] = []
+    refused: list[TraceError] = []
+    for path in options.each(paths):
+        try:
+            windows += _windows(_run(path, options.mapping))
+        except TraceError as error:
+            refused.append(TraceError(error.reason, path=str(path), place=error.place))
+    return Imported("traceml", tuple(windows), tuple(refused))
+
+
+def _run(path: Path, mapping: Mapping) -> _Run:
+    run = _Run(path, mapping)
+    with database(path) as found:
+        if STEPS not in found.columns:
+            raise TraceError(f"is no database of TraceML: no table {STEPS}")
+        count = found.count(STEPS)
+        if count > MAX_SAMPLES:
+            raise TraceError(f"{count:,} samples, more than {MAX_SAMPLES:,}", place=f"table {STEPS}")
+        _take_steps(run, found)
+        _take_environment(run, found)
+    return run
+
+
+def _take_steps(run: _Run, found: Database) -> None:
+    optional = ["rank", "global_rank", "local_rank", "node_rank", "hostname", "world_size"]
+    seen: dict[tuple[int, int], tuple[dict[str, dict[str, _Stats]], str]] = {}
+    for batch in found.rows(STEPS, ["id", "step", "events_json"], optional, "ORDER BY id"):
+        for row, step, text, legacy, rank, local, node, host, world in batch:
+            place = f"table {STEPS}, id {row}"
+            number = legacy if rank is None else rank
+            if not _is_index(number, MAX_RANK_VALUE) or not _is_index(step, MAX_VALUE):
+                raise TraceError(f"rank {number!r} and step {step!r} are not both whole numbers", place=place)
+            try:
+                events = _DECODER.decode(text if isinstance(text, str) else "")
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise TraceError(f"events_json: {one_line(str(error))}", place=place) from error
+            seen[step, number] = (events, place)
+            run.identities[number] = RankIdentity(
+                number,
+                local if _is_index(local, MAX_RANK_VALUE) else 0,
+                node if _is_index(node, MAX_RANK_VALUE) else 0,
+                host[:256] if isinstance(host, str) else "",
+            )
+            run.world_size = max(run.world_size, world if _is_index(world, MAX_WORLD_SIZE) else 0, number + 1)
+    for (step, number), (events, place) in seen.items():
+        run.take(step, number, events, place)
+
+
+def _is_index(value: object, most: int) -> bool:
+    return isinstance(value, int) and 0 <= value <= most
+
+
+def _take_environment(run: _Run, found: Database) -> None:
+    if ENVIRONMENT not in found.columns:
+        return
+    for batch in found.rows(ENVIRONMENT, [], ["training_strategy", "distributed_backend"]):
+        for strategy, backend in batch:
+            run.strategy = strategy[:64] if isinstance(strategy, str) else run.strategy
+            run.backend = backend[:64] if isinstance(backend, str) else run.backend
+
+
+def _windows(run: _Run) -> list[ImportedWindow]:
+    if not run.walls:
+        raise TraceError(
+            "there are no steps in it: did the script mark them with trace_step?", path=str(run.path)
+        )
+    stages = run.mapping.ordered(run.stages)
+    matrix, wall_NR = _matrix(run)
+    duration_SNR = matrix.duration_KNR[[run.stages[stage] for stage in stages]]
+    notes = [*_notes(run), *matrix.notes]
+    windows = []
+    for number, part in enumerate(cut(len(matrix.step_N))):
+        about = About(run_id=_name(run.path), window=number, world_size=run.world_size, backend=run.backend)
+        identities = [run.identities[rank] for rank in matrix.rank_R.tolist()]
+        window = build_window(
+            about, stages, duration_SNR[:, part], wall_NR[part], matrix.step_N[part], identities
+        )
+        windows.append(ImportedWindow(_wrapped(window, run.strategy), notes=tuple(notes)))
+    return windows
+
+
+def _matrix(run: _Run) -> tuple[Matrix, Ints]:
+    walls = [(step, rank, len(run.stages), wall) for (step, rank), wall in run.walls.items()]
+    columns = np.asarray([*run.cells, *walls], np.int64).T
+    matrix = matrix_of(Cells(*columns), len(run.stages) + 1, str(run.path))
+    return matrix, matrix.duration_KNR[-1]
+
+
+def _name(path: Path) -> str:
+    folders = [folder for folder in path.resolve().parts[:-1] if folder != "aggregator"]
+    return folders[-1] if path.name == "telemetry" else path.stem
+
+
+def _wrapped(window: Draft, strategy: str) -> Draft:
+    wrapper = _WRAPPERS.get(strategy, "other")
+    extra = window.manifest.extra | ({"training_strategy": strategy} if strategy else {})
+    return replace(window, manifest=replace(window.manifest, wrapper=wrapper, extra=extra))
+
+
+def _notes(run: _Run) -> list[ImportNote]:
+    notes = [
+        ImportNote(
+            "derived", "a step is TraceML's step_time and the wait for its batch, which that leaves out"
+        ),
+        ImportNote("missing", "when steps began: TraceML keeps durations"),
+    ]
+    if run.on_device:
+        notes.append(ImportNote("skipped", "device times: stages are those of the host"))
+    for stage in (DATA, FORWARD, BACKWARD, OPTIMIZER):
+        if stage not in run.stages:
+            notes.append(ImportNote("missing", f"no event for {stage}"))
+    for name in sorted(run.unknown):
+        notes.append(ImportNote("skipped", f"event {quoted(name)}: no mapping says which stage it is"))
+    return notes

@@ -1,0 +1,229 @@
+"""Where the frontier's verdict and KAIR's causes meet, where they do not, and why that can be.
+
+The frontier says in which stage and on which rank exposed time arises; KAIR says which operator made others
+late. They rest on different evidence, so either may see what the other cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model import Diagnosis, Operators, Window, broad_stage, stage_category
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.operators import AUTOGRAD, DATA, RUNTIME, STAGE
+from sfapp.operators.blame import HALF
+from sfapp.operators.causes import Cause
+from sfapp.operators.cohorts import MIN_COHORT
+from sfapp.operators.findings import Findings
+
+Kind = Literal["agree", "differ", "frontier_only", "kair_only", "quiet"]
+
+AGREEMENT_REASONS: Mapping[str, str] = {
+    "too_few_ranks": "With fewer than three ranks to compare, no operator can be called late.",
+    "all_ranks": "All ranks spend that time alike. KAIR compares ranks with each other, so it cannot see "
+    "what they share.",
+    "wait_within_stage": "The other ranks wait for it within the same stage, which therefore takes all of "
+    "them equally long: a packet cannot tell who was late there, operators can.",
+    "late_start": "The rank also began these steps late, by about as much: what it does late it does as long "
+    "as the others, and a packet knows only how long stages took.",
+    "earlier_stage": "The cause lies in an earlier stage than the one in which its delay is exposed: "
+    "operators lead back to it.",
+    "other_steps": "The operator events cover only some of the window's steps, the verdict covers all.",
+    "few_steps": "The cause was seen in few of the steps, the verdict is on the sum of all.",
+    "clocks_differ": "The ranks' clocks differ, so only how long operators took was compared, not when they "
+    "began: a rank that was held up without working longer goes unseen.",
+    "from_stages": "There are no operator events, so causes come from stage durations: each rank's step is "
+    "taken to begin at the same time, and nothing within a stage is seen.",
+    "spread_out": "The rank falls behind a little at a time: no one operator accounts for half of it.",
+    "transfer": "The delay is in the transfer of a collective, which is no one rank's.",
+}
+"""Why the two may differ, in a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the verdict on a window and KAIR's first cause say of each other.
+
+    Attributes:
+        kind: ``agree``; ``differ``: both name a place, another one each; ``frontier_only``: no operator
+            accounts for what the verdict aims at; ``kair_only``: the verdict is quiet, a cause is not;
+            ``quiet``: neither calls for action.
+        stage, rank: what the verdict aims at, None where it is quiet; the rank also where it names none.
+        cause: KAIR's first cause, None where it held up nobody or cost next to nothing.
+        cause_stage: the broad stage in which the cause lies, None where nothing tells.
+        first_rank: the rank of the most abnormal rhythm, None where there is none to compare it with.
+        weight: the cause's delay over the exposed time of the steps that were examined.
+        reasons: why they may differ, keys of ``AGREEMENT_REASONS``.
+    """
+
+    kind: Kind
+    stage: str | None
+    rank: int | None
+    cause: Cause | None
+    cause_stage: str | None
+    first_rank: int | None
+    weight: float
+    reasons: tuple[str, ...]
+
+
+def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agreement:
+    """Lay the verdict and the causes beside each other.
+
+    A cause counts where it costs at least as large a share of the step as a verdict needs to call for action
+    (accounting.md §12).
+
+    Args:
+        window: the ranks that were diagnosed.
+    """
+    aim = None if diagnosis.is_quiet else diagnosis.aim
+    # Where clocks differ nobody knows whether others waited for it: then time alone says which is first.
+    blame = findings.blame
+    first = next((cause for cause in blame.causes if cause.holds_up or not blame.clocks_agree), None)
+    weight = 0.0 if first is None else _weight(first, diagnosis, findings)
+    cause = first if weight >= QUIET_SEVERITY else None
+    stage = None if cause is None else stage_of(cause.event, findings, window)
+    kind: Kind
+    if cause is None:
+        kind = "quiet" if aim is None else "frontier_only"
+    elif aim is None:
+        kind = "kair_only"
+    else:
+        same_stage = stage is None or stage == aim.stage
+        same_rank = aim.rank is None or aim.rank == cause.rank or cause.kind == "transfer"
+        kind = "agree" if same_stage and same_rank else "differ"
+    rhythm = findings.rhythm
+    return Agreement(
+        kind=kind,
+        stage=None if aim is None else aim.stage,
+        rank=None if aim is None else aim.rank,
+        cause=cause,
+        cause_stage=stage,
+        first_rank=rhythm.ranks[int(rhythm.order_R[0])] if findings.alike > 1 else None,
+        weight=weight,
+        reasons=() if kind in ("agree", "quiet") else _reasons(diagnosis, findings, window, cause, stage),
+    )
+
+
+def stage_of(event: int, findings: Findings, window: Window) -> str | None:
+    """The broad stage that an event lies in, None where nothing tells.
+
+    A range that marks a stage or loads data, and autograd's nodes, say so themselves. Anything else lies
+    where its rank's stages, one after the other from its first event of the step, place its begin; a kernel
+    where its launch does.
+    """
+    operators = findings.operators
+    if findings.source == "stages":
+        return broad_stage(operators.name(event))
+    event = _launch_of(event, operators)
+    rank = operators.lane(event).rank
+    begin, end = np.searchsorted(operators.rank_E, (rank, rank + 1))
+    around_E = np.zeros(len(operators), np.bool_)
+    around_E[begin:end] = (
+        (operators.lane_E[begin:end] == operators.lane_E[event])
+        & (operators.start_ns_E[begin:end] <= operators.start_ns_E[event])
+        & (operators.end_ns_E[begin:end] >= operators.end_ns_E[event])
+    )
+    for place in np.flatnonzero(around_E)[::-1].tolist():
+        name, category = broad_stage(operators.name(place)), int(operators.category_E[place])
+        if category == STAGE and name in window.broad_stages:
+            return name
+        family = {DATA: "data", AUTOGRAD: "backward"}.get(category)
+        found = [stage for stage in window.broad_stages if stage_category(stage) == family]
+        if len(found) == 1:
+            return found[0]
+    return _placed(event, operators, window)
+
+
+def _placed(event: int, operators: Operators, window: Window) -> str | None:
+    """Where the rank's stage durations, laid end to end, place the begin of an event."""
+    rank, step = operators.lane(event).rank, int(operators.step_E[event])
+    steps = window.step_N.tolist()
+    if step not in steps or rank not in window.ranks.rank:
+        return None
+    here_E = (operators.rank_E == rank) & (operators.step_E == step)
+    since = int(operators.start_ns_E[event] - operators.start_ns_E[here_E].min())
+    spent_S = window.duration_SNR[:, steps.index(step), window.ranks.rank.index(rank)].cpu().numpy()
+    place = int(np.searchsorted(spent_S.cumsum(), since, "right"))
+    return broad_stage(window.stages[place]) if place < len(window.stages) else None
+
+
+def _launch_of(event: int, operators: Operators) -> int:
+    """The call that put an event on a device; the event itself where there is none."""
+    correlation = int(operators.correlation_E[event])
+    if correlation < 0 or not operators.lane(event).is_device:
+        return event
+    calls = np.flatnonzero(
+        (operators.correlation_E == correlation)
+        & (operators.category_E == RUNTIME)
+        & (operators.rank_E == operators.lane(event).rank)
+    )
+    return int(calls[0]) if len(calls) else event
+
+
+def _weight(cause: Cause, diagnosis: Diagnosis, findings: Findings) -> float:
+    """A cause's delay over the exposed time of as many steps as were examined."""
+    exposed = diagnosis.step_time.mean_ns * max(len(findings.operators.steps), 1)
+    return cause.delay_ns / exposed if exposed > 0 else 0.0
+
+
+def _reasons(
+    diagnosis: Diagnosis, findings: Findings, window: Window, cause: Cause | None, stage: str | None
+) -> tuple[str, ...]:
+    """Every reason that these findings give, in the order of ``AGREEMENT_REASONS``."""
+    aim = diagnosis.aim
+    stages = window.broad_stages
+    examined = set(findings.operators.steps)
+    holds = {
+        "too_few_ranks": findings.alike < MIN_COHORT,
+        "all_ranks": cause is None and aim is not None and aim.rank_reason == "all_ranks",
+        "wait_within_stage": cause is not None and stage is not None and _is_hidden(cause, stage, window),
+        "late_start": cause is not None and _starts_late(cause, findings),
+        "earlier_stage": (
+            aim is not None
+            and not diagnosis.is_quiet
+            and stage in stages
+            and aim.stage in stages
+            and stages.index(stage) < stages.index(aim.stage)
+        ),
+        "other_steps": findings.source == "operators" and not set(window.step_N.tolist()) <= examined,
+        "few_steps": cause is not None and len(cause.steps) < HALF * len(examined),
+        "clocks_differ": not findings.blame.clocks_agree,
+        "from_stages": findings.source == "stages",
+        "spread_out": cause is None and bool(findings.blame.spread_ns),
+        "transfer": cause is not None and cause.kind == "transfer",
+    }
+    return tuple(reason for reason in AGREEMENT_REASONS if holds[reason])
+
+
+def _starts_late(cause: Cause, findings: Findings) -> bool:
+    """Whether the cause's rank began its steps later than the others, by at least half of its delay."""
+    operators = findings.operators
+    if findings.source == "stages" or not findings.blame.clocks_agree:
+        return False
+    here_E = np.isin(operators.step_E, cause.steps)
+    steps, step_E = np.unique(operators.step_E[here_E], return_inverse=True)
+    ranks, rank_E = np.unique(operators.rank_E[here_E], return_inverse=True)
+    begin_NR = np.full((len(steps), len(ranks)), np.inf)
+    np.minimum.at(begin_NR, (step_E, rank_E), operators.start_ns_E[here_E] - operators.start_ns_E.min())
+    begin_NR[np.isinf(begin_NR)] = np.nan  # a rank without events in a step
+    late_N = begin_NR[:, np.searchsorted(ranks, cause.rank)] - np.nanmedian(begin_NR, axis=1)
+    return bool(np.nansum(late_N) >= HALF * cause.delay_ns)
+
+
+def _is_hidden(cause: Cause, stage: str, window: Window) -> bool:
+    """Whether the stage took the cause's rank less than half of its delay longer than it took the others."""
+    ranks = window.ranks.rank
+    steps = window.step_N.tolist()
+    seen = [steps.index(step) for step in cause.steps if step in steps]
+    if cause.rank not in ranks or not seen or window.reduced is not None:
+        return False
+    rows = [place for place, name in enumerate(window.stages) if broad_stage(name) == stage]
+    spent_NR: npt.NDArray[np.int64] = window.duration_SNR[rows].sum(dim=0).cpu().numpy()[seen]
+    own_N = spent_NR[:, ranks.index(cause.rank)]
+    longer = float((own_N - np.median(spent_NR, axis=1)).sum())
+    return longer < HALF * cause.delay_ns

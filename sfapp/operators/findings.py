@@ -1,0 +1,88 @@
+"""All stages on one window's events: which worker, which operation, why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from sfapp.model import Operators, Window, broad_stage
+from sfapp.operators.blame import Blame, blame
+from sfapp.operators.cohorts import Roles, cohorts_of
+from sfapp.operators.outliers import Outliers, outliers
+from sfapp.operators.rank_similarity import Rhythm, rhythm
+from sfapp.operators.stage_events import STAGE_NOTE, of_ranks, operators_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """What KAIR's stages say of one window.
+
+    Attributes:
+        source: what they ran on: ``operators`` that a trace holds, or ``stages`` of a packet.
+        note: of stages, how their events were made; else empty.
+        alike: how many ranks at the most do the same work: all of them, or those of the largest role.
+    """
+
+    source: Literal["operators", "stages"]
+    note: str
+    alike: int
+    operators: Operators
+    rhythm: Rhythm
+    outliers: Outliers
+    blame: Blame
+
+
+def examine(operators: Operators, roles: Roles | None = None) -> Findings:
+    """Run all stages on operator events.
+
+    Args:
+        roles: what each rank does, where they do not all do the same: ranks are compared within their role.
+    """
+    return _examine(operators, "operators", "", roles)
+
+
+def examine_window(
+    operators: Operators | None, window: Window, wait_stages: Collection[str] = ()
+) -> Findings:
+    """Run all stages on the operator events of a window's ranks, else on what stages they went through.
+
+    Args:
+        operators: of all ranks; None where there are none.
+        window: of the ranks to compare with each other.
+        wait_stages: recorded stages in which the verdict saw ranks wait for each other.
+
+    Raises:
+        WindowError: as ``operators_of``.
+    """
+    if operators is not None:
+        return examine(of_ranks(operators, window), _roles(window))
+    return examine_stages(window, {broad_stage(stage) for stage in wait_stages})
+
+
+def examine_stages(window: Window, meets_in: Collection[str] = ()) -> Findings:
+    """Run all stages on a packet's stages, where there are no operator events (``operators_of``).
+
+    Raises:
+        WindowError: as ``operators_of``.
+    """
+    return _examine(operators_of(window, meets_in), "stages", STAGE_NOTE, _roles(window))
+
+
+def _roles(window: Window) -> Roles:
+    return dict(zip(window.ranks.rank, window.ranks.role, strict=True))
+
+
+def _examine(
+    operators: Operators, source: Literal["operators", "stages"], note: str, roles: Roles | None
+) -> Findings:
+    cohorts = cohorts_of(operators, roles)
+    return Findings(
+        source=source,
+        note=note,
+        alike=cohorts.alike,
+        operators=operators,
+        rhythm=rhythm(operators, roles=roles),
+        outliers=outliers(operators, cohorts),
+        blame=blame(operators, cohorts),
+    )

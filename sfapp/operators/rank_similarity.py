@@ -1,0 +1,143 @@
+"""Stage 1, which worker: whose completions come at other times than the others' (KAIR §III-B, Stage 1).
+
+Suffixes: R ranks, T time windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sfapp.errors import WindowError
+from sfapp.model import Operators
+from sfapp.operators.cohorts import Roles, median_of_groups, roles_of
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+WINDOWS_A_STEP = 1_000
+"""A typical step is cut into so many windows: what a K-S distance misses are completions within one of them,
+a thousandth of the step."""
+
+MAX_WINDOWS = 10_000
+"""Most windows in all: a step ten times as long as usual still fits, and 2,048 ranks take 160 MB."""
+
+MAX_RANKS = 8_192
+"""Ranks whose distances, one for any two, take half a gigabyte."""
+
+SHORTEST_WINDOW_NS = 1_000
+"""Ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4); shorter windows would tell nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rhythm:
+    """How far each rank's completions are from the others'.
+
+    Attributes:
+        ranks: the R ranks, ascending.
+        window_ns: length of a time window, counted from the begin of each step.
+        why: how that length came about.
+        count_RT: int64 [R, T], events completed in each window, all steps laid over each other.
+        distance_RR: float64 [R, R], two-sample K-S distance of any two ranks, 0…1.
+        score_R: float64 [R], abnormality: a rank's mean distance from all others of its role.
+    """
+
+    ranks: tuple[int, ...]
+    window_ns: int
+    why: str
+    count_RT: Ints
+    distance_RR: Floats
+    score_R: Floats
+
+    @property
+    def order_R(self) -> Ints:
+        """Positions in ``ranks``, the most abnormal first: the order of the heatmap."""
+        return np.argsort(-self.score_R, kind="stable").astype(np.int64)
+
+
+def rhythm(operators: Operators, window_ns: int | None = None, roles: Roles | None = None) -> Rhythm:
+    """Score each rank by its rhythm: when within a step its events complete.
+
+    Steps are laid over each other from their common begin, the earliest event of any rank: ranks that meet in
+    every step are never more than a step apart, so over a whole window of steps their curves would lie on
+    each other.
+
+    Args:
+        window_ns: length of the time windows; None chooses it and says why.
+        roles: what each rank does, where they do not all do the same.
+
+    Raises:
+        WindowError: more than 8,192 ranks.
+    """
+    inside = operators.select(operators.step_E >= 0)
+    ranks = inside.ranks
+    _check_ranks(len(ranks))
+    step, step_E = np.unique(inside.step_E, return_inverse=True)
+    begin_N = np.full(len(step), np.iinfo(np.int64).max)
+    np.minimum.at(begin_N, step_E, inside.start_ns_E)
+    since_E = inside.end_ns_E - begin_N[step_E]
+    longest = int(since_E.max(initial=0))
+    length, why = (window_ns, "as asked") if window_ns else _window_length(since_E, step_E, len(step))
+    windows = min(longest // length, MAX_WINDOWS - 1) + 1
+    window_E = np.minimum(since_E // length, windows - 1)
+    row_E = np.searchsorted(np.asarray(ranks, np.int64), inside.rank_E)
+    flat = np.bincount(row_E * windows + window_E, minlength=len(ranks) * windows)
+    count_RT = flat.reshape(len(ranks), windows).astype(np.int64)
+    distance_RR = ks_distances(count_RT)
+    role_R = roles_of(ranks, roles)
+    alike_RR = role_R[:, None] == role_R
+    score_R = (distance_RR * alike_RR).sum(axis=1) / np.maximum(alike_RR.sum(axis=1) - 1, 1)
+    return Rhythm(ranks, length, why, count_RT, distance_RR, score_R)
+
+
+def ks_distances(count_RT: Ints) -> Floats:
+    """Two-sample K-S distance of any two rows of counts over an ordered axis, float64 [R, R].
+
+    D[a, b] = max over t of |F[a, t] - F[b, t]|, F the share of a row's completions until t (KAIR §III-B).
+    Exactly ``scipy.stats.ks_2samp`` of the windows that the completions fell into. One table of shares [R, T]
+    serves all pairs and each pair is reduced as it is taken, so nothing of R × R × T is ever held. A row
+    without completions is at distance 1 from one with them.
+
+    Raises:
+        WindowError: more than 8,192 ranks.
+    """
+    ranks = len(count_RT)
+    _check_ranks(ranks)
+    total_R = count_RT.sum(axis=1, keepdims=True)
+    share_RT = torch.from_numpy(count_RT.cumsum(axis=1) / np.maximum(total_R, 1))
+    distance_RR = np.zeros((ranks, ranks))
+    if ranks > 1:
+        upper = torch.nn.functional.pdist(share_RT, p=float("inf")).numpy()
+        begin = 0
+        for row in range(ranks - 1):
+            end = begin + ranks - 1 - row
+            distance_RR[row, row + 1 :] = distance_RR[row + 1 :, row] = upper[begin:end]
+            begin = end
+    return distance_RR
+
+
+def _check_ranks(ranks: int) -> None:
+    if ranks > MAX_RANKS:
+        raise WindowError(
+            f"{ranks:,} ranks have {ranks * ranks:,} distances, more than can be held: "
+            f"compare at most {MAX_RANKS:,} at a time, those of one role, say"
+        )
+
+
+def _window_length(since_E: Ints, step_E: Ints, steps: int) -> tuple[int, str]:
+    length_N = np.zeros(steps, np.int64)
+    np.maximum.at(length_N, step_E, since_E)
+    usual = median_of_groups(length_N.astype(np.float64), np.zeros(steps, np.int64), 1)[0] if steps else 0.0
+    fine, coarse = usual / WINDOWS_A_STEP, int(length_N.max(initial=0)) / (MAX_WINDOWS - 1)
+    length = max(int(np.ceil(max(fine, coarse))), SHORTEST_WINDOW_NS)
+    if length == SHORTEST_WINDOW_NS:
+        return length, "1 µs: clocks agree no better than that"
+    if coarse > fine:
+        return length, f"the longest step in {MAX_WINDOWS:,} windows, the most that are kept"
+    return (
+        length,
+        f"a {WINDOWS_A_STEP:,}th of the median step: no distance is off by more than what ends in one",
+    )

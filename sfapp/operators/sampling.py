@@ -1,0 +1,325 @@
+"""When to look closer, and at whom: from cheap windows to a capture request (KAIR §III-A, Feature 2).
+
+Pure: what was asked before is handed in, and so is the time. However windows look, no more is asked for than
+cooldown and budget allow; the recorder holds itself to its own (``CaptureLimits``).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import CaptureError, WindowError
+from sfapp.model import LABELS, Diagnosis, RankTable, Window, broad_stage
+from sfapp.model.capture import (
+    CAPTURE_STEPS,
+    MAX_CAPTURE_RANKS,
+    MAX_CAPTURE_STEPS,
+    MAX_REASON,
+    PROFILED,
+    CaptureRequest,
+)
+from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.operators.cohorts import MIN_COHORT
+from sfapp.operators.rank_similarity import rhythm
+from sfapp.operators.stage_events import operators_of
+
+REMEMBERED = 20
+"""Windows before this one that say what spread is usual."""
+
+_HOUR = 3600.0
+
+_NUMBERS = ("severity", "imbalance", "change", "spread")
+_TEXTS = ("label", "stage", "rank")
+_CONDITION = re.compile(r"\s*(?P<name>[a-z]+)\s*(?P<sign>>=|=)\s*(?P<value>[^\s,]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that must hold of a window: a number is at least ``least``, or a text is ``text``."""
+
+    name: str
+    least: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An operator's own trigger: all of its conditions hold. ``text`` is how it was written."""
+
+    text: str
+    conditions: tuple[Condition, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Rule:
+        """Parse ``severity>=5%``, ``spread>=0.1``, ``stage=data.next_wait``, ``label=direct_exposure``,
+        ``rank=3``; several with commas between them must hold together.
+
+        Raises:
+            CaptureError: it is none of these.
+        """
+        return cls(text, tuple(_condition(part) for part in text.split(",")))
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text)
+    name, sign, value = (found["name"], found["sign"], found["value"]) if found else ("", "", "")
+    if name in _NUMBERS and sign == ">=":
+        try:
+            number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+        except ValueError:
+            number = -1.0
+        if 0 <= number <= 1e6:
+            return Condition(name, least=number)
+    if name in _TEXTS and sign == "=" and (name != "label" or value in LABELS):
+        return Condition(name, text=value)
+    raise CaptureError(
+        f"{text.strip()!r} is no condition: write {', '.join(f'{each}>=5%' for each in _NUMBERS)}, "
+        "stage=NAME, rank=N or label=NAME (one of the verdict's), with commas between what must hold together"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """When captures are asked for, and of what size.
+
+    Attributes:
+        spread: ranks' own work must differ by this share of the step for the variance to trigger.
+        times_usual: and by so many times what is usual of this run.
+        rules: further triggers: any of them is enough.
+        steps: of one capture.
+        suspects, peers: ranks of one capture, at most.
+        cooldown_seconds: between two requests.
+        per_hour: requests within any 3,600 seconds.
+        total_steps: steps of all requests together.
+        seed: of the choice of peers.
+
+    Raises:
+        CaptureError: a value is outside what it may be.
+    """
+
+    spread: float = QUIET_SEVERITY
+    times_usual: float = 2.0
+    rules: tuple[Rule, ...] = ()
+    steps: int = CAPTURE_STEPS
+    suspects: int = 2
+    peers: int = 2
+    cooldown_seconds: float = 600.0
+    per_hour: int = 4
+    total_steps: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= MAX_CAPTURE_STEPS:
+            raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_STEPS} steps, not {self.steps}")
+        if min(self.suspects, self.peers) < 0 or not 1 <= self.suspects + self.peers <= MAX_CAPTURE_RANKS:
+            raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_RANKS} ranks, suspects and peers")
+        if min(self.cooldown_seconds, self.per_hour, self.total_steps, self.spread, self.times_usual) < 0:
+            raise CaptureError("cooldown, budgets and thresholds must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the policy looks at in one window.
+
+    Attributes:
+        ranks: the window's ranks.
+        spread: by how much of the step ranks' own work differs (``spread_of``); None where it is not known.
+        abnormal: ranks, the most abnormal rhythm first; empty where it is not known.
+    """
+
+    diagnosis: Diagnosis
+    ranks: RankTable
+    spread: float | None = None
+    abnormal: tuple[int, ...] = ()
+
+
+def observed(window: Window, diagnosis: Diagnosis) -> Observed:
+    """Look at a window and its verdict. Steps that a profiler slowed down are left out."""
+    try:
+        found = rhythm(operators_of(window, diagnosis.wait_stages))
+        abnormal = tuple(found.ranks[place] for place in found.order_R.tolist())
+    except WindowError:  # the rows of a few ranks only, or too many ranks
+        abnormal = ()
+    return Observed(
+        diagnosis=diagnosis,
+        ranks=window.ranks,
+        spread=spread_of(window, diagnosis.wait_stages),
+        abnormal=abnormal,
+    )
+
+
+def spread_of(window: Window, waits: Iterable[str] = ()) -> float | None:
+    """The standard deviation over ranks of a rank's own work a step, as a share of the mean step.
+
+    Own work is what lies outside the stages in which ranks wait for each other. Where these are not known it
+    is taken stage by stage, and the stage that differs most counts: waiting differs with what is waited for.
+    None where a window does not tell: of one rank, of reduced rows, or with nothing but profiled steps.
+    """
+    if window.reduced is not None or len(window.ranks) < 2:
+        return None
+    kept_N: npt.NDArray[np.bool_] = np.ones(len(window.step_N), np.bool_)
+    if PROFILED in window.side:
+        kept_N = np.asarray(~window.side[PROFILED].sampled_NR.any(dim=1).cpu().numpy(), np.bool_)
+    if not kept_N.any():
+        return None
+    spent_SR: npt.NDArray[np.float64] = window.duration_SNR.cpu().numpy()[:, kept_N].mean(axis=1)
+    step = float(window.wall_NR.cpu().numpy()[kept_N].mean())
+    if step <= 0:
+        return None
+    left_out = set(waits)
+    if left_out:
+        own = [place for place, name in enumerate(window.stages) if broad_stage(name) not in left_out]
+        return float(spent_SR[own].sum(axis=0).std()) / step
+    return float(spent_SR.std(axis=1).max()) / step
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A capture that was asked for."""
+
+    at: datetime
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingState:
+    """What the policy remembers of a run: what it asked for, and the spreads of the newest windows."""
+
+    asked: tuple[Asked, ...] = ()
+    spreads: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the policy says of a window.
+
+    Attributes:
+        request: what to ask for, None for nothing.
+        reason: why, or why not, in a sentence.
+        state: to be handed in with the next window.
+    """
+
+    request: CaptureRequest | None
+    reason: str
+    state: SamplingState = field(default_factory=SamplingState)
+
+
+def propose(
+    found: Observed, state: SamplingState, settings: Sampling, now: datetime, capture: str
+) -> Proposal:
+    """Whether this window calls for a capture.
+
+    Args:
+        now: with its time zone; it may run backwards, which counts as no time at all.
+        capture: the id of the request, if there will be one.
+    """
+    after = state
+    if found.spread is not None:
+        after = replace(state, spreads=(*state.spreads, found.spread)[-REMEMBERED:])
+    trigger = _trigger(found, state, settings)
+    if not trigger:
+        return Proposal(None, "nothing calls for a capture", after)
+    refusal = _refusal(state.asked, settings, now)
+    if refusal:
+        return Proposal(None, f"{trigger}, but {refusal}", after)
+    ranks = chosen_ranks(found, settings)
+    request = CaptureRequest(
+        id=capture,
+        run_id=found.diagnosis.run_id,
+        ranks=ranks,
+        steps=settings.steps,
+        reason=f"window {found.diagnosis.window}: {trigger}"[:MAX_REASON],
+        asked_by="policy",
+        asked_at=now,
+    )
+    return Proposal(request, request.reason, replace(after, asked=(*state.asked, Asked(now, settings.steps))))
+
+
+def _trigger(found: Observed, state: SamplingState, settings: Sampling) -> str:
+    """What calls for a capture, in words; empty where nothing does."""
+    spread = found.spread
+    if spread is not None and spread >= settings.spread:
+        usual = median(state.spreads) if state.spreads else None
+        if usual is None:
+            return f"ranks' own work differs by {spread:.1%} of the step"
+        if spread >= settings.times_usual * usual:
+            return f"ranks' own work differs by {spread:.1%} of the step, usually {usual:.1%}"
+    held = next(
+        (rule for rule in settings.rules if all(_holds(each, found) for each in rule.conditions)), None
+    )
+    return "" if held is None else f"{held.text} holds"
+
+
+def _holds(condition: Condition, found: Observed) -> bool:
+    diagnosis = found.diagnosis
+    aim = None if diagnosis.is_quiet else diagnosis.aim
+    if condition.name == "label":
+        return condition.text in diagnosis.label_names
+    if condition.name == "stage":
+        return aim is not None and aim.stage == condition.text
+    if condition.name == "rank":
+        return aim is not None and str(aim.rank) == condition.text
+    numbers = {
+        "severity": diagnosis.severity,
+        "imbalance": diagnosis.exposed_imbalance,
+        "change": diagnosis.change,
+        "spread": found.spread,
+    }
+    number = numbers[condition.name]
+    return number is not None and number >= condition.least
+
+
+def _refusal(asked: Sequence[Asked], settings: Sampling, now: datetime) -> str:
+    """Why nothing more may be asked for now; empty where it may."""
+    ages = [max(0.0, (now - each.at).total_seconds()) for each in asked]
+    if any(age < settings.cooldown_seconds for age in ages):
+        return f"a capture was asked for within the last {settings.cooldown_seconds:g} s"
+    if sum(age < _HOUR for age in ages) >= settings.per_hour:
+        return f"{settings.per_hour} captures an hour are the most"
+    if sum(each.steps for each in asked) + settings.steps > settings.total_steps:
+        return f"{settings.total_steps} steps in all are the most"
+    return ""
+
+
+def chosen_ranks(found: Observed, settings: Sampling) -> tuple[int, ...]:
+    """The suspects and some peers to compare them with, ascending.
+
+    Suspects: the aim's rank, the culprit's, the leader, then the most abnormal rhythms. Peers are drawn at
+    random, the same for the same seed and window: of the first suspect's role and from other nodes where
+    there are such. Together at least three where the job has them: fewer cannot be compared.
+    """
+    ranks = found.ranks
+    suspects = _suspects(found)[: settings.suspects]
+    place_of = {rank: place for place, rank in enumerate(ranks.rank)}
+    nodes = {ranks.node_rank[place_of[rank]] for rank in suspects}
+    role = ranks.role[place_of[suspects[0]]] if suspects else None
+    others = [rank for rank in ranks.rank if rank not in suspects]
+    random.Random(f"{settings.seed}/{found.diagnosis.run_id}/{found.diagnosis.window}").shuffle(others)
+    others.sort(
+        key=lambda rank: (
+            bool(suspects) and ranks.role[place_of[rank]] != role,
+            ranks.node_rank[place_of[rank]] in nodes,
+        )
+    )
+    wanted = max(settings.peers, MIN_COHORT - len(suspects))
+    return tuple(sorted([*suspects, *others[:wanted]]))[:MAX_CAPTURE_RANKS]
+
+
+def _suspects(found: Observed) -> list[int]:
+    diagnosis = found.diagnosis
+    named = [
+        None if diagnosis.aim is None else diagnosis.aim.rank,
+        None if diagnosis.culprit is None else diagnosis.culprit.rank,
+        None if diagnosis.leader is None else diagnosis.leader.rank,
+        *found.abnormal[:1],
+    ]
+    known = set(found.ranks.rank)
+    return list(dict.fromkeys(rank for rank in named if rank is not None and rank in known))

@@ -1,0 +1,97 @@
+"""A window as its packet holds it: arrays of numpy, so that whoever writes one needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sfapp.errors import WindowError
+from sfapp.model import Manifest, RankTable, ReducedPlanes, SideChannel, Window
+from sfapp.packets.arrow_columns import IntArray
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """What one window's file says; shapes as those of ``Window``.
+
+    Attributes:
+        duration_SNR: int64 ns [S, N, R]; wall_NR: int64 ns [N, R]; step_N: int64 [N].
+        side: by name float64 [N, R], NaN where not ready, and bool [N, R], whether it was sampled there.
+        reduced: as of ``Window``.
+
+    Raises:
+        WindowError: shapes do not fit together.
+    """
+
+    manifest: Manifest
+    duration_SNR: IntArray
+    wall_NR: IntArray
+    step_N: IntArray
+    ranks: RankTable
+    side: Mapping[str, tuple[FloatArray, BoolArray]] = field(default_factory=dict)
+    reduced: ReducedPlanes | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.manifest.stages), len(self.step_N), len(self.ranks))
+        if self.duration_SNR.shape != shape or self.wall_NR.shape != shape[1:]:
+            raise WindowError(
+                f"durations {list(self.duration_SNR.shape)} and step times {list(self.wall_NR.shape)} do not "
+                f"fit {shape[0]} stages, {shape[1]} steps and {shape[2]} ranks"
+            )
+
+    @classmethod
+    def of(cls, window: Window) -> Draft:
+        """What a window's file is to say; on the host nothing is copied."""
+        return cls(
+            manifest=window.manifest,
+            duration_SNR=window.duration_SNR.cpu().numpy(),
+            wall_NR=window.wall_NR.cpu().numpy(),
+            step_N=window.step_N.cpu().numpy(),
+            ranks=window.ranks,
+            side={
+                name: (channel.value_NR.cpu().numpy(), channel.sampled_NR.cpu().numpy())
+                for name, channel in window.side.items()
+            },
+            reduced=window.reduced,
+        )
+
+    def window(self) -> Window:
+        """The same as a window in memory.
+
+        Raises:
+            WindowError: as ``Window``.
+        """
+        import torch
+
+        return Window(
+            manifest=self.manifest,
+            duration_SNR=torch.from_numpy(self.duration_SNR),
+            wall_NR=torch.from_numpy(self.wall_NR),
+            step_N=torch.from_numpy(self.step_N),
+            ranks=self.ranks,
+            side={
+                name: SideChannel(torch.from_numpy(value_NR), torch.from_numpy(sampled_NR))
+                for name, (value_NR, sampled_NR) in self.side.items()
+            },
+            reduced=self.reduced,
+        )
+
+    @property
+    def run_id(self) -> str:
+        return self.manifest.run_id
+
+    @property
+    def number(self) -> int:
+        """Which window of its run this is."""
+        return self.manifest.window
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The ordered stages as recorded."""
+        return self.manifest.stages

@@ -1,0 +1,101 @@
+"""One training process: hooks first, then the script, as ``__main__``."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sfapp.recorder.auto.session import Session
+
+
+class _AfterTorch(MetaPathFinder, Loader):
+    """Starts recording when the script imports torch, not before: what it sets up first (environment
+    variables, for one) counts as without us."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.session: Session | None = None
+        self._options = options
+        self._loader: Loader | None = None
+        self._looking = False
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "torch" or self._looking:
+            return None
+        self._looking = True
+        try:
+            spec = find_spec(name)  # may only be asked whether there is one
+        finally:
+            self._looking = False
+        if spec is not None and spec.loader is not None:
+            self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        assert self._loader is not None
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert self._loader is not None
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        sys.meta_path.remove(self)
+        self._loader.exec_module(module)
+        try:
+            self.session = _start(self._options)
+        except Exception as error:  # fail-open: another torch than the hooks know
+            sys.stderr.write(f"sfapp: this PyTorch cannot be recorded: {type(error).__name__}: {error}\n")
+
+
+def _start(options: argparse.Namespace) -> Session:
+    from sfapp.recorder.auto.hooks import install
+    from sfapp.recorder.auto.session import Session, Settings
+
+    settings = Settings(output=options.out, run_id=options.run_id, window_steps=options.window_steps)
+    session = Session(settings)
+    install(session)
+    return session
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the script as ``python SCRIPT ARGS`` or ``python -m SCRIPT ARGS`` would, recorded."""
+    after_torch = _AfterTorch(options)
+    sys.meta_path.insert(0, after_torch)
+    sys.argv = [options.script, *options.arguments]
+    failing = True
+    try:
+        if options.is_module:
+            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(options.script).resolve().parent)
+            runpy.run_path(options.script, run_name="__main__")
+        failing = False
+    except SystemExit as leaving:
+        failing = leaving.code not in (None, 0)
+        raise
+    finally:
+        if after_torch.session is not None:
+            after_torch.session.close(failing)
+
+
+def main() -> None:
+    """Read the command line, run the script."""
+    parser = argparse.ArgumentParser("python -m sfapp.recorder.auto", allow_abbrev=False)
+    parser.add_argument("--out", type=Path, default=Path("packets"), help="folder for packets")
+    parser.add_argument("--run-id", help="the run's name")
+    parser.add_argument("--window-steps", type=int, default=100, help="steps a window")
+    parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module's name")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""PyTorch's public surface, made to report to a ``Session``.
+
+Loaders: ``DataLoader.__iter__`` and the iterator it returns. Backward: ``torch.autograd.backward``, which
+``Tensor.backward`` calls. Optimizers: their global step hooks, and ``GradScaler.step`` for the steps that it
+leaves out. Forward: a global forward pre-hook, there only while no module runs: the outermost module's call
+takes it away and puts it back, so that modules inside it pay nothing, and nothing is left on any module.
+``torch.compile`` would compile it in, so its first use takes it away for good; steps are then read without
+forwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sfapp.recorder.auto.session import Session
+from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED
+
+
+def install(session: Session) -> None:
+    """Make torch report to a session. Once a process, after ``import torch``."""
+    forwards = _Forwards(session)
+    _hook_loaders(session)
+    _hook_backward(session, forwards)
+    _hook_optimizers(session)
+    _hook_process_groups(session)
+    _hook_compile(forwards)
+    forwards.watch()
+    os.register_at_fork(after_in_child=session.forget)
+
+
+class _Forwards:
+    """Outermost calls of modules."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._hook: Any = None
+        self._on_module: Any = None
+        self._barred = False
+
+    def watch(self) -> None:
+        """From here on the next module that is called is an outermost one."""
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        if self._hook is None and not self._barred and self._session.active:
+            self._hook = register_module_forward_pre_hook(self._before)
+
+    def look_away(self) -> None:
+        """From here on modules are called inside something that is timed already."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def bar(self) -> None:
+        """Never watch again."""
+        self._barred = True
+        self.look_away()
+
+    def _before(self, module: Any, args: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling():
+            return
+        trains = torch.is_grad_enabled() and module.training
+        if not self._session.enter("forward", 0, int(trains)):
+            if self._session.inside == "backward" or not self._session.active:
+                self.look_away()  # checkpointed modules run again
+            return
+        self._session.runs(module, getattr(module, "require_backward_grad_sync", None))
+        try:
+            self._on_module = module.register_forward_hook(self._after, always_call=True)
+        except Exception:  # fail-open: a module that takes no hooks has no end that we could see
+            self._session.leave("forward")
+            return
+        self.look_away()
+
+    def _after(self, module: Any, args: Any, output: Any) -> None:
+        self._session.leave("forward")
+        if self._on_module is not None:
+            self._on_module.remove()
+            self._on_module = None
+        self.watch()
+
+
+class _Fetches(Iterator[Any]):
+    """A loader's iterator, its waits reported; otherwise the iterator itself."""
+
+    def __init__(self, batches: Iterator[Any], session: Session, key: int) -> None:
+        self._batches = batches
+        self._session = session
+        self._key = key
+
+    def __next__(self) -> Any:
+        session = self._session
+        if not session.enter("data", self._key, EXHAUSTED):
+            return next(self._batches)
+        try:
+            batch = next(self._batches)
+        except BaseException:
+            session.leave("data")
+            raise
+        session.leave("data", BATCH)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]  # as the iterator answers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def _hook_loaders(session: Session) -> None:
+    from torch.utils.data import DataLoader
+
+    make = DataLoader.__iter__
+
+    @functools.wraps(make)
+    def iterate(self: Any) -> Any:
+        entered = session.enter("data", id(self), STARTED)
+        try:
+            batches = make(self)
+        finally:
+            if entered:
+                session.leave("data")
+        return _Fetches(batches, session, id(self)) if session.active else batches
+
+    DataLoader.__iter__ = iterate  # type: ignore[method-assign]
+
+
+def _hook_backward(session: Session, forwards: _Forwards) -> None:
+    import torch
+
+    run = torch.autograd.backward
+
+    @functools.wraps(run)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not session.enter("backward"):
+            return run(*args, **kwargs)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            session.leave("backward")
+            forwards.watch()
+
+    torch.autograd.backward = backward
+
+
+def _hook_optimizers(session: Session) -> None:
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: session.update_begins(optimizer))
+    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.update_ends(optimizer))
+    step = torch.amp.GradScaler.step
+
+    @functools.wraps(step)
+    def scaled_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        updates = session.updates
+        result = step(self, optimizer, *args, **kwargs)
+        if session.updates == updates:
+            session.update(optimizer)
+        return result
+
+    torch.amp.GradScaler.step = scaled_step  # type: ignore[method-assign]
+
+
+def _hook_process_groups(session: Session) -> None:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    from torch.distributed import device_mesh, distributed_c10d
+
+    initialise, destroy = dist.init_process_group, dist.destroy_process_group
+
+    @functools.wraps(initialise)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = initialise(*args, **kwargs)
+        session.joined()
+        return result
+
+    @functools.wraps(destroy)
+    def destroy_process_group(group: Any = None) -> Any:
+        if group is None or group is dist.group.WORLD:
+            session.leaving()
+        return destroy(group)
+
+    _replace("init_process_group", init_process_group, dist, distributed_c10d, device_mesh)
+    _replace("destroy_process_group", destroy_process_group, dist, distributed_c10d)
+
+
+def _hook_compile(forwards: _Forwards) -> None:
+    import torch
+
+    make = torch.compile
+
+    @functools.wraps(make)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        forwards.bar()
+        return make(*args, **kwargs)
+
+    torch.compile = compiled
+
+
+def _replace(name: str, function: Callable[..., Any], *modules: Any) -> None:
+    for module in modules:
+        if hasattr(module, name):
+            setattr(module, name, function)

@@ -1,0 +1,173 @@
+"""What a recorder records beside the ordered stages: side channels, values, device events, memory, layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sfapp.errors import RecorderError
+from sfapp.recorder.side_channels.channels import (
+    MAX_CHANNELS,
+    NAME,
+    EventSample,
+    EventSampler,
+    SideChannel,
+    Values,
+    cuda_device,
+)
+from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
+from sfapp.recorder.side_channels.memory import MemoryWatch
+from sfapp.recorder.timing.timers import STEP_COLUMN, UNCOUNTED, StepState, Uncounted
+from sfapp.recorder.transport.errors import one_line
+from sfapp.recorder.window.buffers import WindowBuffer
+
+
+class Beside:
+    """The side channels of one recorder, whatever fills them. Where one cannot be had, it alone is missing.
+
+    Attributes:
+        buffer: the window under way.
+        no_events: why there are no device events, where they were asked for.
+    """
+
+    def __init__(self, state: StepState, event_fraction: float) -> None:
+        self.buffer: WindowBuffer
+        self.no_events = ""
+        self._state = state
+        self._fraction = event_fraction
+        self._channels: dict[str, SideChannel | EventSample] = {}
+        self._sampler: EventSampler | None = None
+        self._memory: MemoryWatch | None = None
+        self._layers: LayerTimes | None = None
+        if event_fraction:
+            device, self.no_events = cuda_device()
+            self._sampler = None if device is None else EventSampler(event_fraction, device)
+        state.tells_all = self._sampler is not None
+
+    def channel(self, name: str) -> SideChannel | Uncounted:
+        """The context of a side channel."""
+        found = self._channels.get(name)
+        if found is None:
+            if not self._may_add(name):
+                return UNCOUNTED
+            found = self._channels[name] = SideChannel(self._state, name)
+        return found if isinstance(found, SideChannel) else UNCOUNTED
+
+    def event(self, name: str, step: int) -> EventSample | Uncounted:
+        """The context of a device event channel in a step."""
+        if self._sampler is None:
+            if self._fraction and (name in self._channels or self._may_add(name)):
+                self.buffer.channel(name)  # asked for, and not to be had: the channel says so
+            return UNCOUNTED
+        if self._sampler.refused:
+            self.buffer.note_side(name, self._sampler.refused)
+            return UNCOUNTED
+        if not self._sampler.samples(step) or not self._state.in_step:
+            return UNCOUNTED
+        found = self._channels.get(name)
+        if found is None:
+            if not self._may_add(name):
+                return UNCOUNTED
+            found = self._channels[name] = EventSample(self._sampler, name, self._place_of)
+        return found if isinstance(found, EventSample) else UNCOUNTED
+
+    def observe(self, name: str, value: float) -> None:
+        """Note a value of the step under way."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            self.buffer.note_side(name, "no finite number")
+        elif not self._state.in_step:
+            self.buffer.note_side(name, "outside a step")
+        elif name in self._channels or self._may_add(name):
+            self._channels.setdefault(name, SideChannel(self._state, name))
+            self._state.side[name] = number
+
+    def watch_memory(self, model: Any) -> None:
+        """See ``Recorder.watch_memory``."""
+        watch = MemoryWatch(model)
+        if not all(name in self._channels or self._may_add(name) for name in watch.names):
+            watch.close()
+            return
+        self._take(watch.names)
+        if self._memory is not None:
+            self._memory.close()
+        self._memory = watch
+        self._state.tells_all = True
+
+    def time_layers(self, model: Any) -> None:
+        """See ``Recorder.time_layers``."""
+        layers = layers_of(model)
+        names = [name for layer in layers for name in channels_of(layer)]
+        if not names or len(self._channels.keys() | set(names)) > MAX_CHANNELS:
+            raise RecorderError(
+                f"{len(layers)} layers cannot be timed: there is room for "
+                f"{(MAX_CHANNELS - len(self._channels)) // 2}; pass a part of the model"
+            )
+        self._take(names)
+        if self._layers is not None:
+            self._layers.close()
+        self._layers = LayerTimes(self._state, layers)
+
+    def mark(self, name: str, step: int) -> None:
+        """Put a 1 beside a step, if it is the one that was added last."""
+        buffer = self.buffer
+        row = buffer.settle() - 1
+        if (
+            row >= 0
+            and buffer.row_NC[row, STEP_COLUMN] == step
+            and (name in buffer.side or self._may_add(name))
+        ):
+            buffer.channel(name)[row] = 1.0
+
+    # ---- following the steps --------------------------------------------------------------------
+
+    def finish_step(self, step: int) -> None:
+        """Put a step's values into the row that is added next; take in device events that have happened."""
+        side = self._state.side
+        if self._memory is not None:
+            self._sample_memory(self._memory, step)
+        if side:
+            self.buffer.add_side(side)
+        if self._sampler is not None:
+            self._sampler.poll()
+
+    def drop_step(self) -> None:
+        """The step under way is left out."""
+        self.forget_events()
+        self.buffer.forget_side()
+
+    def forget_events(self) -> None:
+        """The window is over: device events that have not happened yet go nowhere."""
+        if self._sampler is not None:
+            self._sampler.forget()
+
+    def close(self) -> None:
+        """Let go of the model and the device."""
+        for watch in (self._memory, self._layers):
+            if watch is not None:
+                watch.close()
+
+    def _sample_memory(self, memory: MemoryWatch, step: int) -> None:
+        try:
+            memory.sample(step, self._state.side)
+        except Exception as error:  # fail-open: no more samples
+            self._memory = None
+            self.buffer.note_side("memory", one_line(error))
+
+    def _take(self, names: Any) -> None:
+        for name in names:
+            self._channels.setdefault(name, SideChannel(self._state, name))
+
+    def _may_add(self, name: str) -> bool:
+        """Whether there may be one more side channel, of this name."""
+        if len(self._channels) < MAX_CHANNELS and NAME.fullmatch(name):
+            return True
+        self.buffer.note_side(name, "name refused, or too many channels")
+        return False
+
+    def _place_of(self, name: str) -> tuple[Values, int]:
+        """A side channel's values in the window under way, and the row of the step under way."""
+        return self.buffer.channel(name), self.buffer.recorded

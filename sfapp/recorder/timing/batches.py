@@ -1,0 +1,85 @@
+"""Waiting for data, charged to the step that consumes the batch (accounting.md §9).
+
+A loop asks for its batch before the step begins, or inside it; a prefetcher asks during one step for the
+batch of the next. All three end up in the data stage of the step that uses the batch: what a step waited for
+its successor's batch is taken out of the step, stage and wall time alike, and put before the next one. Where
+it cannot be known which step a batch is for, the window says ``prefetch_unaligned``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from sfapp.recorder.timing.timers import StepState
+
+Batch = TypeVar("Batch")
+
+UNALIGNED = "prefetch_unaligned"
+
+
+class Batches(Generic[Batch]):
+    """A loader whose waits are recorded. Can be iterated again and again, as the loader can."""
+
+    def __init__(
+        self, loader: Iterable[Batch], state: StepState, per_step: Callable[[], int], stage: str
+    ) -> None:
+        """Around a loader.
+
+        Args:
+            per_step: how many batches a step consumes now.
+            stage: the data stage.
+        """
+        self._loader = loader
+        self._state = state
+        self._per_step = per_step
+        self._stage = stage
+
+    def __iter__(self) -> Iterator[Batch]:
+        return _Fetch(iter(self._loader), self._state, self._per_step, self._stage)
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # as the loader answers
+
+
+class _Fetch(Generic[Batch]):
+    """One pass over a loader."""
+
+    def __init__(
+        self, batches: Iterator[Batch], state: StepState, per_step: Callable[[], int], stage: str
+    ) -> None:
+        self._batches = batches
+        self._state = state
+        self._per_step = per_step
+        self._stage = stage
+        self._thread = threading.get_ident()
+        state.stock = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        state = self._state
+        if threading.get_ident() != self._thread:  # what a thread of its own waits for is not the step's
+            state.on_fault(UNALIGNED, "batches were fetched on another thread")
+            return next(self._batches)
+        begin = state.clock()
+        batch = next(self._batches)
+        self._charge(max(0, state.clock() - begin))
+        return batch
+
+    def _charge(self, waited: int) -> None:
+        state, per_step = self._state, self._per_step()
+        state.stock += 1
+        ahead = state.stock > per_step
+        if not state.in_step:
+            state.held_ns += waited
+            if ahead:
+                state.on_fault(UNALIGNED, "more batches were fetched before a step than it consumes")
+        elif not ahead:
+            state.charge(self._stage, state.stock - 1, waited)
+        else:
+            state.move_to_next_step(waited)
+            if state.stock > 2 * per_step:
+                state.on_fault(UNALIGNED, "batches were fetched more than a step ahead")

@@ -1,0 +1,176 @@
+"""Reading many packets on all cores.
+
+Python lets one thread of a process compute at a time, and reading and diagnosing is mostly computing. So a
+large ingest is helped by processes that read batches from their standard input and answer with the rows. They
+are plain children, not ``multiprocessing``: nothing of the caller's script runs in them. They end with their
+input, so also when this process is killed, and what one cannot do is done without it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from itertools import chain, repeat
+from queue import SimpleQueue
+from typing import IO
+
+import torch
+
+from sfapp.store.scan import Found
+from sfapp.store.verdict_builder import Batch, StoredWaits, read_batch
+
+Handful = Sequence[Found]
+Reader = Callable[[Handful], Batch]
+
+FILES_A_HELPER = 800
+"""A helper is worth starting for this many files: loading its libraries costs as much as reading them."""
+
+MAX_HELPERS = 7
+
+_READY = b"ready\n"
+
+
+def read_all(
+    handfuls: Iterator[Handful], files: int, cancel: threading.Event, stored_waits: StoredWaits
+) -> Generator[Batch, None, None]:
+    """Batches as they are read and diagnosed, in any order; ends early when cancelled.
+
+    Args:
+        files: how many there are in all.
+        stored_waits: see ``read_batch``. Not asked in a large ingest: it begins with nothing stored, as a
+            rule, and its batches are large enough to know their runs themselves.
+    """
+    helpers = min(_cores() - 1, files // FILES_A_HELPER, MAX_HELPERS)
+    if helpers > 0:
+        yield from _read_together(handfuls, helpers, cancel)
+        return
+    for handful in handfuls:
+        yield read_batch(handful, stored_waits=stored_waits)
+        if cancel.is_set():
+            return
+
+
+def _read_together(handfuls: Iterator[Handful], helpers: int, cancel: threading.Event) -> Iterator[Batch]:
+    """This process reads from the start, and each helper from when it is ready."""
+    team = [helper for helper in (_Helper.start() for _ in range(helpers)) if helper is not None]
+    ahead = 2 * (helpers + 1)  # results wait in memory while batches are committed
+    with _one_core() as here, ThreadPoolExecutor(ahead + helpers, "sfapp-ingest") as pool:
+        free: SimpleQueue[Reader] = SimpleQueue()
+        free.put(lambda handful: here.submit(read_batch, handful).result())
+
+        def read(handful: Handful) -> Batch:
+            reader = free.get()
+            try:
+                return reader(handful)
+            finally:
+                free.put(reader)
+
+        def join(helper: _Helper) -> None:
+            if helper.is_ready():
+                free.put(helper.read)
+
+        try:
+            for helper in team:
+                pool.submit(join, helper)
+            pending: set[Future[Batch]] = set()
+            for handful in chain(handfuls, repeat(None)):
+                if handful is not None:
+                    pending.add(pool.submit(read, handful))
+                if cancel.is_set() or not pending:
+                    return
+                if handful is None or len(pending) >= ahead:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+        finally:
+            for helper in team:  # first, so that whatever waits for one ends at once
+                helper.stop()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _one_core() -> Iterator[ThreadPoolExecutor]:
+    """A thread whose tensor operations stay in it: with a helper on every other core, more only get in each
+    other's way (measured: a fifth of the time of an ingest on two cores)."""
+    with ThreadPoolExecutor(1, "sfapp-read") as thread:
+        everywhere = thread.submit(torch.get_num_threads).result()  # asked there, so that it is settled there
+        thread.submit(torch.set_num_threads, 1).result()  # for that thread, and for those yet to start:
+        torch.set_num_threads(everywhere)  # this takes the latter back
+        yield thread
+
+
+class _Helper:
+    """A process that reads batches for this one."""
+
+    def __init__(self, process: subprocess.Popen[bytes], questions: IO[bytes], answers: IO[bytes]) -> None:
+        self._process = process
+        self._questions = questions
+        self._answers = answers
+        self._stopped = False
+
+    @classmethod
+    def start(cls) -> _Helper | None:
+        """A helper that is getting ready; None where the system has no process to spare."""
+        # -P: not a module that happens to lie in the working directory. A session of its own: Ctrl-C is for
+        # this process, which then stops its helpers.
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", "from sfapp.store.parallel_reader import help_out; help_out()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            return None
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a child that was given pipes has none")
+        return cls(process, process.stdin, process.stdout)
+
+    def is_ready(self) -> bool:
+        """Wait for the libraries to be loaded; False where that failed."""
+        return self._answers.readline() == _READY
+
+    def read(self, handful: Handful) -> Batch:
+        """A batch read by the helper, or by this process where the helper has died."""
+        try:
+            pickle.dump(handful, self._questions)
+            self._questions.flush()
+            batch: Batch = pickle.load(self._answers)
+        except (OSError, ValueError, EOFError, pickle.UnpicklingError):  # ValueError: stopped, so closed
+            return read_batch(() if self._stopped else handful)
+        return batch
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._process.kill()
+        self._process.wait()
+        with suppress(OSError):  # a question that was never read
+            self._questions.close()
+        self._answers.close()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def help_out() -> None:
+    """What a helper does: answer questions until there are no more."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library may print is no answer
+    torch.set_num_threads(1)  # there is a helper a core
+    gc.freeze()  # the libraries are here to stay: never look through them for garbage
+    answers.write(_READY)
+    answers.flush()
+    with suppress(EOFError):
+        while True:
+            pickle.dump(read_batch(pickle.load(sys.stdin.buffer)), answers)
+            answers.flush()

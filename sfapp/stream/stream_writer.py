@@ -1,0 +1,146 @@
+"""How a recorder's windows go to an aggregator instead of into packets of its own.
+
+Has the recorder's ``Writer``'s face. What the aggregator has not acknowledged when the recorder is closed is
+left as this rank's parts, as after a failed gather: nothing is lost, and readers put it together.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+from sfapp.errors import StreamError
+from sfapp.recorder.transport.process_group import Team
+from sfapp.recorder.transport.sink import STREAM_VARIABLE
+from sfapp.recorder.window.buffers import WindowBuffer
+from sfapp.recorder.window.writer import Writer
+from sfapp.stream.capture_mailbox import StreamDesk
+from sfapp.stream.messages import VERSION, Hello
+from sfapp.stream.security import check_endpoint
+from sfapp.stream.send_queue import Spool
+from sfapp.stream.sender import Sender, StreamOptions
+from sfapp.stream.system_sampler import Measuring
+
+NOT_ACKNOWLEDGED = "the aggregator had not acknowledged it when the recorder was closed"
+
+
+class StreamWriter:
+    """Owns a recorder's spool and sender, what looks at the system, and the writer for what they leave.
+
+    Args:
+        options: where to, and how much may wait.
+
+    Raises:
+        StreamError: the endpoint is none, or needs keys.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self.incarnation = secrets.token_hex(8)
+        self._process = os.getpid()
+        self._first_window: dict[str, int] = {}
+        check_endpoint(options.endpoint, options.keys)
+        self._writer = Writer(1)
+        self._measuring = Measuring(self.failures)
+        options = replace(
+            options,
+            sources=(*options.sources, self._measuring.samples),
+            on_echo=options.on_echo or self._measuring.on_echo,
+        )
+        self._spool = Spool(
+            self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
+        )
+        self.desk = StreamDesk(self.incarnation, self._measuring.clock_offset_ns)
+        self._sender = Sender(
+            options, self._spool, self.incarnation, self._greeting, self.failures, self.desk
+        )
+        self._is_closed = False
+
+    @property
+    def written(self) -> deque[Path]:
+        """Parts that this rank has left because the stream did not deliver them."""
+        return self._writer.written
+
+    @property
+    def failures(self) -> deque[str]:
+        """The newest things that went wrong."""
+        return self._writer.failures
+
+    @property
+    def pending(self) -> int:
+        """Closed windows that are neither acknowledged nor on disk nor discarded."""
+        return len(self._spool.left()) if not self._is_closed else self._writer.pending
+
+    @property
+    def lost_steps(self) -> int:
+        """Steps that were discarded because the spool was full."""
+        return self._spool.lost_steps
+
+    def follow(self, team: Team, buffer: WindowBuffer) -> None:
+        """A window begins: its steps are sent as the buffer fills."""
+        if self._process == os.getpid():
+            self._first_window.setdefault(team.attempt, buffer.number)
+            self._measuring.follow(team.identity)
+            self._spool.open(team, buffer)
+
+    def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
+        """The window ends. False in a forked child, whose steps nobody sends."""
+        if self._process != os.getpid():
+            return False
+        self._spool.close(team, buffer)
+        return True
+
+    def close(self, seconds: float) -> None:
+        """Deliver what is left within ``seconds``, and leave as parts what could not be."""
+        self._leave(NOT_ACKNOWLEDGED, seconds)
+
+    def rescue(self, reason: str, seconds: float) -> None:
+        """The same, in a hurry: half of the time is kept for the parts."""
+        self._leave(reason, seconds / 2)
+
+    def _leave(self, reason: str, seconds: float) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._measuring.close()
+        self._sender.close(seconds)
+        for team, buffer in self._spool.left():
+            alone = replace(team, group=None, why_alone=reason)
+            self._writer.submit(alone, buffer, last=True)
+        self._writer.close(max(1.0, seconds))
+
+    def _greeting(self, team: Team, first: int) -> Hello:
+        identity, job = team.identity, team.job
+        return Hello(
+            v=VERSION,
+            rank=identity.rank,
+            incarnation=self.incarnation,
+            run_id=job.run_id,
+            attempt=team.attempt,
+            first_window=self._first_window.get(team.attempt, 0),
+            first=first,
+            world_size=job.world_size,
+            local_rank=identity.local_rank,
+            node_rank=identity.node_rank,
+            hostname=identity.hostname,
+            wrapper=job.wrapper,
+            parallelism=job.parallelism,
+            prefetch=job.prefetch,
+            model_fit=job.model_fit,
+            recorder=job.recorder,
+            extra=job.extra,
+        )
+
+
+def writer_for(stream: StreamOptions | str | None) -> StreamWriter:
+    """The writer of a recorder that streams, as it was told to or as the environment says.
+
+    Raises:
+        StreamError: neither names an endpoint, or that or the keys cannot be used.
+    """
+    options = StreamOptions.of(stream)
+    if options is None:
+        raise StreamError(f"no address to stream to: write tcp://HOST:PORT, or set {STREAM_VARIABLE}")
+    return StreamWriter(options)

@@ -1,0 +1,322 @@
+"""What the machine and this process are doing, read once a second on a thread of its own.
+
+The node's figures come from its leader alone, a process's from each rank. What cannot be read (no GPU, no
+rights, another system) is absent, with the reason where somebody would look for it; nothing here ever raises
+into training, waits for it or keeps more than a few minutes of samples.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, TypeVar
+
+from sfapp.errors import MissingExtraError
+from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
+from sfapp.model.window import RankIdentity
+
+PERIOD_S = 1.0
+KEPT = 1024
+"""Samples that wait to be taken at most; beyond, the oldest are dropped and counted."""
+
+Value = TypeVar("Value")
+Now = Callable[[], int]
+
+_THROTTLE_PREFIXES = ("nvmlClocksEventReason", "nvmlClocksThrottleReason")
+_NO_REASON = frozenset({"All", "None", "GpuIdle"})
+
+
+class Rates:
+    """Rates out of counters that only grow: per second since they were read last."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def of(self, at_ns: int, counters: Mapping[str, int]) -> dict[str, float | None]:
+        """Per counter its rate; None the first time, and where it was set back."""
+        found: dict[str, float | None] = {}
+        for name, value in counters.items():
+            before_ns, before = self._last.get(name, (at_ns, value))
+            elapsed_ns, grown = at_ns - before_ns, value - before
+            found[name] = grown * 1e9 / elapsed_ns if elapsed_ns > 0 and grown >= 0 else None
+            self._last[name] = (at_ns, value)
+        return found
+
+
+class NodeSampler:
+    """The whole machine, by psutil."""
+
+    def __init__(self, identity: RankIdentity) -> None:
+        """Begin to count.
+
+        Raises:
+            MissingExtraError: psutil is not installed.
+        """
+        self._psutil = _psutil()
+        self._identity = identity
+        self._rates = Rates()
+        self._read(lambda: self._psutil.cpu_percent(None))  # what the next reading is measured from
+
+    def sample(self, at_ns: int, no_gpu_because: str | None = None) -> NodeSample:
+        """What it does now.
+
+        Args:
+            at_ns: now, ns since 1970.
+        """
+        memory = self._read(self._psutil.virtual_memory)
+        load = self._read(self._psutil.getloadavg)
+        rates = self._rates.of(at_ns, self._counters())
+        return NodeSample(
+            at_ns=at_ns,
+            node_rank=self._identity.node_rank,
+            hostname=self._identity.hostname,
+            cpu_percent=self._read(lambda: float(self._psutil.cpu_percent(None))),
+            load_1min=None if load is None else load[0],
+            memory_used_bytes=None if memory is None else memory.total - memory.available,
+            memory_total_bytes=None if memory is None else memory.total,
+            no_gpu_because=no_gpu_because,
+            **rates,
+        )
+
+    def _counters(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        disks = self._read(self._psutil.disk_io_counters)
+        if disks is not None:
+            found["disk_read_bytes_per_s"] = disks.read_bytes
+            found["disk_written_bytes_per_s"] = disks.write_bytes
+        interfaces = self._read(lambda: self._psutil.net_io_counters(pernic=True))
+        if interfaces is not None:
+            outer = [counted for name, counted in interfaces.items() if not _is_loopback(name)]
+            found["network_received_bytes_per_s"] = sum(counted.bytes_recv for counted in outer)
+            found["network_sent_bytes_per_s"] = sum(counted.bytes_sent for counted in outer)
+        return found
+
+    def _read(self, read: Callable[[], Value]) -> Value | None:
+        return _read(read, (self._psutil.Error,))
+
+
+class ProcessSampler:
+    """The process of this rank, by psutil."""
+
+    def __init__(self, identity: RankIdentity) -> None:
+        """As for ``NodeSampler``."""
+        self._psutil = _psutil()
+        self._identity = identity
+        self._process = self._psutil.Process()
+        self._rates = Rates()
+        self._read(self._process.cpu_percent)
+
+    def sample(self, at_ns: int) -> ProcessSample:
+        """What it does now."""
+        process = self._process
+        with process.oneshot():
+            memory = self._read(process.memory_info)
+            counted = self._read(process.io_counters) if hasattr(process, "io_counters") else None
+            counters = (
+                {}
+                if counted is None
+                else {"read_bytes_per_s": counted.read_bytes, "written_bytes_per_s": counted.write_bytes}
+            )
+            return ProcessSample(
+                at_ns=at_ns,
+                node_rank=self._identity.node_rank,
+                rank=self._identity.rank,
+                cpu_percent=self._read(process.cpu_percent),
+                rss_bytes=None if memory is None else memory.rss,
+                threads=self._read(process.num_threads),
+                open_files=self._read(process.num_fds) if hasattr(process, "num_fds") else None,
+                **self._rates.of(at_ns, counters),
+            )
+
+    def _read(self, read: Callable[[], Value]) -> Value | None:
+        return _read(read, (self._psutil.Error,))
+
+
+class GpuSampler:
+    """Every GPU of the node, by NVML.
+
+    Attributes:
+        no_gpu_because: why there is none to read; None where there is.
+    """
+
+    def __init__(self, node_rank: int) -> None:
+        self._node_rank = node_rank
+        self._nvml: Any = None
+        self._devices: list[Any] = []
+        self._reasons: dict[int, str] = {}
+        self.no_gpu_because = self._open()
+
+    def sample(self, at_ns: int) -> list[GpuSample]:
+        """What each does now."""
+        return [self._sample_one(at_ns, index, device) for index, device in enumerate(self._devices)]
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        if self._nvml is not None:
+            self._read(self._nvml.nvmlShutdown)
+            self._nvml, self._devices = None, []
+
+    def _open(self) -> str | None:
+        try:
+            import pynvml
+        except ImportError:
+            return "nvidia-ml-py is not installed: pip install 'sfapp[stream]'"
+        try:
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+            devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        except pynvml.NVMLError_LibraryNotFound:
+            return "no NVIDIA driver on this node"
+        except pynvml.NVMLError as error:
+            return f"NVML: {error}"
+        self._nvml, self._devices = pynvml, devices
+        self._reasons = throttle_reasons(vars(pynvml))
+        return None if devices else "the NVIDIA driver sees no GPU"
+
+    def _sample_one(self, at_ns: int, index: int, device: Any) -> GpuSample:
+        nvml, read = self._nvml, self._read
+        memory = read(lambda: nvml.nvmlDeviceGetMemoryInfo(device))
+        used = read(lambda: nvml.nvmlDeviceGetUtilizationRates(device))
+        milliwatts = read(lambda: nvml.nvmlDeviceGetPowerUsage(device))
+        name = read(lambda: nvml.nvmlDeviceGetName(device))
+        held_back = read(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)) or 0
+        return GpuSample(
+            at_ns=at_ns,
+            node_rank=self._node_rank,
+            gpu=index,
+            name=name.decode(errors="replace") if isinstance(name, bytes) else name or "",
+            utilisation_percent=None if used is None else float(used.gpu),
+            memory_used_bytes=None if memory is None else memory.used,
+            memory_total_bytes=None if memory is None else memory.total,
+            temperature_celsius=_float(
+                read(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
+            ),
+            power_watts=None if milliwatts is None else milliwatts / 1000,
+            sm_clock_mhz=_float(read(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))),
+            memory_clock_mhz=_float(read(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM))),
+            throttle_reasons=tuple(name for bit, name in sorted(self._reasons.items()) if held_back & bit),
+        )
+
+    def _read(self, read: Callable[[], Value]) -> Value | None:
+        return _read(read, (self._nvml.NVMLError,))
+
+
+class SystemWatch:
+    """A thread that samples the process of every rank, and on node leaders the node and its GPUs.
+
+    Attributes:
+        dropped: samples that nobody took in time.
+        failures: what goes wrong is put there; bounded.
+    """
+
+    def __init__(
+        self,
+        identity: RankIdentity,
+        failures: deque[str],
+        period_s: float = PERIOD_S,
+        now_ns: Now = time.time_ns,
+    ) -> None:
+        """Nothing runs before ``start``."""
+        self._identity = identity
+        self._period_s = period_s
+        self._now_ns = now_ns
+        self._waiting: deque[AnySample] = deque()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sfapp-system", daemon=True)
+        self.dropped = 0
+        self.failures = failures
+
+    def start(self) -> None:
+        """Begin; once."""
+        self._thread.start()
+
+    def take(self) -> list[AnySample]:
+        """The samples since last asked, oldest first."""
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """End the thread, waiting for it no longer than this. Again is no harm."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _keep(self, sample: AnySample) -> None:
+        if len(self._waiting) >= KEPT:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append(sample)
+
+    def _run(self) -> None:
+        try:
+            read_all, finish = self._readers()
+        except Exception as error:  # fail-open: training goes on without these figures
+            self.failures.append(f"nothing is sampled: {type(error).__name__}: {error}")
+            return
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due = max(due + self._period_s, time.monotonic())
+            try:
+                for sample in read_all(self._now_ns()):
+                    self._keep(sample)
+            except Exception as error:  # fail-open
+                self.failures.append(f"{type(error).__name__}: {error}")
+        finish()
+
+    def _readers(self) -> tuple[Callable[[int], list[AnySample]], Callable[[], None]]:
+        process = ProcessSampler(self._identity)
+        if not is_node_leader(self._identity):
+            return (lambda at_ns: [process.sample(at_ns)]), lambda: None
+        node, gpus = NodeSampler(self._identity), GpuSampler(self._identity.node_rank)
+
+        def read_all(at_ns: int) -> list[AnySample]:
+            return [process.sample(at_ns), node.sample(at_ns, gpus.no_gpu_because), *gpus.sample(at_ns)]
+
+        return read_all, gpus.close
+
+
+def is_node_leader(identity: RankIdentity) -> bool:
+    """Whether a rank is the one of its node that says what the node does."""
+    return identity.local_rank == 0
+
+
+def throttle_reasons(constants: Mapping[str, Any]) -> dict[int, str]:
+    """NVML's reasons for lower clocks by their bit, named as ``sw_power_cap``; idling is none."""
+    found: dict[int, str] = {}
+    for prefix in _THROTTLE_PREFIXES:
+        for name, bit in constants.items():
+            short = name.removeprefix(prefix)
+            if name.startswith(prefix) and isinstance(bit, int) and short not in _NO_REASON:
+                found.setdefault(bit, _snake(short))
+    return found
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def _is_loopback(interface: str) -> bool:
+    return interface == "lo" or interface.startswith(("lo0", "Loopback"))
+
+
+def _float(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _read(read: Callable[[], Value], errors: tuple[type[Exception], ...]) -> Value | None:
+    """What is read; None where the system does not say."""
+    try:
+        return read()
+    # psutil leaves out the calls that a system does not have: those are missing attributes, not mistakes.
+    except (*errors, OSError, NotImplementedError, AttributeError):
+        return None
+
+
+def _psutil() -> ModuleType:
+    try:
+        import psutil
+    except ImportError:
+        raise MissingExtraError("system metrics need psutil: pip install 'sfapp[stream]'") from None
+    return psutil

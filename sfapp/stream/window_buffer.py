@@ -1,0 +1,116 @@
+"""On the aggregator: the rows of a window, as far as its ranks have sent them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model.window import RankIdentity
+from sfapp.recorder.timing.timers import STEP_COLUMN
+from sfapp.recorder.window.buffers import Schema, WindowBuffer
+from sfapp.stream.codec import moment_of
+from sfapp.stream.messages import Closed, Hello, Opened
+
+Rows = npt.NDArray[np.int64]
+
+NOT_CLOSED = "the rank had not closed its window when it was last heard of"
+
+
+@dataclass(slots=True, eq=False)
+class RankRows:
+    """One rank's rows of one window, as far as they have come.
+
+    Attributes:
+        number: the window's on disk.
+        end: sequence after the window's last element, known once it is closed.
+        is_durable: whether it is on disk, or was discarded for good.
+        has_gap: whether the rank discarded its last steps before they could be sent.
+    """
+
+    hello: Hello
+    opened: Opened
+    number: int
+    chunks: list[Rows] = field(default_factory=list)
+    steps: int = 0
+    size: int = 0
+    last_step: int | None = None
+    closed: Closed | None = None
+    end: int | None = None
+    is_durable: bool = False
+    has_gap: bool = False
+
+    def add(self, rows: Rows) -> None:
+        """Steps that follow those that are here."""
+        self.chunks.append(rows)
+        self.steps += len(rows)
+        self.size += rows.nbytes
+        self.last_step = int(rows[-1, STEP_COLUMN])
+
+    def close(self, closed: Closed, end: int) -> None:
+        """No more steps: what came in many portions becomes one, of no more memory than it needs."""
+        self.closed, self.end = closed, end
+        self.size += sum(map(len, closed.side.values()))
+        if len(self.chunks) > 1:
+            self.chunks = [np.concatenate(self.chunks)]
+
+    @property
+    def row_NC(self) -> Rows:
+        """Its steps in one piece."""
+        return self.chunks[0] if len(self.chunks) == 1 else np.concatenate(self.chunks)
+
+    @property
+    def identity(self) -> RankIdentity:
+        hello = self.hello
+        return RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, self.opened.role)
+
+    def buffer(self) -> WindowBuffer:
+        """As the rank's recorder had it."""
+        opened, closed = self.opened, self.closed
+        row_NC = self.row_NC
+        schema = Schema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
+        buffer = WindowBuffer(schema, self.number, row_NC, filled=len(row_NC))
+        if closed is None:
+            buffer.closed_by = "shutdown"
+            buffer.note("dropped_steps", NOT_CLOSED)
+            return buffer
+        buffer.closed_by = closed.closed_by
+        buffer.started_at, buffer.ended_at = moment_of(closed.started_at_ns), moment_of(closed.ended_at_ns)
+        buffer.faults |= closed.faults
+        buffer.side_faults |= closed.side_faults
+        buffer.nested_ns = closed.nested_ns
+        buffer.record_ns, buffer.train_ns = closed.overhead.record_ns, closed.overhead.train_ns
+        for name, raw in closed.side.items():
+            values = np.frombuffer(raw, dtype="<f8").astype(np.float64)
+            if len(values) == len(row_NC):
+                buffer.side[name] = np.where(np.isinf(values), np.nan, values)
+        if self.has_gap:
+            buffer.note("dropped_steps", "the rank's spool was full")
+        return buffer
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A window of which rows are in memory.
+
+    Attributes:
+        due: when to write it without the ranks that are missing; None before any rank has closed it.
+        is_late: whether a packet of it is on disk already.
+    """
+
+    run_id: str
+    number: int
+    is_late: bool
+    due: float | None = None
+    ranks: dict[int, RankRows] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rank of its world has closed it."""
+        if self.is_late or not self.ranks:
+            return False
+        newest = next(reversed(self.ranks.values()))
+        return len(self.ranks) >= newest.hello.world_size and all(
+            rows.closed is not None for rows in self.ranks.values()
+        )

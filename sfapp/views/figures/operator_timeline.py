@@ -1,0 +1,282 @@
+"""One step of the suspect above the same step of a healthy peer, event by event (kair.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model import CATEGORIES, Diagnosis, Operators
+from sfapp.model.view import ViewState
+from sfapp.operators import Cause, Findings
+from sfapp.views import format, palette
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    absent,
+    axis,
+    f4,
+    figure,
+    legend_above,
+    note,
+    plain,
+    revision,
+)
+from sfapp.views.figures.timeline_lanes import Block, block_of
+from sfapp.views.selection import chosen_cause, step_shown, suspect_and_peer
+from sfapp.views.text.stragglers import operator_name
+
+Ints = npt.NDArray[np.int64]
+
+TITLE = "The suspect beside a healthy peer"
+
+_NAMED_FROM = 0.03
+"""An event that takes this part of the time axis has room for its name."""
+
+
+def operator_timeline(
+    findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
+) -> Figure:
+    """The suspect's events of one step over those of a peer, lane by lane, from the step's first event on."""
+    operators = findings.operators
+    suspect, peer = suspect_and_peer(findings, diagnosis, view)
+    step, why = step_shown(findings, view)
+    if suspect is None or step is None:
+        return absent("no event of this window lies in a step", dark=dark, title=TITLE)
+    in_step = operators.step_E == step
+    if not in_step.any():
+        steps = format.ranges(operators.steps)
+        return absent(f"there are no events of step {step}: they hold {steps}", dark=dark, title=TITLE)
+    rank_E = operators.rank_E
+    cause = chosen_cause(findings, view)
+    caused_E = _caused(findings, cause, in_step, rank_E)
+    ranks = [rank for rank in (suspect, peer) if rank is not None]
+    blocks = [
+        block_of(operators, rank, np.flatnonzero(in_step & (rank_E == rank)), caused_E) for rank in ranks
+    ]
+    first = [1, blocks[0].rows + 2.5]  # a row for the heading of each, and some air between
+    begin = int(operators.start_ns_E[in_step].min())
+    event_K = np.concatenate([block.event_K for block in blocks])
+    if not len(event_K):
+        return absent(
+            f"{format.listed([f'rank {rank}' for rank in ranks])} did nothing in step {step}",
+            dark=dark,
+            title=TITLE,
+        )
+    row_K = np.concatenate([block.row_K + low for block, low in zip(blocks, first, strict=False)])
+    span = int(operators.end_ns_E[event_K].max()) - begin
+    unit = format.unit_for(span)
+    scale = _Scale(begin, unit, span)
+    rows = first[len(blocks) - 1] + blocks[-1].rows
+    traces = _traces(findings, event_K, row_K, scale, dark)
+    outlined = caused_E[event_K]
+    if outlined.any():
+        traces.append(_outline(operators, event_K[outlined], row_K[outlined], scale, dark))
+    return figure(
+        traces,
+        dark=dark,
+        title=TITLE,
+        subtitle=_subtitle(step, why, cause if outlined.any() else None),
+        alt=_in_words(operators, blocks, step, span, cause if outlined.any() else None),
+        notes=_notes(findings, blocks, peer),
+        height=int(min(1_000, max(260, 110 + 24 * rows))),  # names need bars of 18 pixels
+        barmode="overlay",
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        xaxis=axis(
+            dark, ticksuffix=f" {unit.name}", nticks=10, range=[0, 1.01 * span / unit.ns],
+            title="since the step's first event",
+        ),
+        yaxis=_lane_axis(blocks, first, rows, dark),
+        annotations=[
+            note(
+                f"<b>rank {block.rank}</b>, {said}", 0, low - 1, dark, xref="paper", xanchor="left",
+            )
+            for block, low, said in zip(blocks, first, ("the suspect", "a typical rank"), strict=False)
+        ],
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        uniformtext={"minsize": 9, "mode": "hide"},
+        uirevision=revision(diagnosis, "timeline", step, *ranks),
+    )  # fmt: skip
+
+
+def _subtitle(step: int, why: str, cause: Cause | None) -> str:
+    said = f"step {step} {why}" if why.startswith("in") else f"step {step}, {why}"
+    return said if cause is None else f"{said}; outlined: {operator_name(cause.name, 60)}"
+
+
+def _caused(
+    findings: Findings, cause: Cause | None, in_step: npt.NDArray[np.bool_], rank_E: Ints
+) -> npt.NDArray[np.bool_]:
+    """bool [E]: what the cause names in this step, without its punctual occurrences where it has others."""
+    operators = findings.operators
+    if cause is None:
+        return np.zeros(len(operators), np.bool_)
+    own_E: npt.NDArray[np.bool_] = in_step & (operators.name_E == operators.name_E[cause.event])
+    if cause.kind != "transfer":
+        own_E &= rank_E == cause.rank
+    odd_E = np.zeros(len(operators), np.bool_)
+    odd_E[findings.outliers.event_F] = True
+    odd_E[cause.event] = True
+    odd_E &= own_E
+    return odd_E if odd_E.any() else own_E
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The time axis: where the step begins, in which unit, and how long what is drawn takes, ns."""
+
+    begin: int
+    unit: format.Unit
+    span: int
+
+
+def _traces(
+    findings: Findings, event_K: Ints, row_K: npt.NDArray[np.float64], scale: _Scale, dark: bool
+) -> list[Trace]:
+    """One trace a category; of stages one a stage."""
+    operators = findings.operators
+    if findings.source == "stages":
+        shades: Mapping[str, str] = palette.stage_colours(operators.names, dark)
+        short = format.short_stages(operators.names)
+        groups = {name: operators.name_E[event_K] == code for code, name in enumerate(operators.names)}
+    else:
+        shades = palette.category_colours(dark)
+        short = {name: name for name in CATEGORIES}
+        groups = {name: operators.category_E[event_K] == code for code, name in enumerate(CATEGORIES)}
+    hover = _Hover(findings, scale)
+    return [
+        _bars(operators, event_K[mask], row_K[mask], scale, plain(short[name], 28), shades[name], hover, dark)
+        for name, mask in groups.items()
+        if mask.any()
+    ]
+
+
+def _bars(
+    operators: Operators,
+    events: Ints,
+    rows: npt.NDArray[np.float64],
+    scale: _Scale,
+    name: str,
+    shade: str,
+    hover: _Hover,
+    dark: bool,
+) -> Trace:
+    length = operators.duration_ns_E[events]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": f4(length / scale.unit.ns),
+        "base": f4((operators.start_ns_E[events] - scale.begin) / scale.unit.ns),
+        "y": f4(rows),
+        "width": 0.9,
+        "name": name,
+        "marker": {"color": shade, "line": {"color": palette.theme(dark).surface, "width": 0.5}},
+        "text": [
+            hover.name(event) if own >= _NAMED_FROM * scale.span else ""
+            for event, own in zip(events.tolist(), length.tolist(), strict=True)
+        ],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": palette.readable_on(shade), "size": 11},
+        "hovertext": [hover.words(event) for event in events.tolist()],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _outline(
+    operators: Operators, events: Ints, rows: npt.NDArray[np.float64], scale: _Scale, dark: bool
+) -> Trace:
+    """What the cause names, in a frame over its bars."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": f4(operators.duration_ns_E[events] / scale.unit.ns),
+        "base": f4((operators.start_ns_E[events] - scale.begin) / scale.unit.ns),
+        "y": f4(rows),
+        "width": 0.96,
+        "name": "the cause",
+        "marker": {"color": "rgba(0,0,0,0)", "line": {"color": palette.theme(dark).ink, "width": 2.5}},
+        "hoverinfo": "skip",
+    }
+
+
+class _Hover:
+    """What is said of each event; names are made harmless once each."""
+
+    def __init__(self, findings: Findings, scale: _Scale) -> None:
+        self._operators = findings.operators
+        self._late_E = findings.outliers.start.excess_E
+        self._longer_E = findings.outliers.duration.excess_E
+        self._scale = scale
+        self._names: dict[int, str] = {}
+
+    def name(self, event: int) -> str:
+        code = int(self._operators.name_E[event])
+        if code not in self._names:
+            self._names[code] = plain(operator_name(self._operators.names[code], 60), 60)
+        return self._names[code]
+
+    def words(self, event: int) -> str:
+        operators = self._operators
+        start, end = int(operators.start_ns_E[event]), int(operators.end_ns_E[event])
+        return (
+            f"<b>{self.name(event)}</b> ({CATEGORIES[operators.category_E[event]]})<br>"
+            f"takes {format.duration(end - start)}, begins at {format.duration(start - self._scale.begin)}"
+            f"<br>{_against(float(self._late_E[event]), float(self._longer_E[event]))}"
+        )
+
+
+def _against(late: float, longer: float) -> str:
+    if not math.isfinite(late):
+        return "no counterpart on at least two other ranks"
+    return f"against its cohort: starts {format.change(late)}, takes {format.change(longer)}"
+
+
+def _lane_axis(blocks: Sequence[Block], first: Sequence[float], rows: float, dark: bool) -> dict[str, object]:
+    """Lanes by name, each beside the middle of its rows; rows run downwards."""
+    ticks = [
+        (low + row + (deep - 1) / 2, plain(name, 24))
+        for block, low in zip(blocks, first, strict=False)
+        for name, row, deep in block.lanes
+    ]
+    return axis(
+        dark, range=[rows - 0.3, -0.7], showgrid=False, zeroline=False, tickvals=[at for at, _ in ticks],
+        ticktext=[name for _, name in ticks], tickfont={"color": palette.theme(dark).muted, "size": 11},
+    )  # fmt: skip
+
+
+def _notes(findings: Findings, blocks: Sequence[Block], peer: int | None) -> tuple[str, ...]:
+    notes = []
+    left_out = {
+        "shorter than those shown": sum(block.short for block in blocks),
+        "nested deeper than eight": sum(block.deep for block in blocks),
+        "on less busy threads and streams": sum(block.elsewhere for block in blocks),
+    }
+    parts = [f"{format.count(events)} {why}" for why, events in left_out.items() if events]
+    if parts:
+        notes.append(f"Events left out: {format.listed(parts)}.")
+    if peer is None:
+        notes.append("There is no other rank to hold it against.")
+    if not findings.blame.clocks_agree:
+        notes.append("The ranks' clocks differ: one rank's times do not line up with the other's.")
+    if findings.source == "stages":
+        notes.append("Made from stages, not from operators.")
+    return tuple(notes)
+
+
+def _in_words(
+    operators: Operators, blocks: Sequence[Block], step: int, span: int, cause: Cause | None
+) -> str:
+    who = format.listed(
+        [f"{format.counted(len(block.event_K), 'event')} of rank {block.rank}" for block in blocks]
+    )
+    text = f"Step {step}, {format.duration(span)}: {who}"
+    if cause is None:
+        return f"{text}."
+    return f"{text}; outlined is {operator_name(cause.name)} of rank {cause.rank}, the cause."

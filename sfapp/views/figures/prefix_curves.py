@@ -1,0 +1,148 @@
+"""Prefix curves of one step, or of the mean one: positions, frontier, leaders, hand-overs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sfapp.accounting import Measures
+from sfapp.model import Diagnosis
+from sfapp.views import format
+from sfapp.views.figures.active_frontier import Chosen, Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A new leader overtakes an old one between two boundaries.
+
+    Attributes:
+        old, new: rank positions. x: in boundaries. height: ns. lead: of the new one at the next boundary, ns.
+    """
+
+    old: int
+    new: int
+    x: float
+    height: float
+    lead: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """Time used since the step began, ns; boundary 0 is the step's start.
+
+    Attributes:
+        position_SR: [S+1, R]; below zero at boundary 0 for ranks that start before the last one.
+        frontier_S: [S+1]. leader_S: positions of the leaders of the S boundaries. gap_S: to the next rank.
+    """
+
+    position_SR: Floats
+    frontier_S: Floats
+    leader_S: tuple[int, ...]
+    gap_S: Floats
+
+    def sure_leaders(self, eta_q: float) -> list[int | None]:
+        """The leader of each boundary where it is ahead of the next rank by ηQ of the step, else None."""
+        least = eta_q * float(self.frontier_S[-1])
+        return [
+            leader if gap >= least else None for leader, gap in zip(self.leader_S, self.gap_S, strict=True)
+        ]
+
+    def handovers(self, eta_q: float) -> list[Crossing]:
+        """Changes between sure leaders, the clearest first, where the straight curves cross."""
+        sure = self.sure_leaders(eta_q)
+        found = []
+        for stage in range(1, len(sure)):
+            old, new = sure[stage - 1], sure[stage]
+            if old is None or new is None or old == new:
+                continue
+            before = float(self.position_SR[stage, old] - self.position_SR[stage, new])
+            after = float(self.position_SR[stage + 1, new] - self.position_SR[stage + 1, old])
+            part = before / (before + after) if before + after > 0 else 0.5
+            low, high = self.position_SR[stage, new], self.position_SR[stage + 1, new]
+            found.append(Crossing(old, new, stage + part, float(low + part * (high - low)), after))
+        return sorted(found, key=lambda crossing: -crossing.lead)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What the two panels draw: the curves, and the time behind the frontier."""
+
+    measures: Measures
+    diagnosis: Diagnosis
+    taken: Chosen
+    curves: Curves
+    shown: dict[int, str]
+    which: str
+    dark: bool
+
+    @cached_property
+    def behind_SR(self) -> Floats:
+        return np.asarray(self.curves.frontier_S[:, None] - self.curves.position_SR)
+
+    @cached_property
+    def unit(self) -> format.Unit:
+        return format.unit_for(float(np.abs(self.curves.position_SR).max()))
+
+    @cached_property
+    def behind_unit(self) -> format.Unit:
+        return format.unit_for(float(self.behind_SR.max()))
+
+    def height(self, panel: int) -> Floats:
+        if panel == 0:
+            return self.curves.position_SR / self.unit.ns
+        return self.behind_SR / self.behind_unit.ns
+
+
+def curves_of(measures: Measures, taken: Chosen, index: int | None) -> Curves:
+    """The curves of one step, or the mean of all."""
+    return _mean_step(measures, taken) if index is None else _one_step(measures, taken, index)
+
+
+def _one_step(measures: Measures, taken: Chosen, index: int) -> Curves:
+    duration_SNR = measures.window.duration_SNR
+    own_SR = duration_SNR[:, index, :].cpu().numpy().cumsum(axis=0)
+    start_R: Floats = np.zeros(measures.ranks)
+    if taken.carry:
+        used_R = duration_SNR[:, :index, :].sum(dim=(0, 1)).cpu().numpy()
+        before = taken.carry.frontier_SN[-1, index - 1] if index else taken.carry.start
+        start_R = (used_R - taken.carry.offset_R - before).astype(np.float64)
+    return _curves(
+        start_R,
+        own_SR,
+        taken.advance_SN[:, index].astype(np.float64),
+        tuple(int(leader) for leader in taken.leader_SN[:, index]),
+        taken.gap_SN[:, index].astype(np.float64),
+    )
+
+
+def _mean_step(measures: Measures, taken: Chosen) -> Curves:
+    duration_SNR = measures.window.duration_SNR
+    own_SR = duration_SNR.sum(dim=1).cpu().numpy().cumsum(axis=0) / measures.steps
+    start_R: Floats = np.zeros(measures.ranks)
+    if taken.carry:
+        # The mean over steps of the exclusive running sum: step t is in the steps after it.
+        total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+        used_R = np.arange(measures.steps - 1, -1, -1) @ total_NR / measures.steps
+        before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
+        start_R = np.asarray(used_R - taken.carry.offset_R - before_N.mean(), dtype=np.float64)
+    leaders = [np.bincount(row, minlength=measures.ranks) for row in taken.leader_SN]
+    leader_S = tuple(int(counts.argmax()) for counts in leaders)
+    mean = _curves(start_R, own_SR, taken.advance_SN.mean(axis=1), leader_S, np.zeros(len(leader_S)))
+    # In the mean step a boundary's gap is how far the most frequent leader is ahead of every other mean.
+    ends_SR = mean.position_SR[1:]
+    rows = np.arange(len(leader_S))
+    of_leader_S = ends_SR[rows, leader_S]
+    rest_SR = ends_SR.copy()
+    rest_SR[rows, leader_S] = -np.inf
+    gap_S = of_leader_S - rest_SR.max(axis=1) if measures.ranks > 1 else np.zeros(len(leader_S))
+    return Curves(mean.position_SR, mean.frontier_S, leader_S, np.asarray(gap_S))
+
+
+def _curves(
+    start_R: Floats, own_SR: Floats, advance_S: Floats, leader_S: tuple[int, ...], gap_S: Floats
+) -> Curves:
+    position_SR = np.vstack([start_R, start_R + own_SR]).astype(np.float64)
+    frontier_S = np.concatenate([[0.0], advance_S.cumsum()])
+    return Curves(position_SR, frontier_S, leader_S, gap_S)

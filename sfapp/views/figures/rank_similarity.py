@@ -1,0 +1,205 @@
+"""Which rank differs: distances of completion curves between ranks, and their scores (kair.md, `rhythm`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfapp.model import Diagnosis
+from sfapp.model.view import ViewState
+from sfapp.operators import Cause, Findings, Rhythm
+from sfapp.operators.cohorts import MIN_COHORT
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, note, revision
+from sfapp.views.selection import aimed_rank, chosen_cause
+
+RANKS_SHOWN = 256
+"""Ranks drawn at most, the most abnormal ones: more rows than this have less than two pixels each."""
+
+_NAMED = 32
+"""Up to so many ranks each has a label of its own."""
+
+_TICKS = 16
+
+
+def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
+    """Ranks × ranks: how far the completion curves of any two lie apart, the most abnormal rank first."""
+    rhythm = findings.rhythm
+    title = "Which rank differs"
+    if len(rhythm.ranks) < 2:
+        return absent(_too_few(rhythm), dark=dark, title=title)
+    shown = rhythm.order_R[:RANKS_SHOWN]
+    colours = palette.theme(dark)
+    distance = rhythm.distance_RR[np.ix_(shown, shown)]
+    names = _names(rhythm)
+    ranks = [rhythm.ranks[place] for place in shown]
+    rows = len(shown)
+    heat = {
+        "type": "heatmap",
+        "z": f4(distance),
+        "x": [f"rank {rank}" for rank in ranks],
+        "y": names,
+        "colorscale": palette.scale(colours.accent, colours),
+        "zmin": 0,
+        "zmax": max(float(distance.max()), 1e-3),
+        "xgap": 1 if rows <= 64 else 0,
+        "ygap": 1 if rows <= 64 else 0,
+        "colorbar": {
+            "title": {"text": "distance", "font": {"size": 11}, "side": "top"},
+            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
+        },
+        "hovertemplate": "%{y}<br>against %{x}: distance %{z:.3f}<extra></extra>",
+    }  # fmt: skip
+    aimed = aimed_rank(diagnosis)
+    return figure(
+        [heat],
+        dark=dark,
+        title=title,
+        subtitle="K-S distance of any two ranks' completions within a step, ordered by abnormality",
+        alt=f"K-S distances of {format.counted(len(rhythm.ranks), 'rank')}: {_in_words(rhythm)}",
+        notes=_notes(findings, aimed),
+        height=_height(rows),
+        margin={"l": 8, "r": 8, "t": 12, "b": 8},
+        xaxis=_rank_axis(ranks, aimed, dark),
+        yaxis=_rank_axis(ranks, aimed, dark) | {"autorange": "reversed"},
+        hovermode="closest",
+        uirevision=revision(diagnosis, "rhythm"),
+    )
+
+
+def straggler_scores(
+    findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
+) -> Figure:
+    """Each rank's score, in the rows of ``straggler_distances``; those of aim and cause are marked."""
+    rhythm = findings.rhythm
+    title = "Abnormality of each rank"
+    if len(rhythm.ranks) < 2:
+        return absent(_too_few(rhythm), dark=dark, title=title)
+    shown = rhythm.order_R[:RANKS_SHOWN]
+    colours = palette.theme(dark)
+    ranks = [rhythm.ranks[place] for place in shown]
+    score = rhythm.score_R[shown]
+    marks = _marks(aimed_rank(diagnosis), chosen_cause(findings, view))
+    named = len(ranks) <= _NAMED
+    bars: Trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": f4(score),
+        "y": _names(rhythm),
+        "marker": {"color": [colours.accent if rank in marks else colours.rank for rank in ranks]},
+        "hovertemplate": "%{y}<extra></extra>",
+    }
+    if named:
+        bars |= {
+            "text": [
+                f"{format.share(value)}{f' ◂ {marks[rank]}' if rank in marks else ''}"
+                for rank, value in zip(ranks, score.tolist(), strict=True)
+            ],
+            "textposition": "outside",
+            "cliponaxis": False,
+            "textfont": {"color": colours.ink, "size": 11},
+        }
+    median = float(np.median(rhythm.score_R))
+    highest = max(float(score.max()), 1e-3)
+    aimed = aimed_rank(diagnosis)
+    middle = {
+        "type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": median, "x1": median,
+        "line": {"color": colours.muted, "width": 1, "dash": "dot"},
+    }  # fmt: skip
+    return figure(
+        [bars],
+        dark=dark,
+        title=title,
+        subtitle="mean K-S distance from all other ranks, 0 to 1",
+        alt=f"Scores of {format.counted(len(rhythm.ranks), 'rank')}: {_in_words(rhythm)}",
+        notes=_notes(findings, aimed),
+        height=_height(len(ranks)),
+        bargap=0.25 if named else 0,
+        margin={"l": 8, "r": 8, "t": 24, "b": 8},
+        xaxis=axis(dark, range=[0, 1.45 * highest], nticks=5, tickformat=".2f"),
+        yaxis=_rank_axis(ranks, aimed, dark) | {"autorange": "reversed"},
+        shapes=[middle],
+        annotations=[
+            note(
+                f"median rank {format.share(median)}", median, 1, dark, yref="paper", yanchor="bottom",
+                xanchor="left", font={"size": 11, "color": colours.muted},
+            ),
+            *([] if named else _mark_notes(ranks, marks, dark)),
+        ],
+        hovermode="closest",
+        uirevision=revision(diagnosis, "rhythm"),
+    )  # fmt: skip
+
+
+def _too_few(rhythm: Rhythm) -> str:
+    if not rhythm.ranks:
+        return "no event of this window lies in a step, so no rank has a rhythm"
+    return f"only rank {rhythm.ranks[0]} has events in steps: there is no other to compare it with"
+
+
+def _names(rhythm: Rhythm) -> list[str]:
+    """The rows by rank and score; a rank comes once, so no two are alike."""
+    return [
+        f"rank {rhythm.ranks[place]} · score {rhythm.score_R[place]:.3f}"
+        for place in rhythm.order_R[:RANKS_SHOWN]
+    ]
+
+
+def _rank_axis(ranks: list[int], aimed: int | None, dark: bool) -> dict[str, object]:
+    """Every rank while there is room, else some along the way; the aim's rank is marked."""
+    places = list(range(0, len(ranks), 1 if len(ranks) <= _NAMED else -(-len(ranks) // _TICKS)))
+    return axis(
+        dark, type="category", showgrid=False, tickvals=places, tickangle=0,
+        ticktext=[f"<b>▶ r{ranks[place]}</b>" if ranks[place] == aimed else f"r{ranks[place]}"
+                  for place in places],
+        tickfont={"color": palette.theme(dark).ink, "size": 11 if len(ranks) <= _TICKS else 10},
+    )  # fmt: skip
+
+
+def _marks(aimed: int | None, cause: Cause | None) -> dict[int, str]:
+    """By rank: what else points at it."""
+    caused = None if cause is None else cause.rank
+    if aimed is not None and aimed == caused:
+        return {aimed: "aim and cause"}
+    return {rank: said for rank, said in ((aimed, "aim"), (caused, "cause")) if rank is not None}
+
+
+def _mark_notes(ranks: list[int], marks: dict[int, str], dark: bool) -> list[dict[str, object]]:
+    return [
+        note(
+            f"<b>rank {rank}</b>: {said}", 1, ranks.index(rank), dark,
+            xref="paper", xanchor="right", bgcolor=palette.theme(dark).surface, font={"size": 11},
+        )
+        for rank, said in marks.items()
+        if rank in ranks
+    ]  # fmt: skip
+
+
+def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
+    rhythm = findings.rhythm
+    total = len(rhythm.ranks)
+    notes = [f"Completions are counted in windows of {format.duration(rhythm.window_ns)}: {rhythm.why}."]
+    if total > RANKS_SHOWN:
+        notes.insert(0, f"The {RANKS_SHOWN} most abnormal of {format.count(total)} ranks are shown.")
+        place = rhythm.order_R.tolist().index(rhythm.ranks.index(aimed)) if aimed in rhythm.ranks else 0
+        if place >= RANKS_SHOWN:
+            notes.append(
+                f"Rank {aimed}, which is aimed at, is not among them: it is the {format.ordinal(place + 1)}."
+            )
+    if total < MIN_COHORT:
+        notes.append("Two ranks are equally far from each other: neither can be called the odd one.")
+    if findings.source == "stages":
+        notes.append("Made from stages, not from operators.")
+    return tuple(notes)
+
+
+def _in_words(rhythm: Rhythm) -> str:
+    first = int(rhythm.order_R[0])
+    return (
+        f"rank {rhythm.ranks[first]} is the most abnormal with a score of "
+        f"{format.share(float(rhythm.score_R[first]))}, the median rank has "
+        f"{format.share(float(np.median(rhythm.score_R)))}."
+    )
+
+
+def _height(rows: int) -> int:
+    return int(min(720, max(240, 90 + 22 * rows))) if rows <= _NAMED else 520

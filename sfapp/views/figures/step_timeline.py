@@ -1,0 +1,167 @@
+"""The window step by step: advances stacked, and who was last where the aim looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sfapp.accounting import Measures
+from sfapp.model import Diagnosis
+from sfapp.views import format, palette
+from sfapp.views.figures.active_frontier import Chosen, Ints, chosen, stage_members, step_index
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    axis,
+    f4,
+    figure,
+    legend_above,
+    note,
+    plain,
+    revision,
+    step_axis,
+)
+
+_BARS_UP_TO = 600
+"""More steps than this are drawn as filled stairs: bars would be thinner than a pixel."""
+
+
+def step_timeline(
+    measures: Measures, diagnosis: Diagnosis, step: int | None = None, *, dark: bool = False
+) -> Figure:
+    """Advances stacked per step, the chosen step framed; below, the rank that set the aim's stage.
+
+    ``customdata`` of every point is the step number, so that a click can pick the step.
+    """
+    taken = chosen(measures, diagnosis)
+    advance_BN = measures.by_broad(taken.advance_SN)
+    unit = format.unit_for(float(advance_BN.sum(axis=0).max()))
+    colours = palette.theme(dark)
+    by_stage = palette.stage_colours(measures.broad, dark)
+    short = format.short_stages(measures.broad)
+    step_N = measures.step_N
+    traces = [
+        _stack(short[stage], by_stage[stage], advance_BN[place] / unit.ns, step_N, unit, dark)
+        for place, stage in enumerate(measures.broad)
+    ]
+    stage = diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage
+    leaders = _leaders(measures, taken, stage, dark) if stage and measures.ranks > 1 else None
+    low = 0.36 if leaders else 0.0
+    layout: dict[str, Any] = {
+        "xaxis": step_axis(dark, measures.steps, anchor="y2" if leaders else "y"),
+        "yaxis": axis(dark, ticksuffix=f" {unit.name}", domain=[low, 1], nticks=5, rangemode="tozero"),
+    }
+    annotations = []
+    if leaders and stage:
+        traces.append(leaders)
+        layout["yaxis2"] = axis(
+            dark, domain=[0, 0.24], nticks=5, tickprefix="r", tickformat="d",
+            range=[max(measures.led_by.rank) + 0.7, min(measures.led_by.rank) - 0.7],
+        )  # fmt: skip
+        text = f"rank that sets the frontier at {plain(short.get(stage, stage))}"
+        annotations.append(
+            note(text, 0, 0.25, dark, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
+                 font={"size": 11, "color": colours.muted})
+        )  # fmt: skip
+    index = step_index(measures, step)
+    return figure(
+        traces,
+        dark=dark,
+        title="Step by step",
+        subtitle=f"{taken.words}, advance of each stage per step",
+        works="click a step to look into it",
+        alt=_in_words(measures, advance_BN, diagnosis),
+        height=340 if leaders else 260,
+        barmode="stack",
+        bargap=0.12 if measures.steps <= 80 else 0,
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        shapes=[] if index is None or step is None else [_frame(step, low, colours)],
+        annotations=annotations,
+        showlegend=True,
+        legend=legend_above(),
+        hovermode="closest",
+        clickmode="event",
+        uirevision=revision(diagnosis, "steps"),
+        **layout,
+    )
+
+
+def _stack(name: str, colour: str, value_N: object, step_N: Ints, unit: format.Unit, dark: bool) -> Trace:
+    template = f"step %{{x}}<br>{plain(name)} +%{{y:.1f}} {unit.name}<extra></extra>"
+    trace: Trace = {
+        "x": step_N.tolist(),
+        "y": f4(np.asarray(value_N)),
+        "customdata": step_N.tolist(),
+        "name": plain(name, 28),
+        "hovertemplate": template,
+    }
+    if len(step_N) <= _BARS_UP_TO:
+        edge = {"color": palette.theme(dark).surface, "width": 0.6 if len(step_N) <= 80 else 0}
+        return trace | {"type": "bar", "marker": {"color": colour, "line": edge}}
+    return trace | {
+        "type": "scatter",
+        "mode": "lines",
+        "stackgroup": "steps",
+        "line": {"shape": "hvh", "width": 0, "color": colour},
+        "fillcolor": colour,
+    }
+
+
+def _leaders(measures: Measures, taken: Chosen, stage: str, dark: bool) -> Trace | None:
+    """A dot per step at the rank that set the stage's frontier; hollow where the lead is too small."""
+    members = list(stage_members(measures, stage))
+    if not members:
+        return None
+    steps = np.arange(measures.steps)
+    rows = np.asarray(members)
+    largest_N = rows[taken.advance_SN[rows].argmax(axis=0)]
+    leader_N = taken.leader_SN[largest_N, steps]
+    gap_N = taken.gap_SN[largest_N, steps]
+    advance_N = taken.advance_SN[rows].sum(axis=0)
+    sure_N = (gap_N >= 0.02 * measures.makespan_N) & (advance_N >= 0.1 * measures.makespan_N)
+    colour = palette.stage_colours(measures.broad, dark)[measures.broad[measures.broad_of_S[members[0]]]]
+    ranks = measures.led_by
+    numbers = np.asarray(ranks.rank)[leader_N]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": measures.step_N.tolist(),
+        "y": numbers.tolist(),
+        "yaxis": "y2",
+        "customdata": measures.step_N.tolist(),
+        "marker": {
+            "size": 7 if measures.steps <= 150 else 4,
+            "symbol": ["circle" if sure else "circle-open" for sure in sure_N],
+            "color": colour,
+            "line": {"color": palette.theme(dark).ink, "width": 0.8},
+            "opacity": [1.0 if sure else 0.45 for sure in sure_N],
+        },
+        "hovertext": [
+            f"step {number}: rank {ranks.rank[leader]} on {plain(ranks.hostname[leader])}"
+            f"<br>{format.duration(gap)} after the next rank"
+            for number, leader, gap in zip(measures.step_N.tolist(), leader_N, gap_N.tolist(), strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+        "name": "leader",
+    }
+
+
+def _frame(step: int, low: float, colours: palette.Theme) -> dict[str, object]:
+    return {
+        "type": "rect", "x0": step - 0.5, "x1": step + 0.5, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": colours.ink, "width": 2}, "fillcolor": palette.alpha(colours.ink, 0.05),
+        "name": "step",
+    }  # fmt: skip
+
+
+def _in_words(measures: Measures, advance_BN: Ints, diagnosis: Diagnosis) -> str:
+    total_N = advance_BN.sum(axis=0)
+    top = int(advance_BN.sum(axis=1).argmax())
+    return (
+        f"Advances of {format.counted(measures.steps, 'step')} from {measures.step_N[0]} on: "
+        f"{format.duration(float(total_N.mean()))} a step on average, "
+        f"{format.duration(float(total_N.max()))} at most; "
+        f"{format.short_stage(measures.broad[top])} takes most."
+    )

@@ -1,0 +1,83 @@
+"""What the straggler views look at: which cause, which two ranks, which step, which operator.
+
+What the view picks counts; where it picks nothing, what the findings point at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfapp.model import Diagnosis
+from sfapp.model.view import ViewState
+from sfapp.operators import Cause, Findings
+
+
+def aimed_rank(diagnosis: Diagnosis) -> int | None:
+    """The rank that the verdict aims at; None where it names none or is quiet."""
+    return None if diagnosis.is_quiet or diagnosis.aim is None else diagnosis.aim.rank
+
+
+def chosen_cause(findings: Findings, view: ViewState) -> Cause | None:
+    """The cause that the view picks, else the first; None where there is none at that place."""
+    causes = findings.blame.causes
+    place = view.cause or 0
+    return causes[place] if place < len(causes) else None
+
+
+def suspect_and_peer(
+    findings: Findings, diagnosis: Diagnosis, view: ViewState
+) -> tuple[int | None, int | None]:
+    """The rank that is looked at, and a healthy one to hold it against.
+
+    Of two picked ranks the one of the more abnormal rhythm is the suspect; one alone is the suspect itself.
+    Without any it is the cause's rank, else the aim's, else the most abnormal one. The peer is the rank whose
+    score is nearest to the median: typical, not merely the opposite. None where no rank has events in steps,
+    or no other.
+    """
+    rhythm = findings.rhythm
+    score_of = dict(zip(rhythm.ranks, rhythm.score_R.tolist(), strict=True))
+    picked = sorted((rank for rank in view.ranks if rank in score_of), key=lambda rank: -score_of[rank])
+    cause = chosen_cause(findings, view)
+    wanted = [
+        *picked,
+        None if cause is None else cause.rank,
+        aimed_rank(diagnosis),
+        *(rhythm.ranks[place] for place in rhythm.order_R[:1]),
+    ]
+    suspect = next((rank for rank in wanted if rank in score_of), None)
+    if suspect is None or len(score_of) < 2:
+        return suspect, None
+    if len(picked) > 1:
+        return suspect, picked[1]
+    median = float(np.median(rhythm.score_R))
+    others = [rank for rank in rhythm.ranks if rank != suspect]
+    return suspect, min(others, key=lambda rank: abs(score_of[rank] - median))
+
+
+def step_shown(findings: Findings, view: ViewState) -> tuple[int | None, str]:
+    """The step to look into, and why that one; None where no event lies in a step."""
+    if view.step is not None:
+        return view.step, "as picked"
+    operators = findings.operators
+    cause = chosen_cause(findings, view)
+    if cause is not None and int(operators.step_E[cause.event]) >= 0:
+        return int(operators.step_E[cause.event]), "in which the cause cost most"
+    if len(findings.outliers):
+        return int(operators.step_E[findings.outliers.event_F[0]]), "which holds the most abnormal event"
+    steps = operators.steps
+    return (steps[0], "the first one") if steps else (None, "")
+
+
+def operator_shown(findings: Findings, view: ViewState) -> str | None:
+    """The operator whose occurrences are counted; None where there are no events."""
+    if view.operator is not None:
+        return view.operator
+    operators = findings.operators
+    cause = chosen_cause(findings, view)
+    if cause is not None:
+        return cause.name
+    if len(findings.outliers):
+        return operators.name(int(findings.outliers.event_F[0]))
+    if not len(operators):
+        return None
+    return operators.names[int(np.bincount(operators.name_E).argmax())]

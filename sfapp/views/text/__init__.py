@@ -1,0 +1,103 @@
+"""A diagnosis in sentences. Plain text, never markup."""
+
+from sfapp.views.selection import suspect_and_peer
+from sfapp.views.text.compare import (
+    ComparisonWords,
+    LabelChange,
+    comparison,
+    leader_words,
+    limit_sentence,
+    over_limit,
+    side_names,
+)
+from sfapp.views.text.evidence import (
+    EVIDENCE_MEANING,
+    EVIDENCE_TITLES,
+    EvidenceWords,
+    agreement,
+    agreement_words,
+    dissent,
+    evidence_lines,
+)
+from sfapp.views.text.explanations import against_recorder, changes, why
+from sfapp.views.text.limitations import unknown
+from sfapp.views.text.live import STALE_S, counters, silences, standing
+from sfapp.views.text.pins import pinned, pinned_within, plot_title, seen, signed
+from sfapp.views.text.plot_help import HINTS, LIVE_HINTS, PLOT_TITLES, STAGE_MEANING
+from sfapp.views.text.stragglers import (
+    CAUSE_KINDS,
+    COLLECTIVE_VERDICTS,
+    NATURES,
+    agreement_sentences,
+    cause_words,
+    findings_notes,
+    stragglers_headline,
+)
+from sfapp.views.text.verdict import (
+    Chip,
+    Number,
+    Term,
+    Verdict,
+    chips,
+    culprit_words,
+    delta_sentence,
+    extent,
+    headline_of,
+    misread_sentence,
+    summary,
+    verdict,
+)
+
+__all__ = [
+    "CAUSE_KINDS",
+    "COLLECTIVE_VERDICTS",
+    "EVIDENCE_MEANING",
+    "EVIDENCE_TITLES",
+    "HINTS",
+    "LIVE_HINTS",
+    "NATURES",
+    "PLOT_TITLES",
+    "STAGE_MEANING",
+    "STALE_S",
+    "Chip",
+    "ComparisonWords",
+    "EvidenceWords",
+    "LabelChange",
+    "Number",
+    "Term",
+    "Verdict",
+    "against_recorder",
+    "agreement",
+    "agreement_sentences",
+    "agreement_words",
+    "cause_words",
+    "changes",
+    "chips",
+    "comparison",
+    "counters",
+    "culprit_words",
+    "delta_sentence",
+    "dissent",
+    "evidence_lines",
+    "extent",
+    "findings_notes",
+    "headline_of",
+    "leader_words",
+    "limit_sentence",
+    "misread_sentence",
+    "over_limit",
+    "pinned",
+    "pinned_within",
+    "plot_title",
+    "seen",
+    "side_names",
+    "signed",
+    "silences",
+    "standing",
+    "stragglers_headline",
+    "summary",
+    "suspect_and_peer",
+    "unknown",
+    "verdict",
+    "why",
+]

@@ -1,0 +1,290 @@
+"""A comparison in sentences: how much slower, where, who led, what came back (accounting.md §14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from sfapp.accounting import LETTERS, Change, Comparison, Side, StageLeader
+from sfapp.accounting.aim import GROWTH
+from sfapp.model import LABELS
+from sfapp.views import format
+from sfapp.views.text.change_breakdown import main_stage, where_it_lies
+from sfapp.views.text.verdict import Number
+
+NOTICEABLE = 0.005
+"""A step time that changed by less than this part reads as unchanged: it rounds to ±0 %."""
+
+SEVERE = 0.2
+
+CAVEAT_WORDS: Mapping[str, str] = {
+    "rank_counts_differ": (
+        "The sides do not have the same number of ranks: a longer step may come from more ranks to wait for."
+    ),
+    "steps_not_consecutive": (
+        "A window's step numbers have gaps, so changes are stated step by step: a delay that reaches the "
+        "others in the next step is charged to where they wait."
+    ),
+    "telemetry_limited": "A window's evidence is limited: ranks or time may be missing from it.",
+    "denominator_floor": (
+        "A window exposes less time than the floor: times are compared, shares and routing sets are absent."
+    ),
+    "same_windows": "Two of the sides are the same windows.",
+}
+"""What to keep in mind, by the caveat's machine-readable name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """A label that B has and A has not, or the other way round."""
+
+    label: str
+    gained: bool
+
+    @property
+    def text(self) -> str:
+        """``+ likely_sync_wait``, ``− co_critical``."""
+        return f"{'+' if self.gained else '−'} {self.label}"
+
+    @property
+    def meaning(self) -> str:
+        """What happened to it, and what it claims."""
+        return f"{'gained' if self.gained else 'lost'} from A to B. {LABELS.get(self.label, '')}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonWords:
+    """A comparison in words; plain text throughout.
+
+    Attributes:
+        tone: how loud the card is; ``good`` where B is faster.
+        kicker: what is compared with what.
+        headline: ``B is 78 ms per step slower than A, all of it in data``.
+        rest: ``C recovers 98 % of it``; empty without a third side.
+        explanation: sentences. numbers: each side's step time, and the recovery.
+        labels: gained and lost from A to B. caveats: what to keep in mind.
+    """
+
+    tone: Literal["alarm", "warn", "quiet", "good"]
+    kicker: str
+    headline: str
+    rest: str
+    explanation: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    labels: tuple[LabelChange, ...]
+    caveats: tuple[str, ...]
+
+
+def comparison(found: Comparison) -> ComparisonWords:
+    """The card over a comparison."""
+    return ComparisonWords(
+        tone=_tone(found.main),
+        kicker=_kicker(found),
+        headline=headline(found),
+        rest=recovery_sentence(found),
+        explanation=tuple(_explanation(found)),
+        numbers=_numbers(found),
+        labels=_label_changes(found),
+        caveats=tuple(CAVEAT_WORDS[name] for name in found.caveats),
+    )
+
+
+def side_names(found: Comparison) -> tuple[str, ...]:
+    """``A · window 12`` where all sides are of one run, else ``A · train-7/12`` or ``A · run train-7``."""
+    one_run = len({side.run_id for side in found.sides}) == 1
+    return tuple(
+        f"{letter} · {_side_name(side, one_run)}" for letter, side in zip(LETTERS, found.sides, strict=False)
+    )
+
+
+def _side_name(side: Side, one_run: bool) -> str:
+    run = format.clip(side.run_id)
+    if side.window is None:
+        return "all windows" if one_run else f"run {run}"
+    return f"window {side.window}" if one_run else f"{run}/{side.window}"
+
+
+def headline(found: Comparison) -> str:
+    """``B is 78 ms per step slower than A, all of it in data``."""
+    change = found.main
+    if _is_unchanged(change):
+        return f"B is as fast as A ({format.change(float(change.total_ns))} per step)"
+    total = float(change.total_ns)
+    size = format.change(abs(total)).removeprefix("+")
+    direction = "slower" if total > 0 else "faster"
+    return f"B is {size} per step {direction} than A{where_it_lies(total, floats(change.delta_ns))}"
+
+
+def floats(delta_ns: Mapping[str, Fraction]) -> dict[str, float]:
+    """Exact changes as numbers to show."""
+    return {stage: float(delta) for stage, delta in delta_ns.items()}
+
+
+def recovery_sentence(found: Comparison) -> str:
+    """``C recovers 98 % of it``; empty without a third side."""
+    if found.c is None:
+        return ""
+    recovery = found.recovery
+    if recovery is None:
+        return "there is nothing for C to recover"
+    if abs(float(found.main.relative or 0)) < GROWTH:
+        return f"too little for C's recovery ({format.percent(float(recovery))}) to mean much"
+    if recovery < 0:
+        return "C recovers none of it"
+    return f"C recovers {format.percent(float(recovery))} of it"
+
+
+def leader_words(leader: StageLeader | None, *, at_least: bool = False) -> str:
+    """``rank 3 (node-0), 40 of 40 steps``; ``none`` where no rank stands out in any step.
+
+    Args:
+        at_least: over several windows, the steps led are a least number.
+    """
+    if leader is None:
+        return "none"
+    least = "≥ " if at_least and leader.led < leader.eligible else ""
+    of = format.counted(leader.eligible, "step")
+    return f"{_who(leader)}, {least}{format.count(leader.led)} of {of}"
+
+
+def over_limit(change: Change, limit: Fraction) -> bool:
+    """Whether the step after is longer than the one before by more than this part of it, exactly."""
+    return change.after.step_ns > change.before.step_ns * (1 + limit)
+
+
+def limit_sentence(change: Change, limit: Fraction) -> str:
+    """What a regression gate says: the change, the limit, and where the change lies."""
+    total = float(change.total_ns)
+    relative = None if change.relative is None else float(change.relative)
+    where = where_it_lies(total, floats(change.delta_ns)) if change.total_ns else ""
+    verb = "over" if over_limit(change, limit) else "within"
+    return (
+        f"B's step is {format.duration(float(change.after.step_ns))}, {_signed_percent(relative)} against "
+        f"A's {format.duration(float(change.before.step_ns))}: {verb} the limit of "
+        f"+{float(100 * limit):g} %{where}"
+    )
+
+
+def _signed_percent(fraction: float | None) -> str:
+    """One digit more than usual: beside a limit, ``+5 %`` would not say on which side."""
+    text = format.percent(fraction, 1)
+    return f"+{text}" if fraction is not None and fraction > 0 else text
+
+
+def _is_unchanged(change: Change) -> bool:
+    return abs(float(change.relative or 0)) < NOTICEABLE
+
+
+def _tone(change: Change) -> Literal["alarm", "warn", "quiet", "good"]:
+    relative = change.relative or 0
+    if relative >= SEVERE:
+        return "alarm"
+    if relative >= GROWTH:
+        return "warn"
+    return "good" if relative <= -GROWTH else "quiet"
+
+
+def _kicker(found: Comparison) -> str:
+    runs = {side.run_id for side in found.sides}
+    of = f"run {format.clip(found.a.run_id)}: " if len(runs) == 1 else ""
+    return of + " → ".join(side_names(found))
+
+
+def _explanation(found: Comparison) -> list[str]:
+    sentences = [_step_sentence(found)]
+    if not _is_unchanged(found.main):
+        sentences += [_leader_sentence(found), _misread_sentence(found)]
+    if found.c is not None:
+        left = found.change(found.a, found.c)
+        if left is not None:
+            sentences.append(f"Against A, C is {_of_step(left)}.")
+    sentences.append(_spread_sentence(found))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _step_sentence(found: Comparison) -> str:
+    return f"B's mean step is {_of_step(found.main)}; the stages below add up to that exactly."
+
+
+def _of_step(change: Change) -> str:
+    """``+78 ms on 89.1 ms (+88 %)``."""
+    relative = None if change.relative is None else float(change.relative)
+    before = format.duration(float(change.before.step_ns))
+    return f"{format.change(float(change.total_ns))} on {before} ({format.percent_change(relative)})"
+
+
+def _leader_sentence(found: Comparison) -> str:
+    """Who leads the stage in which the change lies, before and after."""
+    main = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
+    before, after = found.a.leaders[main], found.b.leaders[main]
+    stage = format.short_stage(main)
+    if after is None:
+        return "" if before is None else f"In B no rank leads {stage}; in A it was {_who(before)}."
+    now = f"In B {_who(after)} leads {stage} {_how_often(after, found.b)}"
+    if before is None:
+        return f"{now}; in A no rank does."
+    if before.rank == after.rank:
+        return f"{now}, as it did {_how_often(before, found.a)} in A."
+    return f"{now}; in A it was {_who(before)}, {_how_often(before, found.a)}."
+
+
+def _who(leader: StageLeader) -> str:
+    return (
+        f"rank {leader.rank} ({format.clip(leader.hostname)})" if leader.hostname else f"rank {leader.rank}"
+    )
+
+
+def _how_often(leader: StageLeader, side: Side) -> str:
+    """``in 40 of 40 steps``; over several windows the steps led are a least number."""
+    least = "at least " if len(side.windows) > 1 and leader.led < leader.eligible else ""
+    return f"in {least}{format.count(leader.led)} of {format.counted(leader.eligible, 'step')}"
+
+
+def _misread_sentence(found: Comparison) -> str:
+    """Where step-aligned frontiers would put the change, if elsewhere."""
+    aligned = found.change(found.a, found.b, "step")
+    if found.split_on == "step" or aligned is None or not aligned.total_ns:
+        return ""
+    ours = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
+    theirs = main_stage(float(aligned.total_ns), floats(aligned.delta_ns))
+    if ours == theirs:
+        return ""
+    return (
+        f"Looked at step by step, it would seem to lie in {format.short_stage(theirs)}: what is late after "
+        "the last wait of a step shows in the next one."
+    )
+
+
+def _spread_sentence(found: Comparison) -> str:
+    """How far a run's windows spread, where that is more than the change."""
+    wide = []
+    for letter, side in zip(LETTERS, found.sides, strict=False):
+        spread = side.spread(found.split_on) if len(side.windows) > 1 else None
+        if spread is not None and spread.most - spread.least > abs(found.main.total_ns):
+            wide.append(
+                f"{letter}'s windows alone spread from {format.duration(spread.least)} to "
+                f"{format.duration(spread.most)} (median {format.duration(spread.median)})"
+            )
+    return f"{format.listed(wide)}: more than the change." if wide else ""
+
+
+def _numbers(found: Comparison) -> tuple[Number, ...]:
+    numbers = []
+    for letter, side in zip(LETTERS, found.sides, strict=False):
+        account = found.account(side)
+        steps = format.counted(side.steps, "step")
+        windows = "" if side.window is not None else f" in {format.counted(len(side.windows), 'window')}"
+        numbers.append(Number(f"step of {letter}", format.duration(float(account.step_ns)), steps + windows))
+    if found.c is not None:
+        recovery = found.recovery
+        value = format.percent(None if recovery is None else float(recovery))
+        numbers.append(Number("recovery", value, "(B − C) / (B − A)"))
+    return tuple(numbers)
+
+
+def _label_changes(found: Comparison) -> tuple[LabelChange, ...]:
+    gained = [LabelChange(label, True) for label in found.labels_gained(found.a, found.b)]
+    lost = [LabelChange(label, False) for label in found.labels_gained(found.b, found.a)]
+    return (*gained, *lost)

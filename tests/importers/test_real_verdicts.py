@@ -1,0 +1,89 @@
+"""From other people's traces to a verdict with stage, rank and operator, and what cannot be known.
+
+They are not part of this repository: they are looked for beside it, or under ``SFAPP_TRACES``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.trace_verdicts import Source, of_source
+from tests.importers.foreign import real
+
+SLEEPER = "Quiet: no action called for (largest share: forward)"
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (
+            "sst_long_a2a_optimizer_2",
+            [
+                ("_AlltoAllSingle after aten::view, rank 2 in forward: edge, idle", "wait_within_stage"),
+                ("_AlltoAllSingleBackward, rank 2 in backward: operator, compute", "late_start"),
+            ],
+        ),
+        (
+            "sst_long_a2a_optimizer_4",
+            [("_AlltoAllSingleBackward, rank 2 in backward: operator, compute", "late_start")],
+        ),
+        (
+            "sst_sleep_pl_dense_after_backward_2",
+            [("_AlltoAllSingle after aten::view, rank 2 in forward: edge, idle", "wait_within_stage")],
+        ),
+    ],
+)
+def test_a_rank_that_sleeps_before_exchanges_is_quiet_in_durations_and_named_by_its_operators(
+    job: str, expected: list[tuple[str, str]]
+) -> None:
+    rows = of_source(Source(real(f"kineto/torchrec_dlrm/{job}"), "kineto"))
+
+    assert len(rows) == len(expected)
+    for row, (operator, reason) in zip(rows, expected, strict=True):
+        assert row.verdict == SLEEPER
+        assert row.operator.startswith(operator)
+        assert row.agreement == f"operator alone ({reason})"
+
+
+def test_one_rank_shows_where_its_time_goes_and_says_that_nothing_is_compared() -> None:
+    (row,) = of_source(
+        Source(
+            real("kineto/single_rank/resnet50_num_workers_0.worker0.1623143089861.pt.trace.json.gz"), "kineto"
+        )
+    )
+
+    assert row.verdict == "One rank, nothing to compare it with (largest share: data, 40 %)"
+    assert row.operator.startswith("No cause can be named: 1 rank with events")
+    assert "How ranks compare: there is only one." in row.unknown
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "mapping", "verdict", "operator", "agreement"),
+    [
+        (
+            "ops/straggler_analysis/trace-SE.parquet",
+            "straggler-analysis",
+            "",
+            "backward, on a different rank every step",
+            "backward-compute, rank 80 in backward: operator, compute, ",
+            "agrees",
+        ),
+        (
+            "pipeline/primus_pp8",
+            "table",
+            "primus_pipeline",
+            "forward, on a different rank every step",
+            "No cause can be named: of 8 ranks at most 1 play the same role",
+            "verdict alone (too_few_ranks)",
+        ),
+    ],
+)
+def test_pipelines_are_compared_within_a_stage(
+    path: str, source: str, mapping: str, verdict: str, operator: str, agreement: str
+) -> None:
+    (row,) = of_source(Source(real(path), source, mapping))
+
+    assert row.verdict == verdict
+    assert row.operator.startswith(operator)
+    assert row.agreement == agreement
+    assert "their roles differ" in row.unknown

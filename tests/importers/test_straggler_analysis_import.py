@@ -1,0 +1,160 @@
+"""StragglerAnalysis' operation tables: what they show, and the published slowdowns by replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from foreign import diagnosed, imported, notes_of, real
+
+from sfapp.importers.straggler_analysis import WAIT
+from sfapp.importers.straggler_operations import read_table
+from sfapp.importers.straggler_replay import BACKWARD, FORWARD, what_if
+from sfapp.model.operators import COLLECTIVE
+
+FORWARD_STAGE, BACKWARD_STAGE = "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
+SAMPLES = "ops/straggler_analysis"
+
+
+def a_job(path: Path, heavy: float = 2.0, **damage: Any) -> Path:
+    """Two pipeline stages, one micro-batch: forward takes 1 s, ``heavy`` on the last stage; backward 1 s."""
+    rows = []
+    for step in (5, 6):
+        first = [("forward-compute", 0, 1), ("forward-send", 1, 0.1), ("backward-recv", 1.1, heavy + 1.1)]
+        first += [("backward-compute", 2.2 + heavy, 1)]
+        last = [
+            ("forward-recv", 0, 1.1),
+            ("forward-compute", 1.1, heavy),
+            ("backward-compute", 1.1 + heavy, 1),
+        ]
+        last += [("backward-send", 2.1 + heavy, 0.1)]
+        for stage, operations in enumerate((first, last)):
+            end = 3.2 + heavy
+            operations += [("gc", end, 0.0), ("layernorm-grads-all-reduce", end, 0.0)]
+            operations += [("optimizer-clip-main-grad", end, 0.1), ("optimizer", end + 0.1, 0.2)]
+            rows += [
+                {
+                    "dp_rank": 0, "stage": stage, "rank": stage, "step": step, "optype": kind,
+                    "start_ts": float(start), "duration": float(duration), "seq_id": 0,
+                    "mb_id": 0 if "compute" in kind else -1,
+                }
+                for kind, start, duration in operations
+            ]  # fmt: skip
+    rows[0] |= damage
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_work_and_waits_of_each_stage(tmp_path: Path) -> None:
+    (each,) = imported("straggler-analysis", a_job(tmp_path / "trace-J.parquet")).windows
+
+    window = each.window
+    found = {
+        stage: [round(value / 1e9, 3) for value in plane]
+        for stage, plane in zip(window.stages, window.duration_SNR[:, 0].tolist(), strict=True)
+    }
+    assert (window.run_id, window.ranks.role) == ("J", ("pp0", "pp1"))
+    assert found[FORWARD_STAGE] == [1.0, 2.0]
+    assert found[WAIT] == [3.2, 1.2]
+    assert [sum(values) for values in zip(*found.values(), strict=True)] == pytest.approx([5.5, 5.5])
+    assert each.operators is not None
+    assert (each.operators.category_E == COLLECTIVE).sum() == 2 * (4 + 2 + 2)
+
+
+def test_the_replay_of_a_small_job_is_what_hand_and_pencil_say(tmp_path: Path) -> None:
+    found = what_if(read_table(a_job(tmp_path / "trace-J.parquet")))
+
+    assert found.replayed_s == pytest.approx(5.5)
+    # Typical forward is 1.5 s on both stages: 1.5 + 0.1 + 1.5 + 1 + 0.1 + 1 + 0.1 + 0.2.
+    assert found.ideal_s == pytest.approx(5.5)
+    assert found.by_stage[1] == pytest.approx(6.0 / 5.5)  # its forward 2 s, the other's 1.5 s
+    assert found.by_type[BACKWARD] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "place", "reason"),
+    [
+        ({"duration": -0.5}, "row 0, column 'duration'", "-0.5 is outside"),
+        ({"duration": float("nan")}, "row 0, column 'duration'", "nan is outside"),
+        ({"rank": None}, "row 0, column 'rank'", "no value is given"),
+        ({"stage": -1}, "row 0, column 'stage'", "-1 is outside"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_its_place(
+    tmp_path: Path, damage: dict[str, Any], place: str, reason: str
+) -> None:
+    a_job(tmp_path / "trace-good.parquet")
+    path = a_job(tmp_path / "trace-bad.parquet", **damage)
+
+    found = imported("straggler-analysis", tmp_path)
+
+    assert [each.window.run_id for each in found.windows] == ["good"]
+    (error,) = found.refused
+    assert (error.path, error.place) == (str(path), place)
+    assert reason in error.reason
+
+
+def test_another_table_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
+
+    assert "no column dp_rank" in imported("straggler-analysis", tmp_path).refused[0].reason
+
+
+def test_operations_that_are_not_known_leave_the_replay_out(tmp_path: Path) -> None:
+    found = imported("straggler-analysis", a_job(tmp_path / "trace-J.parquet", optype="all-to-all"))
+
+    assert len(found.windows) == 1
+    assert any("all-to-all" in note.what for note in notes_of(found))
+    assert "what_if" not in found.windows[0].window.manifest.extra
+
+
+@pytest.mark.parametrize("sample", ["SE", "ST"])
+def test_published_slowdowns_are_reproduced(sample: str) -> None:
+    folder = real(SAMPLES)
+    published = json.loads((folder / f"result-{sample}.json").read_text())
+
+    found = what_if(read_table(folder / f"trace-{sample}.parquet"))
+
+    assert found.slowdown == pytest.approx(published["blocking_slowdown"], rel=1e-6)
+    assert found.step_s / found.replayed_s == pytest.approx(published["launch_slowdown"], rel=1e-6)
+    for name, by in (("dp_rank", found.by_replica), ("stage", found.by_stage)):
+        expected = published[f"blocking_decompose_by_{name}"]
+        assert {str(key): value for key, value in by.items()} == pytest.approx(expected, rel=1e-6)
+    for kind, value in found.by_type.items():
+        # They report sends and receives of a way together.
+        if kind in published["blocking_decompose_by_optype"]:
+            assert value == pytest.approx(published["blocking_decompose_by_optype"][kind], rel=1e-6)
+
+
+def test_sequence_imbalance_shows_as_backward_on_changing_ranks(tmp_path: Path) -> None:
+    found = imported("straggler-analysis", real(f"{SAMPLES}/trace-SE.parquet"))
+
+    (diagnosis,) = diagnosed(found, tmp_path)
+
+    assert (diagnosis.ranks, diagnosis.steps, len(diagnosis.missing_ranks)) == (64, 43, 64)
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank_reason) == (BACKWARD_STAGE, "rotating")
+    (within,) = diagnosed(found, tmp_path / "again", group="role:pp0")
+    assert within.aim is not None
+    assert (within.aim.stage, within.aim.rank_reason) == (BACKWARD_STAGE, "rotating")
+
+
+def test_a_heavy_last_stage_shows_between_roles_and_not_within(tmp_path: Path) -> None:
+    found = imported("straggler-analysis", real(f"{SAMPLES}/trace-ST.parquet"))
+
+    (diagnosis,) = diagnosed(found, tmp_path)
+
+    assert diagnosis.aim is not None
+    assert diagnosis.aim.stage == FORWARD_STAGE
+    assert "role_aware_needed" in diagnosis.label_names
+    window = found.windows[0].window
+    forward_R = window.duration_SNR[window.stages.index(FORWARD_STAGE)].sum(dim=0)
+    assert {window.ranks.role[at] for at in forward_R.topk(2).indices.tolist()} == {"pp3"}
+    (within,) = diagnosed(found, tmp_path / "again", group="role:pp3")
+    assert within.is_quiet
+    assert window.manifest.extra["what_if"]["by_stage"]["3"] == pytest.approx(1.232256, abs=1e-5)
+    assert FORWARD in window.manifest.extra["what_if"]["by_type"]

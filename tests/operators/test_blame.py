@@ -1,0 +1,405 @@
+"""Why: each rule of the backward trace by hand, then planted causes in generated jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.kair_graphs import PLANTS, US, Plant, job
+from sfapp.model import Operators
+from sfapp.operators import Blame, blame, collectives
+from sfapp.operators.collectives import joins_of
+from sfapp.operators.dependency_graph import Edge, graph_of
+from tests.operators.lanes import Event, event, operators
+
+RANKS = range(5)
+CULPRIT = 2
+
+
+def chain(slow: float = 0, gap: float = 0, collective: bool = True) -> list[Event]:
+    """Each rank runs a, b, c and then meets the others; on one, a is slow or b waits for nothing."""
+    events: list[Event] = []
+    arrivals = []
+    for rank in RANKS:
+        at = 0.0
+        for name in ("a", "b", "c"):
+            at += gap if (rank, name) == (CULPRIT, "b") else 0
+            length = 100 + (slow if (rank, name) == (CULPRIT, "a") else 0)
+            events.append(event(rank, "thread 1", name, at, at + length))
+            at += length
+        arrivals.append(at)
+    if collective:
+        events += [
+            event(
+                *(rank, "thread 1", "all_reduce", at, max(arrivals) + 40),
+                category="collective",
+                group="world",
+                sequence=0,
+            )
+            for rank, at in zip(RANKS, arrivals, strict=True)
+        ]
+    return events
+
+
+def first(found: Blame) -> tuple[str, str, int, str]:
+    cause = found.causes[0]
+    return cause.kind, cause.nature, cause.rank, cause.name
+
+
+def test_what_took_long_itself_is_a_cause() -> None:
+    """Rule 1, and 2a and 2b for its victims."""
+    found = blame(operators(chain(slow=500)))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "a")
+    cause = found.causes[0]
+    assert len(found.causes) == 1
+    assert cause.delay_ns == pytest.approx(500_000)
+    assert cause.symptoms == 4  # a itself; b, c and the collective start late
+    assert cause.holds_up
+    assert [step.name for step in cause.path] == ["a", "b"]
+    assert found.unexplained == 0
+
+
+def test_a_late_start_after_a_punctual_predecessor_blames_the_edge() -> None:
+    """Rule 2c."""
+    found = blame(operators(chain(gap=500)))
+
+    assert first(found) == ("edge", "idle", CULPRIT, "b")
+    cause = found.causes[0]
+    assert (cause.source, cause.source_rank) == ("a", CULPRIT)
+    assert cause.delay_ns == pytest.approx(500_000)
+
+
+def test_waiting_in_a_collective_is_not_its_own_time() -> None:
+    """The others' all-reduce is 500 µs longer; the victims are not blamed for it."""
+    found = blame(operators(chain(slow=500)))
+    assert {cause.rank for cause in found.causes} == {CULPRIT}
+
+
+def test_a_victim_on_another_rank_is_traced_through_the_collective() -> None:
+    events = chain(slow=500, collective=False)
+    for rank in RANKS:
+        pair = (CULPRIT, 3)
+        late = 500 if rank == CULPRIT else 0
+        end = 840 if rank in pair else 340
+        group = {"category": "collective", "sequence": 0}
+        events.append(
+            event(rank, "thread 1", "pair", 300 + late, end, group="p" if rank in pair else "q", **group)
+        )
+        events.append(event(rank, "thread 1", "d", end, end + 10))
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "a")
+    assert len(found.causes) == 1
+    assert found.causes[0].symptoms == 6  # with d on both ranks of the pair
+
+
+def test_the_slower_branch_of_a_diamond_is_blamed() -> None:
+    """A call waits for two streams; only the later of the two holds it up."""
+    events: list[Event] = []
+    for rank in RANKS:
+        slow = 400 if rank == CULPRIT else 0
+        end = 300 + slow
+        events += [
+            event(rank, "thread 1", "cudaLaunchKernel", 0, 5, category="runtime", correlation=1),
+            event(rank, "thread 1", "cudaLaunchKernel", 5, 10, category="runtime", correlation=2),
+            event(rank, "stream 7", "left", 10, 250, category="kernel", correlation=1),
+            event(rank, "stream 8", "right", 12, end, category="kernel", correlation=2),
+            event(rank, "thread 1", "cudaDeviceSynchronize", 10, end + 3, category="runtime"),
+            event(rank, "thread 1", "optimizer", end + 3, end + 50),
+        ]
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "right")
+    path = found.causes[0].path
+    assert [step.name for step in path] == ["right", "cudaDeviceSynchronize", "optimizer"]
+    assert [step.via for step in path] == ["", "device", "program"]
+
+
+def test_a_backward_node_is_held_up_by_its_forward_operator() -> None:
+    events: list[Event] = []
+    for rank in RANKS:
+        late = 300 if rank == CULPRIT else 0
+        events += [
+            event(rank, "thread 1", "forward", 0, 100 + late, autograd=7),
+            event(rank, "thread 2", "backward", 102 + late, 150 + late, autograd=7, category="autograd"),
+        ]
+    found = blame(operators(events))
+    assert first(found) == ("operator", "compute", CULPRIT, "forward")
+    assert found.causes[0].path[-1].via == "autograd"
+
+
+def test_a_collective_on_a_thread_of_its_own_waits_for_the_call_that_made_it() -> None:
+    """As under Gloo: its thread ran the last one long before; what held it up is on the training's."""
+    events: list[Event] = []
+    for rank in RANKS:
+        slow = 500 if rank == CULPRIT else 0
+        met = {"category": "collective", "group": "world"}
+        events += [
+            event(rank, "thread 1", "c10d::allreduce_", 0, 10),
+            event(rank, "thread 2", "gloo:all_reduce", 12, 40, sequence=0, **met),
+            event(rank, "thread 1", "load", 50, 100 + slow),
+            event(rank, "thread 1", "c10d::allreduce_", 110 + slow, 120 + slow),
+            event(rank, "thread 2", "gloo:all_reduce", 122 + slow, 640, sequence=1, **met),
+        ]
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "compute", CULPRIT, "load")
+    (cause,) = found.causes
+    assert [(step.name, step.via) for step in cause.path] == [("load", ""), ("c10d::allreduce_", "program")]
+    assert cause.symptoms == 3  # itself, the call, the collective
+
+
+def test_calls_and_collectives_pair_from_the_last_one_back() -> None:
+    """The first collective's call was made before these events begin."""
+    events = [
+        event(0, "thread 2", "gloo:all_reduce", 0, 40, category="collective"),
+        event(0, "thread 1", "c10d::allreduce_", 50, 60),
+        event(0, "thread 1", "c10d::broadcast_", 60, 70),
+        event(0, "thread 2", "gloo:all_reduce", 62, 90, category="collective"),
+        event(0, "thread 2", "gloo:broadcast", 90, 99, category="collective"),
+        event(1, "thread 1", "nccl:all_reduce", 0, 40, category="collective"),
+    ]
+    made = operators(events)
+    found = graph_of(made, joins_of(made))
+    launches = found.kind_D == Edge.LAUNCH
+    from_event, to_event = found.from_D[launches] // 2, found.to_D[launches] // 2
+    assert dict(zip(from_event.tolist(), to_event.tolist(), strict=True)) == {1: 3, 2: 4}
+
+
+def test_an_operator_is_named_whose_own_time_lies_between_what_it_encloses() -> None:
+    """A loader that sleeps before each of four samples: no one gap is half of it, and all are its own."""
+    events: list[Event] = []
+    for rank in RANKS:
+        slow = 30_000 if rank == CULPRIT else 0
+        reads = [100 + (100 + slow) * place for place in range(1, 5)]
+        end = reads[-1] + 50
+        events.append(event(rank, "thread 1", "enumerate(DataLoader)", 100, end, category="data"))
+        events += [event(rank, "thread 1", "aten::ones", at, at + 20) for at in reads]
+        events.append(event(rank, "thread 1", "forward", end + 10, end + 60))
+        met = {"category": "collective", "group": "world", "sequence": 0}
+        events.append(event(rank, "thread 1", "all_reduce", end + 60, 130_000, **met))
+    found = blame(operators(events))
+
+    assert first(found) == ("operator", "input", CULPRIT, "enumerate(DataLoader)")
+    cause = found.causes[0]
+    assert cause.delay_ns == pytest.approx(120e6)
+    assert cause.holds_up
+
+
+def test_the_innermost_operator_is_named() -> None:
+    events: list[Event] = []
+    for rank in RANKS:
+        late = 300 if rank == CULPRIT else 0
+        events += [
+            event(rank, "thread 1", "linear", 0, 120 + late),
+            event(rank, "thread 1", "addmm", 10, 110 + late),
+            event(rank, "thread 1", "relu", 130 + late, 150 + late),
+        ]
+    found = blame(operators(events))
+    assert [cause.name for cause in found.causes] == ["addmm"]
+
+
+def test_what_only_one_rank_does_is_named() -> None:
+    events = chain(gap=500)
+    events.append(event(CULPRIT, "thread 1", "gc.collect", 101, 599))
+    assert first(blame(operators(events))) == ("extra", "compute", CULPRIT, "gc.collect")
+
+
+def test_a_rank_that_is_late_to_begin_with_says_so() -> None:
+    events = [event(rank, "thread 1", "a", 300 * (rank == CULPRIT), 900) for rank in RANKS]
+    assert first(blame(operators(events))) == ("before", "unknown", CULPRIT, "a")
+
+
+def test_a_transfer_that_is_slow_in_one_step_is_communication() -> None:
+    events: list[Event] = []
+    for step in range(4):
+        for rank in RANKS:
+            begin, end = 1_000 * step + rank, 1_000 * step + (700 if step == 2 else 200)
+            events += [
+                event(
+                    *(rank, "stream 20", "all_reduce", begin, end),
+                    category="collective",
+                    group="world",
+                    sequence=step,
+                    step=step,
+                )
+            ]
+    found = blame(operators(events))
+    assert first(found) == ("transfer", "communication", 4, "all_reduce")
+    assert found.causes[0].steps == (2,)
+    assert [each.slow_ns for each in found.collectives] == [0, 0, 500_000, 0]
+
+
+def meeting(starts: list[float], ends: list[float], ranks: int | None = None) -> Operators:
+    events = [
+        event(rank, "stream 20", "reduce", start, end, category="collective", group="world", sequence=0)
+        for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    absent = [
+        event(rank, "stream 20", "reduce", 900, 950, category="collective", group="world", sequence=1)
+        for rank in range(ranks or len(starts))
+    ]
+    return operators(events + absent)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "verdict", "why"),
+    [
+        ([0, 0, 5], [100, 100, 100], "transfer", ""),
+        ([0, 0, 90], [100, 100, 100], "skew", ""),
+        ([0, 0, 50], [100, 100, 100], "mixed", ""),
+        ([0, 0, 150], [100, 100, 200], "inconclusive", "a rank left before another arrived"),
+        ([0, 0.5, 1], [1.5, 1.5, 1.5], "inconclusive", "microsecond"),
+        ([0], [100], "inconclusive", "only one"),
+    ],
+)
+def test_arrival_skew_is_told_from_transfer(
+    starts: list[float], ends: list[float], verdict: str, why: str
+) -> None:
+    found = collectives(meeting(starts, ends, ranks=3))[0]
+    assert found.verdict == verdict
+    assert why in found.why
+    assert found.last_rank == len(starts) - 1
+
+
+def test_a_collective_without_all_its_ranks_is_inconclusive() -> None:
+    assert "2 of its group's 3" in collectives(meeting([0, 50], [100, 100], ranks=3))[0].why
+
+
+def test_clocks_that_differ_are_noticed_and_starts_left_alone() -> None:
+    """Rank 4's clock is two seconds ahead: it is late in everything, and is not blamed for it."""
+    right = operators(chain(slow=500))
+    ahead = 2_000_000_000 * (right.rank_E == 4)
+    wrong = Operators.of(
+        names=right.names,
+        name_E=right.name_E,
+        category_E=right.category_E,
+        lanes=right.lanes,
+        lane_E=right.lane_E,
+        step_E=right.step_E,
+        start_ns_E=right.start_ns_E + ahead,
+        end_ns_E=right.end_ns_E + ahead,
+        groups=right.groups,
+        group_E=right.group_E,
+        sequence_E=right.sequence_E,
+    )
+    found = blame(wrong)
+    assert first(found) == ("operator", "compute", CULPRIT, "a")
+    assert {cause.rank for cause in found.causes} == {CULPRIT}
+    assert any("clocks differ" in note for note in found.notes)
+
+
+def test_waiting_in_a_collective_that_cannot_be_matched_is_no_cause() -> None:
+    """Only one rank's collective has a number, so who waited for whom is not known."""
+    events = chain(slow=500, collective=False)
+    for rank in RANKS:
+        late = 500 if rank == CULPRIT else 0
+        end = 840 if rank in (CULPRIT, 3) else 340
+        events += [
+            event(rank, "thread 1", "pair", 300 + late, end, category="collective"),
+            event(rank, "thread 1", "d", end, end + 10),
+        ]
+    found = blame(operators(events))
+    assert {cause.rank for cause in found.causes} == {CULPRIT}
+    assert found.unexplained == 2  # d, on both ranks of the pair
+
+
+def test_two_ranks_name_no_cause() -> None:
+    events = [row for row in chain(slow=500) if row[0] in (CULPRIT, 3)]
+    found = blame(operators(events))
+    assert not found.causes
+    assert any("which is odd" in note for note in found.notes)
+
+
+def test_no_events_name_no_cause() -> None:
+    assert not blame(operators([])).causes
+
+
+def test_what_overlaps_inside_an_operator_counts_once() -> None:
+    """Two ranges overlap inside one operator; together they are all of it, so it took no time itself."""
+    events: list[Event] = []
+    for rank in RANKS:
+        late = 300 if rank == CULPRIT else 0
+        events += [
+            event(rank, "thread 1", "outer", 0, 100 + late),
+            event(rank, "thread 1", "one", 0, 60),
+            event(rank, "thread 1", "two", 40, 100 + late),
+        ]
+    found = blame(operators(events))
+    assert [(cause.rank, cause.name) for cause in found.causes] == [(CULPRIT, "two")]
+
+
+def test_events_that_cannot_be_do_not_hang_it() -> None:
+    """Everything at one instant, tied to itself in every way."""
+    events = [
+        event(rank, lane, "op", 0, 0, correlation=1, autograd=1, category=category, group="g", sequence=1)
+        for rank in RANKS
+        for lane in ("thread 1", "stream 7")
+        for category in ("runtime", "autograd", "collective", "host")
+    ]
+    assert not blame(operators(events)).causes
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    what=st.sampled_from(PLANTS),
+    half_ranks=st.integers(2, 8),
+    layers=st.integers(2, 4),
+    seed=st.integers(0, 2**30),
+    noise=st.floats(0, 0.03),
+    delay_us=st.integers(300, 8_000),
+    data=st.data(),
+)
+def test_a_planted_cause_comes_first(
+    what: str, half_ranks: int, layers: int, seed: int, noise: float, delay_us: int, data: st.DataObject
+) -> None:
+    ranks = 2 * half_ranks
+    plant = Plant(
+        what,
+        rank=data.draw(st.integers(0, ranks - 1)),
+        step=data.draw(st.integers(0, 2)),
+        layer=data.draw(st.integers(0, layers - 1)),
+        delay_ns=delay_us * US,
+    )
+    made, truth = job(ranks, 3, layers, plant, noise, seed)
+    cause = blame(made).causes[0]
+
+    assert (cause.kind, cause.name, cause.nature) == (truth.kind, truth.name, truth.nature)
+    assert cause.rank in truth.ranks
+    assert cause.steps == (plant.step,)
+    assert cause.holds_up
+    assert np.isclose(cause.worst_ns, plant.delay_ns, rtol=0.5)
+
+
+def without(made: Operators, what: str) -> Operators:
+    none = np.full(len(made), -1)
+    if what == "collectives":
+        return replace(made, group_E=none.astype(np.int32), sequence_E=none)
+    if what == "device":
+        return made.select(~made.is_device_E)
+    return replace(made, correlation_E=none)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    what=st.sampled_from(PLANTS),
+    missing=st.sampled_from(["collectives", "device", "launches"]),
+    half_ranks=st.integers(3, 8),
+    seed=st.integers(0, 2**30),
+    delay_us=st.integers(1_000, 8_000),
+    data=st.data(),
+)
+def test_where_evidence_is_missing_no_victim_is_blamed(
+    what: str, missing: str, half_ranks: int, seed: int, delay_us: int, data: st.DataObject
+) -> None:
+    """What stands for as much time as was planted lies on the culprit's rank, or is not named."""
+    rank = data.draw(st.integers(0, 2 * half_ranks - 1))
+    plant = Plant(what, rank, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2)), delay_us * US)
+    made, truth = job(2 * half_ranks, 3, 3, plant, 0.02, seed)
+    for cause in blame(without(made, missing)).causes:
+        assert cause.rank in truth.ranks or cause.worst_ns < plant.delay_ns / 2

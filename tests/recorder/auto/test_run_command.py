@@ -1,0 +1,244 @@
+"""``sfapp run`` from a shell: real processes, real torchrun, scripts that know nothing of sfapp."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
+
+import sfapp
+from sfapp.cli.run import newest
+from sfapp.model import Window
+from sfapp.packets import read_windows
+
+pytestmark = pytest.mark.torchrun
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LOOPS = SCRIPTS / "loops.py"
+MS = 1_000_000
+COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "run"]
+
+
+def run(
+    folder: Path, *arguments: str | Path, expect: int = 0, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [*COMMAND, "--run-id", "run", "--window-steps", "5", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+    )
+    assert result.returncode == expect, result.stderr[-3000:]
+    return result
+
+
+def windows(folder: Path) -> list[Window]:
+    return [found.window for found in read_windows([folder / "packets"]).windows]
+
+
+def test_a_delay_on_one_rank_is_named_at_the_end(tmp_path: Path) -> None:
+    result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "plain", "--steps", "20", "--slow-rank", "1")
+    *_, last = found = windows(tmp_path)
+    assert [len(window.step_N) for window in found] == [5, 5, 5, 5]
+    assert last.stages == (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
+    assert all(window.manifest.gather_ok and window.manifest.faults == () for window in found)
+    assert last.manifest.wrapper == "ddp"
+    assert last.ranks.rank == (0, 1)
+    assert "sfapp: 4 windows in packets/run" in result.stderr
+    assert re.search(r"  window \d: data on rank 1 \(\S+\), every step \(severity \d+ %\)", result.stderr)
+    assert result.stderr.rstrip().endswith("sfapp serve packets")
+    assert result.stdout == ""
+    aim = sfapp.diagnose(last).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (DATA, 1)
+
+
+def test_of_very_many_packets_the_newest_are_looked_at(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number:08d}.parquet" for number in range(5)]
+    for path in paths:
+        path.write_bytes(b"x" * 100)
+    assert newest(paths, most_bytes=250) == [paths[4], paths[3]]
+    assert newest(paths, most_bytes=10) == [paths[4]]
+
+
+def test_accumulation_is_learned_and_its_pattern_of_exchange_too(tmp_path: Path) -> None:
+    run(tmp_path, "--nproc-per-node=2", LOOPS, "accumulated", "--steps=10")
+    first, second = windows(tmp_path)
+    assert first.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
+    for window in (first, second):
+        accumulation = window.manifest.accumulation
+        assert (accumulation.factor, accumulation.ordered, accumulation.sync) == (4, True, "last")
+        assert window.manifest.faults == ()
+        assert int(window.duration_SNR[-1].sum()) < 0.05 * int(window.wall_NR.sum())
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Window]]:
+    """Two windows by wrapper, of a script that trains one kind after the other; rank 1 waits for its data."""
+    folder = tmp_path_factory.mktemp("sharded")
+    run(folder, "--window-steps=12", "--nproc-per-node=2", LOOPS, "sharded", "--steps=24", "--slow-rank=1")
+    by_wrapper: dict[str, list[Window]] = {}
+    for window in windows(folder):
+        by_wrapper.setdefault(window.manifest.wrapper, []).append(window)
+    return by_wrapper
+
+
+@pytest.fixture(scope="module")
+def warm(sharded: dict[str, list[Window]]) -> dict[str, Window]:
+    """The second windows: in the first step of a kind torch loads what it needs, longer than rank 1 waits."""
+    return {wrapper: second for wrapper, (_, second) in sharded.items()}
+
+
+@pytest.mark.parametrize("wrapper", ["fsdp2", "fsdp1", "zero1"])
+def test_a_sharded_model_is_recorded_and_says_how_it_is_sharded(
+    warm: dict[str, Window], wrapper: str
+) -> None:
+    window = warm[wrapper]
+    assert window.manifest.faults == ()
+    assert window.manifest.gather_ok
+    assert window.ranks.rank == (0, 1)
+    assert len(window.step_N) == 12
+    assert window.stages[0] == CALLBACKS
+    assert int(window.duration_SNR[-1].sum()) < 0.05 * int(window.wall_NR.sum())
+    aim = sfapp.diagnose(window).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (DATA, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "data", "meeting"),
+    [("fsdp2", DATA, FORWARD), ("fsdp1", f"{DATA}[0]", f"{FORWARD}[0]"), ("zero1", DATA, BACKWARD)],
+)
+def test_ranks_wait_where_their_sharding_has_them_meet(
+    warm: dict[str, Window], wrapper: str, data: str, meeting: str
+) -> None:
+    """Parameters are gathered in forward, gradients averaged in backward."""
+    window = warm[wrapper]
+    median_SR = window.duration_SNR.median(dim=1).values / MS
+    assert median_SR[window.stages.index(data), 1] >= 40
+    wait_R = median_SR[window.stages.index(meeting)]
+    assert wait_R[0] > wait_R[1] + 20
+
+
+def test_under_fsdp1_micro_steps_are_kept_apart_and_their_exchange_is_not_known(
+    warm: dict[str, Window],
+) -> None:
+    window = warm["fsdp1"]
+    accumulation = window.manifest.accumulation
+    assert (accumulation.factor, accumulation.ordered, accumulation.sync) == (2, True, "unknown")
+    assert window.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
+
+
+def test_what_one_training_was_says_nothing_of_the_next_one(sharded: dict[str, list[Window]]) -> None:
+    for window, _ in sharded.values():
+        assert int(window.duration_SNR[0, 0].max()) == 0  # what lies between them belongs to no step
+
+
+def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "one_rank_trains", "--steps", "5")
+    assert "limited in 1 window: Ranks that should have reported are absent." in result.stderr
+    (window,) = windows(tmp_path)
+    assert window.ranks.rank == (0,)
+    assert window.manifest.missing_ranks == (1,)
+    assert time.monotonic() - begin < 60
+
+
+def test_ranks_that_torchrun_starts_again_are_recorded_again(tmp_path: Path) -> None:
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    recorded = ["-m", "sfapp.recorder.auto", "--run-id", "run", "--window-steps", "5"]
+    result = subprocess.run(
+        [sys.executable, "-m", *torchrun, "--monitor-interval=0.1", *recorded, str(LOOPS), "restarted",
+         "--steps=10"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    whole, cut_short, *after = windows(tmp_path)
+    assert [len(window.step_N) for window in (whole, cut_short)] == [5, 2]
+    assert whole.manifest.gather_ok
+    assert [window.number for window in after] == [2, 3]
+    assert [window.step_N.tolist() for window in after] == [[*range(5)], [*range(5, 10)]]
+    assert all(window.manifest.gather_ok and window.ranks.rank == (0, 1) for window in after)
+
+
+def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path) -> None:
+    result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "failing", "--steps", "8", "--exit", expect=7)
+    assert {step for window in windows(tmp_path) for step in window.step_N.tolist()} == set(range(7))
+    assert "sfapp: 2 windows in packets/run" in result.stderr
+
+
+def test_an_error_of_the_script_is_shown_as_ever(tmp_path: Path) -> None:
+    result = run(tmp_path, LOOPS, "failing", "--steps", "8", expect=1)
+    assert "RuntimeError: the loss is not finite" in result.stderr
+    assert len(windows(tmp_path)) == 2
+
+
+def test_a_script_runs_as_python_would_run_it(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "beside.py").write_text("NAME = 'beside'\n")
+    (package / "train.py").write_text(
+        "import importlib.util, os, sys, pickle\n"
+        "os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "class Mine: pass\n"
+        "if __name__ == '__main__':\n"
+        "    print(sys.argv[1:], 'torch' in sys.modules, __file__, __spec__ and __spec__.name)\n"
+        "    print(type(pickle.loads(pickle.dumps(Mine()))) is Mine)\n"
+        "    assert importlib.util.find_spec('torch').loader is not None\n"
+        "    import torch\n"
+        "    print(torch.get_num_threads(), torch.__spec__.loader.__class__.__name__)\n"
+    )
+    (package / "script.py").write_text("from beside import NAME\nprint(NAME)\n")
+    many = {"OMP_NUM_THREADS": "2"}
+    result = run(tmp_path, "-m", "package.train", "--out", "there", "-m", "x", environment=many)
+    first, second, third = result.stdout.splitlines()
+    assert first == f"['--out', 'there', '-m', 'x'] False {package / 'train.py'} package.train"
+    assert second == "True"
+    assert third == "1 SourceFileLoader"
+    assert "sfapp: nothing was recorded" in result.stderr  # as PyTorch was there, and watched
+    assert run(tmp_path, package / "script.py").stdout == "beside\n"
+
+
+def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--nproc-per-node", "2", "--window-steps", "5", "--run-id", "run", str(LOOPS), "plain",
+         "--steps", "100000"],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("packets/run/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "in packets/run" in stderr
+    last = windows(tmp_path)[-1]
+    # Either it was cut short, or the signal came before the first step of another one had ended.
+    assert last.manifest.closed_by == "shutdown" or len(last.step_N) == 5
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["python", "train.py"], "give the training script itself, not python"),
+        (["torchrun", "train.py"], "give the training script itself, not torchrun"),
+        (["train.py"], "no such script: train.py"),
+        (["--nproc-per-node", "many", LOOPS, "plain"], "torchrun refuses: Unsupported nproc_per_node value"),
+    ],
+)
+def test_a_mistaken_command_starts_nothing(tmp_path: Path, arguments: list[str | Path], message: str) -> None:
+    assert message in run(tmp_path, *arguments, expect=2).stderr
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,223 @@
+"""What the hooks report, told by hand with a clock that tests can read."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+
+from sfapp.model import Window
+from sfapp.packets import read_window, read_windows
+from sfapp.recorder.auto.session import Session, Settings
+from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, Kind
+
+NOTHING = "sfapp: nothing was recorded: the process's main thread took no step\n"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Optimizer:
+    """All that a session knows of one is which it is."""
+
+
+class Loop:
+    """A training loop of which the session sees what hooks would tell it."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = Clock()
+        self.session = Session(Settings(output=root, run_id="run", window_steps=100), self.clock)
+        self.optimizer = Optimizer()
+
+    def spend(self, kind: Kind, ns: int, mark: int | None = None) -> None:
+        entered = self.session.enter(kind, 1, mark)
+        self.clock.now += ns
+        if entered:
+            self.session.leave(kind, BATCH if kind == "data" else None)
+
+    def micro_step(self) -> None:
+        self.spend("data", 100, EXHAUSTED)
+        self.spend("forward", 200, 1)
+        self.spend("backward", 300)
+
+    def update(self) -> None:
+        self.session.update_begins(self.optimizer)
+        self.clock.now += 50
+        self.session.update_ends(self.optimizer)
+
+    def steps(self, count: int, micro_steps: int = 1) -> None:
+        for _ in range(count):
+            for _ in range(micro_steps):
+                self.micro_step()
+            self.update()
+            self.clock.now += 7
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Loop:
+    return Loop(tmp_path)
+
+
+def recorded(root: Path) -> list[Window]:
+    return [found.window for found in read_windows([root]).windows]
+
+
+def test_steps_are_recorded_to_the_nanosecond(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(5)
+    loop.session.close()
+    window = read_window(tmp_path)
+    assert window.step_N.tolist() == [0, 1, 2, 3, 4]
+    spent = dict(zip(window.stages, window.duration_SNR[:, 4, 0].tolist(), strict=True))
+    assert [spent[name] for name in (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)] == [7, 100, 200, 300, 50]
+    assert window.wall_NR[:, 0].tolist() == [650, *[657] * 4]
+
+
+def test_a_job_of_fewer_steps_than_are_learned_from_is_recorded(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(2, micro_steps=2)
+    loop.session.close()
+    window = read_window(tmp_path)
+    assert window.manifest.accumulation.factor == 2
+    assert len(window.step_N) == 2
+
+
+def test_a_number_of_micro_steps_that_changes_for_good_is_followed(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(4, micro_steps=2)
+    loop.steps(5, micro_steps=4)
+    loop.session.close()
+    first, second = recorded(tmp_path)
+    assert (first.manifest.accumulation.factor, second.manifest.accumulation.factor) == (2, 4)
+    assert first.manifest.faults == ("accumulation_mixed",)  # the two steps until it was clear
+    assert second.manifest.faults == ()
+    assert (len(first.step_N), len(second.step_N)) == (6, 3)
+
+
+def test_one_step_of_another_length_is_flagged_and_the_window_goes_on(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(4, micro_steps=2)
+    loop.steps(1, micro_steps=1)
+    loop.steps(4, micro_steps=2)
+    loop.session.close()
+    (window,) = recorded(tmp_path)
+    assert window.manifest.faults == ("accumulation_mixed",)
+    assert len(window.step_N) == 9
+
+
+def test_more_micro_steps_than_columns_are_added_up(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(3, micro_steps=40)
+    loop.session.close()
+    window = read_window(tmp_path)
+    assert (window.manifest.accumulation.factor, window.manifest.accumulation.ordered) == (40, False)
+    assert int(window.duration_SNR[window.stages.index(BACKWARD), 1, 0]) == 40 * 300
+
+
+def test_an_optimizer_within_another_is_part_of_it(tmp_path: Path, loop: Loop) -> None:
+    """As ZeroRedundancyOptimizer has one."""
+    inner = Optimizer()
+    for _ in range(3):
+        loop.micro_step()
+        loop.session.update_begins(loop.optimizer)
+        loop.session.update_begins(inner)
+        loop.clock.now += 50
+        loop.session.update_ends(inner)
+        loop.session.update_ends(loop.optimizer)
+    loop.session.close()
+    assert loop.session.updates == 3
+    assert read_window(tmp_path).manifest.faults == ()
+
+
+def test_an_optimizer_whose_step_raised_steps_again(tmp_path: Path, loop: Loop) -> None:
+    loop.micro_step()
+    loop.session.update_begins(loop.optimizer)  # and never ends
+    loop.steps(3)
+    loop.session.close()
+    assert len(read_window(tmp_path).step_N) == 3
+
+
+def test_training_inside_a_module_s_forward_is_seen(tmp_path: Path, loop: Loop) -> None:
+    for _ in range(3):
+        loop.spend("data", 100, EXHAUSTED)
+        loop.session.enter("forward", 0, 1)
+        loop.clock.now += 200
+        loop.spend("backward", 300)
+        loop.update()
+        loop.session.leave("forward")
+    loop.session.close()
+    window = read_window(tmp_path)
+    assert [int(window.duration_SNR[window.stages.index(name), 1, 0]) for name in (FORWARD, BACKWARD)] == [
+        200,
+        300,
+    ]
+
+
+def test_a_very_long_evaluation_does_not_pile_up(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(3)
+    for _ in range(40_000):
+        loop.spend("forward", 10, 0)
+    loop.steps(2)
+    loop.session.close()
+    window = read_window(tmp_path)
+    assert int(window.duration_SNR[0, 3, 0]) == 7 + 400_000
+    assert window.manifest.faults == ()
+
+
+def test_nothing_is_recorded_of_an_optimizer_on_another_thread(
+    tmp_path: Path, loop: Loop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop.micro_step()
+    thread = threading.Thread(target=loop.update)
+    thread.start()
+    thread.join()
+    loop.steps(3)
+    loop.session.close()
+    assert capsys.readouterr().err == "sfapp: the optimizer steps on a thread other than the main one\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("rank", "said"), [("0", NOTHING), ("1", "")])
+def test_a_job_that_does_not_train_is_told_by_rank_0_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, said: str
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    session = Session(Settings(output=tmp_path))
+    session.close()
+    session.close()
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_of_ours_ends_the_recording_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readings = iter(range(10))
+    session = Session(Settings(output=tmp_path), lambda: next(readings))  # a clock that stops
+    for _ in range(20):
+        session.enter("forward")
+        session.leave("forward")
+    session.update(Optimizer())
+    session.close()
+    assert not session.active
+    assert capsys.readouterr().err == "sfapp: recording stopped: StopIteration: \n"
+
+
+def test_a_recorder_made_late_waits_for_no_other_rank(tmp_path: Path, loop: Loop) -> None:
+    """Where torch.distributed was initialised without the hooks, other ranks may never take a step."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        loop.steps(3)
+        loop.session.close()
+    finally:
+        dist.destroy_process_group()
+    assert read_window(tmp_path).manifest.recorder.backend == "none"  # no group was made
+
+
+def test_a_forked_child_records_nothing(tmp_path: Path, loop: Loop) -> None:
+    loop.session.forget()
+    loop.steps(5)
+    loop.session.close()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,159 @@
+"""The compiled hot path leaves what the one in Python leaves, whatever a trainer does."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import sysconfig
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_recorder import DATA, FORWARD, Clock
+
+from sfapp.errors import RecorderError
+from sfapp.recorder.timing import timer_backend
+from sfapp.recorder.timing.timers import FIRST_STAGE_COLUMN, MicroStep
+
+compiled = pytest.mark.skipif(
+    not timer_backend.IS_COMPILED, reason="this installation has no compiled hot path"
+)
+
+STAGES = (DATA, FORWARD)
+MICRO_STEPS = 2
+
+Action = tuple[str, int]
+ACTIONS = st.tuples(
+    st.sampled_from(
+        (
+            *("step", "stage", "leave", "tick") * 3,
+            *("fail", "micro", "held", "moved", "stock", "side", "sync", "left", "kept", "use", "choose"),
+        )
+    ),
+    st.integers(-3, 50),
+)
+
+
+def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
+    """What a trainer's actions leave: rows, faults and calls, in order."""
+    clock, seen = Clock(), []
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(timer_backend.COMPILED_VARIABLE, path)
+        state = timer_backend.new_state(
+            clock,
+            lambda begin, end, completed: finish(begin, end, completed),
+            lambda: turn(),
+            lambda code, detail: seen.append((code, detail)),
+            strict,
+        )
+    state.held_column = 0
+
+    def use(columns: int) -> None:
+        state.use([{DATA: micro % columns, FORWARD: columns - 1} for micro in range(MICRO_STEPS)], columns)
+        turn()
+
+    def turn() -> None:
+        """As a window does: take in what there is, and begin a page of two steps."""
+        seen.append(("due", state.number, list(state.cells[: state.base])))
+        state.turn_page(2)
+        state.due = state.number + 2
+
+    use(3)
+
+    def finish(begin: int, end: int, completed: bool) -> None:
+        seen.append((begin, end, completed, dict(state.side), list(state.syncs), state.spent()))
+        if completed and end >= begin:
+            state.add_row(end - begin)
+        else:
+            state.leave_out()
+        state.number += 1
+
+    step, kept = state.new_step(), state.by_name[DATA]
+    micros = [MicroStep(state, micro) for micro in range(MICRO_STEPS + 1)]
+    open_: list[Any] = []
+
+    def enter(context: Any) -> None:
+        with contextlib.suppress(RecorderError):
+            context.__enter__()
+            open_.append(context)
+
+    def enter_stage(name: str) -> None:
+        with contextlib.suppress(RecorderError):  # strict, in a micro-step that was not declared
+            enter(state.by_name[name])
+
+    def leave(kind: type[BaseException] | None = None) -> None:
+        if open_:
+            open_.pop().__exit__(kind, None, None)
+
+    def put(name: str, value: Any) -> None:
+        setattr(state, name, value)
+
+    do: dict[str, Callable[[int], object]] = {
+        "step": lambda n: enter(step),
+        "stage": lambda n: enter_stage(STAGES[n % 2]),
+        "leave": lambda n: leave(),
+        "fail": lambda n: leave(ValueError),
+        "left": lambda n: step.__exit__(None, None, None),  # though it may never have been entered
+        "kept": lambda n: enter(kept),  # which may be of a schema that is gone
+        "use": lambda n: not state.in_step and use(1 + abs(n) % 3),
+        "choose": lambda n: state.choose([dict(stages) for stages in reversed(state.stages)]),
+        "micro": lambda n: enter(micros[n % len(micros)]),
+        "tick": clock.tick,
+        "held": lambda n: put("held_ns", abs(n)),
+        "moved": lambda n: state.in_step and state.move_to_next_step(abs(n)),
+        "stock": lambda n: put("stock", abs(n) % 4),
+        "side": lambda n: state.in_step and state.side.update(loss=n),
+        "sync": lambda n: state.in_step and state.syncs.append(n > 0),
+    }
+    for name, value in actions:
+        do[name](value)
+        if name == "fail":
+            put("tells_all", value > 25)
+    turn()
+    left = [state.in_step, state.number, state.nested_ns, state.held_ns, state.stock, state.odd]
+    return [*seen, state.spent(), left]
+
+
+def test_an_installation_is_compiled_wherever_it_can_be() -> None:
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None or not header.exists():
+        pytest.skip("there is no C compiler here, or Python's headers are not installed")
+    assert timer_backend.IS_COMPILED
+
+
+@compiled
+@settings(max_examples=500)
+@given(st.lists(ACTIONS, min_size=20, max_size=80), st.booleans())
+def test_both_leave_the_same_whatever_is_done(actions: list[Action], strict: bool) -> None:
+    assert played("on", actions, strict) == played("off", actions, strict)
+
+
+@compiled
+def test_it_reads_the_clock_that_python_reads() -> None:
+    state = timer_backend.new_state(
+        time.perf_counter_ns, lambda *step: None, lambda: None, lambda *seen: None
+    )
+    state.use([{DATA: 0}], 1)
+    before = time.perf_counter_ns()
+    with state.new_step(), state.by_name[DATA]:
+        begun = time.perf_counter_ns()
+        time.sleep(0.01)
+        over = time.perf_counter_ns()
+    after = time.perf_counter_ns()
+    number, wall, data = state.cells[: FIRST_STAGE_COLUMN + 1]
+    assert number == 0
+    assert over - begun <= data <= wall <= after - before
+
+
+@compiled
+def test_it_takes_no_page_but_of_whole_numbers() -> None:
+    state = timer_backend.new_state(Clock(), lambda *step: None, lambda: None, lambda *seen: None)
+    for page in (None, [0] * 9, array("b", bytes(9))):
+        with pytest.raises(TypeError):
+            state.cells = page  # type: ignore[assignment]

@@ -1,0 +1,81 @@
+"""A recorder lets another process write its packets where writing would hold up training."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scribes import scribes_of
+from test_recorder import DATA, Clock, recorder, train
+
+from sfapp.packets import read_windows
+from sfapp.recorder import Recorder
+
+pytestmark = pytest.mark.quiet  # that process is left behind where it gets no core for a second
+
+
+def train_until(perf: Recorder, holds: Callable[[], object], seconds: float = 60.0) -> int:
+    """Train a window of one step after the other, really timed, until something holds; how many."""
+    deadline, windows = time.monotonic() + seconds, 0
+    while not holds():
+        assert time.monotonic() < deadline
+        with perf.step(), perf.stage(DATA):
+            time.sleep(0.002)
+        windows += 1
+    return windows
+
+
+def test_another_process_writes_the_packets_of_short_windows_and_leaves_with_the_recorder(
+    tmp_path: Path,
+) -> None:
+    assert not scribes_of()
+    with Recorder(tmp_path, run_id="run", window_steps=1, max_pending=1_000) as perf:
+        windows = train_until(perf, scribes_of)
+        (scribe,) = scribes_of()
+        written = scribe.io_counters().write_count
+        windows += train_until(perf, lambda: scribe.io_counters().write_count > written + 5)
+    assert not scribes_of()
+    assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
+    assert not perf.failures
+
+
+def test_where_that_process_dies_the_recorder_writes_as_before_and_no_window_is_lost(tmp_path: Path) -> None:
+    with Recorder(tmp_path, run_id="run", window_steps=1, max_pending=1_000) as perf:
+        windows = train_until(perf, scribes_of)
+        for scribe in scribes_of():
+            scribe.kill()
+        windows += train_until(perf, lambda: perf.failures)
+        windows += train_until(perf, lambda: len(perf.written) > 20)
+        assert not scribes_of()  # it is not tried again
+    assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
+    assert perf.failures == (
+        "the process that writes packets ended with -9: the recorder's thread does it again",
+    )
+
+
+def test_where_that_process_gets_no_core_the_recorder_does_not_wait_for_it(tmp_path: Path) -> None:
+    with Recorder(tmp_path, run_id="run", window_steps=1, max_pending=10_000) as perf:
+        windows = train_until(perf, scribes_of)
+        (scribe,) = scribes_of()
+        started = scribe.io_counters().write_count
+        windows += train_until(perf, lambda: scribe.io_counters().write_count > started + 5)
+        scribe.suspend()
+        windows += train_until(perf, lambda: perf.failures)
+    assert not scribes_of()
+    assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
+    assert "took longer than 1 s" in perf.failures[0] or "ended with" in perf.failures[0]
+
+
+def test_long_windows_are_not_worth_a_process(tmp_path: Path) -> None:
+    clock = Clock()
+    with recorder(tmp_path, clock, window_steps=1) as perf:
+        for window in range(8):
+            train(perf, clock, other=60 * 10**9)
+            while perf.pending:
+                time.sleep(0.002)
+            assert not scribes_of(), window
+    assert len(perf.written) == 8
+    assert all(path.parent == tmp_path / "run" and os.access(path, os.R_OK) for path in perf.written)

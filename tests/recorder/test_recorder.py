@@ -1,0 +1,446 @@
+"""The recorder on one rank, with a clock that tests can read: exact numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
+
+import sfapp
+from sfapp.errors import RecorderError
+from sfapp.model import Accumulation, RankIdentity, Window
+from sfapp.model.manifest import Parallelism
+from sfapp.packets import read_window, read_windows
+from sfapp.recorder import Recorder
+
+pytestmark = pytest.mark.usefixtures("hot_path")
+
+
+class Clock:
+    """A monotonic clock that stands still until told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def tick(self, ns: int) -> None:
+        self.now += ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def recorder(root: Path, clock: Clock, **options: object) -> Recorder:
+    return Recorder(root, run_id="run", clock=clock, **{"window_steps": 3, **options})
+
+
+def train(perf: Recorder, clock: Clock, steps: int = 1, other: int = 7) -> None:
+    for _ in range(steps):
+        with perf.step():
+            for place, name in enumerate((DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER)):
+                with perf.stage(name):
+                    clock.tick(100 * (place + 1))
+            clock.tick(other)
+
+
+def only_window(root: Path) -> Window:
+    return read_window(root)
+
+
+def test_a_step_is_closed_by_its_residual(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf:
+        train(perf, clock, steps=3)
+    window = only_window(tmp_path)
+    assert window.stages == (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER)
+    assert window.duration_SNR[:, 0, 0].tolist() == [100, 200, 300, 400, 500, 7]
+    assert window.wall_NR[:, 0].tolist() == [1507] * 3
+    assert window.step_N.tolist() == [0, 1, 2]
+    assert window.manifest.closed_by == "full"
+    assert window.manifest.overhead.train_ns == 3 * 1507
+
+
+def test_a_stage_entered_twice_adds_up_and_a_missing_one_is_zero(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        for _ in range(2):
+            with perf.stage(DATA):
+                clock.tick(40)
+    assert only_window(tmp_path).duration_SNR[:, 0, 0].tolist() == [80, 0, 0, 0, 0, 0]
+
+
+def test_windows_close_when_full_flushed_changed_or_shut_down(tmp_path: Path, clock: Clock) -> None:
+    perf = recorder(tmp_path, clock, max_pending=8)
+    train(perf, clock, steps=4)
+    perf.flush()
+    train(perf, clock)
+    perf.reconfigure(stages=(DATA, BACKWARD))
+    with perf.step(), perf.stage(BACKWARD):
+        clock.tick(5)
+    perf.reconfigure(accumulation=Accumulation(factor=2, ordered=False))
+    with perf.step():
+        clock.tick(5)
+    perf.close()
+    windows = [item.window for item in read_windows([tmp_path]).windows]
+    assert [window.manifest.closed_by for window in windows] == [
+        "full",
+        "flush",
+        "schema_change",
+        "accumulation_change",
+        "shutdown",
+    ]
+    assert [len(window.step_N) for window in windows] == [3, 1, 1, 1, 1]
+    assert windows[3].stages == (DATA, BACKWARD, OTHER)
+    assert windows[4].manifest.accumulation.factor == 2
+
+
+def test_micro_steps_are_kept_apart(tmp_path: Path, clock: Clock) -> None:
+    options = {"accumulation": Accumulation(factor=2, ordered=True, sync="last")}
+    with recorder(tmp_path, clock, **options) as perf, perf.step():
+        for micro in range(2):
+            with perf.micro_step(micro), perf.stage(DATA):
+                clock.tick(10 + micro)
+        with perf.stage(OPTIMIZER):
+            clock.tick(3)
+    window = only_window(tmp_path)
+    spent = dict(zip(window.stages, window.duration_SNR[:, 0, 0].tolist(), strict=True))
+    assert (spent[f"{DATA}[0]"], spent[f"{DATA}[1]"], spent[OPTIMIZER]) == (10, 11, 3)
+
+
+def test_a_micro_step_that_the_accumulation_does_not_have_counts_as_residual(
+    tmp_path: Path, clock: Clock
+) -> None:
+    options = {"accumulation": Accumulation(factor=2)}
+    with recorder(tmp_path, clock, **options) as perf, perf.step():
+        with perf.micro_step(2), perf.stage(DATA):
+            clock.tick(10)
+        with perf.stage(OPTIMIZER):
+            clock.tick(3)
+    window = only_window(tmp_path)
+    spent = dict(zip(window.stages, window.duration_SNR[:, 0, 0].tolist(), strict=True))
+    assert (spent[OPTIMIZER], spent[OTHER], sum(spent.values())) == (3, 10, 13)
+    assert window.manifest.faults == ("unknown_stage",)
+    seen = window.manifest.extra["faults_seen"]["unknown_stage"]
+    assert seen == f"{DATA}, in an undeclared micro-step"
+
+
+def test_collapsed_micro_steps_add_up_and_say_so(tmp_path: Path, clock: Clock) -> None:
+    options = {"accumulation": Accumulation(factor=2, ordered=False)}
+    with recorder(tmp_path, clock, **options) as perf, perf.step():
+        for micro in range(2):
+            with perf.micro_step(micro), perf.stage(DATA):
+                clock.tick(10)
+    window = only_window(tmp_path)
+    assert window.stages[0] == DATA
+    assert window.duration_SNR[0, 0, 0] == 20
+    assert not window.manifest.accumulation.ordered
+
+
+def nest_stages(perf: Recorder, clock: Clock) -> None:
+    with perf.step(), perf.stage(FORWARD):
+        with perf.stage(DATA):
+            clock.tick(50)
+        with perf.stage(FORWARD):  # inside itself
+            clock.tick(30)
+        clock.tick(20)
+
+
+def nest_steps(perf: Recorder, clock: Clock) -> None:
+    with perf.step():
+        clock.tick(70)
+        with perf.step(), perf.stage(FORWARD):
+            clock.tick(100)
+
+
+def open_an_unknown_stage(perf: Recorder, clock: Clock) -> None:
+    with perf.step():
+        with perf.stage("no.such"):
+            clock.tick(50)
+        with perf.stage(FORWARD):
+            clock.tick(100)
+
+
+def open_a_stage_outside(perf: Recorder, clock: Clock) -> None:
+    with perf.stage(DATA):
+        clock.tick(5)
+    with perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+
+
+def wrap_a_step_in_a_stage(perf: Recorder, clock: Clock) -> None:
+    with perf.stage(DATA), perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+
+
+def turn_the_clock_back(perf: Recorder, clock: Clock) -> None:
+    with perf.step():
+        with perf.stage(DATA):
+            clock.tick(-50)
+        with perf.stage(FORWARD):
+            clock.tick(100)
+
+
+def reconfigure_with_the_residual(perf: Recorder, clock: Clock) -> None:
+    perf.reconfigure(stages=(DATA, OTHER))
+    with perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+
+
+def reconfigure_inside_a_step(perf: Recorder, clock: Clock) -> None:
+    with perf.step(), perf.stage(FORWARD):
+        perf.reconfigure(stages=(DATA,))
+        clock.tick(100)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "fault", "seen"),
+    [
+        (nest_stages, "nested_stages", DATA),
+        (nest_steps, "nested_steps", ""),
+        (open_an_unknown_stage, "unknown_stage", "no.such"),
+        (open_a_stage_outside, "stage_outside_step", DATA),
+        (wrap_a_step_in_a_stage, "stage_outside_step", DATA),
+        (turn_the_clock_back, "nonmonotonic_clock", DATA),
+        (reconfigure_with_the_residual, "reconfigure_refused", "stages must be different names"),
+        (reconfigure_inside_a_step, "reconfigure_refused", "inside a step"),
+    ],
+)
+def test_misuse_is_a_fault_in_the_packet_and_never_an_error(
+    tmp_path: Path, clock: Clock, misuse: Callable[[Recorder, Clock], None], fault: str, seen: str
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        misuse(perf, clock)
+    window = only_window(tmp_path)
+    assert window.manifest.faults == (fault,)
+    assert window.manifest.extra.get("faults_seen", {}).get(fault, "").startswith(seen)
+    # what was recorded beside it is right: 100 ns of forward, and every row adds up
+    assert window.duration_SNR[1, 0, 0] == 100
+    assert int(window.duration_SNR.min()) >= 0
+    if fault != "nonmonotonic_clock":
+        assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
+
+
+def test_a_strict_recorder_raises_where_a_stage_is_mistyped(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, strict=True) as perf:
+        with (
+            pytest.raises(RecorderError, match=rf"no stage is called 'model.bakward'.*{FORWARD}"),
+            perf.step(),
+        ):
+            perf.stage("model.bakward")
+        with perf.step(), perf.stage(OTHER):  # the residual may be named
+            clock.tick(9)
+    assert perf.failures == ()
+
+
+def test_a_log_that_fails_costs_the_training_nothing(tmp_path: Path, clock: Clock) -> None:
+    class Broken(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError("no disk")
+
+    log, broken = logging.getLogger("sfapp"), Broken()
+    log.addFilter(broken)
+    try:
+        with recorder(tmp_path, clock) as perf, perf.step(), perf.stage("model.bakward"):
+            clock.tick(1)
+    finally:
+        log.removeFilter(broken)
+    assert only_window(tmp_path).manifest.faults == ("unknown_stage",)
+
+
+def test_a_strict_recorder_raises_in_a_micro_step_that_was_not_declared(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, strict=True) as perf:
+        with (
+            pytest.raises(RecorderError, match=rf"{DATA!r} was entered in a micro-step that .*accumulation="),
+            perf.step(),
+            perf.micro_step(1),
+        ):
+            perf.stage(DATA)
+        with perf.step(), perf.micro_step(0), perf.stage(DATA):
+            clock.tick(9)
+    assert perf.failures == ()
+
+
+def test_a_slip_of_the_loop_is_told_in_the_log_once_and_in_every_packet(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recorder(tmp_path, clock, window_steps=3) as perf:
+        for _ in range(6):
+            with perf.step(), perf.stage("model.bakward"):
+                clock.tick(1)
+    (warning,) = caplog.records
+    assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
+    assert "that the recorder was not told of was opened" in warning.getMessage()
+    assert "unknown_stage: model.bakward" in warning.getMessage()
+    assert perf.failures == ()  # nothing is lost
+    windows = [item.window for item in read_windows([tmp_path]).windows]
+    assert [window.manifest.faults for window in windows] == [("unknown_stage",)] * 2
+
+
+def test_the_residual_may_be_named_and_is_no_fault(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.stage(OTHER):
+        clock.tick(9)
+    window = only_window(tmp_path)
+    assert window.duration_SNR[-1, 0, 0] == 9
+    assert window.manifest.faults == ()
+
+
+def test_a_step_that_raises_is_left_out_and_the_error_passes_through(tmp_path: Path, clock: Clock) -> None:
+    perf = recorder(tmp_path, clock)
+    train(perf, clock)
+    with pytest.raises(ZeroDivisionError), perf.step(), perf.stage(DATA):
+        1 / 0  # noqa: B018
+    train(perf, clock)
+    perf.close()
+    assert only_window(tmp_path).step_N.tolist() == [0, 2]
+
+
+def test_a_disk_that_refuses_costs_the_window_not_the_training(tmp_path: Path, clock: Clock) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    perf = recorder(blocked, clock)
+    train(perf, clock, steps=4)
+    perf.close()
+    assert perf.written == ()
+    assert perf.failures[0].startswith("window 0:")
+
+
+def test_what_fails_first_is_a_warning_in_the_log_and_all_of_it_is_kept(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with recorder(blocked, clock, max_pending=8) as perf:
+        train(perf, clock, steps=9)
+    assert len(perf.failures) == 3
+    (warning,) = caplog.records
+    assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
+    assert perf.failures[0] in warning.getMessage()
+
+
+def test_an_error_of_the_recorder_s_own_ends_the_recording_and_not_the_training(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        train(perf, clock, steps=3)
+        perf.add_step(1.5, [{DATA: 0.5}])  # type: ignore[arg-type, dict-item]  # ns are whole numbers
+        train(perf, clock, steps=3)
+    assert perf.failures[0].startswith("recording stopped: TypeError: 'float' object cannot be interpreted")
+    assert len(caplog.records) == 1
+    assert only_window(tmp_path).step_N.tolist() == [0, 1, 2]
+
+
+def test_windows_end_at_the_same_step_on_every_rank_whatever_a_rank_left_out(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        for failing in (True, False, False, False):
+            with contextlib.suppress(ValueError), perf.step():
+                clock.tick(1)
+                if failing:
+                    raise ValueError
+    windows = [item.window for item in read_windows([tmp_path]).windows]
+    assert [window.step_N.tolist() for window in windows] == [[1, 2], [3]]
+
+
+def test_a_run_that_is_started_again_never_overwrites_its_windows(tmp_path: Path, clock: Clock) -> None:
+    for _ in range(3):
+        with recorder(tmp_path, clock) as perf:
+            train(perf, clock, steps=4)
+    assert [item.window.number for item in read_windows([tmp_path]).windows] == [0, 1, 2, 3, 4, 5]
+
+
+def test_times_and_role_are_those_of_the_window(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, roles="dp") as perf:
+        train(perf, clock, steps=2)
+        perf.reconfigure(role="expert")
+        train(perf, clock, steps=1)
+    first, second = (item.window for item in read_windows([tmp_path]).windows)
+    assert first.manifest.closed_by == "role_change"
+    assert (first.ranks.role, second.ranks.role) == (("dp",), ("expert",))
+    moments = [first.manifest.started_at, first.manifest.ended_at, second.manifest.started_at]
+    assert moments == sorted(moments, key=lambda moment: datetime.fromisoformat(moment or ""))
+
+
+def test_an_overlap_is_left_for_the_reader_to_see(tmp_path: Path, clock: Clock) -> None:
+    """A clock that jumps forward inside a stage and back outside makes stages exceed the step."""
+    with recorder(tmp_path, clock) as perf, perf.step():
+        with perf.stage(DATA):
+            clock.tick(100)
+        clock.tick(-40)
+    window = only_window(tmp_path)
+    assert (window.wall_NR[0, 0], window.duration_SNR[0, 0, 0], window.duration_SNR[-1, 0, 0]) == (60, 100, 0)
+
+
+def test_after_close_nothing_more_is_recorded(tmp_path: Path, clock: Clock) -> None:
+    perf = recorder(tmp_path, clock)
+    train(perf, clock)
+    perf.close()
+    train(perf, clock, steps=5)
+    perf.close()
+    assert [len(item.window.step_N) for item in read_windows([tmp_path]).windows] == [1]
+
+
+def test_identity_comes_from_torchrun_s_environment(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "2", "WORLD_SIZE": "6"}.items():
+        monkeypatch.setenv(name, value)
+    with recorder(tmp_path, clock, roles="dp") as perf:
+        train(perf, clock)
+    # without torch.distributed this rank can only leave its own part
+    assert [path.name for path in perf.written] == ["00000000.rank5.parquet"]
+    window = only_window(tmp_path)
+    identity = window.ranks.identity(0)
+    assert (identity.rank, identity.local_rank, identity.node_rank, identity.role) == (5, 1, 2, "dp")
+    assert "torch.distributed was not initialised" in (window.manifest.gather_error or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window_steps": 0}, "must be positive"),
+        ({"timeout": 0}, "must be positive"),
+        ({"gather": "mpi"}, "gather must be one of"),
+        ({"event_fraction": 2}, "between 0 and 1"),
+        ({"roles": []}, "none for rank 0"),
+        ({"run_id": ""}, "run_id must have"),
+        ({"stages": ("a", "a")}, "different names"),
+        ({"stages": ("a", OTHER)}, "which is added"),
+        ({"accumulation": Accumulation(factor=0)}, "at least 1"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_at_construction(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(RecorderError, match=message):
+        sfapp.Recorder(tmp_path, **{"run_id": "run", **options})
+
+
+@pytest.mark.parametrize("roles", ["pp0", {0: "pp0", 1: "pp1"}, ["pp0", "pp1"]])
+def test_what_is_declared_is_in_the_packet(tmp_path: Path, clock: Clock, roles: object) -> None:
+    declared = {"wrapper": "fsdp1", "parallelism": Parallelism(dp=2, pp=2), "prefetch": "aligned"}
+    with recorder(tmp_path, clock, roles=roles, model_fit=True, **declared) as perf:
+        train(perf, clock)
+    window = only_window(tmp_path)
+    assert window.ranks.role == ("pp0",)
+    assert window.manifest.model_fit
+    assert {name: getattr(window.manifest, name) for name in declared} == declared
+
+
+def test_an_environment_that_makes_no_sense_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "three")
+    with pytest.raises(RecorderError, match="RANK='three'"):
+        Recorder(tmp_path, run_id="run")
+
+
+def test_a_given_identity_wins(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, identity=RankIdentity(0, 0, 3, "node-3", "pp0")) as perf:
+        train(perf, clock)
+    assert only_window(tmp_path).ranks.hostname == ("node-3",)

@@ -1,0 +1,290 @@
+"""What is measured beside the ordered stages, and what a strict recorder refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
+
+from sfapp.errors import RecorderError
+from sfapp.packets import read_window
+from sfapp.recorder.side_channels.channels import (
+    MAX_CHANNELS,
+    EventSample,
+    EventSampler,
+    is_sampled,
+    unsampled,
+)
+
+pytestmark = pytest.mark.usefixtures("hot_path")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_side_channel_adds_up_over_its_step_inside_a_stage_or_round_several(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        with perf.step():
+            with perf.stage(DATA), perf.side_channel("decode_ms"):
+                clock.tick(2_000_000)
+            with perf.side_channel("model_ms"):
+                with perf.stage(FORWARD):
+                    clock.tick(1_000_000)
+                with perf.stage(BACKWARD), perf.side_channel("decode_ms"):
+                    clock.tick(500_000)
+        train(perf, clock, steps=2)
+    window = read_window(tmp_path)
+    assert window.side["decode_ms"].value_NR[0, 0] == 2.5
+    assert window.side["model_ms"].value_NR[0, 0] == 1.5
+    assert window.side["decode_ms"].sampled_NR[:, 0].tolist() == [True, False, False]
+    assert math.isnan(window.side["decode_ms"].value_NR[1, 0])
+    # the stages are what they are without it
+    assert window.duration_SNR[:3, 0, 0].tolist() == [2_000_000, 1_000_000, 500_000]
+    assert window.manifest.faults == ()
+
+
+def test_a_side_channel_inside_itself_counts_once(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.side_channel("x"):
+        clock.tick(1_000_000)
+        with perf.side_channel("x"):
+            clock.tick(1_000_000)
+    assert read_window(tmp_path).side["x"].value_NR[0, 0] == 2.0
+
+
+def test_a_value_can_be_noted_for_a_step(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        perf.observe("memory.allocated_bytes", 1 << 34)
+        perf.observe("memory.allocated_bytes", 1 << 35)
+    assert read_window(tmp_path).side["memory.allocated_bytes"].value_NR[0, 0] == float(1 << 35)
+
+
+def test_a_step_that_raised_leaves_nothing_to_the_next(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf:
+        with contextlib.suppress(ValueError), perf.step():
+            perf.observe("x", 1.0)
+            raise ValueError
+        train(perf, clock)
+        with perf.step():
+            perf.observe("x", 3.0)
+    assert read_window(tmp_path).side["x"].sampled_NR[:, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("x", math.inf, "no finite number"),
+        ("x", math.nan, "no finite number"),
+        ("x", "many", "no finite number"),
+        ("no spaces", 1.0, "name refused"),
+        ("", 1.0, "name refused"),
+        ("x" * 65, 1.0, "name refused"),
+    ],
+)
+def test_a_value_that_no_packet_can_hold_is_told_and_limits_nothing(
+    tmp_path: Path, clock: Clock, name: str, value: Any, why: str
+) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        perf.observe(name, value)
+        with perf.side_channel(name):
+            clock.tick(1)
+    manifest = read_window(tmp_path).manifest
+    assert manifest.extra["side_faults"][name].startswith(why)
+    assert manifest.faults == ()
+
+
+def test_more_channels_than_there_may_be_are_told_and_the_first_ones_stay(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step():
+        for number in range(MAX_CHANNELS + 5):
+            perf.observe(f"x{number}", 1.0)
+    window = read_window(tmp_path)
+    assert len(window.side) == MAX_CHANNELS
+    assert sorted(window.manifest.extra["side_faults"]) == [
+        f"x{number}" for number in range(MAX_CHANNELS, MAX_CHANNELS + 5)
+    ]
+
+
+def test_a_value_outside_a_step_is_told(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf:
+        perf.observe("x", 1.0)
+        train(perf, clock)
+    assert read_window(tmp_path).manifest.extra["side_faults"] == {"x": "outside a step"}
+
+
+def test_a_nested_stage_is_dropped_and_its_time_is_told(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+        with perf.stage(DATA):
+            clock.tick(40)
+    window = read_window(tmp_path)
+    assert window.duration_SNR[:2, 0, 0].tolist() == [0, 140]
+    assert window.manifest.faults == ("nested_stages",)
+    assert window.manifest.extra["nested_ns"] == 40
+
+
+def test_a_strict_recorder_raises_where_a_stage_is_nested_or_outside_a_step(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with recorder(tmp_path, clock, strict=True) as perf:
+        inside = pytest.raises(RecorderError, match=r"inside stage 'model.fwd_loss_cpu_wall'")
+        with inside, perf.step(), perf.stage(FORWARD), perf.stage(DATA):
+            pass
+        with pytest.raises(RecorderError, match="outside a step"), perf.stage(DATA):
+            pass
+        train(perf, clock)
+    window = read_window(tmp_path)
+    assert window.step_N.tolist() == [1]
+    assert window.manifest.faults == ()
+
+
+# --- device events: the CUDA path with events whose readiness the test decides ------------------------------
+
+
+class Event:
+    """A stand-in for ``torch.cuda.Event``: happens when told, at the time of a clock in ms."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        self.at, self.happened = 0.0, False
+
+    def record(self) -> None:
+        self.at, self.happened = Event.now, False
+
+    def query(self) -> bool:
+        return self.happened
+
+    def elapsed_time(self, end: Event) -> float:
+        return end.at - self.at
+
+
+class Device:
+    """A stand-in for a CUDA device, which can be busy with a graph, or broken."""
+
+    def __init__(self) -> None:
+        self.capturing, self.broken = False, False
+
+    def event(self) -> Event:
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return Event()
+
+    def is_ready(self) -> bool:
+        return not self.capturing
+
+
+def sampled(device: Device | None = None) -> tuple[EventSampler, EventSample, dict[str, Any]]:
+    place: dict[str, Any] = {"values": unsampled(10), "row": 0}
+    sampler = EventSampler(1.0, device or Device())
+    return sampler, EventSample(sampler, "x", lambda _: (place["values"], place["row"])), place
+
+
+def region(context: EventSample, ms: float) -> None:
+    with context:
+        Event.now += ms
+
+
+def happen(sampler: EventSampler) -> None:
+    """All that was recorded has happened, and is taken in."""
+    for begin, end, _, _ in sampler._waiting:
+        begin.happened = end.happened = True  # type: ignore[attr-defined]
+    sampler.poll()
+
+
+def test_an_event_is_taken_in_when_it_has_happened_and_never_waited_for() -> None:
+    sampler, context, place = sampled()
+    region(context, 5.0)
+    sampler.poll()
+    assert math.isnan(place["values"][0])
+    happen(sampler)
+    assert place["values"][0] == 5.0
+
+
+def test_events_are_sampled_in_a_fixed_fraction_of_the_steps_on_every_rank_alike() -> None:
+    for fraction, count in ((0.05, 5), (0.25, 25), (1.0, 100), (0.3, 30)):
+        sampler = EventSampler(fraction, Device())
+        assert sum(sampler.samples(step) for step in range(100)) == count
+
+
+def test_no_more_pairs_than_the_pool_has_are_under_way() -> None:
+    sampler, context, place = sampled()
+    for row in range(10):
+        place["row"] = row
+        for _ in range(10):
+            region(context, 1.0)
+    assert len(sampler._waiting) == EventSampler.MAX_PAIRS
+    sampler.forget()
+    assert len(sampler._free) == EventSampler.MAX_PAIRS
+    # after the window, nothing is written into it any more
+    assert math.isnan(place["values"][0])
+
+
+def test_a_region_inside_itself_counts_once() -> None:
+    sampler, context, place = sampled()
+    with context:
+        region(context, 2.0)
+        Event.now += 3.0
+    assert len(sampler._waiting) == 1
+    happen(sampler)
+    assert place["values"][0] == 5.0
+
+
+def test_a_region_that_began_on_a_stream_that_is_behind_is_not_ready_yet() -> None:
+    sampler, context, place = sampled()
+    region(context, 5.0)
+    sampler._waiting[0][1].happened = True  # type: ignore[attr-defined]
+    sampler.poll()
+    assert math.isnan(place["values"][0])
+
+
+def test_no_event_is_touched_while_a_graph_is_captured() -> None:
+    device = Device()
+    sampler, context, place = sampled(device)
+    region(context, 5.0)
+    device.capturing = True
+    region(context, 5.0)
+    assert len(sampler._waiting) == 1
+    happen(sampler)
+    assert math.isnan(place["values"][0])
+    device.capturing = False
+    happen(sampler)
+    assert place["values"][0] == 5.0
+
+
+def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
+    device = Device()
+    sampler, context, place = sampled(device)
+    device.broken = True
+    region(context, 5.0)
+    region(context, 5.0)
+    sampler.forget()
+    assert sampler.refused == "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert not is_sampled(place["values"].view("int64")).any()
+
+
+def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock, hot_path: str) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    with recorder(tmp_path, clock, event_fraction=0.05) as perf, perf.step(), perf.cuda_event_sample():
+        clock.tick(1)
+    window = read_window(tmp_path)
+    assert not window.side["model.fwd_loss_cuda_event_ms"].sampled_NR.any()
+    extra = {"event_fraction": 0.05, "no_events": "no CUDA device", "timed_in": hot_path}
+    assert window.manifest.extra == extra
+
+
+def test_events_that_nobody_asked_for_leave_no_channel(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf, perf.step(), perf.cuda_event_sample():
+        clock.tick(1)
+    assert read_window(tmp_path).side == {}
