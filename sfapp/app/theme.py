@@ -81,7 +81,7 @@ def author_of(request: Request) -> str:
     return " ".join(name.split())[:MAX_NAME]
 
 
-def text(content: str, tag: str = "div", classes: str = "") -> TextElement:
+def label_text(content: str, tag: str = "div", classes: str = "") -> TextElement:
     """Plain text in a tag of its meaning; never markup."""
     element = TextElement(tag=tag, text=content)
     return element.classes(classes) if classes else element
@@ -95,7 +95,7 @@ def box(classes: str = "", tag: str = "div") -> ui.element:
 
 def link(content: str, href: str, classes: str = "", shortcut: str = "", label: str = "") -> TextElement:
     """A link as a plain anchor, with its keys and its spoken name."""
-    element = text(content, "a", classes)
+    element = label_text(content, "a", classes)
     element.props["href"] = href
     return with_keys(element, shortcut, label)  # type: ignore[return-value]
 
@@ -121,7 +121,7 @@ def chips(texts: Sequence[tuple[str, str, str]]) -> None:
     """Small labels: (text, kind, what it means)."""
     with box("chips", "ul"):
         for content, kind, meaning in texts:
-            text(content, "li", f"chip chip-{kind}").props["title"] = meaning
+            label_text(content, "li", f"chip chip-{kind}").props["title"] = meaning
 
 
 def notices(messages: Sequence[str]) -> None:
@@ -130,8 +130,8 @@ def notices(messages: Sequence[str]) -> None:
         for message in messages:
             with box("notice") as element:
                 element.props["role"] = "status"
-                text(message, "span")
-                button = with_keys(text("×", "button", "plain"), label="dismiss")
+                label_text(message, "span")
+                button = with_keys(label_text("×", "button", "plain"), label="dismiss")
                 button.on("click", element.delete)
 
 
@@ -141,8 +141,8 @@ def first_time(request: Request, hint: str) -> None:
         return
     with box("notice notice-hint") as element:
         element.props["role"] = "note"
-        text(hint, "span")
-        button = with_keys(text("got it", "button", "plain"), label="dismiss this hint").mark("got-it")
+        label_text(hint, "span")
+        button = with_keys(label_text("got it", "button", "plain"), label="dismiss this hint").mark("got-it")
         button.on("click", element.delete)
         button.on("click", js_handler="() => sfapp.rememberSeen()")
 
@@ -159,10 +159,10 @@ def example_links(but: Example | None = None) -> None:
 def empty(title: str, what_next: str, command: str = "") -> None:
     """Nothing to show: say so, and what to do next."""
     with box("empty"):
-        text(title, "h2")
-        text(what_next, "p")
+        label_text(title, "h2")
+        label_text(what_next, "p")
         if command:
-            text(command, "pre")
+            label_text(command, "pre")
 
 
 # Only the browser knows what the system prefers. Where the server does not know yet, or not any more, the
@@ -217,7 +217,7 @@ def _head(dark: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PageFrame:
     """A page's frame: where its content goes, what stands beside its name, its light or dark switch."""
 
     main: ui.element
@@ -228,7 +228,7 @@ class Frame:
 @contextmanager
 def frame(
     workspace: Workspace, request: Request, title: str, crumbs: Sequence[Crumb], *, searches: bool = False
-) -> Iterator[Frame]:
+) -> Iterator[PageFrame]:
     """The page round its content: skip link, header with the way here, live badge, keys; then ``main``.
 
     Args:
@@ -250,16 +250,16 @@ def frame(
     with box("top", "header"):
         with link("", "/", "brand", label="sfapp: all windows"):
             ui.element("img").props["src"] = asset_url("logo.svg")
-            text("sfapp", "span")
+            label_text("sfapp", "span")
         with box("crumbs", "nav") as way:
             way.props["aria-label"] = "where you are"
             for crumb in crumbs:
                 if crumb.href is not None:
                     link(crumb.text, crumb.href)
                 else:
-                    text(crumb.text, "strong")
+                    label_text(crumb.text, "strong")
                 if crumb.detail:
-                    text(crumb.detail, "span", "detail")
+                    label_text(crumb.detail, "span", "detail")
         beside = box("beside")
         box("grow")
         link("live", "/live", "nav", "l")
@@ -267,13 +267,13 @@ def frame(
         live_badge(workspace)
         if not searches:
             link("/", "/#search", "key", "/", "search windows")
-        with_keys(text("?", "button", "key"), "?", "keys and help").on("click", help_dialog.open)
-        switch = with_keys(text("◐", "button", "key"), "d", "light or dark")
+        with_keys(label_text("?", "button", "key"), "?", "keys and help").on("click", help_dialog.open)
+        switch = with_keys(label_text("◐", "button", "key"), "d", "light or dark")
         switch.on("click", wear, js_handler="() => emit(sfapp.switchTheme())")
     # Quasar's page is the landmark ``main`` already.
     with box("page") as main:
         main.props["id"] = "main"
-        yield Frame(main, beside, dark)
+        yield PageFrame(main, beside, dark)
 
 
 def show_address(url: str) -> None:
@@ -316,17 +316,17 @@ def _live_words(status: Status) -> str:
 
 def _help_dialog() -> ui.dialog:
     with ui.dialog() as dialog, box("sheet"):
-        text("Keys", "h2")
+        label_text("Keys", "h2")
         with box("keys", "dl"):
             for keys, what in KEYS:
                 with box("", "dt"):
                     for key in keys.split("  "):
-                        text(key, "kbd")
-                text(what, "dd")
+                        label_text(key, "kbd")
+                label_text(what, "dd")
         link("glossary: what every label, gate and reason means", "/glossary")
-        again = text("show the reading aids again", "button", "plain").mark("aids-again")
+        again = label_text("show the reading aids again", "button", "plain").mark("aids-again")
         again.on("click", js_handler="() => sfapp.showAids()")
-        text("Examples", "h2")
-        text("Small enough for a pencil, with the paper's own numbers beside.", "p", "muted")
+        label_text("Examples", "h2")
+        label_text("Small enough for a pencil, with the paper's own numbers beside.", "p", "muted")
         example_links()
     return dialog

@@ -14,12 +14,12 @@ from nicegui import background_tasks, ui
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.app.address import run_page, window_page
 from sfapp.app.comparing import compared
-from sfapp.app.panels.add_to_incident import Collector
-from sfapp.app.panels.annotation_toolbar import Pen
-from sfapp.app.panels.comparison import ComparisonView
+from sfapp.app.panels.add_to_incident import IncidentPicker
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.comparison import ComparisonPanel
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.run_timeline import open_clicked
-from sfapp.app.panels.side_picker import SideChooser, Windows
+from sfapp.app.panels.side_picker import SidePicker, Windows
 from sfapp.app.theme import (
     Crumb,
     author_of,
@@ -27,18 +27,17 @@ from sfapp.app.theme import (
     empty,
     frame,
     is_dark,
+    label_text,
     link,
     notices,
     show_address,
-    text,
     with_keys,
 )
 from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError, StoreError, WindowError
 from sfapp.model.sides import SIDES, CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.views import format
-from sfapp.views import text as words
+from sfapp.views import format, text
 
 ANSWERED = (StoreError, ComparisonError, WindowError)
 """What a comparison may be refused with: said on the page, with the choosers there to ask for another."""
@@ -114,32 +113,32 @@ class ComparePage:
         with frame(self._workspace, request, "compare", crumbs) as page:
             page.dark.on_value_change(lambda event: self._redraw(bool(event.value)))
             ledger = self._workspace.ledger
-            self._collector = Collector(ledger, Pen(ledger, author_of(request)))
+            self._incident_picker = IncidentPicker(ledger, AnnotationToolbar(ledger, author_of(request)))
             with box("stack"):
                 notices(told)
                 with box("card sides-card", "section"):
                     self._build_choosers()
                 self._empty = box("stack")
-                self._view = ComparisonView(ReadingAids.of(request), self._open)
+                self._view = ComparisonPanel(ReadingAids.of(request), self._open)
         self._show_choosers()
 
     def _build_choosers(self) -> None:
         self._choosers = {
-            name: SideChooser(letter, self._picker(name), optional=name == "c")
+            name: SidePicker(letter, self._picker(name), optional=name == "c")
             for name, letter in zip(SIDES, LETTERS, strict=True)
         }
         with box("toolbar side-actions"):
-            swap = with_keys(text("A ⇄ B", "button", "key"), label="swap A and B").mark("swap")
+            swap = with_keys(label_text("A ⇄ B", "button", "key"), label="swap A and B").mark("swap")
             swap.on("click", lambda: self._apply(self._state.swapped()))
             box("grow")
             self._add = with_keys(
-                text("+ incident", "button", "plain"), "a", "add this comparison to an incident"
+                label_text("+ incident", "button", "plain"), "a", "add this comparison to an incident"
             )
             self._add.mark("add-comparison").on("click", self._collect)
             self._json = link(".json", "", "badge").mark("json")
         with box("toolbar judged-as") as self._judged_box:
-            self._judged_as = text("", "span", "muted")
-            defaults = text("under the defaults", "button", "plain").mark("defaults")
+            self._judged_as = label_text("", "span", "muted")
+            defaults = label_text("under the defaults", "button", "plain").mark("defaults")
             defaults.on("click", lambda: self._apply(replace(self._state, view=ViewState())))
 
     async def start(self) -> None:
@@ -214,8 +213,8 @@ class ComparePage:
     def _collect(self) -> None:
         """Ask into which incident this comparison goes."""
         query, found = self._state.query, self._answer.found
-        title = words.comparison(found).headline if found is not None else ""
-        self._collector.ask(
+        title = text.comparison(found).headline if found is not None else ""
+        self._incident_picker.ask(
             "this comparison", lambda author, incident: [author.add_comparison(incident, query)], title
         )
 

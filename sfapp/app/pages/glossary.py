@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.theme import Crumb, box, example_links, frame, link, text
+from sfapp.app.theme import Crumb, box, example_links, frame, label_text, link
 from sfapp.app.workspace import Workspace
 from sfapp.views.glossary import Row, glossary
 
@@ -31,16 +31,16 @@ def build(workspace: Workspace) -> None:
         rows = glossary()
         with frame(workspace, request, "glossary", (Crumb("windows", "/"), Crumb("glossary"))), box("stack"):
             with box("toolbar"):
-                text("What every word of a verdict means.", "p", "muted")
+                label_text("What every word of a verdict means.", "p", "muted")
                 box("grow")
                 link(".json", "/glossary.json", "badge")
             with box("card", "section"):
-                text("Examples", "h2")
-                text("Small enough for a pencil, with the paper's own numbers beside.", "p", "subtitle")
+                label_text("Examples", "h2")
+                label_text("Small enough for a pencil, with the paper's own numbers beside.", "p", "subtitle")
                 example_links()
             for kind, title in SECTIONS.items():
                 with box("card", "section"):
-                    text(title, "h2")
+                    label_text(title, "h2")
                     for row in rows:
                         if row["kind"] == kind:
                             _term(row)
@@ -54,4 +54,4 @@ def _term(row: Row) -> None:
         named = f"{row['name']} ({row['symbol']})" if row["symbol"] else row["name"]
         link(named, f"#{anchor}").mark(anchor)
         default = f" Default {row['default']}." if row["default"] else ""
-        text(f"{row['meaning']}{default}", "p")
+        label_text(f"{row['meaning']}{default}", "p")

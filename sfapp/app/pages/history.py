@@ -14,7 +14,7 @@ from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
-from sfapp.app.theme import Crumb, box, frame, is_dark, link, text
+from sfapp.app.theme import Crumb, box, frame, is_dark, label_text, link
 from sfapp.app.window_list import ListState
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
@@ -75,13 +75,13 @@ class HistoryPage:
             page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
             with box("stack"):
                 with box("toolbar"):
-                    text("healthy window", "span", "muted")
+                    label_text("healthy window", "span", "muted")
                     self._chooser = (
                         ui.select(self._choices(), value=self._chosen(), on_change=self._choose)
                         .props("dense outlined options-dense aria-label='healthy window'")
                         .mark("healthy")
                     )
-                    text("the others are compared with it", "span", "muted")
+                    label_text("the others are compared with it", "span", "muted")
                     box("grow")
                     if self._is_running:
                         link("watch it live", live_page(run_id), "badge running-now").mark("running")

@@ -10,13 +10,13 @@ from nicegui import background_tasks, ui
 
 from sfapp.app.address import incident_page
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.annotation_toolbar import Pen
-from sfapp.app.panels.incident_head import IncidentHead
-from sfapp.app.panels.item_card import ItemCard, Moves
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.incident_head import IncidentHeader
+from sfapp.app.panels.item_card import ItemActions, ItemCard
 from sfapp.app.panels.item_evidence import evidence_of
 from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.reporting import incident_report
-from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, link, text
+from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, label_text, link
 from sfapp.app.window_list import shown
 from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentNotFoundError
@@ -82,9 +82,9 @@ class IncidentPage:
             page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
             with page.beside:
                 report_button("this incident", lambda: incident_report(self._workspace, self._incident.id))
-            self._pen = Pen(self._ledger, author_of(request))
+            self._toolbar = AnnotationToolbar(self._ledger, author_of(request))
             with box("stack"):
-                self._head = IncidentHead(self._ledger, self._pen, self._incident)
+                self._head = IncidentHeader(self._ledger, self._toolbar, self._incident)
                 with box("toolbar item-adding"):
                     self._build_adding(offered)
                 self._list = box("items", "ol")
@@ -107,7 +107,7 @@ class IncidentPage:
             .mark("free-note")
         )
         self._note.on("keydown.enter", self._add_note)
-        text("add", "button", "button").mark("add-free-note").on("click", self._add_note)
+        label_text("add", "button", "button").mark("add-free-note").on("click", self._add_note)
         box("grow")
         href = f"{incident_page(self._incident.id)}.json"
         link("export .json", href, "badge").props["download"] = f"incident-{self._incident.short_id}.json"
@@ -126,7 +126,7 @@ class IncidentPage:
             incident = book.incident(self._incident.id)
         except IncidentNotFoundError:
             if not self._gone:
-                self._pen.complain("this incident was removed; it is shown as it was")
+                self._toolbar.complain("this incident was removed; it is shown as it was")
             self._gone = True
             return
         self._gone = False
@@ -142,12 +142,12 @@ class IncidentPage:
         for gone in [name for name in self._cards if name not in standing]:
             if not self._cards[gone].is_edited:
                 self._cards.pop(gone).element.delete()
-        moves = Moves(self._move, self._remove)
+        moves = ItemActions(self._move, self._remove)
         notes = [item.note for item in self._incident.items if item.note is not None]
         for place, item in enumerate(self._incident.items):
             if item.id not in self._cards:
                 with self._list:
-                    self._cards[item.id] = ItemCard(self._ledger, self._pen, item, moves, dark=self._dark)
+                    self._cards[item.id] = ItemCard(self._ledger, self._toolbar, item, moves, dark=self._dark)
             card = self._cards[item.id]
             card.show(item, place + 1, notes, self._dark)
             if self._list.default_slot.children[place] is not card.element:
@@ -187,7 +187,9 @@ class IncidentPage:
             return
         key, incident = WindowKey.parse(event.value), self._incident
         self._window.value = None
-        await self._pen.write(lambda author: [author.add_window(incident, key)], f"window {key.window} added")
+        await self._toolbar.write(
+            lambda author: [author.add_window(incident, key)], f"window {key.window} added"
+        )
 
     async def _add_note(self) -> None:
         said, incident = (self._note.value or "").strip(), self._incident
@@ -199,7 +201,7 @@ class IncidentPage:
             note = author.write_note(said)
             return [note, author.add_note(incident, note)]
 
-        if await self._pen.write(edit, "note added"):
+        if await self._toolbar.write(edit, "note added"):
             self._note.value = ""
 
     async def _move(self, item_id: str, by: int) -> None:
@@ -209,10 +211,10 @@ class IncidentPage:
         if not 0 <= place < len(places):
             return
         item, said = incident.items[place - by], f"evidence moved to place {place + 1}"
-        await self._pen.write(lambda author: [author.move_item(incident, item, place)], said)
+        await self._toolbar.write(lambda author: [author.move_item(incident, item, place)], said)
         # Moved in the page, what had the focus has lost it.
         ui.run_javascript(f"getHtmlElement({self._cards[item_id].element.id})?.focus()")
 
     async def _remove(self, item_id: str) -> None:
         items = [item for item in self._incident.items if item.id == item_id]
-        await self._pen.write(lambda author: list(map(author.remove_item, items)), "evidence removed")
+        await self._toolbar.write(lambda author: list(map(author.remove_item, items)), "evidence removed")

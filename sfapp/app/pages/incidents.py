@@ -9,15 +9,14 @@ from nicegui import events, ui
 
 from sfapp.app.address import incident_page
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.annotation_toolbar import Pen
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.security import MAX_UPLOAD
-from sfapp.app.theme import Crumb, author_of, box, empty, frame, link, notices, text, with_keys
+from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys
 from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentError
 from sfapp.incidents import MAX_TITLE, Author, Book
 from sfapp.model.incidents import SEVERITIES, Incident, Stamp
-from sfapp.views import format
-from sfapp.views import text as words
+from sfapp.views import format, text
 
 ORDERS = {"changed": "last change", "severity": "severity"}
 """What the list can be sorted by, as in the address and in words; the latest or the worst first."""
@@ -48,7 +47,7 @@ class IncidentsPage:
 
     def build(self, author: str) -> None:
         """The list and what can be done beside it, inside the current container."""
-        self._pen = Pen(self._ledger, author)
+        self._toolbar = AnnotationToolbar(self._ledger, author)
         with box("stack"):
             self._notices = box()
             with box("toolbar"):
@@ -59,8 +58,8 @@ class IncidentsPage:
                     .mark("new-title")
                 )
                 self._title.on("keydown.enter", self._begin)
-                text("new incident", "button", "button").mark("new-incident").on("click", self._begin)
-                self._pen.signature()
+                label_text("new incident", "button", "button").mark("new-incident").on("click", self._begin)
+                self._toolbar.signature()
                 box("grow")
                 self._import()
                 link("export all", "/incidents.json", "badge").props["download"] = "incidents.json"
@@ -95,10 +94,10 @@ class IncidentsPage:
     def _table(self, incidents: Sequence[Incident]) -> None:
         with box("scroll"), box("table incidents", "table"):
             with box("", "thead"), box("", "tr"):
-                text("incident", "th")
+                label_text("incident", "th")
                 self._sorting("severity")
-                text("status", "th")
-                text("evidence", "th", "number")
+                label_text("status", "th")
+                label_text("evidence", "th", "number")
                 self._sorting("changed")
             with box("", "tbody"):
                 for incident in incidents:
@@ -108,7 +107,7 @@ class IncidentsPage:
         with box("", "th") as head:
             if order == self._order:
                 head.props["aria-sort"] = "descending"
-                text(f"{ORDERS[order]} ↓", "span")
+                label_text(f"{ORDERS[order]} ↓", "span")
             else:
                 link(ORDERS[order], f"/incidents?sort={order}", label=f"sort by {ORDERS[order]}")
 
@@ -119,7 +118,7 @@ class IncidentsPage:
         )
         upload.props("accept=.json").classes("visually-hidden").mark("import")
         upload.props["aria-hidden"] = "true"
-        button = with_keys(text("import…", "button", "badge"), label="import an exported incident")
+        button = with_keys(label_text("import…", "button", "badge"), label="import an exported incident")
         button.on("click", js_handler=f"() => runMethod({upload.id}, 'pickFiles', [])")
 
     async def _imported(self, event: events.UploadEventArguments) -> None:
@@ -127,13 +126,13 @@ class IncidentsPage:
         try:
             added = await self._ledger.take_in(await event.file.read())
         except IncidentError as error:
-            self._pen.complain(f"{format.clip(event.file.name)} was not imported: {error}")
+            self._toolbar.complain(f"{format.clip(event.file.name)} was not imported: {error}")
             return
         known = "everything in it was here already"
         ui.notify(f"{format.counted(added, 'edit')} imported" if added else known, type="positive")
 
     def _too_large(self) -> None:
-        self._pen.complain(
+        self._toolbar.complain(
             f"the file was not imported: it is no .json, or has over {format.size(MAX_UPLOAD)}; "
             "copy .sfapp/incidents.jsonl beside the packets instead"
         )
@@ -150,7 +149,7 @@ class IncidentsPage:
             opened = author.open_incident(title)
             return [opened]
 
-        if await self._pen.write(edit, "incident opened"):
+        if await self._toolbar.write(edit, "incident opened"):
             ui.navigate.to(incident_page(opened))
 
 
@@ -170,7 +169,7 @@ def _row(incident: Incident) -> None:
         with box("", "td"):
             link(format.clip(incident.title, 120), incident_page(incident.id)).mark("incident-link")
         with box("", "td"):
-            text(incident.severity, "span", f"severity severity-{incident.severity}")
-        text(incident.status, "td")
-        text(format.count(len(incident.items)), "td", "number")
-        text(words.signed(_last(incident)), "td", "muted")
+            label_text(incident.severity, "span", f"severity severity-{incident.severity}")
+        label_text(incident.status, "td")
+        label_text(format.count(len(incident.items)), "td", "number")
+        label_text(text.signed(_last(incident)), "td", "muted")

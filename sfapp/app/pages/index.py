@@ -24,10 +24,10 @@ from sfapp.app.theme import (
     example_links,
     frame,
     is_dark,
+    label_text,
     link,
     notices,
     show_address,
-    text,
     with_keys,
 )
 from sfapp.app.window_list import ListState, loud, parse_list
@@ -181,17 +181,17 @@ class IndexPage:
         with box():
             total = format.counted(len(rows), "window")
             said = f"{format.count(action)} of {total} call{'s' if action == 1 else ''} for action"
-            text(said if action else f"All quiet: {total}", "h1").mark("headline")
+            label_text(said if action else f"All quiet: {total}", "h1").mark("headline")
             with box("subtitle", "p"):
                 runs = len({row["run_id"] for row in rows})
-                text(format.counted(runs, "run"), "span")
+                label_text(format.counted(runs, "run"), "span")
                 if action:
                     worst = max(rows, key=lambda row: row["severity"] or 0.0)
                     rank = "" if worst["aim_rank"] is None else f" on rank {worst['aim_rank']}"
                     run_id = format.clip(worst["run_id"])
                     stage = format.short_stage(worst["aim_stage"])
                     said = f"{stage}{rank}, window {worst['window']} of {run_id}"
-                    text("· the worst:", "span")
+                    label_text("· the worst:", "span")
                     link(said, window_page(WindowKey(worst["run_id"], worst["window"])))
 
     def _nothing(self) -> None:
@@ -207,7 +207,7 @@ class IndexPage:
             RECORD,
         )
         with box("empty-links"):
-            text("or begin with an example:", "span", "muted")
+            label_text("or begin with an example:", "span", "muted")
             example_links()
 
     def _toolbar(self) -> None:
@@ -233,7 +233,7 @@ class IndexPage:
                 value=state.calls_for_action,
                 on_change=lambda event: self._filter(min_severity=QUIET_SEVERITY if event.value else None),
             ).props("dense").mark("loud")
-            self._brush = with_keys(text("", "button", "badge brushed"), label="show all windows again")
+            self._brush = with_keys(label_text("", "button", "badge brushed"), label="show all windows again")
             self._brush.on("click", lambda: self._filter(first=None, last=None)).mark("brushed")
             box("grow")
             self._run_link = link("run history", "/", "badge").mark("run-history")

@@ -16,7 +16,18 @@ from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.live_tabs import Drawn, LiveHead, LivePanel, Part, parts_of
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tab_bar import NODE_TABS
-from sfapp.app.theme import Crumb, box, empty, frame, is_dark, link, notices, show_address, text, with_keys
+from sfapp.app.theme import (
+    Crumb,
+    box,
+    empty,
+    frame,
+    is_dark,
+    label_text,
+    link,
+    notices,
+    show_address,
+    with_keys,
+)
 from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
@@ -90,7 +101,7 @@ class RunsPage:
                 with box("card live-run", "section"):
                     link(format.clip(run_id), live_page(run_id), "h2").mark("live-run")
                     said = f"{format.counted(ranks, 'rank')} on {format.counted(nodes, 'node')}"
-                    text(f"{said}, {'running' if is_running else 'not running now'}", "span", "muted")
+                    label_text(f"{said}, {'running' if is_running else 'not running now'}", "span", "muted")
 
 
 class LivePage:
@@ -151,7 +162,7 @@ class LivePage:
             ui.select(dict(SPANS), value=self.state.span, on_change=self._pick_span).props(
                 "dense outlined options-dense aria-label='how far back'"
             ).mark("span")
-            text("for looking at; the verdict comes with each finished window", "span", "muted")
+            label_text("for looking at; the verdict comes with each finished window", "span", "muted")
             box("grow")
             link("windows of this run", run_page(run_id), "badge").mark("history")
             self._json = link(".json", f"{live_page(run_id)}.json", "badge")

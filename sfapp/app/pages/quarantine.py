@@ -10,7 +10,7 @@ from fastapi import Request
 from nicegui import ui
 
 from sfapp.app.panels.tables import data_table, titled
-from sfapp.app.theme import Crumb, box, empty, frame, link, text
+from sfapp.app.theme import Crumb, box, empty, frame, label_text, link
 from sfapp.app.workspace import Workspace
 from sfapp.store import IngestReport, QuarantinedFile, WindowConflict
 from sfapp.views import format
@@ -57,7 +57,7 @@ def build(workspace: Workspace) -> None:
 
 def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:
     with box("toolbar"):
-        text(
+        label_text(
             "A refused file stops nothing else. Mend or remove it: it is read again when it changes.",
             "p",
             "muted",

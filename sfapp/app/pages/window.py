@@ -14,20 +14,20 @@ from nicegui import background_tasks, ui
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.annotation_toolbar import Pen
-from sfapp.app.panels.controls import FIRST_GATES, Asks, Controls
-from sfapp.app.panels.neighbours import Beside, NeighbourLinks
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.controls import FIRST_GATES, ControlActions, Controls
+from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
 from sfapp.app.panels.note_target import looked_at
-from sfapp.app.panels.notes_panel import Desk
+from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_card import Axes, Reactions
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.report_dialog import report_button
-from sfapp.app.panels.run_timeline import RunStrip
+from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stragglers_tab import StragglersPanel
 from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict_card import VerdictCard
-from sfapp.app.panels.view_model import Scene
+from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.reporting import window_report
 from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, notices, show_address
@@ -36,8 +36,7 @@ from sfapp.errors import GateError, StoreError, WindowError, WindowNotFoundError
 from sfapp.incidents import Book
 from sfapp.model.incidents import Pin
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
-from sfapp.views import figures, format
-from sfapp.views import text as words
+from sfapp.views import figures, format, text
 
 FIRST_TIME = (
     "New here? The card says where to aim a profiler, and how sure that is. Move the gates on the left "
@@ -104,7 +103,7 @@ class WindowPage:
         judged: Judged,
         view: ViewState,
         rows: list[dict[str, Any]],
-        beside: Beside,
+        beside: Neighbours,
         dark: bool,
     ) -> None:
         """A page of what was read from the store at a generation.
@@ -116,7 +115,7 @@ class WindowPage:
         self._workspace = workspace
         self._generation = generation
         self._beside = beside
-        self._scene = Scene(judged, view, dark, workspace.ledger.book.notes_on(judged.source.key))
+        self._scene = TabViewModel(judged, view, dark, workspace.ledger.book.notes_on(judged.source.key))
         self._rows = rows
         self._undo: list[ViewState] = []
         self._last_change: tuple[str, float] = ("", 0.0)
@@ -144,20 +143,20 @@ class WindowPage:
             Crumb(f"run {format.clip(self.key.run_id)}", run_page(self.key.run_id)),
             Crumb(
                 f"window {self.key.window}",
-                detail=words.extent(window),
+                detail=text.extent(window),
             ),
         )
         with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
             page.main.classes("with-rail")
-            self._pen = Pen(self._workspace.ledger, author_of(request))
-            self._desk = Desk(
+            self._toolbar = AnnotationToolbar(self._workspace.ledger, author_of(request))
+            self._notes_panel = NotesPanel(
                 self._workspace.ledger,
-                self._pen,
+                self._toolbar,
                 self.key,
                 window,
                 look=lambda: self.view,
                 go=self._look_at,
-                headline=lambda: words.headline_of(self._scene.diagnosis, window.ranks)[0],
+                headline=lambda: text.headline_of(self._scene.diagnosis, window.ranks)[0],
             )
             with page.beside:
                 self._neighbours = NeighbourLinks()
@@ -176,10 +175,10 @@ class WindowPage:
                 if example is not None:
                     lesson_card(example, self._scene.judged)
                 self._verdict = VerdictCard()
-                self._strip = RunStrip(self.key, self._open)
+                self._strip = RunTimeline(self.key, self._open)
                 self._tabs = TabBar(window, self.change, self.walk)
                 with self._tabs.beside:
-                    self._desk.buttons()
+                    self._notes_panel.buttons()
                 self._panel_box = box("panels")
         self._show_verdict()
         self._show_hints()
@@ -194,8 +193,8 @@ class WindowPage:
         self._follow_notes(self._workspace.ledger.book)
         await self._follow()  # what came while the browser was loading
 
-    def _asks(self) -> Asks:
-        return Asks(
+    def _asks(self) -> ControlActions:
+        return ControlActions(
             change=self.change,
             hint=self._show_hints_soon,
             gate=self.move_gate,
@@ -207,7 +206,7 @@ class WindowPage:
     def _reactions(self) -> Reactions:
         return Reactions(
             aids=self._aids,
-            desk=self._desk,
+            notes_panel=self._notes_panel,
             pick_step=lambda step: self.change(step=step),
             move_gate=self.move_gate,
             pick_ranks=self.pick_ranks,
@@ -346,13 +345,13 @@ class WindowPage:
         with self._panel_box:
             self._show_verdict()
             self._show_panel()
-            self._desk.follow()
+            self._notes_panel.follow()
             self._show_hints_soon()
             show_address(self.view.href(window_page(self.key)))
 
     def _show_verdict(self) -> None:
         scene = self._scene
-        verdict = words.verdict(scene.diagnosis, scene.window.ranks)
+        verdict = text.verdict(scene.diagnosis, scene.window.ranks)
         self._verdict.show(verdict)
         self._controls.show(scene.judged, self.view, verdict.recorder)
         self._neighbours.show(self._scene, self._beside)
@@ -370,7 +369,7 @@ class WindowPage:
             return
         scene = self._scene
         found = nearest_changes(scene.measures, scene.diagnosis, self._controls.shown_gates)
-        changes = words.changes(found, scene.diagnosis)
+        changes = text.changes(found, scene.diagnosis)
         self._controls.hint(changes)
         self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
         if scene.view.tab in self._panels:
@@ -391,7 +390,7 @@ class WindowPage:
     def _built(self, tab: str) -> Panel | StragglersPanel:
         if tab == STRAGGLERS:
             return StragglersPanel(
-                self._workspace, self._scene, self._reactions(), author=lambda: self._pen.name
+                self._workspace, self._scene, self._reactions(), author=lambda: self._toolbar.name
             )
         return Panel(items_of(tab, self.view.node, self._tabs.many_nodes), self._scene, self._reactions())
 
@@ -407,7 +406,7 @@ class WindowPage:
         self._show_panel()
 
     def _show_notes(self) -> None:
-        self._desk.show(self._scene.notes)
+        self._notes_panel.show(self._scene.notes)
         self._tabs.count_notes(len(self._scene.notes))
 
     # --- following the store --------------------------------------------------------------------------
@@ -445,7 +444,7 @@ def _needs_matrix(before: ViewState, after: ViewState) -> bool:
     return (before.group, before.baseline, before.reference) != (after.group, after.baseline, after.reference)
 
 
-def _aimed_node(scene: Scene) -> int | None:
+def _aimed_node(scene: TabViewModel) -> int | None:
     """The node of the rank that the verdict aims at."""
     aim, ranks = scene.diagnosis.aim, scene.window.ranks
     if aim is None or aim.rank is None or aim.rank not in ranks.rank:

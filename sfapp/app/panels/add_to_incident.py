@@ -8,8 +8,8 @@ from nicegui import app, ui
 
 from sfapp.app.address import incident_page
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.annotation_toolbar import Lead, Pen
-from sfapp.app.theme import box, text
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar, EditLink
+from sfapp.app.theme import box, label_text
 from sfapp.incidents import MAX_TITLE, Author
 from sfapp.model.incidents import Incident, Note
 from sfapp.views import format
@@ -24,17 +24,17 @@ Add = Callable[[Author, Incident], Sequence[str]]
 """Adds something to an incident as it stands; the ids of the edits."""
 
 
-class Collector:
+class IncidentPicker:
     """A dialog that asks which incident something goes into. Built once for a page."""
 
-    def __init__(self, ledger: Ledger, pen: Pen) -> None:
+    def __init__(self, ledger: Ledger, toolbar: AnnotationToolbar) -> None:
         self._ledger = ledger
-        self._pen = pen
+        self._toolbar = toolbar
         self._add: Add = lambda author, incident: ()
         self._what = ""
         self._notes: Sequence[Note] = ()
         with ui.dialog() as self._dialog, box("sheet collect"):
-            self._heading = text("", "h2")
+            self._heading = label_text("", "h2")
             self._choice = (
                 ui.select([], label="incident", on_change=self._show_title)
                 .props("dense outlined options-dense")
@@ -46,9 +46,9 @@ class Collector:
             self._title.on("keydown.enter", self._save)
             self._with_notes = ui.checkbox("", value=True).props("dense").mark("with-notes")
             with box("actions"):
-                text("add", "button", "button").mark("collect").on("click", self._save)
-                text("cancel", "button", "plain").on("click", self._dialog.close)
-                pen.signature()
+                label_text("add", "button", "button").mark("collect").on("click", self._save)
+                label_text("cancel", "button", "plain").on("click", self._dialog.close)
+                toolbar.signature()
 
     def ask(self, what: str, add: Add, title: str, notes: Sequence[Note] = ()) -> None:
         """Ask where something goes.
@@ -90,13 +90,13 @@ class Collector:
                 written.append(author.add_note(self._ledger.log.book().incident(found), note.id))
             return written
 
-        if await self._pen.write(edit, f"{self._what} added", lambda: self._lead(found)):
+        if await self._toolbar.write(edit, f"{self._what} added", lambda: self._lead(found)):
             app.storage.tab[LAST] = found
             self._dialog.close()
 
-    def _lead(self, incident_id: str) -> Lead:
+    def _lead(self, incident_id: str) -> EditLink:
         title = self._ledger.book.incident(incident_id).title
-        return Lead(f"open “{format.clip(title)}”", incident_page(incident_id))
+        return EditLink(f"open “{format.clip(title)}”", incident_page(incident_id))
 
 
 def _named(incident: Incident) -> str:

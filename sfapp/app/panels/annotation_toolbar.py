@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.ledger import Edit, Ledger
-from sfapp.app.theme import box, link, text, with_keys
+from sfapp.app.theme import box, label_text, link, with_keys
 from sfapp.errors import IncidentError
 from sfapp.incidents import MAX_NAME, NOBODY
 
@@ -19,14 +19,14 @@ SAID_FOR = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
+class EditLink:
     """Where an edit can be looked at."""
 
     text: str
     href: str
 
 
-class Pen:
+class AnnotationToolbar:
     """Writes edits for one open page. Built once, at the page's level: it outlives what it edits.
 
     Attributes:
@@ -42,7 +42,7 @@ class Pen:
         with self._place, ui.dialog() as self._dialog, box("sheet name-sheet"):
             self._build_dialog()
 
-    async def write(self, edit: Edit, said: str, lead: Callable[[], Lead | None] = lambda: None) -> bool:
+    async def write(self, edit: Edit, said: str, lead: Callable[[], EditLink | None] = lambda: None) -> bool:
         """Write, off the event loop; say what was done and offer to undo it. False where it failed, with why.
 
         Args:
@@ -56,7 +56,7 @@ class Pen:
 
     def signature(self) -> None:
         """Under which name things are written here, and the way to another."""
-        button = text(self._signed(), "button", "plain signature").mark("signature")
+        button = label_text(self._signed(), "button", "plain signature").mark("signature")
         button.props["title"] = "choose the name that others see"
         button.on("click", self._dialog.open)
         self._signatures.append(button)
@@ -73,16 +73,16 @@ class Pen:
             self.complain(str(error))
             return ()
 
-    def _say(self, said: str, written: Sequence[str], lead: Lead | None, back: str = "undo") -> None:
+    def _say(self, said: str, written: Sequence[str], lead: EditLink | None, back: str = "undo") -> None:
         self._forget()
         with self._place, box("snack") as snack:
             snack.props["role"] = "status"
-            text(said, "span")
+            label_text(said, "span")
             if lead is not None:
                 link(lead.text, lead.href)
-            button = with_keys(text(back, "button", "plain"), "z", f"{back}: {said}").mark("undo-edit")
+            button = with_keys(label_text(back, "button", "plain"), "z", f"{back}: {said}").mark("undo-edit")
             button.on("click", lambda: self._undo(said, written, redo=back == "redo"))
-            with_keys(text("×", "button", "plain"), label="dismiss").on("click", self._forget)
+            with_keys(label_text("×", "button", "plain"), label="dismiss").on("click", self._forget)
             self._timer = ui.timer(SAID_FOR, self._forget, once=True)
 
     async def _undo(self, said: str, written: Sequence[str], redo: bool) -> None:
@@ -101,8 +101,10 @@ class Pen:
                 element.delete()
 
     def _build_dialog(self) -> None:
-        text("Your name", "h2")
-        text("Shown beside what you write. Anyone who opens this app can choose any name.", "p", "muted")
+        label_text("Your name", "h2")
+        label_text(
+            "Shown beside what you write. Anyone who opens this app can choose any name.", "p", "muted"
+        )
         self._field = (
             ui.input(value=self.name, placeholder=NOBODY)
             .props(f"dense outlined autofocus maxlength={MAX_NAME} aria-label='your name'")
@@ -110,8 +112,8 @@ class Pen:
         )
         self._field.on("keydown.enter", self._choose)
         with box("actions"):
-            text("use this name", "button", "button").mark("use-name").on("click", self._choose)
-            text("cancel", "button", "plain").on("click", self._dialog.close)
+            label_text("use this name", "button", "button").mark("use-name").on("click", self._choose)
+            label_text("cancel", "button", "plain").on("click", self._dialog.close)
 
     def _choose(self) -> None:
         self.name = " ".join((self._field.value or "").split())[:MAX_NAME]

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from sfapp.app.address import window_page
 from sfapp.app.live import is_running
-from sfapp.app.theme import box, link, text
+from sfapp.app.theme import box, label_text, link
 from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import CaptureError, PacketError
 from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_STEPS, CaptureState
@@ -53,7 +53,7 @@ class CaptureCard:
         self._ranks_are_set = False
         with box("card capture", "section").mark("capture") as self._card:
             with box("toolbar"):
-                text("Capture this", "h2")
+                label_text("Capture this", "h2")
                 with box("toolbar") as self._form:
                     self._build_form()
             self._list = box("captures", "ul")
@@ -70,12 +70,12 @@ class CaptureCard:
         self._ranks = ui.input(placeholder="5, 0, 1, 2").mark("capture-ranks")
         self._ranks.props("dense outlined prefix=ranks aria-label='ranks to capture'")
         self._ranks.on("change", self._set_ranks)
-        text("for", "span", "muted")
+        label_text("for", "span", "muted")
         self._steps = ui.number(value=CAPTURE_STEPS, min=1, max=MAX_CAPTURE_STEPS, precision=0)
         self._steps.props("dense outlined suffix=steps aria-label='steps to capture'").mark("capture-steps")
-        text("capture", "button", "button").mark("capture-start").on("click", self._ask)
+        label_text("capture", "button", "button").mark("capture-start").on("click", self._ask)
         said = "torch.profiler runs there for so long; the operators then lie beside the packets"
-        text(said, "span", "muted")
+        label_text(said, "span", "muted")
 
     def _set_ranks(self) -> None:
         self._ranks_are_set = True
@@ -124,10 +124,10 @@ def _tell(run_id: str, state: CaptureState) -> None:
     ranks = f"rank{'s' if len(request.ranks) > 1 else ''} {format.ranges(request.ranks)}"
     steps = format.counted(request.steps, "step")
     with box(f"capture-{state.status}", "li"):
-        text(f"{request.asked_at:%H:%M:%S} UTC{who}: {ranks}, {steps}", "span")
-        text(_standing(state), "strong")
+        label_text(f"{request.asked_at:%H:%M:%S} UTC{who}: {ranks}, {steps}", "span")
+        label_text(_standing(state), "strong")
         if state.why:
-            text(state.why, "span", "muted")
+            label_text(state.why, "span", "muted")
         for window in state.windows:
             page = window_page(WindowKey(run_id, window))
             link(f"window {window}", ViewState(tab=STRAGGLERS).href(page)).mark("captured-window")

@@ -8,20 +8,20 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.panels.plot_card import Reactions
-from sfapp.app.panels.view_model import Follow, Scene
-from sfapp.app.theme import box, text
+from sfapp.app.panels.view_model import Follow, TabViewModel
+from sfapp.app.theme import box, label_text
 from sfapp.model.view import QUANTITIES
 from sfapp.views import format
 from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
 
 
-def heatmap_choosers(scene: Scene, reactions: Reactions) -> Follow:
+def heatmap_choosers(scene: TabViewModel, reactions: Reactions) -> Follow:
     """Stage and quantity of the heatmap."""
     stages = format.short_stages(scene.window.broad_stages)
     aim = scene.diagnosis.aim
     aimed = aim.stage if aim else scene.diagnosis.top_stage or scene.window.broad_stages[0]
     with box("card toolbar", "section"):
-        text("Heatmap", "h2")
+        label_text("Heatmap", "h2")
         stage = ui.select(
             {stage: f"{name}{' (aimed at)' if stage == aimed else ''}" for stage, name in stages.items()},
             value=scene.view.stage or aimed,
@@ -34,9 +34,9 @@ def heatmap_choosers(scene: Scene, reactions: Reactions) -> Follow:
             on_change=lambda event: reactions.look(quantity=event.value),
         ).props("no-caps unelevated toggle-color=primary")
         quantity.classes("segmented").mark("heatmap-quantity")
-        meaning = text(QUANTITY_WORDS[scene.view.quantity], "span", "muted")
+        meaning = label_text(QUANTITY_WORDS[scene.view.quantity], "span", "muted")
 
-    def follow(scene: Scene) -> None:
+    def follow(scene: TabViewModel) -> None:
         stage.value = scene.view.stage or aimed
         quantity.value = scene.view.quantity
         meaning.text = QUANTITY_WORDS[scene.view.quantity]
@@ -44,14 +44,14 @@ def heatmap_choosers(scene: Scene, reactions: Reactions) -> Follow:
     return follow
 
 
-def rank_chooser(scene: Scene, reactions: Reactions) -> Follow:
+def rank_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
     """Ranks to pick out in the crossings."""
 
-    def listed(scene: Scene) -> str:
+    def listed(scene: TabViewModel) -> str:
         return ", ".join(str(rank) for rank in scene.view.ranks)
 
     with box("card toolbar", "section"):
-        text("Pick out ranks", "h2")
+        label_text("Pick out ranks", "h2")
         field = (
             ui.input(placeholder="0, 5, 17", value=listed(scene))
             .props("dense outlined aria-label='ranks to pick out'")
@@ -59,15 +59,15 @@ def rank_chooser(scene: Scene, reactions: Reactions) -> Follow:
         )
         field.on("change", lambda: reactions.pick_ranks(field.value or ""))
         field.on("keydown.enter", lambda: reactions.pick_ranks(field.value or ""))
-        text("their curves are drawn by name; empty draws the leaders only", "span", "muted")
+        label_text("their curves are drawn by name; empty draws the leaders only", "span", "muted")
 
-    def follow(scene: Scene) -> None:
+    def follow(scene: TabViewModel) -> None:
         field.value = listed(scene)
 
     return follow
 
 
-def node_chooser(scene: Scene, reactions: Reactions) -> Follow:
+def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
     """The node to look at, where nodes are too many for a tab each: those that hold others back first."""
     ranks = scene.window.ranks
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
@@ -78,7 +78,7 @@ def node_chooser(scene: Scene, reactions: Reactions) -> Follow:
         for node in ordered
     }
     with box("card toolbar", "section"):
-        text("Node", "h2")
+        label_text("Node", "h2")
         node = ui.select(
             names,
             value=scene.view.node,
@@ -88,9 +88,11 @@ def node_chooser(scene: Scene, reactions: Reactions) -> Follow:
             ),
         ).props("dense outlined options-dense aria-label='node'")
         node.classes("wide").mark("node")
-        text(f"{format.counted(len(marked), 'node')} with a rank that holds others back (▲)", "span", "muted")
+        label_text(
+            f"{format.counted(len(marked), 'node')} with a rank that holds others back (▲)", "span", "muted"
+        )
 
-    def follow(scene: Scene) -> None:
+    def follow(scene: TabViewModel) -> None:
         node.value = scene.view.node
 
     return follow

@@ -11,9 +11,8 @@ from sfapp.accounting import Comparison
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, titled
-from sfapp.app.theme import box, link, term, text
-from sfapp.views import comparison_tables, figures
-from sfapp.views import text as words
+from sfapp.app.theme import box, label_text, link, term
+from sfapp.views import comparison_tables, figures, text
 from sfapp.views.figures import Figure
 
 SPANS: Mapping[str, int] = {"comparison_waterfall": 7, "comparison_bars": 5, "comparison_spread": 12}
@@ -23,7 +22,7 @@ SIDE_BY_SIDE = 330
 """Height of the two plots in the first row, in pixels."""
 
 
-class ComparisonView:
+class ComparisonPanel:
     """The comparison below the choosers: built when first shown, then brought up to date in place."""
 
     def __init__(self, aids: ReadingAids, open_window: Callable[[Mapping[str, Any]], Any]) -> None:
@@ -47,7 +46,7 @@ class ComparisonView:
         """
         self._said.clear()
         with self._said:
-            comparison_card(words.comparison(found), dict(zip(words.side_names(found), pages, strict=True)))
+            comparison_card(text.comparison(found), dict(zip(text.side_names(found), pages, strict=True)))
         self.draw(found, dark)
         self._tables.clear()
         with self._tables:
@@ -80,20 +79,20 @@ class ComparisonView:
         return card
 
 
-def comparison_card(said: words.ComparisonWords, pages: Mapping[str, str]) -> None:
+def comparison_card(said: text.ComparisonWords, pages: Mapping[str, str]) -> None:
     """What the comparison says, and the way to each side's own page, by the side's name."""
     with box(f"card verdict tone-{said.tone}", "section") as card:
         card.props["aria-label"] = "comparison"
         card.props["aria-live"] = "polite"
         card.mark("comparison")
         with box("said"):
-            text(said.kicker, "div", "eyebrow kicker")
+            label_text(said.kicker, "div", "eyebrow kicker")
             with box("headline", "h1"):
-                text(said.headline, "span")
+                label_text(said.headline, "span")
                 if said.rest:
-                    text(f" · {said.rest}", "span", "rest")
+                    label_text(f" · {said.rest}", "span", "rest")
             with box("why"):
-                text(" ".join(said.explanation), "p")
+                label_text(" ".join(said.explanation), "p")
             with box("chips", "ul"):
                 for change in said.labels:
                     with box(f"chip chip-{'doubt' if change.gained else 'lost'}", "li") as chip:
@@ -105,13 +104,13 @@ def comparison_card(said: words.ComparisonWords, pages: Mapping[str, str]) -> No
         with box("facts sides"):
             for number in said.numbers:
                 with box("fact"):
-                    text(number.title, "div", "eyebrow")
-                    text(number.value, "div", "value")
-                    text(number.note, "div", "small")
+                    label_text(number.title, "div", "eyebrow")
+                    label_text(number.value, "div", "value")
+                    label_text(number.note, "div", "small")
         if said.caveats:
             with box("grounds", "dl"):
-                text("mind", "dt", "eyebrow")
-                text(" ".join(said.caveats), "dd")
+                label_text("mind", "dt", "eyebrow")
+                label_text(" ".join(said.caveats), "dd")
 
 
 def _tables(found: Comparison) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import events, ui
 
 from sfapp.app.address import window_page
-from sfapp.app.theme import box, link, term, text, with_keys
+from sfapp.app.theme import box, label_text, link, term, with_keys
 from sfapp.app.workspace import Judged
 from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
 from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
@@ -36,7 +36,7 @@ FRONTIER_HELP = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class ControlActions:
     """What the rail asks of the page. ``change`` takes the fields of ``ViewState`` that differ; ``hint`` asks
     how far each gate shown is from the next change of verdict."""
 
@@ -59,7 +59,7 @@ class GateControl:
             gate.props["title"] = doc.help
             with box("gate-head"):
                 with_keys(term(doc.symbol, "gate", doc.name, "gate-name"), label=f"what {doc.title} means")
-                text(doc.title, "span", "gate-title")
+                label_text(doc.title, "span", "gate-title")
                 self._number = (
                     ui.number(value=value, format=_digits(doc), on_change=self._changed)
                     .props(f"dense borderless debounce=300 min={doc.low} max={doc.high} step={doc.step}")
@@ -73,10 +73,10 @@ class GateControl:
                     .props(f'dense aria-label="{doc.title}"')
                     .mark(doc.name)
                 )
-            self._back = text(f"default {_DEFAULTS[doc.name]}", "button", "plain gate-default")
+            self._back = label_text(f"default {_DEFAULTS[doc.name]}", "button", "plain gate-default")
             self._back.on("click", lambda: move(doc.name, self._default)).mark(f"default-{doc.name}")
             with_keys(self._back, label=f"set {doc.title} back to its default, {_DEFAULTS[doc.name]}")
-            self._hint = text("", "div", "hint")
+            self._hint = label_text("", "div", "hint")
         self.show(value)
 
     def hint(self, nearest: str) -> None:
@@ -100,7 +100,9 @@ class GateControl:
 class Controls:
     """The whole rail. It never decides anything: it asks the page, and shows what came of it."""
 
-    def __init__(self, judged: Judged, view: ViewState, references: Mapping[str, str], asks: Asks) -> None:
+    def __init__(
+        self, judged: Judged, view: ViewState, references: Mapping[str, str], asks: ControlActions
+    ) -> None:
         """Build inside the current container.
 
         Args:
@@ -112,16 +114,16 @@ class Controls:
         self._view = view
         self._judged = judged
         with box("", "section"):
-            text("Gates", "h2")
+            label_text("Gates", "h2")
             self._gate_controls(FIRST_GATES)
             with box("", "details").mark("more-gates") as more:
-                self._more_title = text("", "summary")
+                self._more_title = label_text("", "summary")
                 self._more = box()
             more.on("toggle", self._open_more, [])
         self._choices()
         with box("", "section"):
-            text("Against the recorder", "h2")
-            self._recorder = text("", "div", "hint").mark("recorder")
+            label_text("Against the recorder", "h2")
+            self._recorder = label_text("", "div", "hint").mark("recorder")
         self._footer()
 
     def hint(self, changes: Mapping[str, str]) -> None:
@@ -168,26 +170,28 @@ class Controls:
             with box("gate"):
                 with box("gate-head"):
                     with_keys(term("W", "gate", "model_fit", "gate-name"), label="what wait model means")
-                    text("wait model", "span", "gate-title")
+                    label_text("wait model", "span", "gate-title")
                 ui.select(
                     list(MODEL_FITS),
                     value=self._view.gates.model_fit,
                     on_change=lambda event: self._asks.gate("model_fit", event.value),
                 ).props("dense outlined options-dense aria-label='wait model'").mark("model_fit")
-                text(" ".join(f"{name}: {what}" for name, what in MODEL_FIT_HELP.items()), "div", "hint")
+                label_text(
+                    " ".join(f"{name}: {what}" for name, what in MODEL_FIT_HELP.items()), "div", "hint"
+                )
         self._asks.hint()
 
     def _choices(self) -> None:
         with box("", "section"):
-            text("Frontier", "h2")
+            label_text("Frontier", "h2")
             self._frontier = self._toggle(FRONTIER_WORDS, "frontier", self._view.frontier)
-            self._frontier_hint = text("", "div", "hint")
+            self._frontier_hint = label_text("", "div", "hint")
         with box("", "section"):
-            text("Baseline", "h2")
+            label_text("Baseline", "h2")
             self._baseline = self._toggle(BASELINE_WORDS, "baseline", self._view.baseline)
-            self._baseline_hint = text("", "div", "hint")
+            self._baseline_hint = label_text("", "div", "hint")
         with box("", "section"):
-            text("Compared with", "h2")
+            label_text("ComparisonEvidence with", "h2")
             self._reference = self._select(
                 {"": _healthy_words(self._judged), **self._references},
                 _reference_choice(self._view),
@@ -195,7 +199,7 @@ class Controls:
                 "reference",
             )
         with box("", "section"):
-            text("Group", "h2")
+            label_text("Group", "h2")
             self._group = self._select(
                 {group: _group_words(group) for group in self._judged.window.groups},
                 self._view.group,
@@ -227,13 +231,13 @@ class Controls:
 
     def _footer(self) -> None:
         with box("", "section"):
-            text("This view", "h2")
-            text("The address holds all of it: gates, tab, step, ranks.", "div", "hint")
+            label_text("This view", "h2")
+            label_text("The address holds all of it: gates, tab, step, ranks.", "div", "hint")
             with box("actions"):
-                undo = with_keys(text("undo", "button", "plain"), "u", "undo the last change")
+                undo = with_keys(label_text("undo", "button", "plain"), "u", "undo the last change")
                 undo.on("click", self._asks.undo).mark("undo")
-                text("reset", "button", "plain").on("click", self._asks.reset).mark("reset")
-                text("copy link", "button", "plain").on("click", self._asks.copy)
+                label_text("reset", "button", "plain").on("click", self._asks.reset).mark("reset")
+                label_text("copy link", "button", "plain").on("click", self._asks.copy)
                 self._json = link(
                     ".json", self._view.href(f"{window_page(self._judged.source.key)}.json"), "plain"
                 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sfapp.app.address import window_page
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tables import data_table, titled
-from sfapp.app.panels.view_model import Scene
-from sfapp.app.theme import box, link, text
+from sfapp.app.panels.view_model import TabViewModel
+from sfapp.app.theme import box, label_text, link
 from sfapp.views import tables
 from sfapp.views.tables import Column
 
@@ -18,7 +18,7 @@ SOURCE_COLUMNS = (
 MANIFEST_COLUMNS = (Column("key", "manifest"), Column("value", ""))
 
 
-def data_block(scene: Scene, _: Reactions) -> None:
+def data_block(scene: TabViewModel, _: Reactions) -> None:
     """Downloads, packet files and manifest."""
     path = window_page(scene.judged.source.key)
     with box("stack"):
@@ -27,7 +27,7 @@ def data_block(scene: Scene, _: Reactions) -> None:
             link("diagnosis.json", scene.view.href(f"{path}.json"))
             for name in ("stages", "ranks", "steps"):
                 link(f"{name}.csv", scene.view.href(f"{path}/{name}.csv"))
-            text("anything that reads Parquet reads the packets themselves", "span", "muted")
+            label_text("anything that reads Parquet reads the packets themselves", "span", "muted")
         with titled("Packets", "the files this window was read from"):
             data_table(SOURCE_COLUMNS, tables.source_rows(scene.judged.source.packets), "path")
         with titled("Manifest", "what the recorder wrote down"):

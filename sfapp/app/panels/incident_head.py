@@ -7,20 +7,20 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.annotation_toolbar import Pen
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.revisions import at_the_same_time, history
-from sfapp.app.theme import box, text
+from sfapp.app.theme import box, label_text
 from sfapp.incidents import MAX_TEXT, MAX_TITLE
 from sfapp.model.incidents import SEVERITIES, STATUSES, Incident
-from sfapp.views import text as words
+from sfapp.views import text
 
 
-class IncidentHead:
+class IncidentHeader:
     """Built inside the current container. ``show`` brings it up to date; what is being typed stays."""
 
-    def __init__(self, ledger: Ledger, pen: Pen, incident: Incident) -> None:
+    def __init__(self, ledger: Ledger, toolbar: AnnotationToolbar, incident: Incident) -> None:
         self._ledger = ledger
-        self._pen = pen
+        self._toolbar = toolbar
         self._incident = incident
         self._with_history = False
         with box("card incident-head", "section"):
@@ -32,12 +32,12 @@ class IncidentHead:
             with box("toolbar"):
                 self._severity = self._choice("severity", SEVERITIES)
                 self._status = self._choice("status", STATUSES)
-                self._signed = text("", "span", "muted")
+                self._signed = label_text("", "span", "muted")
                 box("grow")
-                pen.signature()
-                button = text("history", "button", "plain").mark("incident-history")
+                toolbar.signature()
+                button = label_text("history", "button", "plain").mark("incident-history")
                 button.on("click", self._toggle_history)
-                text("remove", "button", "plain").mark("remove-incident").on("click", self._remove)
+                label_text("remove", "button", "plain").mark("remove-incident").on("click", self._remove)
             self._summary = (
                 ui.textarea(placeholder="What happened, what it cost, what was found, what comes next.")
                 .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label=summary")
@@ -65,9 +65,9 @@ class IncidentHead:
 
     def _show(self) -> None:
         incident = self._incident
-        signed = f"opened by {words.signed(incident.written)}"
+        signed = f"opened by {text.signed(incident.written)}"
         if incident.changed is not None:
-            signed += f"; last change by {words.signed(incident.changed)}"
+            signed += f"; last change by {text.signed(incident.changed)}"
         self._signed.text = signed
         self._lost.clear()
         with self._lost:
@@ -114,10 +114,10 @@ class IncidentHead:
         """Write one field; without ``seen``, with everything seen that stands now."""
         made_from = seen or self._incident
         change: dict[str, Any] = {name: value}
-        written = await self._pen.write(lambda author: [author.edit_incident(made_from, **change)], said)
+        written = await self._toolbar.write(lambda author: [author.edit_incident(made_from, **change)], said)
         if not written and name in ("severity", "status"):
             self._fields[name].value = getattr(made_from, name)
 
     async def _remove(self) -> None:
         incident = self._incident
-        await self._pen.write(lambda author: [author.remove_incident(incident)], "incident removed")
+        await self._toolbar.write(lambda author: [author.remove_incident(incident)], "incident removed")

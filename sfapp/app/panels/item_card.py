@@ -8,20 +8,19 @@ from typing import Any
 
 from sfapp.app.address import window_page
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.annotation_toolbar import Pen
-from sfapp.app.panels.item_evidence import Compared, Evidence, Gone, Looked
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.item_evidence import ComparisonEvidence, Evidence, MissingEvidence, ViewEvidence
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.note_target import looked_at
 from sfapp.app.panels.plot_card import FigureCard, draw
-from sfapp.app.theme import box, chips, link, text, with_keys
+from sfapp.app.theme import box, chips, label_text, link, with_keys
 from sfapp.model.incidents import Item, Note, notes_on
 from sfapp.model.view import NOTES, ViewState, WindowKey, parse_query
-from sfapp.views import figures, format
-from sfapp.views import text as words
+from sfapp.views import figures, format, text
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class ItemActions:
     """What can be done with an item: move it by so many places, take it out."""
 
     move: Callable[[str, int], Any]
@@ -31,7 +30,9 @@ class Moves:
 class ItemCard:
     """Built inside the current container; empty of evidence until ``fill``."""
 
-    def __init__(self, ledger: Ledger, pen: Pen, item: Item, moves: Moves, *, dark: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, toolbar: AnnotationToolbar, item: Item, moves: ItemActions, *, dark: bool
+    ) -> None:
         self._dark = dark
         self._evidence: Evidence | None = None
         self._figure: FigureCard | None = None
@@ -43,14 +44,14 @@ class ItemCard:
             self.element.props["data-movable"] = True
             self.element.props["tabindex"] = 0
             with box("item-head"):
-                self._number = text("", "span", "muted")
+                self._number = label_text("", "span", "muted")
                 with box("grow"):
                     self._head()
                 self._buttons(moves)
             self._body = box("item-body")
             if item.note is not None:
                 with self._body:
-                    self._note = NoteCard(ledger, pen, item.note, _note_place)
+                    self._note = NoteCard(ledger, toolbar, item.note, _note_place)
 
     @property
     def awaits_evidence(self) -> bool:
@@ -83,7 +84,7 @@ class ItemCard:
     def fill(self, evidence: Evidence) -> None:
         """Show what was looked up."""
         before, self._evidence = self._evidence, evidence
-        if isinstance(before, Looked) and isinstance(evidence, Looked):
+        if isinstance(before, ViewEvidence) and isinstance(evidence, ViewEvidence):
             same = before.judged.diagnosis == evidence.judged.diagnosis and before.view == evidence.view
             if same and before.findings is evidence.findings:
                 return
@@ -92,33 +93,33 @@ class ItemCard:
         self._body.clear()
         self._figure = None
         with self._body:
-            if isinstance(evidence, Gone):
-                text(f"Not here any more: {evidence.why}", "p", "gone").mark("gone")
-            elif isinstance(evidence, Compared):
-                text(evidence.between, "p", "muted")
-                text(evidence.said, "p", "headline")
+            if isinstance(evidence, MissingEvidence):
+                label_text(f"Not here any more: {evidence.why}", "p", "gone").mark("gone")
+            elif isinstance(evidence, ComparisonEvidence):
+                label_text(evidence.between, "p", "muted")
+                label_text(evidence.said, "p", "headline")
             else:
                 self._show_window(evidence)
 
-    def _show_window(self, looked: Looked) -> None:
+    def _show_window(self, looked: ViewEvidence) -> None:
         if looked.told:
-            text(" ".join(looked.told), "p", "muted")
+            label_text(" ".join(looked.told), "p", "muted")
         if self.item.kind == "plot":
             self._figure = FigureCard(self._drawn(looked))
             return
         diagnosis, window = looked.judged.diagnosis, looked.judged.window
-        said = words.verdict(diagnosis, window.ranks)
+        said = text.verdict(diagnosis, window.ranks)
         with box(f"small-verdict tone-{said.tone}"):
-            text(said.kicker, "div", "eyebrow")
-            text(said.sentence, "p", "headline")
-            text(" ".join(said.explanation), "p")
+            label_text(said.kicker, "div", "eyebrow")
+            label_text(said.sentence, "p", "headline")
+            label_text(" ".join(said.explanation), "p")
             chips([(_chip(chip), chip.tone, chip.meaning) for chip in said.chips])
 
     def _draw(self) -> None:
-        if self._figure is not None and isinstance(self._evidence, Looked):
+        if self._figure is not None and isinstance(self._evidence, ViewEvidence):
             self._figure.redraw(self._drawn(self._evidence))
 
-    def _drawn(self, looked: Looked) -> figures.Figure:
+    def _drawn(self, looked: ViewEvidence) -> figures.Figure:
         """The plot as it was looked at, with the incident's notes that are pinned to it."""
         assert self.item.plot is not None
         view = looked.view
@@ -131,24 +132,24 @@ class ItemCard:
             view, _ = parse_query(item.view)
             what = _named(item.window)
             if item.kind == "plot":
-                what = f"“{words.plot_title(item.plot or '')}” of {what}"
+                what = f"“{text.plot_title(item.plot or '')}” of {what}"
             link(what, view.href(window_page(item.window))).mark("item-link")
-            seen = words.seen(view)
+            seen = text.seen(view)
             moved = len(view.gates.changed())
             parts = [seen, f"{format.counted(moved, 'gate')} moved" if moved else ""]
-            text(" · ".join(part for part in parts if part), "span", "muted")
+            label_text(" · ".join(part for part in parts if part), "span", "muted")
         elif item.kind == "comparison":
             link("comparison", f"/compare?{item.view}").mark("item-link")
         else:
-            text("note", "span", "muted")
+            label_text("note", "span", "muted")
 
-    def _buttons(self, moves: Moves) -> None:
+    def _buttons(self, moves: ItemActions) -> None:
         for shown, name, by in (("↑", "up", -1), ("↓", "down", 1)):
-            button = with_keys(text(shown, "button", "key"), label=f"move {name}").mark(f"move-{name}")
+            button = with_keys(label_text(shown, "button", "key"), label=f"move {name}").mark(f"move-{name}")
             button.props["data-move"] = name
             button.props["title"] = f"move {name} (Shift and an arrow, with this in focus)"
             button.on("click", lambda by=by: moves.move(self.item.id, by))
-        out = with_keys(text("remove", "button", "plain"), label="take it out of the incident")
+        out = with_keys(label_text("remove", "button", "plain"), label="take it out of the incident")
         out.mark("remove-item").on("click", lambda: moves.remove(self.item.id))
 
 
@@ -156,7 +157,7 @@ def _note_place(note: Note) -> None:
     """The way to what a note is pinned to."""
     if note.pin is not None:
         view = looked_at(note.pin, ViewState(tab=NOTES))
-        link(words.pinned(note.pin), view.href(window_page(note.pin.window))).mark("note-link")
+        link(text.pinned(note.pin), view.href(window_page(note.pin.window))).mark("note-link")
 
 
 def _on_its_window(item: Item, notes: Sequence[Note]) -> Sequence[Note]:
@@ -166,7 +167,7 @@ def _on_its_window(item: Item, notes: Sequence[Note]) -> Sequence[Note]:
     return notes_on(window, notes)
 
 
-def _chip(chip: words.Chip) -> str:
+def _chip(chip: text.Chip) -> str:
     return " · ".join(part.text for part in chip.terms)
 
 

@@ -11,12 +11,11 @@ from sfapp.model.incidents import Item
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import ViewState, parse_query
 from sfapp.operators import Findings
-from sfapp.views import figures
-from sfapp.views import text as words
+from sfapp.views import figures, text
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ViewEvidence:
     """A window judged as it was looked at.
 
     Attributes:
@@ -31,7 +30,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparisonEvidence:
     """A comparison in a sentence, and its page."""
 
     between: str
@@ -40,13 +39,13 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class MissingEvidence:
     """Evidence that cannot be shown: why, in words."""
 
     why: str
 
 
-Evidence = Looked | Compared | Gone
+Evidence = ViewEvidence | ComparisonEvidence | MissingEvidence
 
 
 def evidence_of(workspace: Workspace, item: Item) -> Evidence:
@@ -56,28 +55,28 @@ def evidence_of(workspace: Workspace, item: Item) -> Evidence:
             return _compared(workspace, item)
         return _looked(workspace, item)
     except SfappError as error:
-        return Gone(str(error))
+        return MissingEvidence(str(error))
 
 
 def _looked(workspace: Workspace, item: Item) -> Evidence:
     assert item.window is not None
     plots = (*figures.WINDOW_PLOTS, *figures.FINDINGS_PLOTS)
     if item.kind == "plot" and item.plot not in plots:
-        return Gone(f"this sfapp knows no plot called {item.plot!r}")
+        return MissingEvidence(f"this sfapp knows no plot called {item.plot!r}")
     source = workspace.source(item.window)
     view, _ = parse_query(item.view)
     view, told = view.fitted(workspace.window(source))
     judged = workspace.judge(source, view)
     if item.plot not in figures.FINDINGS_PLOTS:
-        return Looked(judged, view, tuple(told))
+        return ViewEvidence(judged, view, tuple(told))
     examined = workspace.examined(judged).result()
-    return Looked(judged, view, (*told, *examined.told), examined.or_raise())
+    return ViewEvidence(judged, view, (*told, *examined.told), examined.or_raise())
 
 
 def _compared(workspace: Workspace, item: Item) -> Evidence:
     state, told = parse_compare(item.view)
     if not state.is_whole:
-        return Gone(" ".join(told) or "it names no two windows to compare")
-    said = words.comparison(compared(workspace, state))
+        return MissingEvidence(" ".join(told) or "it names no two windows to compare")
+    said = text.comparison(compared(workspace, state))
     sentence = " · ".join(part for part in (said.headline, said.rest) if part)
-    return Compared(said.kicker, sentence, state.href())
+    return ComparisonEvidence(said.kicker, sentence, state.href())

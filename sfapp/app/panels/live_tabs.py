@@ -12,9 +12,8 @@ from sfapp.app.live import LiveScene
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, refill, titled
-from sfapp.app.theme import box, link, text
-from sfapp.views import figures
-from sfapp.views import text as words
+from sfapp.app.theme import box, label_text, link
+from sfapp.views import figures, text
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
 from sfapp.views.tables import Column
@@ -30,7 +29,7 @@ class Part:
         name: tells it from the other parts of its tab.
         draw: its figure or its rows, given what is known and whether the theme is dark.
         span: width in twelfths of the page.
-        aid: its reading aid in ``words.LIVE_HINTS``.
+        aid: its reading aid in ``text.LIVE_HINTS``.
         columns: of a table, whose title is ``name`` and whose rows have the first column as their key.
         nothing: said in the place of a table without rows.
     """
@@ -197,7 +196,7 @@ class _TableCard:
                 self._table = data_table(part.columns, rows, key)
             else:
                 self._table = None
-                text(part.nothing, "p", "muted")
+                label_text(part.nothing, "p", "muted")
 
 
 class LiveHead:
@@ -211,9 +210,9 @@ class LiveHead:
 
     def show(self, scene: LiveScene) -> None:
         """Say how it is now, where that differs."""
-        said, kind = words.standing(len(scene.links), scene.silent_s, scene.left)
-        silences = words.silences(scene.silent_s)
-        counters = words.counters(scene.links, scene.aggregator)
+        said, kind = text.standing(len(scene.links), scene.silent_s, scene.left)
+        silences = text.silences(scene.silent_s)
+        counters = text.counters(scene.links, scene.aggregator)
         if (shown := (said, silences, counters, scene.verdict, scene.state.until)) == self._shown:
             return
         self._shown = shown
@@ -230,20 +229,20 @@ class LiveHead:
         counters: Sequence[tuple[str, str, str]],
     ) -> None:
         with box("live-standing"):
-            text(said, "h1", f"standing standing-{kind}").mark("standing")
+            label_text(said, "h1", f"standing standing-{kind}").mark("standing")
             if scene.state.until is not None:
-                text(f"frozen at {scene.at:%H:%M:%S} UTC", "span", "badge badge-warn").mark("frozen")
+                label_text(f"frozen at {scene.at:%H:%M:%S} UTC", "span", "badge badge-warn").mark("frozen")
         if silences:
             with box("lines silences", "ul"):
                 for silence in silences:
-                    text(silence, "li")
+                    label_text(silence, "li")
         with box("live-facts"):
             for content, weight, meaning in counters:
-                badge = text(content, "span", "badge badge-warn" if weight == "warn" else "badge")
+                badge = label_text(content, "span", "badge badge-warn" if weight == "warn" else "badge")
                 badge.props["title"] = meaning
             box("grow")
             if scene.verdict:
-                text("newest verdict", "span", "muted")
+                label_text("newest verdict", "span", "muted")
                 link(scene.verdict["said"], scene.verdict["href"], "badge").mark("newest-window")
             else:
-                text("no window has been finished yet", "span", "muted")
+                label_text("no window has been finished yet", "span", "muted")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.address import window_page
-from sfapp.app.panels.view_model import Scene
+from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.theme import link
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 
-Beside = tuple[int | None, int | None]
+Neighbours = tuple[int | None, int | None]
 """The numbers of the windows before and after one; None at the ends of the run."""
 
 
@@ -25,8 +25,8 @@ class NeighbourLinks:
         )
         self._compare = link("compare with…", "", "key").mark("compare")
 
-    def show(self, scene: Scene, beside: Beside) -> None:
-        """Lead on from what is looked at."""
+    def show(self, scene: TabViewModel, beside: Neighbours) -> None:
+        """EditLink on from what is looked at."""
         key = scene.judged.source.key
         for element, number in zip(self._links, beside, strict=True):
             element.set_visibility(number is not None)
@@ -36,7 +36,7 @@ class NeighbourLinks:
         self._compare.props["href"] = _comparison(scene, beside[0]).href()
 
 
-def _comparison(scene: Scene, before: int | None) -> CompareState:
+def _comparison(scene: TabViewModel, before: int | None) -> CompareState:
     """This window against the one that its verdict compares it with, else against the one before it."""
     key, reference = scene.judged.source.key, scene.judged.reference
     other = None if before is None else SideKey(key.run_id, before)

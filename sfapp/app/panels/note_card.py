@@ -8,13 +8,13 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.annotation_toolbar import Pen
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.revisions import at_the_same_time, history
-from sfapp.app.theme import box, text, with_keys
+from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import MAX_TEXT, Author
 from sfapp.model.incidents import Note
-from sfapp.views import text as words
+from sfapp.views import text
 
 
 class NoteCard:
@@ -23,7 +23,7 @@ class NoteCard:
     def __init__(
         self,
         ledger: Ledger,
-        pen: Pen,
+        toolbar: AnnotationToolbar,
         note: Note,
         place: Callable[[Note], None],
         collect: Callable[[Note], Any] | None = None,
@@ -34,7 +34,7 @@ class NoteCard:
             collect: puts it into an incident. None where it is in one: there it is taken out, not removed.
         """
         self._ledger = ledger
-        self._pen = pen
+        self._toolbar = toolbar
         self._place = place
         self._collect = collect
         self._note = note
@@ -64,7 +64,7 @@ class NoteCard:
         self._show_head()
         self._said.clear()
         with self._said:
-            text(self._note.text, "p", "note-text")
+            label_text(self._note.text, "p", "note-text")
             at_the_same_time(
                 self._note.overwritten,
                 take=lambda lost: self._write(lost.value, "the other words taken"),
@@ -76,23 +76,23 @@ class NoteCard:
         self._head.clear()
         with self._head:
             if self._number is not None:
-                number = text(str(self._number), "span", "note-number")
+                number = label_text(str(self._number), "span", "note-number")
                 number.props["title"] = "its number in the plots"
             self._place(self._note)
-            signed = words.signed(self._note.written)
+            signed = text.signed(self._note.written)
             if self._note.changed is not None:
-                signed += f"; last edit {words.signed(self._note.changed)}"
-            text(signed, "span", "muted signed")
+                signed += f"; last edit {text.signed(self._note.changed)}"
+            label_text(signed, "span", "muted signed")
             box("grow")
-            text("edit", "button", "plain").mark("edit-note").on("click", self._edit)
-            button = text("history", "button", "plain").mark("note-history")
+            label_text("edit", "button", "plain").mark("edit-note").on("click", self._edit)
+            button = label_text("history", "button", "plain").mark("note-history")
             button.props["aria-expanded"] = "true" if self._with_history else "false"
             button.on("click", self._toggle_history)
             collect = self._collect
             if collect is not None:
-                into = text("+ incident", "button", "plain").mark("collect-note")
+                into = label_text("+ incident", "button", "plain").mark("collect-note")
                 into.on("click", lambda: collect(self._note))
-                text("remove", "button", "plain").mark("remove-note").on("click", self._remove)
+                label_text("remove", "button", "plain").mark("remove-note").on("click", self._remove)
 
     def _show_past(self) -> None:
         self._past.clear()
@@ -120,17 +120,19 @@ class NoteCard:
             )
             field.on("keydown.ctrl.enter", lambda: self._save(field.value or ""))
             with box("actions"):
-                save = with_keys(text("save", "button", "button"), label="save the note").mark("save-note")
+                save = with_keys(label_text("save", "button", "button"), label="save the note").mark(
+                    "save-note"
+                )
                 save.on("click", lambda: self._save(field.value or ""))
-                text("cancel", "button", "plain").on("click", self._close)
-                self._pen.signature()
+                label_text("cancel", "button", "plain").on("click", self._close)
+                self._toolbar.signature()
         self._said.set_visibility(False)
 
     async def _save(self, said: str) -> None:
         seen = self._edited
         if seen is None or not said.strip():
             return
-        if said == seen.text or await self._pen.write(
+        if said == seen.text or await self._toolbar.write(
             lambda author: [self._again(author, seen, said)], "note changed"
         ):
             self._close()
@@ -151,8 +153,8 @@ class NoteCard:
     async def _write(self, said: str, done: str) -> None:
         """These words, with everything seen."""
         note = self._note
-        await self._pen.write(lambda author: [author.edit_note(note, said)], done)
+        await self._toolbar.write(lambda author: [author.edit_note(note, said)], done)
 
     async def _remove(self) -> None:
         note = self._note
-        await self._pen.write(lambda author: [author.remove_note(note)], "note removed")
+        await self._toolbar.write(lambda author: [author.remove_note(note)], "note removed")

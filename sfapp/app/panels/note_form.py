@@ -7,27 +7,28 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.panels.annotation_toolbar import Pen
-from sfapp.app.theme import box, text, with_keys
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.theme import box, label_text, with_keys
 from sfapp.incidents import MAX_TEXT
 from sfapp.model import Window
 from sfapp.model.incidents import Pin
 from sfapp.model.view import ViewState, WindowKey, Zoom
-from sfapp.views import format
-from sfapp.views import text as words
+from sfapp.views import format, text
 
 
 class NoteForm:
     """Hidden until ``open``. What is pinned follows the view, until it is set by hand; words are kept."""
 
-    def __init__(self, pen: Pen, key: WindowKey, window: Window, look: Callable[[], ViewState]) -> None:
+    def __init__(
+        self, toolbar: AnnotationToolbar, key: WindowKey, window: Window, look: Callable[[], ViewState]
+    ) -> None:
         """Build, hidden, inside the current container.
 
         Args:
             window: all ranks of the window.
             look: what is looked at now.
         """
-        self._pen = pen
+        self._toolbar = toolbar
         self._key = key
         self._window = window
         self._look = look
@@ -70,9 +71,9 @@ class NoteForm:
 
     def _build(self) -> None:
         with box("card-head"):
-            text("Note", "h2")
+            label_text("Note", "h2")
             box("grow")
-            with_keys(text("×", "button", "plain"), label="close the note").on("click", self.close)
+            with_keys(label_text("×", "button", "plain"), label="close the note").on("click", self.close)
         self._words = (
             ui.textarea(placeholder="What is seen here, and what follows from it?")
             .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label='words of the note'")
@@ -80,7 +81,7 @@ class NoteForm:
         )
         self._words.on("keydown.ctrl.enter", self._save)
         stages = {None: "any stage", **format.short_stages(self._window.broad_stages)}
-        plots = {None: "no plot", **words.PLOT_TITLES}
+        plots = {None: "no plot", **text.PLOT_TITLES}
         with box("pins"):
             self._fields: Mapping[str, Any] = {
                 "step": self._number("step", "the whole window"),
@@ -90,10 +91,10 @@ class NoteForm:
             }
         self._part = ui.checkbox("only the part it is zoomed to", value=True).props("dense").mark("pin-part")
         with box("actions"):
-            save = text("add note", "button", "button").mark("add-note")
+            save = label_text("add note", "button", "button").mark("add-note")
             save.props["title"] = "Ctrl+Enter"
             save.on("click", self._save)
-            self._pen.signature()
+            self._toolbar.signature()
 
     def _number(self, name: str, absent: str) -> ui.number:
         field = ui.number(name, placeholder=absent, format="%d", on_change=lambda: self._touched(name))
@@ -146,7 +147,7 @@ class NoteForm:
             ui.notify(pin, type="warning")
         elif not said.strip():
             ui.notify("a note needs words", type="warning")
-        elif await self._pen.write(lambda author: [author.write_note(said, pin)], "note added"):
+        elif await self._toolbar.write(lambda author: [author.write_note(said, pin)], "note added"):
             self._words.value = ""
             self.close()
 

@@ -8,27 +8,26 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.ledger import Ledger
-from sfapp.app.panels.add_to_incident import Collector
-from sfapp.app.panels.annotation_toolbar import Pen
+from sfapp.app.panels.add_to_incident import IncidentPicker
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.note_form import NoteForm
 from sfapp.app.panels.tables import titled
-from sfapp.app.theme import box, empty, notices, text, with_keys
+from sfapp.app.theme import box, empty, label_text, notices, with_keys
 from sfapp.incidents import Author
 from sfapp.model import Window
 from sfapp.model.incidents import Incident, Note, Pin
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.views import format
-from sfapp.views import text as words
+from sfapp.views import format, text
 
 
-class Desk:
+class NotesPanel:
     """The notes of one open window page, the form for another, the dialog that collects into incidents."""
 
     def __init__(
         self,
         ledger: Ledger,
-        pen: Pen,
+        toolbar: AnnotationToolbar,
         key: WindowKey,
         window: Window,
         look: Callable[[], ViewState],
@@ -44,7 +43,7 @@ class Desk:
             headline: what the verdict says now, in few words: the title offered for a new incident.
         """
         self._ledger = ledger
-        self._pen = pen
+        self._toolbar = toolbar
         self._key = key
         self._look = look
         self._go = go
@@ -52,25 +51,29 @@ class Desk:
         self._notes: Sequence[Note] = ()
         self._cards: dict[str, NoteCard] = {}
         self._list: ui.element | None = None
-        self._form = NoteForm(pen, key, window, look)
-        self._collector = Collector(ledger, pen)
+        self._form = NoteForm(toolbar, key, window, look)
+        self._incident_picker = IncidentPicker(ledger, toolbar)
 
     # --- what the page puts on itself -----------------------------------------------------------------
 
     def buttons(self) -> None:
         """For the window as a whole."""
-        note = with_keys(text("✎ note", "button", "plain"), "n", "write a note on this window")
+        note = with_keys(label_text("✎ note", "button", "plain"), "n", "write a note on this window")
         note.mark("write-note").on("click", lambda: self._form.open())
-        add = with_keys(text("+ incident", "button", "plain"), "a", "add this window to an incident")
+        add = with_keys(label_text("+ incident", "button", "plain"), "a", "add this window to an incident")
         add.mark("add-window").on("click", self.collect_window)
 
     def plot_buttons(self, plot: str) -> None:
         """For one plot, in the head of its card."""
-        named = words.plot_title(plot)
-        note = with_keys(text("✎", "button", "info"), label=f"write a note on {named}").mark(f"note-{plot}")
+        named = text.plot_title(plot)
+        note = with_keys(label_text("✎", "button", "info"), label=f"write a note on {named}").mark(
+            f"note-{plot}"
+        )
         note.props["title"] = "write a note on this plot"
         note.on("click", lambda: self._form.open(plot))
-        add = with_keys(text("+", "button", "info"), label=f"add {named} to an incident").mark(f"add-{plot}")
+        add = with_keys(label_text("+", "button", "info"), label=f"add {named} to an incident").mark(
+            f"add-{plot}"
+        )
         add.props["title"] = "add this plot to an incident, as it is shown"
         add.on("click", lambda: self.collect_plot(plot))
 
@@ -80,9 +83,9 @@ class Desk:
             if self._ledger.problem:
                 notices([self._ledger.problem])
             with box("actions"):
-                begin = text("write a note", "button", "button").mark("write-note-here")
+                begin = label_text("write a note", "button", "button").mark("write-note-here")
                 begin.on("click", lambda: self._form.open())
-                self._pen.signature()
+                self._toolbar.signature()
             self._list = box("notes-list")
         self._cards = {}
         self._show_list()
@@ -105,7 +108,7 @@ class Desk:
         def add(author: Author, incident: Incident) -> Sequence[str]:
             return [author.add_window(incident, self._key, query)]
 
-        self._collector.ask(f"window {self._key.window}", add, self._title(), self._notes)
+        self._incident_picker.ask(f"window {self._key.window}", add, self._title(), self._notes)
 
     def collect_plot(self, plot: str) -> None:
         """Ask into which incident a plot goes, as it is shown."""
@@ -114,7 +117,7 @@ class Desk:
         def add(author: Author, incident: Incident) -> Sequence[str]:
             return [author.add_plot(incident, self._key, plot, query)]
 
-        self._collector.ask(f"the plot “{words.plot_title(plot)}”", add, self._title())
+        self._incident_picker.ask(f"the plot “{text.plot_title(plot)}”", add, self._title())
 
     def collect_note(self, note: Note) -> None:
         """Ask into which incident a note goes."""
@@ -122,7 +125,7 @@ class Desk:
         def add(author: Author, incident: Incident) -> Sequence[str]:
             return [author.add_note(incident, note.id)]
 
-        self._collector.ask("this note", add, self._title())
+        self._incident_picker.ask("this note", add, self._title())
 
     def _title(self) -> str:
         return f"{self._headline()}: {format.clip(self._key.run_id)} / {self._key.window}"
@@ -141,7 +144,7 @@ class Desk:
             if note.id not in self._cards:
                 with self._list:
                     self._cards[note.id] = NoteCard(
-                        self._ledger, self._pen, note, self._pinned, collect=self.collect_note
+                        self._ledger, self._toolbar, note, self._pinned, collect=self.collect_note
                     )
             card = self._cards[note.id]
             card.show(note, place + 1)
@@ -168,6 +171,8 @@ class Desk:
         """The way to what a note is pinned to."""
         pin = note.pin
         if pin is not None:
-            where = text(" · ".join(words.pinned_within(pin)) or "the whole window", "button", "plain pinned")
+            where = label_text(
+                " · ".join(text.pinned_within(pin)) or "the whole window", "button", "plain pinned"
+            )
             where.mark("go-to-note").props["title"] = "look at it"
             where.on("click", lambda: self._go(pin))

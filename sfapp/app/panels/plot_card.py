@@ -11,10 +11,10 @@ from typing import Any
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.panels.notes_panel import Desk
+from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_help import ReadingAids
-from sfapp.app.panels.view_model import Key, Scene
-from sfapp.app.theme import box, text
+from sfapp.app.panels.view_model import Key, TabViewModel
+from sfapp.app.theme import box, label_text
 from sfapp.app.workspace import Judged
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings
@@ -76,19 +76,19 @@ class Plot:
     """
 
     name: str
-    key: Callable[[Scene], Key]
+    key: Callable[[TabViewModel], Key]
     span: int
     height: int | None = None
     picks_step: bool = False
     gates: tuple[str, ...] = ()
 
-    def figure(self, scene: Scene) -> Figure:
+    def figure(self, scene: TabViewModel) -> Figure:
         """The figure at the height it has here, zoomed as the view says, with the notes pinned to it."""
         findings = None if scene.examined is None else scene.examined.findings
         drawn = draw(self.name, scene.judged, findings, scene.view, dark=scene.dark, height=self.height)
         return with_notes(drawn, self.name, scene.notes, step=scene.view.step, dark=scene.dark)
 
-    def axes(self, scene: Scene) -> dict[str, tuple[float, float]]:
+    def axes(self, scene: TabViewModel) -> dict[str, tuple[float, float]]:
         """The axes of it that are zoomed."""
         return zoomed_axes(self.name, scene.view)
 
@@ -119,7 +119,7 @@ class Reactions:
     """What the page does when someone works in a plot; its reading aids; what is written about it."""
 
     aids: ReadingAids
-    desk: Desk
+    notes_panel: NotesPanel
     pick_step: Callable[[int | None], Any]
     move_gate: Callable[[str, Any], Any]
     pick_ranks: Callable[[str], Any]
@@ -182,13 +182,13 @@ class FigureCard:
             self.plot = PlotElement(figure).classes("plot")
             self.plot.props["role"] = "img"
             self.plot.props["aria-label"] = meta["alt"]
-            self._texts["notes"] = text(_said(meta)["notes"], "div", "notes")
+            self._texts["notes"] = label_text(_said(meta)["notes"], "div", "notes")
 
     def _head(self, meta: Mapping[str, Any], aid: Callable[[ui.element], None] | None) -> None:
         with box("card-head") as head, box("grow"):
             said = _said(meta)
-            self._texts["title"] = text(said["title"], "h2")
-            self._texts["subtitle"] = text(said["subtitle"], "div", "subtitle")
+            self._texts["title"] = label_text(said["title"], "h2")
+            self._texts["subtitle"] = label_text(said["subtitle"], "div", "subtitle")
         if aid is not None:
             aid(head)
 
@@ -286,12 +286,12 @@ def _ends(value: Any) -> tuple[float, float] | None:
     return float(value[0]), float(value[1])
 
 
-def plot_card(plot: Plot, scene: Scene, reactions: Reactions) -> FigureCard:
+def plot_card(plot: Plot, scene: TabViewModel, reactions: Reactions) -> FigureCard:
     """A plot of a window page with its clicks, drags and zooms wired up."""
 
     def beside_title(head: ui.element) -> None:
         with head:
-            reactions.desk.plot_buttons(plot.name)
+            reactions.notes_panel.plot_buttons(plot.name)
         reactions.aids.place(plot.name, head, plot.span)
 
     card = FigureCard(plot.figure(scene), plot.span, aid=beside_title, axes=plot.axes(scene))

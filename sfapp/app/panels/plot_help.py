@@ -8,8 +8,8 @@ from collections.abc import Collection
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.theme import READ_COOKIE, box, text, with_keys
-from sfapp.views import text as words
+from sfapp.app.theme import READ_COOKIE, box, label_text, with_keys
+from sfapp.views import text
 
 ALL = "all"
 """Stands for every reading aid in the cookie."""
@@ -37,15 +37,17 @@ class ReadingAids:
         """Put a plot's aid into the current container, and the button for it into the plot's head.
 
         Args:
-            name: of the plot, a key of ``words.HINTS`` or ``words.LIVE_HINTS``.
+            name: of the plot, a key of ``text.HINTS`` or ``text.LIVE_HINTS``.
             span: width of the plot in twelfths of the page.
         """
         with head:
-            button = with_keys(text("i", "button", "info"), label="how to read this").mark(f"read-{name}")
+            button = with_keys(label_text("i", "button", "info"), label="how to read this").mark(
+                f"read-{name}"
+            )
             button.props["title"] = "how to read this"
         with box("reading") as aid:
             aid.props["role"] = "note"
-            text(words.HINTS.get(name) or words.LIVE_HINTS[name], "p")
+            label_text(text.HINTS.get(name) or text.LIVE_HINTS[name], "p")
             with box("actions"):
                 self._dismissal("got it", name).mark(f"got-{name}")
                 self._dismissal("no more of these", ALL).mark("got-all")
@@ -54,7 +56,7 @@ class ReadingAids:
         self._placed.append((name, aid))
 
     def _dismissal(self, said: str, name: str) -> ui.element:
-        button = text(said, "button", "plain")
+        button = label_text(said, "button", "plain")
         button.on("click", lambda: self._dismiss(name))
         return button.on("click", js_handler=f"() => sfapp.rememberRead({json.dumps(name)})")
 

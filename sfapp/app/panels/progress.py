@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from sfapp.app.theme import box, notices, text, with_keys
+from sfapp.app.theme import box, label_text, notices, with_keys
 from sfapp.app.workspace import Workspace
 from sfapp.views import format
 
@@ -44,8 +44,8 @@ class ReadingProgress:
     def _build(self) -> None:
         with self._place, box("card progress", "section") as card:
             card.props["role"] = "status"
-            self._label = text("looking for packets", "span").mark("progress")
+            self._label = label_text("looking for packets", "span").mark("progress")
             self._bar = ui.linear_progress(0, show_value=False).props("rounded size=6px aria-label=progress")
-            with_keys(text("cancel", "button", "plain"), label="stop reading packets").on(
+            with_keys(label_text("cancel", "button", "plain"), label="stop reading packets").on(
                 "click", self._workspace.cancel_ingest
             )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from nicegui import background_tasks, ui
 
 from sfapp.app.reporting import CancelledReportError, Make, Progress, Wish
-from sfapp.app.theme import box, text, with_keys
+from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import SfappError
 from sfapp.report import FORMATS
 from sfapp.views import format
@@ -32,7 +32,7 @@ def report_button(what: str, make: Callable[[], Make]) -> ui.element:
         make: gives the maker of the report on what is looked at now.
     """
     dialog = ReportDialog(what, make)
-    button = with_keys(text("report…", "button", "key"), "r", f"make a report on {what}")
+    button = with_keys(label_text("report…", "button", "key"), "r", f"make a report on {what}")
     return button.on("click", dialog.open).mark("report")
 
 
@@ -49,16 +49,16 @@ class ReportDialog:
         self._make = make
         self._progress: Progress | None = None
         with ui.dialog().on("hide", self.cancel) as self._dialog, box("sheet report"):
-            text(f"Report on {what}", "h2")
+            label_text(f"Report on {what}", "h2")
             self._format = ui.radio({ending: FORMAT_WORDS[ending] for ending in FORMATS}, value=".html")
             self._format.props("dense").mark("report-format")
             self._redact = ui.checkbox("hide the names of runs and hosts").props("dense")
             self._redact.mark("report-redact")
-            text("Pseudonyms stand in for them everywhere, in notes and titles too.", "p", "hint")
+            label_text("Pseudonyms stand in for them everywhere, in notes and titles too.", "p", "hint")
             with box("report-state") as state:
                 state.props["role"] = "status"
                 self._spinner = ui.spinner(size="18px")
-                self._said = text("", "span").mark("report-said")
+                self._said = label_text("", "span").mark("report-said")
             with box("actions"):
                 self._start = self._button("make report", self.start, "primary").mark("report-start")
                 self._cancel = self._button("cancel", self.cancel).mark("report-cancel")
@@ -117,4 +117,4 @@ class ReportDialog:
 
     @staticmethod
     def _button(said: str, pressed: Callable[[], object], classes: str = "plain") -> ui.element:
-        return with_keys(text(said, "button", classes), label=said).on("click", pressed)
+        return with_keys(label_text(said, "button", classes), label=said).on("click", pressed)

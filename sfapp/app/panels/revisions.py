@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sfapp.app.theme import box, text
+from sfapp.app.theme import box, label_text
 from sfapp.incidents import Book, Revision
 from sfapp.model.incidents import Overwritten
-from sfapp.views import text as words
+from sfapp.views import text
 
 TOLD = ("text", "title", "severity", "status", "summary")
 """The fields whose values people write."""
@@ -19,8 +19,10 @@ def history(book: Book, target: str) -> None:
     with box("history", "ol"):
         for revision in book.history(target):
             with box("" if revision.stands else "undone", "li"):
-                text(words.signed(revision.stamp), "span", "muted")
-                text("; ".join(_said(revision)) + ("" if revision.stands else " (undone)"), "span", "said")
+                label_text(text.signed(revision.stamp), "span", "muted")
+                label_text(
+                    "; ".join(_said(revision)) + ("" if revision.stands else " (undone)"), "span", "said"
+                )
 
 
 def _said(revision: Revision) -> Iterator[str]:
@@ -44,8 +46,8 @@ def _lost(one: Overwritten, take: Callable[[Overwritten], Any], keep: Callable[[
     with box("overwritten") as element:
         element.props["role"] = "note"
         what = "wrote" if one.field == "text" else f"set the {one.field}"
-        text(f"{words.signed(one.stamp)}, {what} at the same time:", "span", "muted")
-        text(one.value, "span", "said")
+        label_text(f"{text.signed(one.stamp)}, {what} at the same time:", "span", "muted")
+        label_text(one.value, "span", "said")
         with box("actions"):
-            text("take this", "button", "plain").mark("take-theirs").on("click", lambda: take(one))
-            text("keep what stands", "button", "plain").mark("keep-mine").on("click", lambda: keep(one))
+            label_text("take this", "button", "plain").mark("take-theirs").on("click", lambda: take(one))
+            label_text("keep what stands", "button", "plain").mark("keep-mine").on("click", lambda: keep(one))

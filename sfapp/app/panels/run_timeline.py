@@ -19,7 +19,7 @@ HEIGHT = 186
 Rows = Sequence[Mapping[str, Any]]
 
 
-class RunStrip:
+class RunTimeline:
     """Empty until ``show`` is first called, so that it costs the page nothing before it is there."""
 
     def __init__(self, key: WindowKey, open_window: Callable[[WindowKey], Any]) -> None:

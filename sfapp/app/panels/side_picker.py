@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.app.theme import box, text
+from sfapp.app.theme import box, label_text
 from sfapp.model.sides import SideKey
 
 WHOLE = -1
@@ -20,7 +20,7 @@ Windows = Mapping[int, str]
 """What the window chooser offers: a window's number and what is said of it."""
 
 
-class SideChooser:
+class SidePicker:
     """The run and the window of one side; ``show`` brings it in line without asking for anything."""
 
     def __init__(self, letter: str, pick: Callable[[SideKey | None], Any], *, optional: bool) -> None:
@@ -36,7 +36,7 @@ class SideChooser:
         self._shown: SideKey | None = None
         name = letter.lower()
         with box("side"):
-            text(letter, "span", f"side-letter side-{name}")
+            label_text(letter, "span", f"side-letter side-{name}")
             self._run = (
                 ui.select({}, on_change=self._pick_run, with_input=True)
                 .props(f"dense outlined options-dense aria-label='run of {letter}'")

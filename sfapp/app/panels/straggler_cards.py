@@ -12,14 +12,13 @@ from sfapp.app.address import window_page
 from sfapp.app.panels.choosers import show_options
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tables import choice_table, data_table, refill, show_choice, titled
-from sfapp.app.panels.view_model import Follow, Scene
-from sfapp.app.theme import box, link, notices, text
+from sfapp.app.panels.view_model import Follow, TabViewModel
+from sfapp.app.theme import box, label_text, link, notices
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings, busiest
 from sfapp.operators.cohorts import MIN_COHORT
-from sfapp.views import format
+from sfapp.views import format, text
 from sfapp.views import straggler_tables as tables
-from sfapp.views import text as words
 from sfapp.views.selection import operator_shown, step_shown
 
 CAUSES_LISTED = 50
@@ -45,7 +44,7 @@ ALL = "all"
 PERFETTO = "https://ui.perfetto.dev"
 
 
-def headline_card(scene: Scene, _: Reactions) -> None:
+def headline_card(scene: TabViewModel, _: Reactions) -> None:
     """What operators say, whether the verdict agrees, and both as files."""
     findings, said = scene.findings, scene.agreement
     if said is None:
@@ -54,11 +53,13 @@ def headline_card(scene: Scene, _: Reactions) -> None:
         card.props["aria-label"] = "what operators say"
         card.mark("stragglers-headline")
         with box(f"small-verdict tone-{TONES[said.kind]}"):
-            text(_extent(findings), "div", "eyebrow")
-            text(words.stragglers_headline(findings, said, scene.measures.window.ranks), "h2", "headline")
+            label_text(_extent(findings), "div", "eyebrow")
+            label_text(
+                text.stragglers_headline(findings, said, scene.measures.window.ranks), "h2", "headline"
+            )
             with box("lines", "ul"):
-                for sentence in words.agreement_sentences(said, scene.diagnosis):
-                    text(sentence, "li")
+                for sentence in text.agreement_sentences(said, scene.diagnosis):
+                    label_text(sentence, "li")
         if scene.examined is not None and scene.examined.told:
             notices(scene.examined.told)
 
@@ -73,7 +74,7 @@ def _extent(findings: Findings) -> str:
     return f"Stages · {count} of {where}: no operator events lie beside the packet"
 
 
-def files_card(scene: Scene, _: Reactions) -> None:
+def files_card(scene: TabViewModel, _: Reactions) -> None:
     """The slice that is shown, for Perfetto, and the findings as data."""
     path = window_page(scene.judged.source.key)
     whole = replace(scene.view, step=None, ranks=())
@@ -86,19 +87,19 @@ def files_card(scene: Scene, _: Reactions) -> None:
             for name in ("causes", "outliers", "collectives"):
                 link(f"{name}.csv", scene.view.href(f"{path}/{name}.csv"))
         with box("muted hint"):
-            text("Download the archive, then open it at ", "span")
+            label_text("Download the archive, then open it at ", "span")
             there = link("ui.perfetto.dev", PERFETTO)
             there.props["target"], there.props["rel"] = "_blank", "noopener"
-            text(
+            label_text(
                 " with Open trace file, or drop it there. It is read in your browser and sent nowhere.",
                 "span",
             )
 
 
-def _slice(scene: Scene) -> ViewState:
+def _slice(scene: TabViewModel) -> ViewState:
     """The step and the two ranks of the timeline."""
     step, _ = step_shown(scene.findings, scene.view)
-    pair = words.suspect_and_peer(scene.findings, scene.diagnosis, scene.view)
+    pair = text.suspect_and_peer(scene.findings, scene.diagnosis, scene.view)
     return replace(scene.view, step=step, ranks=tuple(sorted(rank for rank in pair if rank is not None)))
 
 
@@ -110,7 +111,7 @@ def _slice_words(view: ViewState) -> str:
     return f"{'all steps' if view.step is None else f'step {view.step}'} of {which} (.zip)"
 
 
-def cause_table(scene: Scene, reactions: Reactions) -> Follow | None:
+def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
     """Ranked causes; the one that is clicked is shown below."""
     findings = scene.findings
     causes = findings.blame.causes
@@ -120,7 +121,9 @@ def cause_table(scene: Scene, reactions: Reactions) -> Follow | None:
     with titled("Causes", subtitle):
         if not causes:
             few = len(findings.rhythm.ranks) < MIN_COHORT
-            text(TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted")
+            label_text(
+                TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted"
+            )
             return None
         looked_at = scene.view
 
@@ -132,7 +135,7 @@ def cause_table(scene: Scene, reactions: Reactions) -> Follow | None:
         rows = tables.cause_rows(findings)[:CAUSES_LISTED]
         table = choice_table(tables.CAUSE_COLUMNS, rows, "cause", choose, "name").mark("causes")
 
-    def follow(scene: Scene) -> None:
+    def follow(scene: TabViewModel) -> None:
         nonlocal looked_at
         looked_at = scene.view
         show_choice(table, "cause", looked_at.cause or 0)
@@ -141,12 +144,12 @@ def cause_table(scene: Scene, reactions: Reactions) -> Follow | None:
     return follow
 
 
-def timeline_choosers(scene: Scene, reactions: Reactions) -> Follow | None:
+def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | None:
     """Which two ranks the timeline lays beside each other."""
     findings = scene.findings
     rhythm = findings.rhythm
     offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
-    pair = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+    pair = text.suspect_and_peer(findings, scene.diagnosis, scene.view)
     if pair[0] is None:
         return None
 
@@ -160,15 +163,15 @@ def timeline_choosers(scene: Scene, reactions: Reactions) -> Follow | None:
         ).props(f"dense outlined options-dense aria-label='{label}'")
 
     with box("card toolbar", "section"):
-        text("Beside each other", "h2")
+        label_text("Neighbours each other", "h2")
         choosers = (chooser(0, "the suspect").mark("suspect"), chooser(1, "the rank beside it").mark("peer"))
-        where = text("", "span", "muted")
-        back = text("back to the suspect", "button", "plain").mark("back-to-suspect")
+        where = label_text("", "span", "muted")
+        back = label_text("back to the suspect", "button", "plain").mark("back-to-suspect")
         back.on("click", lambda: (reactions.look(ranks=()), choosers[0].run_method("focus")))
 
-    def follow(scene: Scene) -> None:
+    def follow(scene: TabViewModel) -> None:
         nonlocal pair
-        pair = words.suspect_and_peer(findings, scene.diagnosis, scene.view)
+        pair = text.suspect_and_peer(findings, scene.diagnosis, scene.view)
         ranks = sorted({*offered, *_known(*pair)})
         for select, rank, other in zip(choosers, pair, reversed(pair), strict=True):
             show_options(select, {each: f"rank {each}" for each in ranks if each != other}, rank)
@@ -185,7 +188,7 @@ def _known(*ranks: int | None) -> set[int]:
     return {rank for rank in ranks if rank is not None}
 
 
-def operator_chooser(scene: Scene, reactions: Reactions) -> Follow | None:
+def operator_chooser(scene: TabViewModel, reactions: Reactions) -> Follow | None:
     """Whose occurrences are counted."""
     findings = scene.findings
     if operator_shown(findings, scene.view) is None:
@@ -194,16 +197,16 @@ def operator_chooser(scene: Scene, reactions: Reactions) -> Follow | None:
     causes = [cause.name for cause in findings.blame.causes[:CAUSES_LISTED]]
     offered = (*causes, *busiest(findings.operators))
     with box("card toolbar", "section"):
-        text("Operator", "h2")
+        label_text("Operator", "h2")
         chooser = ui.select(
             [],
             with_input=True,
             on_change=lambda event: None if event.value is None else reactions.look(operator=event.value),
         ).props("dense outlined options-dense aria-label='operator'")
         chooser.classes("wide").mark("operator")
-        text("causes first, then what took most time", "span", "muted")
+        label_text("causes first, then what took most time", "span", "muted")
 
-    def follow(scene: Scene) -> None:
+    def follow(scene: TabViewModel) -> None:
         shown = operator_shown(findings, scene.view)
         names = dict.fromkeys((*offered, *(() if shown is None else (shown,))))
         show_options(chooser, {name: format.clip(name, 80) for name in names}, shown)
@@ -212,7 +215,7 @@ def operator_chooser(scene: Scene, reactions: Reactions) -> Follow | None:
     return follow
 
 
-def outlier_table(scene: Scene, _: Reactions) -> None:
+def outlier_table(scene: TabViewModel, _: Reactions) -> None:
     """Abnormal events, of all ranks or of one."""
     findings = scene.findings
     found = findings.outliers
@@ -223,7 +226,7 @@ def outlier_table(scene: Scene, _: Reactions) -> None:
     with titled("Abnormal events", f"{format.counted(len(found), 'event')}, the highest score first"):
         if not len(found):
             few = len(findings.rhythm.ranks) < MIN_COHORT
-            text(
+            label_text(
                 TOO_FEW if few else "None starts or lasts abnormally against the same on other ranks.",
                 "p",
                 "muted",
@@ -241,7 +244,7 @@ def outlier_table(scene: Scene, _: Reactions) -> None:
         table = data_table(tables.OUTLIER_COLUMNS, rows(None), "row").mark("outliers")
 
 
-def collective_table(scene: Scene, _: Reactions) -> None:
+def collective_table(scene: TabViewModel, _: Reactions) -> None:
     """What the time of each collective went into."""
     total = len(scene.findings.blame.collectives)
     rows = _numbered(tables.collective_rows(scene.findings))
@@ -252,7 +255,7 @@ def collective_table(scene: Scene, _: Reactions) -> None:
         if rows:
             data_table(tables.COLLECTIVE_COLUMNS, rows, "row").mark("collectives")
         else:
-            text("No event is part of a collective whose group and number are known.", "p", "muted")
+            label_text("No event is part of a collective whose group and number are known.", "p", "muted")
 
 
 def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -260,8 +263,8 @@ def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "row": place} for place, row in enumerate(rows)]
 
 
-def notes_card(scene: Scene, _: Reactions) -> None:
+def notes_card(scene: TabViewModel, _: Reactions) -> None:
     """What the findings rest on, and what could not be known."""
     with titled("What could not be known", "and what the numbers rest on"), box("lines", "ul"):
-        for note in words.findings_notes(scene.findings):
-            text(note, "li")
+        for note in text.findings_notes(scene.findings):
+            label_text(note, "li")

@@ -11,8 +11,8 @@ from nicegui import background_tasks, ui
 from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tabs import Panel, items_of
-from sfapp.app.panels.view_model import Key, Scene
-from sfapp.app.theme import box, empty, notices, text
+from sfapp.app.panels.view_model import Key, TabViewModel
+from sfapp.app.theme import box, empty, label_text, notices
 from sfapp.app.workspace import Workspace
 from sfapp.errors import SfappError
 from sfapp.model.view import STRAGGLERS, ViewState
@@ -24,7 +24,7 @@ class StragglersPanel:
     """A tab's content like ``Panel``, that says what is being done until there is something to draw."""
 
     def __init__(
-        self, workspace: Workspace, scene: Scene, reactions: Reactions, author: Callable[[], str]
+        self, workspace: Workspace, scene: TabViewModel, reactions: Reactions, author: Callable[[], str]
     ) -> None:
         """Build inside the current container, and begin to examine.
 
@@ -44,12 +44,12 @@ class StragglersPanel:
             with box("card progress", "section") as self._status:
                 self._status.props["role"] = "status"
                 ui.spinner(size="18px")
-                self._said = text("", "span").mark("examining")
+                self._said = label_text("", "span").mark("examining")
             self._captures = CaptureCard(workspace, scene.judged, author)
             self._content = box("stack")
         self._follow()
 
-    def update(self, scene: Scene, *, resting: bool = False) -> None:
+    def update(self, scene: TabViewModel, *, resting: bool = False) -> None:
         """Draw again what depends on something that changed; examine again where the window itself did."""
         self._scene = scene
         self._follow(resting)

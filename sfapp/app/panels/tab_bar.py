@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.app.theme import box, text, with_keys
+from sfapp.app.theme import box, label_text, with_keys
 from sfapp.model import Window
 from sfapp.model.view import NOTES, TABS, ViewState
 from sfapp.views import format
@@ -84,13 +84,13 @@ class TabBar:
     def _build_steps(self) -> None:
         with box("stepper"):
             self._step_button("‹", "[ ArrowLeft", "previous step", -1)
-            self._step = text("", "button", "plain").mark("step")
+            self._step = label_text("", "button", "plain").mark("step")
             self._step.props["title"] = "back to the window's mean"
             self._step.on("click", lambda: self._change(step=None))
             self._step_button("›", "] ArrowRight", "next step", 1)
 
     def _step_button(self, shown: str, keys: str, label: str, by: int) -> None:
-        button = with_keys(text(shown, "button", "key"), keys, label).mark(label.replace(" ", "-"))
+        button = with_keys(label_text(shown, "button", "key"), keys, label).mark(label.replace(" ", "-"))
         button.on("click", lambda: self._walk(by))
 
     def _name(self, view: ViewState) -> str:

@@ -10,7 +10,7 @@ from nicegui import events, ui
 
 from sfapp.accounting import Measures
 from sfapp.app.address import term_page
-from sfapp.app.theme import box, text
+from sfapp.app.theme import box, label_text
 from sfapp.model import Diagnosis
 from sfapp.views import tables
 from sfapp.views.tables import Column
@@ -20,9 +20,9 @@ from sfapp.views.tables import Column
 def titled(title: str, subtitle: str = "") -> Iterator[None]:
     """A card with a title."""
     with box("card", "section"):
-        text(title, "h2")
+        label_text(title, "h2")
         if subtitle:
-            text(subtitle, "div", "subtitle")
+            label_text(subtitle, "div", "subtitle")
         yield
 
 

@@ -23,11 +23,10 @@ from sfapp.app.panels.straggler_cards import (
     timeline_choosers,
 )
 from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
-from sfapp.app.panels.view_model import Follow, Key, Scene
-from sfapp.app.theme import box, text
+from sfapp.app.panels.view_model import Follow, Key, TabViewModel
+from sfapp.app.theme import box, label_text
 from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS
-from sfapp.views import figures, tables
-from sfapp.views import text as words
+from sfapp.views import figures, tables, text
 
 RANKS_LISTED = 200
 """Ranks listed in the table of a window; the CSV has them all."""
@@ -43,11 +42,11 @@ class Block:
         rests: it takes many judgements, so it follows once a drag rests.
     """
 
-    build: Callable[[Scene, Reactions], Follow | None]
-    key: Callable[[Scene], Key]
+    build: Callable[[TabViewModel, Reactions], Follow | None]
+    key: Callable[[TabViewModel], Key]
     span: int = 12
     rests: bool = False
-    follows: Callable[[Scene], Key] = lambda scene: ()
+    follows: Callable[[TabViewModel], Key] = lambda scene: ()
 
 
 Item = Plot | Block
@@ -70,7 +69,7 @@ def _plot(name: str, span: int, height: int | None = None) -> Plot:
     )
 
 
-_READS: Mapping[str, Callable[[Scene], Key]] = {
+_READS: Mapping[str, Callable[[TabViewModel], Key]] = {
     "frontier_steps": lambda s: (*s.frontier_key, s.view.step),
     "prefix_crossings": lambda s: (*s.frontier_key, *s.aim_key, s.view.step, s.view.ranks),
     "step_timeline": lambda s: (*s.frontier_key, *s.aim_key, s.view.step),
@@ -107,7 +106,7 @@ _DRAGGED: Mapping[str, tuple[str, ...]] = {
 
 
 def _stage_table() -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
+    def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Stages", "what each number means is in the column's tooltip"):
             data_table(tables.STAGE_COLUMNS, tables.stage_rows(scene.diagnosis), "stage")
 
@@ -115,7 +114,7 @@ def _stage_table() -> Block:
 
 
 def _rank_table(node: int | None = None) -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
+    def build(scene: TabViewModel, _: Reactions) -> None:
         rows = tables.rank_rows(scene.measures, scene.diagnosis)
         if node is not None:
             rows = [row for row in rows if row["node_rank"] == node]
@@ -130,7 +129,7 @@ def _rank_table(node: int | None = None) -> Block:
 
 
 def _step_table() -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
+    def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Steps", "exposed time of each step, and who set it"):
             data_table(tables.STEP_COLUMNS, tables.step_rows(scene.measures, scene.diagnosis), "step")
 
@@ -138,15 +137,15 @@ def _step_table() -> Block:
 
 
 def _evidence() -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
-        with titled("Evidence", words.agreement_words(scene.diagnosis)):
+    def build(scene: TabViewModel, _: Reactions) -> None:
+        with titled("Evidence", text.agreement_words(scene.diagnosis)):
             evidence_table(scene.diagnosis)
 
     return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
 
 
 def _labels() -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
+    def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Labels", "what each claims, and why it holds or was withheld"):
             label_table(scene.diagnosis)
 
@@ -154,7 +153,7 @@ def _labels() -> Block:
 
 
 def _gate_table() -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
+    def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Gates", "how far each is from the next change of verdict, the others as they are"):
             gate_table(scene.measures, scene.diagnosis)
 
@@ -162,10 +161,10 @@ def _gate_table() -> Block:
 
 
 def _why() -> Block:
-    def build(scene: Scene, _: Reactions) -> None:
+    def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Why", "the comparisons that decided"), box("lines", "ul"):
-            for sentence in (*words.why(scene.diagnosis), words.against_recorder(scene.diagnosis)):
-                text(sentence, "li")
+            for sentence in (*text.why(scene.diagnosis), text.against_recorder(scene.diagnosis)):
+                label_text(sentence, "li")
 
     return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
 
@@ -173,7 +172,7 @@ def _why() -> Block:
 def _straggler_items() -> Sequence[Item]:
     """Of a scene whose operators were examined: what they say, who differs, why, and the evidence."""
 
-    def looked_into(scene: Scene) -> Key:
+    def looked_into(scene: TabViewModel) -> Key:
         view = scene.view
         return *scene.examined_key, *scene.aim_key, view.cause, view.ranks, view.step
 
@@ -246,8 +245,8 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         "evidence": (_evidence(), _labels(), _why(), _stage_table()),
         "rules": (_plot("rules", 12), _stage_table()),
         "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),
-        # The list is kept up to date by the desk: what is being typed in it must stay.
-        NOTES: (Block(lambda _, reactions: reactions.desk.notes_list(), lambda s: ()),),
+        # The list is kept up to date by the notes_panel: what is being typed in it must stay.
+        NOTES: (Block(lambda _, reactions: reactions.notes_panel.notes_list(), lambda s: ()),),
     }
     return tabs[tab]
 
@@ -255,7 +254,7 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
 class Panel:
     """One tab's content, built on first show; afterwards only what changed is drawn again."""
 
-    def __init__(self, items: Sequence[Item], scene: Scene, reactions: Reactions) -> None:
+    def __init__(self, items: Sequence[Item], scene: TabViewModel, reactions: Reactions) -> None:
         """Build every item inside the current container."""
         self._items = items
         self._reactions = replace(reactions, look=self._look)
@@ -269,7 +268,7 @@ class Panel:
             for place, item in enumerate(items):
                 self._built.append(self._build(place, item, scene))
 
-    def update(self, scene: Scene, *, resting: bool = False) -> None:
+    def update(self, scene: TabViewModel, *, resting: bool = False) -> None:
         """Draw again what depends on something that changed.
 
         Args:
@@ -294,14 +293,14 @@ class Panel:
                 built.clear()
                 self._fill(place, item, built, scene)
 
-    def _build(self, place: int, item: Item, scene: Scene) -> FigureCard | ui.element:
+    def _build(self, place: int, item: Item, scene: TabViewModel) -> FigureCard | ui.element:
         if isinstance(item, Plot):
             return plot_card(item, scene, self._reactions)
         container = box(f"span-{item.span}")
         self._fill(place, item, container, scene)
         return container
 
-    def _fill(self, place: int, block: Block, container: ui.element, scene: Scene) -> None:
+    def _fill(self, place: int, block: Block, container: ui.element, scene: TabViewModel) -> None:
         with container, self._quietly():
             follow = block.build(scene, self._reactions)
         self._follow.pop(place, None)
@@ -309,7 +308,7 @@ class Panel:
             self._follow[place] = follow
             self._shown[place] = block.follows(scene)
 
-    def _bring_up_to_date(self, place: int, block: Block, scene: Scene) -> None:
+    def _bring_up_to_date(self, place: int, block: Block, scene: TabViewModel) -> None:
         follow, wanted = self._follow.get(place), block.follows(scene)
         if follow is not None and wanted != self._shown.get(place):
             self._shown[place] = wanted

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nicegui import ui
 
-from sfapp.app.theme import box, term, text
+from sfapp.app.theme import box, label_text, term
 from sfapp.model.gates import GATE_BY_NAME
 from sfapp.views.text import Chip, EvidenceWords, Verdict
 
@@ -30,13 +30,13 @@ class VerdictCard:
             self._said = box("said")
             self._facts = box("facts")
             with box("grounds", "dl"):
-                text("evidence", "dt", "eyebrow")
+                label_text("evidence", "dt", "eyebrow")
                 self._marks = box("marks", "dd")
-                text("why", "dt", "eyebrow")
-                self._why = text("", "dd")
-                text("changes at", "dt", "eyebrow")
-                self._changes = text("", "dd")
-                self._unknown = (text("not known", "dt", "eyebrow"), text("", "dd"))
+                label_text("why", "dt", "eyebrow")
+                self._why = label_text("", "dd")
+                label_text("changes at", "dt", "eyebrow")
+                self._changes = label_text("", "dd")
+                self._unknown = (label_text("not known", "dt", "eyebrow"), label_text("", "dd"))
 
     def show(self, verdict: Verdict) -> None:
         """Say this verdict."""
@@ -74,15 +74,15 @@ def _rebuild(container: ui.element, build: Callable[[], None]) -> None:
 
 
 def _said(verdict: Verdict) -> None:
-    text(verdict.kicker, "div", "eyebrow")
+    label_text(verdict.kicker, "div", "eyebrow")
     with box("headline", "h1"):
-        text(verdict.headline, "span")
+        label_text(verdict.headline, "span")
         if verdict.place:
-            text(f" {verdict.place}", "span", "rest")
+            label_text(f" {verdict.place}", "span", "rest")
     with box("why"):
-        text(" ".join(verdict.explanation), "p")
+        label_text(" ".join(verdict.explanation), "p")
         if verdict.action:
-            text(verdict.action, "p", "action")
+            label_text(verdict.action, "p", "action")
     with box("chips", "ul"):
         for chip in verdict.chips:
             _chip(chip)
@@ -93,19 +93,19 @@ def _chip(chip: Chip) -> None:
         element.props["title"] = chip.meaning
         for place, part in enumerate(chip.terms):
             if place:
-                text("·", "span")
+                label_text("·", "span")
             if part.kind:
                 term(part.text, part.kind, part.name).mark("chip")
             else:
-                text(part.text, "span")
+                label_text(part.text, "span")
 
 
 def _facts(verdict: Verdict) -> None:
     for number in verdict.numbers:
         with box("fact"):
-            text(number.title, "div", "eyebrow")
-            text(number.value, "div", "value")
-            text(number.note, "div", "small")
+            label_text(number.title, "div", "eyebrow")
+            label_text(number.value, "div", "value")
+            label_text(number.note, "div", "small")
 
 
 def _told(gate: str, change: str) -> str:
@@ -117,5 +117,5 @@ def _marks(lines: Sequence[EvidenceWords]) -> None:
     for line in lines:
         with box(f"mark {_MARKS[line.agrees]}", "span") as element:
             element.props["title"] = f"{line.text}. {line.meaning}"
-            text(line.mark, "b")
-            text(line.title, "span")
+            label_text(line.mark, "b")
+            label_text(line.title, "span")

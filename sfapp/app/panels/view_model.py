@@ -17,7 +17,7 @@ Key = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class TabViewModel:
     """One judged window, seen in one way, in one theme, with the notes people pinned to it.
 
     Attributes:
@@ -91,5 +91,5 @@ class Scene:
         return () if reference is None else (reference.run_id, reference.window, reference.group)
 
 
-Follow = Callable[[Scene], None]
+Follow = Callable[[TabViewModel], None]
 """Brings what was built up to date in place."""

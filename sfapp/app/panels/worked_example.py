@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfapp.app.address import example_page
-from sfapp.app.theme import box, example_links, link, text
+from sfapp.app.theme import box, example_links, label_text, link
 from sfapp.app.workspace import Judged
 from sfapp.model.examples import Example
 from sfapp.views.worked_examples import COLUMNS, LESSONS, Row, lesson_rows
@@ -16,19 +16,19 @@ def lesson_card(example: Example, judged: Judged) -> None:
         card.props["open"] = True
         card.mark("lesson")
         with box("", "summary"):
-            text(lesson.title, "h2")
-            text(f"built-in example, from {example.source} of the paper", "span", "muted")
+            label_text(lesson.title, "h2")
+            label_text(f"built-in example, from {example.source} of the paper", "span", "muted")
         with box("lesson-columns"):
             with box("story"):
                 for paragraph in lesson.story:
-                    text(paragraph, "p")
+                    label_text(paragraph, "p")
                 with box("links"):
                     for words, view in lesson.looks:
                         link(words, view.href(example_page(example)))
             with box("scroll"):
                 _comparison(lesson_rows(example, judged.measures, judged.diagnosis))
         with box("other-examples"):
-            text("other examples", "span", "muted")
+            label_text("other examples", "span", "muted")
             example_links(but=example)
 
 
@@ -38,10 +38,10 @@ def _comparison(rows: list[Row]) -> None:
     with box("table", "table"):
         with box("", "thead"), box("", "tr"):
             for field, title in columns:
-                text(title, "th", "" if field == "stage" else "number").props["scope"] = "col"
+                label_text(title, "th", "" if field == "stage" else "number").props["scope"] = "col"
         with box("", "tbody"):
             for row in rows:
                 with box("", "tr"):
-                    text(row["stage_text"], "th").props["scope"] = "row"
+                    label_text(row["stage_text"], "th").props["scope"] = "row"
                     for field, _ in columns[1:]:
-                        text(row[f"{field}_text"], "td", f"number {field}")
+                        label_text(row[f"{field}_text"], "td", f"number {field}")
