@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ import click
 from sfapp.cli.launch_config import Home
 from sfapp.cli.supervisor import Service
 from sfapp.errors import RunError
+from sfapp.files import write_atomic
 
 if TYPE_CHECKING:
     from sfapp.stream.security import Keys
@@ -133,10 +133,7 @@ def _new_keys(path: Path) -> Iterator[Keys]:
 
     if not path.exists():
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_name(f"{path.name}.{os.getpid()}")
-            Keys.make().save(fresh)
-            fresh.replace(path)  # whoever waits for it finds all of it
+            write_atomic(path, Keys.make().text().encode(), mode=0o600, sync=False)
         except OSError as error:
             raise RunError(f"the keys cannot be written to {path}: {error.strerror}") from error
     try:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.errors import IncidentError
+from sfapp.files import sync_folder
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import Book, book_of
 
@@ -136,7 +137,7 @@ class IncidentLog:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             if new:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
             yield file
         finally:
             os.close(file)  # and with it the lock
@@ -157,11 +158,3 @@ def _write(file: int, content: bytes) -> None:
     except OSError:
         os.ftruncate(file, size)  # all or none: a full disk leaves no half line
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sfapp.errors import MetricsError
+from sfapp.files import atomic_writer
 from sfapp.metrics.sample_files import (
     SUFFIX,
     VERSION,
@@ -117,21 +118,17 @@ class MetricsLog:
         return sorted(found)
 
     def _thin_one(self, path: Path, every_s: int) -> Iterator[None]:
-        made = path.with_name(f".{path.name}.new")
         try:
             header = read_header(path)
             if header is None or header.every_s >= every_s:
                 return
-            with made.open("wb") as file:
+            with atomic_writer(path, sync=False) as file:
                 file.write(lines(Header(version=VERSION, run_id=header.run_id, every_s=every_s), ()))
                 for samples in thinned(read_pieces(path), every_s):
                     file.write(sample_lines(samples))
                     yield
-            made.replace(path)
-        except MetricsError:  # it is none of ours
+        except MetricsError:  # Another program's file.
             return
-        finally:
-            made.unlink(missing_ok=True)
 
     def _bound(self, oldest_first: Sequence[Path]) -> None:
         sizes = {path: path.stat().st_size for path in oldest_first}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
+from sfapp.files import write_atomic
 from sfapp.model import RankTable, Window
 from sfapp.packets.faults import Faults, one_line
 from sfapp.packets.manifest import check_manifest, encode_manifest
@@ -66,24 +65,12 @@ def write_whole(path: Path, content: Any) -> int:
     Raises:
         PacketError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.stem[:100]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                size = file.tell()
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        return write_atomic(path, content)
     except OSError as error:
         raise PacketError(
             f"cannot be written: {one_line(error.strerror or str(error))}", path=str(path)
         ) from error
-    return size
 
 
 def _check(window: Draft, part_rank: int | None) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 
 from sfapp.errors import ReportError
+from sfapp.files import atomic_writer
 from sfapp.incidents import Book
 from sfapp.report.document import Report
 from sfapp.report.html import to_html
@@ -84,20 +83,10 @@ def write(path: Path, files: Files) -> int:
     """
     try:
         for name, content in reversed(list(files.items())):  # drawings before the text that shows them
-            _replace(path.parent / name, content)
+            target = path.parent / name
+            target.parent.mkdir(exist_ok=True)
+            with atomic_writer(target, sync=False) as file:
+                file.write(content)
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error
     return sum(map(len, files.values()))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except OSError:
-            os.unlink(file.name)
-            raise

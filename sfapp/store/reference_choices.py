@@ -6,7 +6,6 @@ hand may not, so they live in a small file of their own that is replaced atomica
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import StoreError
+from sfapp.files import write_atomic
 
 _FORMAT = 1
 
@@ -80,12 +80,7 @@ def _load(path: Path) -> dict[str, int]:
 
 
 def _save(path: Path, references: dict[str, int]) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(_Document(references=references))))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(_Document(references=references))))
     except OSError as error:
         raise StoreError(f"the choice cannot be written to {path}: {error.strerror}") from error

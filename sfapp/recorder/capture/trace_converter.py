@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sfapp.files import atomic_writer
 from sfapp.model.capture import CaptureRequest
 from sfapp.recorder.capture.profiler import Profiling
 from sfapp.recorder.transport.process_group import Team
@@ -177,19 +178,21 @@ class Converter:
 
         window = next(iter(captured.profiling.window_of.values()))
         path = trace_path(root, captured.team.job.run_id, window, captured.team.identity.rank)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with raw.open("rb") as source, gzip.open(temporary, "wb", compresslevel=1) as target:
-                while (piece := source.read(_PIECE)) and time.monotonic() < self._until + 1.0:
+            with (
+                raw.open("rb") as source,
+                atomic_writer(path, sync=False) as file,
+                gzip.open(file, "wb", compresslevel=1) as target,
+            ):
+                while piece := source.read(_PIECE):
+                    if time.monotonic() >= self._until + 1.0:
+                        raise TimeoutError("the trace was too large to keep")
                     target.write(piece)
-            if piece:
-                return "the trace was too large to keep"
-            temporary.replace(path)
+        except TimeoutError as error:
+            return str(error)
         except OSError as error:
             return f"the trace could not be kept: {error.strerror or error}"
-        finally:
-            temporary.unlink(missing_ok=True)
         return f"its trace is {path.name}"
 
 
