@@ -24,9 +24,13 @@ def test_an_exception_keeps_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_bytes(b"old")
 
-    with pytest.raises(KeyError), atomic_writer(path) as file:
-        file.write(b"half")
-        raise KeyError
+    def fail_half_way() -> None:
+        with atomic_writer(path) as file:
+            file.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_half_way()
 
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
