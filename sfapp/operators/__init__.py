@@ -7,7 +7,7 @@ from sfapp.operators.collectives import Collective, collectives
 from sfapp.operators.findings import Findings, examine, examine_stages, examine_window
 from sfapp.operators.frequency import Band, Frequency, busiest, frequency
 from sfapp.operators.outliers import Outlier, Outliers, outliers
-from sfapp.operators.rank_similarity import Rhythm, ks_distances, rhythm
+from sfapp.operators.rank_similarity import RankSimilarity, ks_distances, rank_similarity
 from sfapp.operators.stage_events import events_of, of_ranks, operators_of
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "Outlier",
     "Outliers",
     "PathStep",
-    "Rhythm",
+    "RankSimilarity",
     "agreement",
     "blame",
     "busiest",
@@ -36,5 +36,5 @@ __all__ = [
     "of_ranks",
     "operators_of",
     "outliers",
-    "rhythm",
+    "rank_similarity",
 ]

@@ -96,7 +96,7 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
         same_stage = stage is None or stage == aim.stage
         same_rank = aim.rank is None or aim.rank == cause.rank or cause.kind == "transfer"
         kind = "agree" if same_stage and same_rank else "differ"
-    rhythm = findings.rhythm
+    rhythm = findings.similarity
     return Agreement(
         kind=kind,
         stage=None if aim is None else aim.stage,

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model import Operators
-from sfapp.operators.causes import BEFORE, EDGE, EXTRA, OPERATOR, TRANSFER, Cause, Evidence, ranked
+from sfapp.operators.causes import BEFORE, EDGE, EXTRA, OPERATOR, TRANSFER, Cause, CauseEvidence, ranked
 from sfapp.operators.cohorts import MIN_COHORT, THRESHOLD, Cohorts, cohorts_of, deviation
 from sfapp.operators.collectives import Collective, Joins, collectives, joins_of
-from sfapp.operators.dependency_graph import Edge, Graph, graph_of
+from sfapp.operators.dependency_graph import DependencyGraph, Edge, dependency_graph
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
     """
     cohorts = cohorts or cohorts_of(operators)
     joins = joins_of(operators)
-    graph = graph_of(operators, joins)
+    graph = dependency_graph(operators, joins)
     shared = _clocks_agree(joins)
     trace = _Trace.of(operators, cohorts, joins, graph, shared)
     event_F, point_F = trace.symptoms(shared)
@@ -98,7 +98,7 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
     for event in event_F[(kind_F >= 0) & ~known_F].tolist():
         rank = operators.lane(event).rank
         spread[rank] = max(spread.get(rank, 0.0), float(trace.late_P[2 * event]))
-    evidence = Evidence(
+    evidence = CauseEvidence(
         operators=operators,
         joins=joins,
         graph=graph,
@@ -145,7 +145,7 @@ class _Trace:
 
     operators: Operators
     joins: Joins
-    graph: Graph
+    graph: DependencyGraph
     late_P: Floats
     is_late_P: Bools
     is_late_start_E: Bools
@@ -159,7 +159,9 @@ class _Trace:
     end_P: Ints
 
     @classmethod
-    def of(cls, operators: Operators, cohorts: Cohorts, joins: Joins, graph: Graph, shared: bool) -> _Trace:
+    def of(
+        cls, operators: Operators, cohorts: Cohorts, joins: Joins, graph: DependencyGraph, shared: bool
+    ) -> _Trace:
         since_P = (graph.time_P - graph.time_P.min(initial=np.iinfo(np.int64).max)).astype(np.float64)
         start = deviation(since_P[0::2], cohorts, "robust")
         end = deviation(since_P[1::2], cohorts, "robust")
@@ -249,7 +251,7 @@ class _Trace:
         return kind_F, place_F, delay_F
 
 
-def _slow(graph: Graph, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[Bools, Floats]:
+def _slow(graph: DependencyGraph, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[Bools, Floats]:
     """Which events took abnormally long themselves, and how much longer. A collective's transfer counts once,
     on the rank that arrived last."""
     own = deviation(graph.own_ns_E, cohorts, "robust")
@@ -268,7 +270,7 @@ def _slow(graph: Graph, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[B
     return slow_E, np.maximum(slow_ns_E, 0.0)
 
 
-def _owners(graph: Graph) -> Ints:
+def _owners(graph: DependencyGraph) -> Ints:
     """The event that the stretch before each point belongs to; -1 where it lies between two events."""
     owner_P = np.full(len(graph.time_P), -1, np.int64)
     owner_P[1::2] = np.arange(len(graph.time_P) // 2)
@@ -277,7 +279,7 @@ def _owners(graph: Graph) -> Ints:
     return owner_P
 
 
-def _prior(operators: Operators, graph: Graph, matched_P: Bools) -> tuple[Ints, Ints]:
+def _prior(operators: Operators, graph: DependencyGraph, matched_P: Bools) -> tuple[Ints, Ints]:
     """The nearest point with a cohort before each, and the longest event of a step passed on the way."""
     length_E = np.r_[np.where(operators.step_E >= 0, operators.duration_ns_E, -1), -1]
     free_P = np.r_[~matched_P, False]  # one more, so that index -1 leads nowhere

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sfapp.model import CATEGORIES, Operators
 from sfapp.model.operators import COLLECTIVE, COPY, DATA
 from sfapp.operators.collectives import Joins
-from sfapp.operators.dependency_graph import Edge, Graph
+from sfapp.operators.dependency_graph import DependencyGraph, Edge
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -87,7 +87,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class CauseEvidence:
     """The F symptoms and what each is put down to (``sfapp.operators.blame``).
 
     Attributes:
@@ -98,7 +98,7 @@ class Evidence:
 
     operators: Operators
     joins: Joins
-    graph: Graph
+    graph: DependencyGraph
     late_P: Floats
     prior_P: Ints
     event_F: Ints
@@ -134,7 +134,7 @@ class _Found:
     victim_late_ns: float = -1.0
 
 
-def ranked(evidence: Evidence) -> tuple[Cause, ...]:
+def ranked(evidence: CauseEvidence) -> tuple[Cause, ...]:
     """The causes, each (kind, rank, names) once, those that held something up first, then by time."""
     operators = evidence.operators
     last_E = _ends_its_step(operators)
@@ -162,7 +162,7 @@ def ranked(evidence: Evidence) -> tuple[Cause, ...]:
     )
 
 
-def _add(cause: _Found, evidence: Evidence, members: Ints, subject: int, last: bool) -> None:
+def _add(cause: _Found, evidence: CauseEvidence, members: Ints, subject: int, last: bool) -> None:
     """Count one place's symptoms to its cause."""
     delay = float(evidence.delay_F[members].max())
     cause.delay_ns += delay
@@ -177,7 +177,7 @@ def _add(cause: _Found, evidence: Evidence, members: Ints, subject: int, last: b
         cause.victim = int(evidence.event_F[victims[int(late.argmax())]]) if len(victims) else subject
 
 
-def _cause(evidence: Evidence, found: _Found, steps: tuple[int, ...], with_path: bool) -> Cause:
+def _cause(evidence: CauseEvidence, found: _Found, steps: tuple[int, ...], with_path: bool) -> Cause:
     operators = evidence.operators
     source = None if found.source is None else operators.lane(found.source).rank
     return Cause(
@@ -211,7 +211,7 @@ def _nature(operators: Operators, found: _Found) -> Nature:
     return "input" if DATA in categories else "compute"
 
 
-def _path(evidence: Evidence, found: _Found) -> tuple[PathStep, ...]:
+def _path(evidence: CauseEvidence, found: _Found) -> tuple[PathStep, ...]:
     """From the cause's own event (of an edge, the one that was on time) to its victim."""
     graph, operators = evidence.graph, evidence.operators
     first = found.subject if found.source is None else found.source

@@ -57,7 +57,7 @@ class Edge(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class DependencyGraph:
     """The dependency graph of the events.
 
     Attributes:
@@ -82,7 +82,7 @@ class Graph:
     opaque_E: npt.NDArray[np.bool_]
 
 
-def graph_of(operators: Operators, joins: Joins) -> Graph:
+def dependency_graph(operators: Operators, joins: Joins) -> DependencyGraph:
     """Build the graph. Events outside any step take part: what ran between two steps held up the second."""
     events = np.arange(len(operators), dtype=np.int64)
     time_P = np.stack((operators.start_ns_E, operators.end_ns_E), axis=1).ravel()
@@ -118,7 +118,7 @@ def graph_of(operators: Operators, joins: Joins) -> Graph:
     opaque_E[joined[joins.conclusive_J[joins.join_M]]] = False
     opaque_E[waiting] = False
     own_ns_E = np.maximum(own, 0).astype(np.float64)
-    return Graph(time_P, from_D, to_D, kind_D, before_P, kind_P, own_ns_E, opaque_E)
+    return DependencyGraph(time_P, from_D, to_D, kind_D, before_P, kind_P, own_ns_E, opaque_E)
 
 
 def _binding(

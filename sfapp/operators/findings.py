@@ -10,7 +10,7 @@ from sfapp.model import Operators, Window, broad_stage
 from sfapp.operators.blame import Blame, blame
 from sfapp.operators.cohorts import Roles, cohorts_of
 from sfapp.operators.outliers import Outliers, outliers
-from sfapp.operators.rank_similarity import Rhythm, rhythm
+from sfapp.operators.rank_similarity import RankSimilarity, rank_similarity
 from sfapp.operators.stage_events import STAGE_NOTE, of_ranks, operators_of
 
 
@@ -28,7 +28,7 @@ class Findings:
     note: str
     alike: int
     operators: Operators
-    rhythm: Rhythm
+    similarity: RankSimilarity
     outliers: Outliers
     blame: Blame
 
@@ -82,7 +82,7 @@ def _examine(
         note=note,
         alike=cohorts.alike,
         operators=operators,
-        rhythm=rhythm(operators, roles=roles),
+        similarity=rank_similarity(operators, roles=roles),
         outliers=outliers(operators, cohorts),
         blame=blame(operators, cohorts),
     )

@@ -33,7 +33,7 @@ SHORTEST_WINDOW_NS = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rhythm:
+class RankSimilarity:
     """How far each rank's completions are from the others'.
 
     Attributes:
@@ -58,7 +58,9 @@ class Rhythm:
         return np.argsort(-self.score_R, kind="stable").astype(np.int64)
 
 
-def rhythm(operators: Operators, window_ns: int | None = None, roles: Roles | None = None) -> Rhythm:
+def rank_similarity(
+    operators: Operators, window_ns: int | None = None, roles: Roles | None = None
+) -> RankSimilarity:
     """Score each rank by its rhythm: when within a step its events complete.
 
     Steps are laid over each other from their common begin, the earliest event of any rank: ranks that meet in
@@ -90,7 +92,7 @@ def rhythm(operators: Operators, window_ns: int | None = None, roles: Roles | No
     role_R = roles_of(ranks, roles)
     alike_RR = role_R[:, None] == role_R
     score_R = (distance_RR * alike_RR).sum(axis=1) / np.maximum(alike_RR.sum(axis=1) - 1, 1)
-    return Rhythm(ranks, length, why, count_RT, distance_RR, score_R)
+    return RankSimilarity(ranks, length, why, count_RT, distance_RR, score_R)
 
 
 def ks_distances(count_RT: Ints) -> Floats:

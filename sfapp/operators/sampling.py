@@ -28,7 +28,7 @@ from sfapp.model.capture import (
 )
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.operators.cohorts import MIN_COHORT
-from sfapp.operators.rank_similarity import rhythm
+from sfapp.operators.rank_similarity import rank_similarity
 from sfapp.operators.stage_events import operators_of
 
 REMEMBERED = 20
@@ -144,7 +144,7 @@ class Observed:
 def observed(window: Window, diagnosis: Diagnosis) -> Observed:
     """Look at a window and its verdict. Steps that a profiler slowed down are left out."""
     try:
-        found = rhythm(operators_of(window, diagnosis.wait_stages))
+        found = rank_similarity(operators_of(window, diagnosis.wait_stages))
         abnormal = tuple(found.ranks[place] for place in found.order_R.tolist())
     except WindowError:  # the rows of a few ranks only, or too many ranks
         abnormal = ()

@@ -100,7 +100,7 @@ def document(found: Examined, said: Agreement | None, limit: int) -> dict[str, A
     findings = found.findings
     if findings is None or said is None:
         return head
-    rhythm, outliers, blame = findings.rhythm, findings.outliers, findings.blame
+    rhythm, outliers, blame = findings.similarity, findings.outliers, findings.blame
     return head | {
         "source": findings.source,
         "note": findings.note,

@@ -34,7 +34,7 @@ def suspect_and_peer(
     score is nearest to the median: typical, not merely the opposite. None where no rank has events in steps,
     or no other.
     """
-    rhythm = findings.rhythm
+    rhythm = findings.similarity
     score_of = dict(zip(rhythm.ranks, rhythm.score_R.tolist(), strict=True))
     picked = sorted((rank for rank in view.ranks if rank in score_of), key=lambda rank: -score_of[rank])
     cause = chosen_cause(findings, view)

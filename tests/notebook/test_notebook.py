@@ -91,7 +91,7 @@ def test_what_operators_say_is_asked_of_the_window(packets: Packets) -> None:
     assert found.source == "stages"
     assert found.blame.causes[0].rank == 3
     assert window.plot("straggler_scores").layout.title.text.startswith("Abnormality of each rank")
-    assert packets.window(RUN, SICK, group="node:1").stragglers.rhythm.ranks == (4, 5, 6, 7)
+    assert packets.window(RUN, SICK, group="node:1").stragglers.similarity.ranks == (4, 5, 6, 7)
 
 
 def test_moving_a_slider_judges_again_and_redraws(packets: Packets) -> None:

@@ -13,7 +13,7 @@ from benchmarks.kair_graphs import PLANTS, US, Plant, job
 from sfapp.model import Operators
 from sfapp.operators import Blame, blame, collectives
 from sfapp.operators.collectives import joins_of
-from sfapp.operators.dependency_graph import Edge, graph_of
+from sfapp.operators.dependency_graph import Edge, dependency_graph
 from tests.operators.lanes import Event, event, operators
 
 RANKS = range(5)
@@ -165,7 +165,7 @@ def test_calls_and_collectives_pair_from_the_last_one_back() -> None:
         event(1, "thread 1", "nccl:all_reduce", 0, 40, category="collective"),
     ]
     made = operators(events)
-    found = graph_of(made, joins_of(made))
+    found = dependency_graph(made, joins_of(made))
     launches = found.kind_D == Edge.LAUNCH
     from_event, to_event = found.from_D[launches] // 2, found.to_D[launches] // 2
     assert dict(zip(from_event.tolist(), to_event.tolist(), strict=True)) == {1: 3, 2: 4}

@@ -22,7 +22,7 @@ def test_the_rank_that_sleeps_before_an_exchange_is_named(job: str, slept_ms: in
     assert window.operators is not None
     found = examine(window.operators)
 
-    assert found.rhythm.ranks[found.rhythm.order_R[0]] == SLEEPER
+    assert found.similarity.ranks[found.similarity.order_R[0]] == SLEEPER
     first = found.blame.causes[0]
     assert first.rank == SLEEPER
     assert first.name.startswith("_AlltoAllSingle")

@@ -32,7 +32,7 @@ def test_a_packet_alone_names_rank_and_stage() -> None:
 
     assert found.source == "stages"
     assert "stage durations" in found.note
-    assert found.rhythm.ranks[found.rhythm.order_R[0]] == SLOW
+    assert found.similarity.ranks[found.similarity.order_R[0]] == SLOW
     cause = found.blame.causes[0]
     assert (cause.kind, cause.nature, cause.rank, cause.name) == ("operator", "input", SLOW, DATA)
     assert len(cause.steps) == STEPS

@@ -50,7 +50,7 @@ def test_a_rank_is_compared_with_those_of_its_role_alone() -> None:
     assert first.delay_ns / 1e3 / STEPS == pytest.approx(900, rel=0.02)
     assert all(cause.worst_ns < 20_000 for cause in others)
     assert {row.rank for row in found.outliers.rows() if abs(row.longer_ns) > 50_000} == {11}
-    assert found.rhythm.ranks[found.rhythm.order_R[0]] == 11
+    assert found.similarity.ranks[found.similarity.order_R[0]] == 11
     assert found.outliers.score == "robust"  # 4 of a role, 12 in all
 
 

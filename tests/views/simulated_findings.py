@@ -12,7 +12,7 @@ import simulated_windows as jobs
 from benchmarks.kair_graphs import PLANTS, US, Plant
 from benchmarks.kair_graphs import job as planted_job
 from sfapp.model import Diagnosis, Lane, Operators, Window
-from sfapp.operators import Findings, Rhythm, examine, examine_stages, ks_distances
+from sfapp.operators import Findings, RankSimilarity, examine, examine_stages, ks_distances
 from tests.operators.lanes import event, operators
 
 RANKS = 8
@@ -98,8 +98,8 @@ def of_many_ranks(ranks: int, odd: int) -> Findings:
     count_RT[odd, 50:] = 12
     distance_RR = ks_distances(count_RT)
     score_R = distance_RR.sum(axis=1) / (ranks - 1)
-    rhythm = Rhythm(tuple(range(ranks)), 1_000_000, "as asked", count_RT, distance_RR, score_R)
-    return replace(found("input"), rhythm=rhythm)
+    rhythm = RankSimilarity(tuple(range(ranks)), 1_000_000, "as asked", count_RT, distance_RR, score_R)
+    return replace(found("input"), similarity=rhythm)
 
 
 def of_many_events(events: int) -> Findings:

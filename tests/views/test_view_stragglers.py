@@ -147,7 +147,7 @@ def test_the_odd_rank_is_the_first_row_and_darker_than_the_rest() -> None:
 
 
 def test_the_length_of_a_time_window_is_explained() -> None:
-    rhythm = found_in.found("input").rhythm
+    rhythm = found_in.found("input").similarity
     for name in ("straggler_distances", "straggler_scores"):
         assert rhythm.why in notes(one(name, "input"))
 

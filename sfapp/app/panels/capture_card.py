@@ -143,7 +143,7 @@ def _proposed(judged: Judged, findings: Findings | None) -> Sequence[int]:
     """The suspects and some peers, as sampling would choose them."""
     abnormal: tuple[int, ...] = ()
     if findings is not None:
-        rhythm = findings.rhythm
+        rhythm = findings.similarity
         abnormal = tuple(rhythm.ranks[place] for place in rhythm.order_R.tolist())
     ranks = judged.measures.window.ranks
     return chosen_ranks(Observed(diagnosis=judged.diagnosis, ranks=ranks, abnormal=abnormal), Sampling())

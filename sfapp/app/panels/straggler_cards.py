@@ -120,7 +120,7 @@ def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
         subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(causes))}"
     with titled("Causes", subtitle):
         if not causes:
-            few = len(findings.rhythm.ranks) < MIN_COHORT
+            few = len(findings.similarity.ranks) < MIN_COHORT
             label_text(
                 TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted"
             )
@@ -147,7 +147,7 @@ def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
 def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | None:
     """Which two ranks the timeline lays beside each other."""
     findings = scene.findings
-    rhythm = findings.rhythm
+    rhythm = findings.similarity
     offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
     pair = text.suspect_and_peer(findings, scene.diagnosis, scene.view)
     if pair[0] is None:
@@ -225,7 +225,7 @@ def outlier_table(scene: TabViewModel, _: Reactions) -> None:
 
     with titled("Abnormal events", f"{format.counted(len(found), 'event')}, the highest score first"):
         if not len(found):
-            few = len(findings.rhythm.ranks) < MIN_COHORT
+            few = len(findings.similarity.ranks) < MIN_COHORT
             label_text(
                 TOO_FEW if few else "None starts or lasts abnormally against the same on other ranks.",
                 "p",

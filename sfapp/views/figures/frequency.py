@@ -131,7 +131,7 @@ def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple
         notes.append(f"{BANDS_SHOWN} of {format.count(bands)} bands are framed, those that miss most.")
     elif bands:
         notes.append("Framed: half or more is missing; dashed where some occur, solid where none does.")
-    without = len(findings.rhythm.ranks) - len(found.ranks)
+    without = len(findings.similarity.ranks) - len(found.ranks)
     if without > 0:
         notes.append(f"{format.counted(without, 'rank')} never run it.")
     if found.count_RT.shape[1] == 1:

@@ -6,7 +6,7 @@ import numpy as np
 
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState
-from sfapp.operators import Cause, Findings, Rhythm
+from sfapp.operators import Cause, Findings, RankSimilarity
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, note, revision
@@ -23,7 +23,7 @@ _TICKS = 16
 
 def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """Ranks × ranks: how far the completion curves of any two lie apart, the most abnormal rank first."""
-    rhythm = findings.rhythm
+    rhythm = findings.similarity
     title = "Which rank differs"
     if len(rhythm.ranks) < 2:
         return absent(_too_few(rhythm), dark=dark, title=title)
@@ -70,7 +70,7 @@ def straggler_scores(
     findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
 ) -> Figure:
     """Each rank's score, in the rows of ``straggler_distances``; those of aim and cause are marked."""
-    rhythm = findings.rhythm
+    rhythm = findings.similarity
     title = "Abnormality of each rank"
     if len(rhythm.ranks) < 2:
         return absent(_too_few(rhythm), dark=dark, title=title)
@@ -130,13 +130,13 @@ def straggler_scores(
     )  # fmt: skip
 
 
-def _too_few(rhythm: Rhythm) -> str:
+def _too_few(rhythm: RankSimilarity) -> str:
     if not rhythm.ranks:
         return "no event of this window lies in a step, so no rank has a rhythm"
     return f"only rank {rhythm.ranks[0]} has events in steps: there is no other to compare it with"
 
 
-def _names(rhythm: Rhythm) -> list[str]:
+def _names(rhythm: RankSimilarity) -> list[str]:
     """The rows by rank and score; a rank comes once, so no two are alike."""
     return [
         f"rank {rhythm.ranks[place]} · score {rhythm.score_R[place]:.3f}"
@@ -175,7 +175,7 @@ def _mark_notes(ranks: list[int], marks: dict[int, str], dark: bool) -> list[dic
 
 
 def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
-    rhythm = findings.rhythm
+    rhythm = findings.similarity
     total = len(rhythm.ranks)
     notes = [f"Completions are counted in windows of {format.duration(rhythm.window_ns)}: {rhythm.why}."]
     if total > RANKS_SHOWN:
@@ -192,7 +192,7 @@ def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _in_words(rhythm: Rhythm) -> str:
+def _in_words(rhythm: RankSimilarity) -> str:
     first = int(rhythm.order_R[0])
     return (
         f"rank {rhythm.ranks[first]} is the most abnormal with a score of "

@@ -93,9 +93,9 @@ def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTab
     if cause is not None:
         return _capital(f"{cause_words(cause, ranks)} {_held_up(findings, cause)}: {_cost(cause)}")
     if findings.alike < MIN_COHORT:
-        few = f"{format.counted(len(findings.rhythm.ranks), 'rank')} with events"
-        if findings.alike < len(findings.rhythm.ranks):
-            few = f"of {len(findings.rhythm.ranks)} ranks at most {findings.alike} play the same role"
+        few = f"{format.counted(len(findings.similarity.ranks), 'rank')} with events"
+        if findings.alike < len(findings.similarity.ranks):
+            few = f"of {len(findings.similarity.ranks)} ranks at most {findings.alike} play the same role"
         return f"No cause can be named: {few}, and it takes three to tell which one is odd"
     found = findings.blame
     first = next(iter(found.causes), None)
@@ -153,7 +153,7 @@ def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str
 
 def findings_notes(findings: Findings) -> tuple[str, ...]:
     """What these findings rest on, and what could not be known."""
-    found, rhythm = findings.blame, findings.rhythm
+    found, rhythm = findings.blame, findings.similarity
     notes = [f"Made from stages, not from operators: {findings.note}."] if findings.note else []
     notes += [f"{_capital(note)}." for note in found.notes]
     if found.unexplained:
@@ -173,7 +173,7 @@ def findings_notes(findings: Findings) -> tuple[str, ...]:
         notes.append(f"Lateness is scored by {found.why}.")
     if rhythm.ranks:
         length = format.duration(rhythm.window_ns)
-        notes.append(f"Rhythm counts completions in windows of {length}: {rhythm.why}.")
+        notes.append(f"RankSimilarity counts completions in windows of {length}: {rhythm.why}.")
     return tuple(notes)
 
 

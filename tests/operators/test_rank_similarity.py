@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 
 from sfapp.errors import WindowError
 from sfapp.model import Operators
-from sfapp.operators import ks_distances, rhythm
+from sfapp.operators import ks_distances, rank_similarity
 from tests.operators.lanes import event, operators
 
 
@@ -42,7 +42,7 @@ def test_distances_are_those_of_scipy(count_RT: np.ndarray) -> None:
 
 
 def test_the_late_rank_leads_the_heatmap() -> None:
-    found = rhythm(job({4: 400}))
+    found = rank_similarity(job({4: 400}))
 
     assert found.ranks[found.order_R[0]] == 4
     assert found.score_R[4] == pytest.approx(0.4)  # it has done four operators of ten less, all the time
@@ -65,19 +65,22 @@ def test_a_stall_in_one_step_of_many_is_seen() -> None:
         start_ns_E=steady.start_ns_E + 300_000 * stalled,
         end_ns_E=steady.end_ns_E + 300_000 * stalled,
     )
-    found = rhythm(moved)
+    found = rank_similarity(moved)
     assert found.ranks[found.order_R[0]] == 2
 
 
 def test_the_length_of_a_window_is_explained() -> None:
     long = [event(rank, "thread 1", "op", 0, 50_000) for rank in range(3)]
-    assert (rhythm(operators(long)).window_ns, "median step" in rhythm(operators(long)).why) == (50_000, True)
+    assert (
+        rank_similarity(operators(long)).window_ns,
+        "median step" in rank_similarity(operators(long)).why,
+    ) == (50_000, True)
     short = operators([event(rank, "thread 1", "op", 0, 5) for rank in range(3)])
-    assert (rhythm(short).window_ns, "1 µs" in rhythm(short).why) == (1_000, True)
-    assert rhythm(short, window_ns=7_000).why == "as asked"
+    assert (rank_similarity(short).window_ns, "1 µs" in rank_similarity(short).why) == (1_000, True)
+    assert rank_similarity(short, window_ns=7_000).why == "as asked"
     stretched = [event(rank, "thread 1", "op", 0, 3_000, step=step) for rank in (0, 1) for step in range(5)]
     stretched.append(event(1, "thread 1", "op", 3_000, 9_000_000, step=4))
-    found = rhythm(operators(stretched))
+    found = rank_similarity(operators(stretched))
     assert "longest step" in found.why
     assert found.count_RT.shape[1] <= 10_000
 
@@ -88,5 +91,5 @@ def test_more_distances_than_can_be_held_are_refused() -> None:
 
 
 def test_one_rank_or_no_event_has_no_distance() -> None:
-    assert rhythm(job({}, ranks=1)).score_R.tolist() == [0.0]
-    assert not rhythm(operators([])).ranks
+    assert rank_similarity(job({}, ranks=1)).score_R.tolist() == [0.0]
+    assert not rank_similarity(operators([])).ranks
