@@ -3,6 +3,7 @@
 SfappError
 ├── WindowError            a window cannot be built from these arrays
 ├── ComparisonError        these windows cannot be compared; the message says what differs
+├── ParseError             text of a user names no window or no ranks
 ├── GateError              a gate has an unknown name or a value outside its range
 ├── PacketError            a packet file is refused; carries path, row and column
 │   └── PacketVersionError the file is of a newer format than this reader
@@ -40,6 +41,10 @@ class WindowError(SfappError):
 
 class ComparisonError(SfappError):
     """These windows or runs cannot be compared; the message says what differs and what to compare instead."""
+
+
+class ParseError(SfappError, ValueError):
+    """Text of a user names no window or no ranks; the message says what the text must be."""
 
 
 class GateError(SfappError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sfapp.errors import CaptureError, StoreError, WindowNotFoundError
+from sfapp.errors import CaptureError, ParseError, StoreError, WindowNotFoundError
 from sfapp.model.capture import (
     CAPTURE_STEPS,
     MAX_CAPTURE_RANKS,
@@ -19,6 +19,7 @@ from sfapp.model.capture import (
     CaptureRequest,
     CaptureState,
 )
+from sfapp.model.parse import parse_ranks
 
 if TYPE_CHECKING:
     from sfapp.operators.sampling import Sampling, SamplingState
@@ -38,14 +39,10 @@ class Ranks(click.ParamType[tuple[int, ...]]):
     ) -> tuple[int, ...]:
         if not isinstance(value, str):
             return tuple(value)
-        found: set[int] = set()
-        for part in value.split(","):
-            begin, _, end = part.strip().partition("-")
-            first, last = (int(each) if each.isdecimal() else -1 for each in (begin, end or begin))
-            if not 0 <= first <= last < first + MAX_CAPTURE_RANKS:
-                self.fail(f"{value!r} names no ranks: write them as in 0,3,8-11", param, ctx)
-            found |= set(range(first, last + 1))
-        return tuple(sorted(found))
+        try:
+            return parse_ranks(value, MAX_CAPTURE_RANKS)
+        except ParseError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
 
 
 @click.command()

@@ -43,7 +43,7 @@ def export(
     \b
     sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
     """
-    found = _one_of(read_windows(paths).windows, window_key(chosen))
+    found = _one_of(read_windows(paths).windows, window_key(chosen, "--window"))
     beside = read_operators_beside(packet.path for packet in found.packets)
     operators, note = events_of(beside, found.window)
     kept = slice_of(operators, steps, ranks)

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from sfapp.errors import ParseError
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, PRESETS, Gates
+from sfapp.model.parse import parse_run_window
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -75,13 +77,15 @@ def gates_from(preset: str, values: dict[str, Any]) -> Gates:
     return Gates.preset(preset).with_values(**{k: v for k, v in values.items() if v is not None})
 
 
-def window_key(text: str | None) -> tuple[str, int] | None:
-    """Parse RUN/WINDOW; a run id may itself hold slashes."""
+def window_key(text: str | None, option: str = "--reference") -> tuple[str, int] | None:
+    """Return the run id and the window number of RUN/WINDOW.
+
+    Raises:
+        click.BadParameter: the text has another form.
+    """
     if text is None:
         return None
-    run, _, number = text.rpartition("/")
-    if not run or not number.isdigit():
-        raise click.BadParameter(
-            f"{text!r} is not RUN/WINDOW, for example train-7/12", param_hint="--reference"
-        )
-    return run, int(number)
+    try:
+        return parse_run_window(text)
+    except ParseError as error:
+        raise click.BadParameter(f"{text!r} {error}", param_hint=option) from None

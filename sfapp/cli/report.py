@@ -72,7 +72,8 @@ def report(
     """
     format_of(output.name)  # before anything is read
     incident, paths = _split(sources)
-    asked = [WindowKey(*key) for key in map(window_key, chosen) if key is not None]
+    keys = (window_key(text, "--window") for text in chosen)
+    asked = [WindowKey(*key) for key in keys if key is not None]
     against = window_key(reference)
     view = ViewState(
         gates=gates_from(preset, gates),

@@ -32,7 +32,8 @@ from pathlib import Path
 
 import msgspec
 
-from sfapp.errors import TraceError
+from sfapp.errors import ParseError, TraceError
+from sfapp.model.parse import parse_ranks
 from sfapp.model.stages import (
     BACKWARD,
     CALLBACKS,
@@ -49,6 +50,7 @@ UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds of each unit."""
 
 _MAX_BYTES = 2**20
+_MAX_RANKS = 2**20
 _ORDER = ("data", "forward", "backward", "callbacks", "optimizer", "other")
 _CANONICAL = (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER)
 
@@ -84,7 +86,7 @@ class Mapping:
         if self.unit is not None and self.unit not in UNITS:
             raise TraceError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
         for text in self.roles:
-            parse_ranks(text)
+            _ranks_of(text)
 
     def stage_of(self, name: str) -> str | None:
         """The stage that a range of this name is; empty where it is to be left out, None where nothing is
@@ -104,7 +106,7 @@ class Mapping:
 
     def role_of(self, rank: int) -> str | None:
         """The role of a rank, None where none is declared."""
-        return next((role for text, role in self.roles.items() if rank in parse_ranks(text)), None)
+        return next((role for text, role in self.roles.items() if rank in _ranks_of(text)), None)
 
     def ordered(self, stages: Iterable[str]) -> tuple[str, ...]:
         """These stages in order, each once, the residual last: first as ``stages`` lists them, then as
@@ -136,23 +138,16 @@ def fits(name: str, pattern: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def parse_ranks(text: str) -> frozenset[int]:
-    """The ranks of ``"0-3,8"``.
+def _ranks_of(text: str) -> frozenset[int]:
+    """Return the ranks of ``"0-3,8"``.
 
     Raises:
-        TraceError: the text is no list of ranks, or of more than 2^20.
+        TraceError: the text is no list of ranks, or names more than 2^20.
     """
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part)
-        if match is None:
-            raise TraceError(f"{text[:80]!r} is no list of ranks: write 0-3,8")
-        first = int(match[1])
-        last = int(match[2] or first)
-        if not first <= last < first + 2**20:
-            raise TraceError(f"{part.strip()!r} is no range of ranks: write first-last")
-        found.update(range(first, last + 1))
-    return frozenset(found)
+    try:
+        return frozenset(parse_ranks(text, _MAX_RANKS))
+    except ParseError as error:
+        raise TraceError(f"ranks {error}, not {text[:80]!r}") from error
 
 
 def read_mapping(path: Path) -> Mapping:

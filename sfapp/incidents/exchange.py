@@ -15,6 +15,7 @@ import msgspec
 from sfapp.errors import IncidentError
 from sfapp.incidents.events import Event, IncidentEdit, ItemEdit, NoteEdit, Undo, checked, fields_of
 from sfapp.incidents.state import Book, book_of
+from sfapp.model.parse import parse_run_window
 from sfapp.model.sides import SideKey
 
 FORMAT = "sfapp-incidents"
@@ -115,7 +116,7 @@ def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -
     """
 
     def key(window: str) -> str:
-        run_id, _, number = window.rpartition("/")
+        run_id, number = parse_run_window(window)
         return f"{run(run_id)}/{number}"
 
     def named(old: str) -> str:

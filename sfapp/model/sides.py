@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from sfapp.errors import ParseError
+from sfapp.model.parse import is_run_window, parse_run_window
 from sfapp.model.view import ViewState, parse_query, shown
-
-_WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +25,22 @@ class SideKey:
     def __str__(self) -> str:
         if self.window is not None:
             return f"{self.run_id}/{self.window}"
-        if self.run_id.endswith("/") or _WINDOW.fullmatch(self.run_id):
+        if self.run_id.endswith("/") or is_run_window(self.run_id):
             return f"{self.run_id}/"
         return self.run_id
 
     @classmethod
     def parse(cls, text: str) -> SideKey:
-        """``RUN/WINDOW`` or ``RUN``; the run may hold slashes. ValueError where it names nothing."""
-        found = _WINDOW.fullmatch(text)
-        if found:
-            return cls(found["run"], int(found["window"]))
+        """Parse ``RUN/WINDOW`` or ``RUN``; the run id may hold slashes.
+
+        Raises:
+            ParseError: the text names no run.
+        """
+        if is_run_window(text):
+            return cls(*parse_run_window(text))
         run_id = text.removesuffix("/")
         if not run_id:
-            raise ValueError("must be RUN or RUN/WINDOW")
+            raise ParseError("must be RUN or RUN/WINDOW")
         return cls(run_id)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import GateError
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates
+from sfapp.model.parse import parse_ranks, parse_run_window
 from sfapp.model.window import ALL_RANKS, Window
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
@@ -48,11 +49,12 @@ class WindowKey:
 
     @classmethod
     def parse(cls, text: str) -> WindowKey:
-        """``RUN/WINDOW``; the run may hold slashes. ValueError where it is anything else."""
-        run_id, slash, window = text.rpartition("/")
-        if not slash or not run_id or not _is_whole(window):
-            raise ValueError("must be RUN/WINDOW")
-        return cls(run_id, int(window))
+        """Parse ``RUN/WINDOW``; the run id may hold slashes.
+
+        Raises:
+            ParseError: the text has another form.
+        """
+        return cls(*parse_run_window(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +286,7 @@ def _tab(text: str) -> str:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    ranks = tuple(sorted({_whole(part) for part in text.split(",")}))
-    if len(ranks) > MAX_RANKS:
-        raise ValueError(f"must name at most {MAX_RANKS} ranks")
-    return ranks
+    return parse_ranks(text, MAX_RANKS)
 
 
 def _zoom(text: str) -> tuple[Zoom, ...]:

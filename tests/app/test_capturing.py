@@ -62,7 +62,11 @@ async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: P
 
 @pytest.mark.parametrize(
     ("ranks", "steps", "says"),
-    [("2, x", 5, "name the ranks"), ("", 5, "name the ranks"), ("2", 99, "ask for 1 to 20")],
+    [
+        ("2, x", 5, "ranks to capture must be"),
+        ("", 5, "ranks to capture must be"),
+        ("2", 99, "ask for 1 to 20"),
+    ],
 )
 async def test_what_cannot_be_asked_for_is_told(
     user: User, tmp_path: Path, ranks: str, steps: int, says: str

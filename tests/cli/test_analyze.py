@@ -137,7 +137,8 @@ def test_a_group_a_reference_and_gates_can_be_chosen(packets: Path) -> None:
         (("--tau-c", "2"), "tau_c must lie between 0 and 1, not 2"),
         (("--group", "role:pp"), "no window has a group 'role:pp'; there are: all, node:0, node:1"),
         (("--reference", "job/77"), "the reference window job/77 is not among the packets given"),
-        (("--reference", "seven"), "is not RUN/WINDOW"),
+        (("--reference", "seven"), "must be RUN/WINDOW"),
+        (("--reference", "job/²"), "must be RUN/WINDOW"),
     ],
 )
 def test_a_wrong_option_is_explained(packets: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -62,8 +62,8 @@ def test_ranks_and_steps_can_be_named_and_the_folder_be_the_run_s_own(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--ranks", "3-1"], "names no ranks"),
-        (["--ranks", "a"], "names no ranks"),
+        (["--ranks", "3-1"], "must be ranks and ranges"),
+        (["--ranks", "a"], "must be ranks and ranges"),
         (["--steps", "21"], "not in the range"),
         (["--when", "severity>=5%"], "it needs --watch"),
         (["--watch", "--when", "slow"], "is no condition"),

@@ -64,8 +64,8 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ("[rangs]\n", "no setting 'rangs'"),
         ("unit = 3", "is no mapping"),
         ("unit = 'days'", "unit must be one of"),
-        ("[roles]\n'a-b' = 'pp0'", "no list of ranks"),
-        ("[roles]\n'0-99999999' = 'pp0'", "no range of ranks"),
+        ("[roles]\n'a-b' = 'pp0'", "must be ranks and ranges of ranks"),
+        ("[roles]\n'0-99999999' = 'pp0'", "must name at most 1,048,576 ranks"),
         ("= =", "is no mapping"),
     ],
 )

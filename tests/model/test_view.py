@@ -73,7 +73,7 @@ def test_only_what_differs_is_in_the_link() -> None:
         ("baseline=mean", "baseline must be one of rank_median, cohort_median, reference"),
         ("step=last", "step must be a whole number"),
         ("reference=9", "reference must be RUN/WINDOW"),
-        ("ranks=1,x", "ranks must be a whole number"),
+        ("ranks=1,x", "ranks must be ranks and ranges of ranks"),
         ("ranks=" + ",".join(map(str, range(65))), "ranks must name at most 64 ranks"),
         ("cause=-1", "cause must be a position in a list, 0 the first, not '-1'"),
         ("operator=", "operator must name something"),

@@ -159,7 +159,7 @@ def test_names_that_mean_harm_stay_text(browser: Browser, tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["--window", "gpt-small-ddp/99", "-o", "r.html"], "there is no window gpt-small-ddp/99"),
-        (["--window", "nonsense", "-o", "r.html"], "is not RUN/WINDOW"),
+        (["--window", "nonsense", "-o", "r.html"], "must be RUN/WINDOW"),
     ],
 )
 def test_what_cannot_be_reported_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -12,8 +12,9 @@ from sfapp.app.address import window_page
 from sfapp.app.live import is_running
 from sfapp.app.theme import box, label_text, link
 from sfapp.app.workspace import Judged, Workspace
-from sfapp.errors import CaptureError, PacketError
-from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_STEPS, CaptureState
+from sfapp.errors import CaptureError, PacketError, ParseError
+from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_RANKS, MAX_CAPTURE_STEPS, CaptureState
+from sfapp.model.parse import parse_ranks
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.operators.sampling import Observed, Sampling, chosen_ranks
@@ -87,7 +88,7 @@ class CaptureCard:
         try:
             request = new_request(
                 self._key.run_id,
-                _numbers(self._ranks.value or ""),
+                _ranks_of(self._ranks.value or ""),
                 int(self._steps.value or 0),
                 reason=f"asked for from window {self._key.window}",
                 asked_by=self._author(),
@@ -149,15 +150,16 @@ def _proposed(judged: Judged, findings: Findings | None) -> Sequence[int]:
     return chosen_ranks(Observed(diagnosis=judged.diagnosis, ranks=ranks, abnormal=abnormal), Sampling())
 
 
-def _numbers(listed: str) -> tuple[int, ...]:
-    """
+def _ranks_of(text: str) -> tuple[int, ...]:
+    """Parse the ranks of the form, separated by commas or blanks.
+
     Raises:
-        CaptureError: it is no list of ranks.
+        CaptureError: the text is no list of ranks.
     """
-    parts = listed.replace(",", " ").split()
-    if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise CaptureError("name the ranks to capture by their numbers, as 5, 0, 1")
-    return tuple(map(int, parts))
+    try:
+        return parse_ranks(",".join(text.replace(",", " ").split()), MAX_CAPTURE_RANKS)
+    except ParseError as error:
+        raise CaptureError(f"the ranks to capture {error}") from error
 
 
 def _root_of(judged: Judged) -> Path | None:

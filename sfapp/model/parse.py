@@ -1,0 +1,52 @@
+"""Parsers of text that users write in options, links, forms and mapping files: windows and lists of ranks.
+
+Messages begin with "must", so that a caller can put the name of its option before them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sfapp.errors import ParseError
+
+_RUN_WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
+_RANKS = re.compile(r"\s*(?P<first>[0-9]{1,9})(?:\s*-\s*(?P<last>[0-9]{1,9}))?\s*")
+
+
+def parse_run_window(text: str) -> tuple[str, int]:
+    """Parse ``RUN/WINDOW`` into run id and window number; the run id may hold slashes.
+
+    Raises:
+        ParseError: the text has another form.
+    """
+    found = _RUN_WINDOW.fullmatch(text)
+    if found is None:
+        raise ParseError("must be RUN/WINDOW, for example train-7/12")
+    return found["run"], int(found["window"])
+
+
+def is_run_window(text: str) -> bool:
+    """Return whether a text has the form ``RUN/WINDOW``."""
+    return _RUN_WINDOW.fullmatch(text) is not None
+
+
+def parse_ranks(text: str, most: int) -> tuple[int, ...]:
+    """Parse a list of ranks such as ``0,3,8-11`` into its ranks, each once, ascending.
+
+    Args:
+        most: largest number of ranks that is accepted.
+
+    Raises:
+        ParseError: the text has another form, a range descends, or there are more than ``most`` ranks.
+    """
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = _RANKS.fullmatch(part)
+        first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (0, -1)
+        if last < first:
+            raise ParseError("must be ranks and ranges of ranks, for example 0,3,8-11")
+        if last - first < most:
+            ranks.update(range(first, last + 1))
+        if last - first >= most or len(ranks) > most:
+            raise ParseError(f"must name at most {most:,} ranks")
+    return tuple(sorted(ranks))
