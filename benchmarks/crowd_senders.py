@@ -23,9 +23,8 @@ import numpy as np
 from sfapp.model import DEFAULT_STAGES, RankIdentity
 from sfapp.model.manifest import Accumulation, Parallelism, RecorderInfo
 from sfapp.model.samples import ProcessSample
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.window.buffers import Schema, WindowBuffer
-from sfapp.recorder.window.compose import Job
+from sfapp.packets.job import JobInfo, JobRank
+from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.stream import Keys, StreamOptions
 from sfapp.stream.messages import VERSION, Hello
 from sfapp.stream.send_queue import Spool
@@ -35,7 +34,7 @@ RUN = "simulated"
 BATCH_SECONDS = 0.5
 """Half as often as a recorder looks, as all of a node's ranks share one interpreter here."""
 
-_SCHEMA = Schema.of(DEFAULT_STAGES[:-1], Accumulation(), None)
+_SCHEMA = WindowSchema.of(DEFAULT_STAGES[:-1], Accumulation(), None)
 _CLOSE_SECONDS = 60.0
 _AT_ONCE = 16
 
@@ -43,11 +42,13 @@ _AT_ONCE = 16
 class SimulatedRank:
     """One rank: what a recorder and its ``StreamWriter`` do, without a training around it."""
 
-    def __init__(self, options: StreamOptions, job: Job, identity: RankIdentity, window_steps: int) -> None:
+    def __init__(
+        self, options: StreamOptions, job: JobInfo, identity: RankIdentity, window_steps: int
+    ) -> None:
         self.failures: deque[str] = deque(maxlen=16)
         self._incarnation = secrets.token_hex(8)
         options = replace(options, sources=(self._samples,))
-        self._team = Team(identity, job, None, None, attempt="0")
+        self._team = JobRank(identity, job, attempt="0")
         self._window_steps = window_steps
         self._random = np.random.default_rng(identity.rank)
         self._spool = Spool(
@@ -104,7 +105,7 @@ class SimulatedRank:
             )
         ]
 
-    def _greeting(self, team: Team, first: int) -> Hello:
+    def _greeting(self, team: JobRank, first: int) -> Hello:
         identity, job = team.identity, team.job
         return Hello(
             v=VERSION,
@@ -128,7 +129,7 @@ def ranks_of(
     options = StreamOptions(
         endpoint=endpoint, keys=Keys.load(path).for_clients(), batch_seconds=BATCH_SECONDS
     )
-    job = Job(
+    job = JobInfo(
         root=packets.parent / "left-over",
         run_id=RUN,
         world_size=world,

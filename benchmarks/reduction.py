@@ -18,8 +18,8 @@ import numpy.typing as npt
 from benchmarks.harness import HEADER, Result
 from sfapp.model import Accumulation, RankIdentity
 from sfapp.model.stages import DEFAULT_STAGES
+from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.transport.reduce_algorithm import Exchange, reduce_window
-from sfapp.recorder.window.buffers import Schema, WindowBuffer
 
 Ints = npt.NDArray[np.int64]
 
@@ -50,7 +50,7 @@ def simulate(parts: Sequence[Generator[Exchange, Ints, Any]]) -> tuple[Any, int]
 
 def buffer_of(spent_NE: Ints, wall_N: Ints, stages: Sequence[str], first_step: int = 0) -> WindowBuffer:
     """A rank's closed window of these explicit stages, ns."""
-    schema = Schema.of(stages, Accumulation(), None)
+    schema = WindowSchema.of(stages, Accumulation(), None)
     buffer = WindowBuffer.empty(schema, 0, len(spent_NE))
     buffer.add(np.column_stack([first_step + np.arange(len(wall_N)), wall_N, spent_NE]))
     buffer.close("full")

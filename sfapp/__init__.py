@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sfapp.sink_registry import STREAM, register_sink
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from sfapp.model import Diagnosis, Gates, Window
     from sfapp.notebook import examples, open
     from sfapp.packets import read_window
+    from sfapp.packets.sink import LocalSinkFactory, PacketSink
     from sfapp.recorder import Recorder
 
 _HOMES = {
@@ -63,6 +66,16 @@ def __getattr__(name: str) -> Any:
             f"sfapp.{name} needs PyTorch, which sfapp never installs by itself: "
             "install your platform's build, or `pip install 'sfapp[app]'`"
         ) from missing
+
+
+def _stream_sink(stream: Any, local_sink: LocalSinkFactory) -> PacketSink:
+    """Return a sink that streams, loading the stream only now."""
+    from sfapp.stream.stream_writer import stream_sink
+
+    return stream_sink(stream, local_sink)
+
+
+register_sink(STREAM, _stream_sink)
 
 
 def __dir__() -> list[str]:

@@ -173,3 +173,8 @@ class RemoteError(SfappError):
 
 class MissingExtraError(SfappError):
     """A command needs an optional part of sfapp that is not installed; the message says which."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's type and message as one line of at most 500 characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]

@@ -19,9 +19,10 @@ from sfapp.model import (
     Window,
     stage_hash,
 )
+from sfapp.packets.job import JobInfo
+from sfapp.packets.window_rows import WindowBuffer, WindowSchema
+from sfapp.recorder.transport.reduce import reduced_draft
 from sfapp.recorder.transport.reduce_algorithm import reduce_window
-from sfapp.recorder.window.buffers import Schema, WindowBuffer
-from sfapp.recorder.window.compose import Job, reduced_draft
 
 DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER = DEFAULT_STAGES
 MS = 1_000_000
@@ -65,7 +66,7 @@ def reduced(window: Window) -> Window:
     """The same window as its ranks would have left it with ``gather="reduce"``; they must share their steps,
     and their last stage be what the others leave of the wall time."""
     ranks = len(window.ranks)
-    schema = Schema(window.stages, window.stages, window.manifest.accumulation, None, ())
+    schema = WindowSchema(window.stages, window.stages, window.manifest.accumulation, None, ())
     parts = []
     for place in range(ranks):
         rows = [window.step_N, window.wall_NR[:, place], *window.duration_SNR[:, :, place]]
@@ -75,7 +76,7 @@ def reduced(window: Window) -> Window:
         parts.append(reduce_window(buffer, window.ranks.identity(place), ranks, "1"))
     found, _ = simulate(parts)
     manifest = window.manifest
-    job = Job(
+    job = JobInfo(
         root=Path(),
         run_id=manifest.run_id,
         world_size=manifest.world_size,

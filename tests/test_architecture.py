@@ -21,9 +21,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "accounting": {"model"},
     "operators": {"model"},
     "packets": {"model"},
-    "recorder": {"model", "packets"},
+    "sink_registry": {"packets"},
+    "recorder": {"model", "packets", "sink_registry"},
     "metrics": {"model", "packets"},
-    "stream": {"model", "packets", "recorder", "metrics"},
+    "stream": {"model", "packets", "metrics"},
     "importers": {"model", "packets"},
     "store": {"model", "packets", "accounting", "metrics"},
     "incidents": {"model"},
@@ -147,6 +148,34 @@ def test_the_recorder_loads_nothing_of_the_app() -> None:
     loaded = loaded_after("from sfapp.recorder import Recorder, wrapper_of")
     heavy = {"nicegui", "duckdb", "polars", "plotly", "lightning", "transformers", "accelerate"}
     assert not loaded & (heavy | {"zmq", "psutil"})
+
+
+def _modules_of(package: str) -> list[str]:
+    """Return the names of a package's modules, without the entry points and what needs other libraries."""
+    paths = (path.relative_to(ROOT).with_suffix("") for path in modules(package))
+    names = (".".join(path.parts).removesuffix(".__init__") for path in paths)
+    return [name for name in names if not name.endswith("__main__") and ".integrations." not in name]
+
+
+@pytest.mark.parametrize(("package", "other"), [("recorder", "stream"), ("stream", "recorder")])
+def test_recorder_and_stream_do_not_load_each_other(package: str, other: str) -> None:
+    statement = f"import importlib\nfor name in {_modules_of(package)}: importlib.import_module(name)"
+    code = f"import sys\n{statement}\nsys.stdout.write(' '.join(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = result.stdout.split()
+    assert f"sfapp.{package}" in loaded
+    assert not [name for name in loaded if name.startswith(f"sfapp.{other}")]
+
+
+@pytest.mark.parametrize(("package", "other"), [("recorder", "stream"), ("stream", "recorder")])
+def test_recorder_and_stream_do_not_name_each_other_in_strings(package: str, other: str) -> None:
+    """A module that is loaded through importlib is named in a string; docstrings may mention it."""
+    for path in modules(package):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                assert f"sfapp.{other}" not in node.value, f"{path.name}:{node.lineno}"
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -16,12 +16,14 @@ from types import TracebackType
 from typing import Any
 
 import sfapp
-from sfapp.errors import RecorderError
+from sfapp.errors import RecorderError, describe_error
 from sfapp.model.capture import DEFAULT_LIMITS, PROFILED, CaptureLimits
 from sfapp.model.labels import REASONS
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, stage_category
 from sfapp.model.window import RankIdentity
+from sfapp.packets.job import JobInfo
+from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.capture.rank_captures import Captures, Position
 from sfapp.recorder.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.recorder.side_channels.channels import EventSample, SideChannel
@@ -30,18 +32,10 @@ from sfapp.recorder.termination import WATCH
 from sfapp.recorder.timing.batches import Batch, Batches
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state, times_in_c
-from sfapp.recorder.timing.timers import (
-    Clock,
-    MicroStep,
-    Stage,
-    Step,
-    Uncounted,
-)
-from sfapp.recorder.transport.errors import one_line, warn
+from sfapp.recorder.timing.timers import Clock, MicroStep, Stage, Step, Uncounted
+from sfapp.recorder.transport.errors import warn
 from sfapp.recorder.transport.process_group import GATHER_MODES, GatherMode, distributed_rank, join
-from sfapp.recorder.transport.sink import outlet_for
-from sfapp.recorder.window.buffers import Schema, WindowBuffer
-from sfapp.recorder.window.compose import Job
+from sfapp.recorder.transport.sink import open_sink
 
 _LONGEST_WARNING = 300
 
@@ -144,7 +138,7 @@ class Recorder:
         identity = identity if roles is None else replace(identity, role=role_of(roles, identity.rank))
         if rank is not None and rank != identity.rank:
             raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
-        schema = Schema.of(stages, accumulation or Accumulation(), identity.role)
+        schema = WindowSchema.of(stages, accumulation or Accumulation(), identity.role)
         self._window_steps = window_steps
         self._timeout = timeout
         self._gather: GatherMode = gather
@@ -157,7 +151,7 @@ class Recorder:
         self.stage = self._state.by_name.__getitem__  # type: ignore[method-assign]
         self._beside = Beside(self._state, event_fraction)
         self._bare_step_ns, self._stage_ns = measure_costs()
-        job = Job(
+        job = JobInfo(
             root=Path(output),
             run_id=run_id,
             world_size=place.world_size if rank is None else 1,
@@ -174,11 +168,11 @@ class Recorder:
         )
         self._team, self._window_number, first_step = join(job, identity, timeout, gather, step=first_step)
         self._use(schema)
-        self._writer = outlet_for(stream, max_pending)
+        self._writer = open_sink(stream, max_pending)
         self._open_window(schema, first_step)
         self._captures = Captures(
             self._state,
-            self._writer.desk,
+            self._writer.mailbox,
             self._position,
             self._mark_profiled,
             captures,
@@ -326,7 +320,7 @@ class Recorder:
         try:
             if self._state.in_step:
                 raise RecorderError("inside a step")
-            schema = Schema.of(stages or old.broad, accumulation or old.accumulation, role or old.role)
+            schema = WindowSchema.of(stages or old.broad, accumulation or old.accumulation, role or old.role)
         except RecorderError as refusal:
             self._note("reconfigure_refused", str(refusal))
             return
@@ -351,7 +345,7 @@ class Recorder:
             self._team.job, identity, self._timeout, self._gather, self._window_number, self._state.number
         )
         self._window_number = self._buffer.number = window
-        self._writer.follow(self._team, self._buffer)
+        self._writer.begin_window(self._team, self._buffer)
         self._go_on_from(step)
 
     def flush(self) -> None:
@@ -405,7 +399,7 @@ class Recorder:
         self._beside.mark(PROFILED, step)
         self._note("profiled_steps", f"step {step}")
 
-    def _use(self, schema: Schema) -> None:
+    def _use(self, schema: WindowSchema) -> None:
         """Make the contexts of a schema."""
         self._schema = schema
         self._state.use(schema.column_of, len(schema.stages) - 1)
@@ -468,10 +462,10 @@ class Recorder:
         """Say when ``_follow_steps`` is to be called next: for the window's first step, which tells when it
         began, and where a page is full."""
         state, buffer = self._state, self._buffer
-        if not buffer.filled and not buffer.settle():
+        if not buffer.filled and not buffer.sync():
             state.due = state.number + 1
         else:
-            state.due = min(self._window_end, state.number + (buffer.room or buffer.turn_page()))
+            state.due = min(self._window_end, state.number + (buffer.room or buffer.next_page()))
 
     def _follow_syncs(self, syncs: Sequence[bool]) -> None:
         """Close the window before a step whose gradients are exchanged in another pattern than declared."""
@@ -488,15 +482,15 @@ class Recorder:
             self._close_window("accumulation_change", changed)
             self._state.put(spent)  # the step's own: the columns are the same
 
-    def _open_window(self, schema: Schema, step: int) -> None:
+    def _open_window(self, schema: WindowSchema, step: int) -> None:
         """Begin a window with this step."""
         if schema is not self._schema:
             self._use(schema)
         self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
         self._buffer.step_cost_ns = self._step_ns
-        self._buffer.record(self._state)
+        self._buffer.record_from(self._state)
         self._beside.buffer = self._buffer
-        self._writer.follow(self._team, self._buffer)
+        self._writer.begin_window(self._team, self._buffer)
         self._go_on_from(step)
 
     def _go_on_from(self, step: int) -> None:
@@ -505,7 +499,7 @@ class Recorder:
         self._window_end = step + self._window_steps
         self._state.due = step + 1
 
-    def _close_window(self, closed_by: ClosedBy, schema: Schema) -> None:
+    def _close_window(self, closed_by: ClosedBy, schema: WindowSchema) -> None:
         """Hand the window over and open the next, without waiting for anything."""
         if not self._recording:
             return
@@ -526,7 +520,7 @@ class Recorder:
         self._recording = False
         self._state.tells_all = True
         self._captures.stop("recording stopped")
-        self._writer.failures.append(f"recording stopped: {one_line(error)}")
+        self._writer.failures.append(f"recording stopped: {describe_error(error)}")
 
     def _hand_over(self, closed_by: ClosedBy) -> bool:
         """Give the window to the writer if it saw a step; False if its rows had to be dropped.
@@ -540,7 +534,7 @@ class Recorder:
         self._buffer.nested_ns, self._state.nested_ns = self._state.nested_ns, 0
         self._buffer.close(closed_by)
         self._window_number += 1
-        return self._writer.submit(self._team, self._buffer, last)
+        return self._writer.end_window(self._team, self._buffer, last)
 
     def _end(self, seconds: float) -> None:
         # A forked child has no writer thread and no rows of its own.
@@ -574,7 +568,7 @@ class Recorder:
         """SIGTERM: save this rank's rows, on the thread that watches for it, while training may still run."""
         self._stop_recording()
         self._captures.leave()
-        self._writer.rescue("the process was told to terminate (SIGTERM)", _FAREWELL_SECONDS)
+        self._writer.save_parts("the process was told to terminate (SIGTERM)", _FAREWELL_SECONDS)
 
 
 def _recorder_info(identity: RankIdentity) -> RecorderInfo:

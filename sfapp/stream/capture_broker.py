@@ -11,6 +11,7 @@ from sfapp.errors import CaptureError, PacketError, StreamError
 from sfapp.model import Operators
 from sfapp.model.capture import CaptureRequest
 from sfapp.packets import operators_path, read_operators, write_operators
+from sfapp.packets.capture_mailbox import StepPace
 from sfapp.packets.captures import (
     asked,
     changed_at,
@@ -20,7 +21,6 @@ from sfapp.packets.captures import (
     state_of,
     tell,
 )
-from sfapp.recorder.capture.mailbox import Pace
 from sfapp.stream.messages import (
     VERSION,
     CaptureAsked,
@@ -58,7 +58,7 @@ class Forwarding:
         self._changed: dict[str, int] = {}
         self._open: dict[str, list[CaptureRequest]] = {}
         self._first_step: dict[str, int] = {}
-        self._pace: dict[str, Pace] = {}
+        self._pace: dict[str, StepPace] = {}
 
     # ---- to the ranks ---------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class Forwarding:
             by_run.setdefault(peer.hello.run_id, []).append(peer)
         self._forget(by_run.keys())
         for run_id, of_run in list(by_run.items())[:_MOST_RUNS]:
-            pace = self._pace.setdefault(run_id, Pace())
+            pace = self._pace.setdefault(run_id, StepPace())
             pace.add(now, max(peer.last_step for peer in of_run))
             for request in self._waiting(run_id):
                 self._pass_on(request, of_run, pace.ahead(_AHEAD_SECONDS))

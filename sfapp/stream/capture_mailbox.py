@@ -18,8 +18,8 @@ import msgspec
 
 from sfapp.errors import StreamError
 from sfapp.model.capture import CaptureRequest, RankCapture
-from sfapp.recorder.capture.mailbox import NEVER_CHOSEN
-from sfapp.recorder.transport.process_group import Team
+from sfapp.packets.capture_mailbox import NEVER_CHOSEN
+from sfapp.packets.job import JobRank
 from sfapp.stream.messages import (
     PIECE_BYTES,
     VERSION,
@@ -39,8 +39,8 @@ _KNOWN = 1000
 Said = CaptureSaid | CapturePiece
 
 
-class StreamDesk:
-    """Has the face of ``sfapp.recorder.capture.mailbox.Desk``.
+class StreamCaptureMailbox:
+    """The ``CaptureMailbox`` of a rank that streams.
 
     The sender's thread takes and gives messages, the captures'
     thread the rest.
@@ -62,31 +62,31 @@ class StreamDesk:
 
     # ---- the captures' thread -------------------------------------------------------------------
 
-    def pause(self, team: Team) -> float:
-        """As ``Desk``: nothing is asked of anybody else."""
+    def poll_seconds(self, team: JobRank) -> float:
+        """As ``CaptureMailbox``: nothing is asked of anybody else."""
         return _PAUSE_SECONDS
 
-    def asked(self, team: Team) -> list[CaptureRequest]:
-        """As ``Desk``."""
+    def new_requests(self, team: JobRank) -> list[CaptureRequest]:
+        """As ``CaptureMailbox``."""
         with self._lock:
             found = [each for each in self._asked if team.identity.rank in each.ranks]
             self._asked.clear()
         return [each for each in found if each.run_id == team.job.run_id]
 
-    def first_step(self, team: Team, request: CaptureRequest) -> int:
-        """As ``Desk``: the aggregator has chosen already."""
+    def first_step(self, team: JobRank, request: CaptureRequest) -> int:
+        """As ``CaptureMailbox``: the aggregator has chosen already."""
         return NEVER_CHOSEN
 
-    def tell(self, team: Team, request: CaptureRequest, said: RankCapture) -> None:
-        """As ``Desk``."""
-        self._keep(CaptureSaid, team, capture=request.id, said=said)
+    def report(self, team: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
+        """As ``CaptureMailbox``."""
+        self._keep(CaptureSaid, team, capture=request.id, said=capture)
 
-    def root(self, team: Team, scratch: Path) -> Path:
-        """As ``Desk``: they go to the aggregator from there."""
+    def root(self, team: JobRank, scratch: Path) -> Path:
+        """As ``CaptureMailbox``: they go to the aggregator from there."""
         return scratch
 
-    def deliver(self, team: Team, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
-        """As ``Desk``: in pieces, from memory. A trace that could not be read stays on this machine.
+    def deliver(self, team: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
+        """As ``CaptureMailbox``: in pieces, from memory. An unreadable trace stays on this machine.
 
         Raises:
             StreamError: there are too many events to keep them.
@@ -107,7 +107,7 @@ class StreamDesk:
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(trace, kept)
 
-    def _keep_pieces(self, team: Team, request: CaptureRequest, window: int, content: bytes) -> None:
+    def _keep_pieces(self, team: JobRank, request: CaptureRequest, window: int, content: bytes) -> None:
         offset_ns = self._clock_offset_ns()
         begins = range(0, len(content), PIECE_BYTES)
         for piece, begin in enumerate(begins):
@@ -122,7 +122,7 @@ class StreamDesk:
                 clock_offset_ns=offset_ns,
             )
 
-    def _keep(self, kind: Callable[..., Said], team: Team, **about: Any) -> None:
+    def _keep(self, kind: Callable[..., Said], team: JobRank, **about: Any) -> None:
         with self._lock:
             number = self._first + len(self._kept)
             head: dict[str, Any] = {

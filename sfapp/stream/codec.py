@@ -11,8 +11,7 @@ import numpy.typing as npt
 from sfapp.model.manifest import Overhead
 from sfapp.model.stages import RESIDUAL
 from sfapp.model.window import Window
-from sfapp.recorder.side_channels.channels import unsampled
-from sfapp.recorder.window.buffers import Schema, WindowBuffer
+from sfapp.packets.window_rows import WindowBuffer, WindowSchema, unsampled
 from sfapp.stream.messages import MAX_MESSAGE_BYTES, VERSION, Closed, Opened, Steps
 
 
@@ -85,7 +84,7 @@ def buffer_of(window: Window) -> WindowBuffer:
     broad = tuple(name for name in window.broad_stages if name != RESIDUAL)
     seen = manifest.extra.get("faults_seen", {})
     buffer = WindowBuffer(
-        Schema(broad, window.stages, manifest.accumulation, window.ranks.role[0], ()),
+        WindowSchema(broad, window.stages, manifest.accumulation, window.ranks.role[0], ()),
         window.number,
         np.column_stack([plane.numpy() for plane in planes_CN]),
         filled=len(window.step_N),

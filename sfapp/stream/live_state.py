@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.timing.timers import FIRST_STAGE_COLUMN
+from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.stream.messages import Hello
 
 Rows = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sfapp.metrics import MetricsLog, Paces
 from sfapp.model.samples import AggregatorSample, AnySample, LinkSample
-from sfapp.recorder.timing.timers import STEP_COLUMN, WALL_COLUMN
+from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import Now, RankNow, Rows
 from sfapp.stream.messages import Hello
 

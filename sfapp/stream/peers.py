@@ -16,8 +16,7 @@ from sfapp.model.manifest import Manifest
 from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
-from sfapp.recorder.side_channels.channels import MAX_CHANNELS, NAME
-from sfapp.recorder.timing.timers import FIRST_STAGE_COLUMN, STEP_COLUMN
+from sfapp.packets.window_rows import CHANNEL_NAME, FIRST_STAGE_COLUMN, MAX_CHANNELS, STEP_COLUMN
 from sfapp.stream.live_state import Live
 from sfapp.stream.messages import Closed, Gap, Hello, Opened, Steps
 from sfapp.stream.window_assembly import Assembly
@@ -132,7 +131,7 @@ def _take_closed(peer: Peer, closed: Closed, assembly: Assembly) -> None:
         raise StreamError(f"window {closed.window} ends, which is not open")
     if closed.steps != window.steps:
         raise StreamError(f"window {closed.window} has {closed.steps} steps, {window.steps} have come")
-    if len(closed.side) > MAX_CHANNELS or not all(map(NAME.fullmatch, closed.side)):
+    if len(closed.side) > MAX_CHANNELS or not all(map(CHANNEL_NAME.fullmatch, closed.side)):
         raise StreamError(f"window {closed.window} has side channels that no recorder makes")
     if any(len(values) != 8 * closed.steps for values in closed.side.values()):
         raise StreamError(f"window {closed.window} has side channels of another length")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sfapp.errors import PacketError
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.window.buffers import WindowBuffer
-from sfapp.recorder.window.compose import part_draft
+from sfapp.packets.compose import part_draft
+from sfapp.packets.job import JobRank
+from sfapp.packets.window_rows import WindowBuffer
 from sfapp.stream.codec import Place, buffer_of, closed, opened, steps
 from sfapp.stream.messages import VERSION, Gap, Message
 
@@ -39,7 +39,7 @@ class Held:
         told: whether the aggregator was told that they were.
     """
 
-    team: Team
+    team: JobRank
     first: int
     buffer: WindowBuffer | None
     closed: bool = False
@@ -56,7 +56,7 @@ class Held:
         """Sequence after its last element so far: a window begins to count with its first step."""
         if self.closed or self.buffer is None:
             return self.until
-        filled = self.buffer.settle()
+        filled = self.buffer.sync()
         return self.first + 1 + filled if filled else self.first
 
 
@@ -76,14 +76,14 @@ class Spool:
 
     # ---- the training thread --------------------------------------------------------------------
 
-    def open(self, team: Team, buffer: WindowBuffer) -> None:
+    def open(self, team: JobRank, buffer: WindowBuffer) -> None:
         """A window begins; one that was opened before and has no steps is forgotten."""
         with self._lock:
             if self._held and not self._held[-1].closed:
                 self._held.pop()
             self._held.append(Held(team, self._end, buffer))
 
-    def close(self, team: Team, buffer: WindowBuffer) -> None:
+    def close(self, team: JobRank, buffer: WindowBuffer) -> None:
         """The window ends: no more steps are added."""
         with self._lock:
             if not self._held or self._held[-1].buffer is not buffer:
@@ -116,12 +116,12 @@ class Spool:
             return sum(held.closed and held.discarded is None for held in self._held)
 
     @property
-    def newest_team(self) -> Team | None:
+    def newest_team(self) -> JobRank | None:
         """Whose window was opened last, if it is held."""
         with self._lock:
             return self._held[-1].team if self._held else None
 
-    def team(self, sequence: int) -> Team | None:
+    def team(self, sequence: int) -> JobRank | None:
         """Whose element this is; None for one that is not held."""
         held = self._holding(sequence)
         return None if held is None else held.team
@@ -164,7 +164,7 @@ class Spool:
             while self._on_disk > disk_bytes:
                 self._discard(next(held for held in self._closed() if held.path is not None))
 
-    def left(self) -> list[tuple[Team, WindowBuffer]]:
+    def left(self) -> list[tuple[JobRank, WindowBuffer]]:
         """The closed windows that are in memory still. What is in files stays there."""
         return [(held.team, held.buffer) for held in self._closed() if held.buffer is not None]
 

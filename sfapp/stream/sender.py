@@ -16,12 +16,11 @@ from typing import Any
 
 import zmq
 
-from sfapp.errors import StreamError
+from sfapp.errors import StreamError, describe_error
 from sfapp.model.samples import AnySample
-from sfapp.recorder.transport.errors import one_line
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.transport.sink import STREAM_VARIABLE
-from sfapp.stream.capture_mailbox import StreamDesk
+from sfapp.packets.job import JobRank
+from sfapp.packets.sink import STREAM_VARIABLE
+from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.messages import (
     VERSION,
     Ack,
@@ -127,14 +126,14 @@ class Sender:
         options: StreamOptions,
         spool: Spool,
         incarnation: str,
-        greeting: Callable[[Team, int], Hello],
+        greeting: Callable[[JobRank, int], Hello],
         failures: deque[str],
-        desk: StreamDesk | None = None,
+        desk: StreamCaptureMailbox | None = None,
     ) -> None:
         self.counts = SenderCounts()
         self._failures = failures
         self._options = options
-        self._desk = desk or StreamDesk(incarnation, lambda: 0)
+        self._desk = desk or StreamCaptureMailbox(incarnation, lambda: 0)
         self._spool = spool
         self._incarnation = incarnation
         self._greeting = greeting
@@ -191,7 +190,7 @@ class Sender:
                 continue
             except Exception as error:  # fail-open: begin again, on another socket
                 self.counts.failed += 1
-                self._failures.append(f"stream: {one_line(error)}")
+                self._failures.append(f"stream: {describe_error(error)}")
             if self._deadline is not None:
                 return
             time.sleep(_RESTART_SECONDS)
@@ -305,7 +304,7 @@ class Sender:
             return source()
         except Exception as error:  # fail-open: this one is asked no more
             self._sources = tuple(other for other in self._sources if other is not source)
-            self._failures.append(f"samples: {one_line(error)}")
+            self._failures.append(f"samples: {describe_error(error)}")
             return ()
 
     def _send_elements(self, socket: zmq.Socket[bytes]) -> None:
@@ -329,7 +328,7 @@ class Sender:
             if not self._send(socket, message):
                 return
 
-    def _greet(self, socket: zmq.Socket[bytes], team: Team) -> bool:
+    def _greet(self, socket: zmq.Socket[bytes], team: JobRank) -> bool:
         """Say who this is, if that was not said or has changed; False if nobody takes it."""
         known = self._greeted
         hello = self._greeting(team, self._spool.first if known is None else known.first)

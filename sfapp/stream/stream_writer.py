@@ -1,7 +1,8 @@
 """How a recorder's windows go to an aggregator instead of into packets of its own.
 
-Has the recorder's ``Writer``'s face. What the aggregator has not acknowledged when the recorder is closed is
-left as this rank's parts, as after a failed gather: nothing is lost, and readers put it together.
+``StreamWriter`` is a ``PacketSink``. What the aggregator has not acknowledged when the recorder is closed
+goes to a local sink as this rank's parts, as after a failed gather: nothing is lost, and readers put it
+together.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import StreamError
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.transport.sink import STREAM_VARIABLE
-from sfapp.recorder.window.buffers import WindowBuffer
-from sfapp.recorder.window.writer import Writer
-from sfapp.stream.capture_mailbox import StreamDesk
+from sfapp.packets.job import JobRank
+from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
+from sfapp.packets.window_rows import WindowBuffer
+from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.messages import VERSION, Hello
 from sfapp.stream.security import check_endpoint
 from sfapp.stream.send_queue import Spool
@@ -32,17 +32,18 @@ class StreamWriter:
 
     Args:
         options: where to, and how much may wait.
+        local_sink: makes the sink for windows that could not be delivered.
 
     Raises:
         StreamError: the endpoint is none, or needs keys.
     """
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, local_sink: LocalSinkFactory) -> None:
         self.incarnation = secrets.token_hex(8)
         self._process = os.getpid()
         self._first_window: dict[str, int] = {}
         check_endpoint(options.endpoint, options.keys)
-        self._writer = Writer(1)
+        self._local = local_sink()
         self._measuring = Measuring(self.failures)
         options = replace(
             options,
@@ -52,51 +53,51 @@ class StreamWriter:
         self._spool = Spool(
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
-        self.desk = StreamDesk(self.incarnation, self._measuring.clock_offset_ns)
+        self.mailbox = StreamCaptureMailbox(self.incarnation, self._measuring.clock_offset_ns)
         self._sender = Sender(
-            options, self._spool, self.incarnation, self._greeting, self.failures, self.desk
+            options, self._spool, self.incarnation, self._greeting, self.failures, self.mailbox
         )
         self._is_closed = False
 
     @property
     def written(self) -> deque[Path]:
         """Parts that this rank has left because the stream did not deliver them."""
-        return self._writer.written
+        return self._local.written
 
     @property
     def failures(self) -> deque[str]:
         """The newest things that went wrong."""
-        return self._writer.failures
+        return self._local.failures
 
     @property
     def pending(self) -> int:
         """Closed windows that are neither acknowledged nor on disk nor discarded."""
-        return len(self._spool.left()) if not self._is_closed else self._writer.pending
+        return len(self._spool.left()) if not self._is_closed else self._local.pending
 
     @property
     def lost_steps(self) -> int:
         """Steps that were discarded because the spool was full."""
         return self._spool.lost_steps
 
-    def follow(self, team: Team, buffer: WindowBuffer) -> None:
+    def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
         """A window begins: its steps are sent as the buffer fills."""
         if self._process == os.getpid():
-            self._first_window.setdefault(team.attempt, buffer.number)
-            self._measuring.follow(team.identity)
-            self._spool.open(team, buffer)
+            self._first_window.setdefault(rank.attempt, buffer.number)
+            self._measuring.follow(rank.identity)
+            self._spool.open(rank, buffer)
 
-    def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
+    def end_window(self, rank: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:
         """The window ends. False in a forked child, whose steps nobody sends."""
         if self._process != os.getpid():
             return False
-        self._spool.close(team, buffer)
+        self._spool.close(rank, buffer)
         return True
 
     def close(self, seconds: float) -> None:
         """Deliver what is left within ``seconds``, and leave as parts what could not be."""
         self._leave(NOT_ACKNOWLEDGED, seconds)
 
-    def rescue(self, reason: str, seconds: float) -> None:
+    def save_parts(self, reason: str, seconds: float) -> None:
         """The same, in a hurry: half of the time is kept for the parts."""
         self._leave(reason, seconds / 2)
 
@@ -107,11 +108,10 @@ class StreamWriter:
         self._measuring.close()
         self._sender.close(seconds)
         for team, buffer in self._spool.left():
-            alone = replace(team, group=None, why_alone=reason)
-            self._writer.submit(alone, buffer, last=True)
-        self._writer.close(max(1.0, seconds))
+            self._local.end_window(team.alone(reason), buffer, last=True)
+        self._local.close(max(1.0, seconds))
 
-    def _greeting(self, team: Team, first: int) -> Hello:
+    def _greeting(self, team: JobRank, first: int) -> Hello:
         identity, job = team.identity, team.job
         return Hello(
             v=VERSION,
@@ -134,13 +134,13 @@ class StreamWriter:
         )
 
 
-def writer_for(stream: StreamOptions | str | None) -> StreamWriter:
-    """The writer of a recorder that streams, as it was told to or as the environment says.
+def stream_sink(stream: StreamOptions | str | None, local_sink: LocalSinkFactory) -> StreamWriter:
+    """Return the sink of a recorder that streams to ``stream``, or else to the environment's address.
 
     Raises:
-        StreamError: neither names an endpoint, or that or the keys cannot be used.
+        StreamError: neither names an endpoint, or the endpoint or the keys cannot be used.
     """
     options = StreamOptions.of(stream)
     if options is None:
         raise StreamError(f"no address to stream to: write tcp://HOST:PORT, or set {STREAM_VARIABLE}")
-    return StreamWriter(options)
+    return StreamWriter(options, local_sink)

@@ -20,10 +20,10 @@ import numpy as np
 from sfapp.errors import PacketError
 from sfapp.model.window import Window
 from sfapp.packets import Draft, Packet, assemble, packet_path, read_packet, write_packet
+from sfapp.packets.compose import part_draft, whole_draft
+from sfapp.packets.job import JobInfo
 from sfapp.packets.paths import part_path
-from sfapp.recorder.timing.timers import STEP_COLUMN
-from sfapp.recorder.window.buffers import WindowBuffer
-from sfapp.recorder.window.compose import Job, part_draft, whole_draft
+from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
 from sfapp.stream.messages import Closed, Hello, Opened
 from sfapp.stream.window_buffer import NOT_CLOSED, Pending, RankRows, Rows
 
@@ -263,9 +263,9 @@ def _closed_by_a_gap(rows: RankRows, end: int) -> Closed:
     )
 
 
-def _job(root: Path, rows: RankRows) -> Job:
+def _job(root: Path, rows: RankRows) -> JobInfo:
     hello = rows.hello
-    return Job(
+    return JobInfo(
         root=root,
         run_id=hello.run_id,
         world_size=hello.world_size,

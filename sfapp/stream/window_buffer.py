@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.timing.timers import STEP_COLUMN
-from sfapp.recorder.window.buffers import Schema, WindowBuffer
+from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer, WindowSchema
 from sfapp.stream.codec import moment_of
 from sfapp.stream.messages import Closed, Hello, Opened
 
@@ -69,7 +68,7 @@ class RankRows:
         """As the rank's recorder had it."""
         opened, closed = self.opened, self.closed
         row_NC = self.row_NC
-        schema = Schema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
+        schema = WindowSchema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
         buffer = WindowBuffer(schema, self.number, row_NC, filled=len(row_NC))
         if closed is None:
             buffer.closed_by = "shutdown"

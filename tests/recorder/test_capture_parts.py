@@ -10,23 +10,22 @@ import pytest
 from sfapp.errors import CaptureError
 from sfapp.model.capture import CaptureLimits, RankCapture
 from sfapp.model.manifest import Parallelism, RecorderInfo
+from sfapp.packets.capture_mailbox import StepPace
 from sfapp.packets.captures import new_request
+from sfapp.packets.job import JobInfo, JobRank
 from sfapp.recorder.capture import trace_converter
 from sfapp.recorder.capture.budget import Budget
-from sfapp.recorder.capture.mailbox import Pace
 from sfapp.recorder.capture.profiler import Profiling
 from sfapp.recorder.capture.trace_converter import Captured, Converter, Ring
 from sfapp.recorder.identity import place_here
 from sfapp.recorder.timing.timer_backend import new_state
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.window.compose import Job
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
 
 def captured(root: Path) -> Captured:
     identity = place_here().identity()
-    job = Job(
+    job = JobInfo(
         root=root,
         run_id="run",
         world_size=1,
@@ -37,7 +36,7 @@ def captured(root: Path) -> Captured:
         recorder=RecorderInfo(),
     )
     state = new_state(lambda: 0, lambda begin, end, completed: None, lambda: None, lambda code, detail: None)
-    return Captured(new_request("run", [0]), Profiling(state), Team(identity, job, None, None))
+    return Captured(new_request("run", [0]), Profiling(state), JobRank(identity, job))
 
 
 def test_one_more_than_the_ring_holds_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -64,14 +63,14 @@ def test_a_recorder_holds_itself_to_cooldown_and_budget() -> None:
 
 
 def test_a_step_is_named_that_lies_so_many_seconds_ahead() -> None:
-    pace = Pace()
+    pace = StepPace()
     assert pace.ahead(4) is None
     pace.add(0.0, 100)
     pace.add(1.0, 150)
     assert pace.ahead(4) is None, "two looks so close say little"
     pace.add(2.0, 200)
     assert pace.ahead(4) == 200 + 4 * 50 + 2
-    slow = Pace()
+    slow = StepPace()
     for second in range(40):
         slow.add(float(second), 7 + second // 20)
     assert slow.ahead(4) in (10, 11)

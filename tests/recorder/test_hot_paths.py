@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from test_recorder import DATA, FORWARD, Clock
 
 from sfapp.errors import RecorderError
+from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.recorder.timing import timer_backend
-from sfapp.recorder.timing.timers import FIRST_STAGE_COLUMN, MicroStep
+from sfapp.recorder.timing.timers import MicroStep
 
 compiled = pytest.mark.skipif(
     not timer_backend.IS_COMPILED, reason="this installation has no compiled hot path"
@@ -61,7 +62,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     def turn() -> None:
         """As a window does: take in what there is, and begin a page of two steps."""
         seen.append(("due", state.number, list(state.cells[: state.base])))
-        state.turn_page(2)
+        state.next_page(2)
         state.due = state.number + 2
 
     use(3)

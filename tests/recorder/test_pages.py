@@ -16,12 +16,12 @@ from test_recorder import DATA, FORWARD, Clock, only_window, recorder
 
 from sfapp import Recorder
 from sfapp.model import Accumulation
+from sfapp.packets.window_rows import PAGE_ROWS, WindowBuffer, WindowSchema
 from sfapp.recorder.timing.timer_backend import new_state
-from sfapp.recorder.window.buffers import PAGE_ROWS, Schema, WindowBuffer
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
-SCHEMA = Schema.of((DATA, FORWARD), Accumulation(), None)
+SCHEMA = WindowSchema.of((DATA, FORWARD), Accumulation(), None)
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ class Recording:
         )
         self.state.use(SCHEMA.column_of, 2)
         self.buffer = WindowBuffer.empty(SCHEMA, 0, steps)
-        self.buffer.record(self.state)
+        self.buffer.record_from(self.state)
 
     def step(self, wall: int, data: int, forward: int) -> None:
         if not self.buffer.room:
-            self.buffer.turn_page()
+            self.buffer.next_page()
         self.state.put([data, forward])
         self.state.add_row(wall)
         self.state.number += 1
@@ -62,7 +62,7 @@ def test_rows_are_those_that_were_recorded_however_often_somebody_looks(
         recording.step(1_500, data, forward)
         assert recording.buffer.recorded == step + 1
         if step in looks:
-            assert recording.buffer.settle() == step + 1
+            assert recording.buffer.sync() == step + 1
     recording.buffer.close("full")
     rest_N = np.maximum(1_500 - spent_N2.sum(axis=1), 0)
     expected = np.column_stack([np.arange(steps), np.full(steps, 1_500), spent_N2, rest_N])
@@ -75,9 +75,9 @@ def test_a_closed_window_takes_nothing_from_the_next() -> None:
     recording.step(10, 1, 2)
     recording.buffer.close("flush")
     following = WindowBuffer.empty(SCHEMA, 1, 4)
-    following.record(recording.state)
+    following.record_from(recording.state)
     recording.step(20, 3, 4)
-    assert (recording.buffer.settle(), following.settle()) == (1, 1)
+    assert (recording.buffer.sync(), following.sync()) == (1, 1)
     assert following.rows().tolist() == [[1, 20, 3, 4, 13]]
 
 
@@ -96,7 +96,7 @@ def test_a_value_stays_beside_its_step_while_another_thread_takes_rows_in() -> N
 
     def take_in() -> None:
         while not over.is_set():
-            recording.buffer.settle()
+            recording.buffer.sync()
 
     reader = threading.Thread(target=take_in)
     reader.start()
@@ -105,7 +105,7 @@ def test_a_value_stays_beside_its_step_while_another_thread_takes_rows_in() -> N
         recording.step(10, 1, 2)
     over.set()
     reader.join()
-    assert recording.buffer.settle() == steps
+    assert recording.buffer.sync() == steps
     np.testing.assert_array_equal(recording.buffer.row_NC[:, 0], np.arange(steps))
     np.testing.assert_array_equal(recording.buffer.side["loss"], np.arange(steps))
 
@@ -135,7 +135,7 @@ def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
     state.choose([{name: state.new_stage(name, kept.index) for name in (DATA, FORWARD)}, {}])
     state.use([{DATA: 0}], 1)
     for _ in range(2):
-        state.turn_page(1)
+        state.next_page(1)
         with state.new_step(), kept:
             clock.tick(7)
         assert list(state.cells)[1:] == [7, 0, 0, 0, 0]
@@ -147,7 +147,7 @@ def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) ->
     state = new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
     state.use([{DATA: 0}], 1)
     state.held_column = 0
-    page = state.turn_page(2)
+    page = state.next_page(2)
     state.base = len(page)
     state.held_ns = 3
     with state.new_step():

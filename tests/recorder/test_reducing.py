@@ -16,13 +16,15 @@ from sfapp.accounting import diagnose, measure, reference_of
 from sfapp.errors import PacketError, WindowNotFoundError
 from sfapp.model import Gates, Parallelism, RankIdentity, RecorderInfo, Window
 from sfapp.packets import read_packet, validate_packet, write_packet
+from sfapp.packets.compose import whole_draft
+from sfapp.packets.job import JobInfo
 from sfapp.recorder.transport.errors import GatherRefused
+from sfapp.recorder.transport.reduce import reduced_draft
 from sfapp.recorder.transport.reduce_algorithm import LONGEST_NS, MOST_ROWS, reduce_window
-from sfapp.recorder.window.compose import Job, reduced_draft, whole_draft
 
 STAGES = ("data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall", "optim.step_cpu_wall")
 
-JOB = Job(
+JOB = JobInfo(
     root=Path("packets"),
     run_id="reduced",
     world_size=1,

@@ -12,13 +12,8 @@ from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
 
 from sfapp.errors import RecorderError
 from sfapp.packets import read_window
-from sfapp.recorder.side_channels.channels import (
-    MAX_CHANNELS,
-    EventSample,
-    EventSampler,
-    is_sampled,
-    unsampled,
-)
+from sfapp.packets.window_rows import MAX_CHANNELS, is_sampled, unsampled
+from sfapp.recorder.side_channels.channels import EventSample, EventSampler
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 

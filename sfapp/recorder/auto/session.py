@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.recorder.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
 from sfapp.recorder.identity import place_here
-from sfapp.recorder.transport.errors import one_line
 from sfapp.recorder.transport.process_group import GatherMode, distributed_rank
 from sfapp.recorder.wrapper import wrapper_of
 
@@ -60,7 +60,7 @@ def _fail_open(
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # fail-open
-            self.give_up(f"recording stopped: {one_line(error)}")
+            self.give_up(f"recording stopped: {describe_error(error)}")
             return None
 
     functools.update_wrapper(guarded, method)

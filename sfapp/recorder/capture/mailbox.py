@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from pathlib import Path
-from typing import Protocol
 
 from sfapp.errors import SfappError
 from sfapp.model.capture import CaptureRequest, RankCapture
-from sfapp.recorder.transport.process_group import Team
-
-NOT_YET, NEVER_CHOSEN = -1, -2
-"""Instead of a first step: the rank that chooses it has not yet, or will not."""
+from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET
+from sfapp.packets.job import JobRank
 
 _LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 1.0, 8.0
 _RANKS_A_LOOK = 256
@@ -22,56 +18,7 @@ _LOOK_ANYWAY = 15
 """Looks after which the folder is read though it seems unchanged: its time may be cached."""
 
 
-_SEEN, _KNOWN_AFTER_SECONDS = 30, 1.5
-
-
-class Pace:
-    """How fast a run steps, as seen now and then; to name a step that lies so many seconds ahead."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_SEEN)
-
-    def add(self, now: float, step: int) -> None:
-        """The run is at this step."""
-        self._seen.append((now, step))
-
-    def ahead(self, seconds: float) -> int | None:
-        """The step that begins in so many seconds or a little later; None before the pace is known."""
-        if not self._seen:
-            return None
-        (begin, first), (end, last) = self._seen[0], self._seen[-1]
-        if end - begin < _KNOWN_AFTER_SECONDS:
-            return None
-        return last + math.ceil(max(0, last - first) / (end - begin) * seconds) + 2
-
-
-class Desk(Protocol):
-    """Called on the captures' own thread, which may wait. Nothing raises but what files and streams raise."""
-
-    def pause(self, team: Team) -> float:
-        """Seconds between two questions for what is asked."""
-
-    def asked(self, team: Team) -> list[CaptureRequest]:
-        """Requests for this rank that were not given out yet, oldest first."""
-
-    def first_step(self, team: Team, request: CaptureRequest) -> int:
-        """What the lowest rank of a request has chosen: a step, ``NOT_YET`` or ``NEVER_CHOSEN``."""
-
-    def tell(self, team: Team, request: CaptureRequest, said: RankCapture) -> None:
-        """Say what this rank does about a request, in place of what it said before."""
-
-    def root(self, team: Team, scratch: Path) -> Path:
-        """The folder that operator events are written below, as packets are.
-
-        Args:
-            scratch: one that is there until they were delivered.
-        """
-
-    def deliver(self, team: Team, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
-        """The events of these windows, as far as there are any, lie there now."""
-
-
-class FileDesk:
+class FileCaptureMailbox:
     """Requests and answers as files beside the run's packets.
 
     Args:
@@ -84,12 +31,12 @@ class FileDesk:
         self._looks = 0
         self._changed = -1
 
-    def pause(self, team: Team) -> float:
-        """As ``Desk``: the more ranks look into the same folder, the more seldom each does."""
+    def poll_seconds(self, team: JobRank) -> float:
+        """As ``CaptureMailbox``: the more ranks look into the same folder, the more seldom each does."""
         return min(_LONGEST_LOOK_SECONDS, _LOOK_SECONDS * max(1.0, team.job.world_size / _RANKS_A_LOOK))
 
-    def asked(self, team: Team) -> list[CaptureRequest]:
-        """As ``Desk``. Costs a look at the folder's time where nothing is new."""
+    def new_requests(self, team: JobRank) -> list[CaptureRequest]:
+        """As ``CaptureMailbox``. Costs a look at the folder's time where nothing is new."""
         from sfapp.packets.captures import asked, changed_at
 
         changed = changed_at(team.job.root, team.job.run_id)
@@ -100,7 +47,7 @@ class FileDesk:
         fresh = [path for path in asked(team.job.root, team.job.run_id) if path.name not in self._known]
         return [request for path in fresh if (request := self._taken(team, path)) is not None]
 
-    def _taken(self, team: Team, path: Path) -> CaptureRequest | None:
+    def _taken(self, team: JobRank, path: Path) -> CaptureRequest | None:
         """The request in a file, if it is for this rank and new to it."""
         from sfapp.packets.captures import read_rank, read_request
 
@@ -118,11 +65,11 @@ class FileDesk:
             return request
         if before.status in ("asked", "running"):
             why = "the process that was to record it ended"
-            self.tell(team, request, RankCapture(rank=rank, status="refused", why=why))
+            self.report(team, request, RankCapture(rank=rank, status="refused", why=why))
         return None
 
-    def first_step(self, team: Team, request: CaptureRequest) -> int:
-        """As ``Desk``."""
+    def first_step(self, team: JobRank, request: CaptureRequest) -> int:
+        """As ``CaptureMailbox``."""
         from sfapp.packets.captures import read_rank
 
         said = read_rank(team.job.root, request, min(request.ranks))
@@ -130,19 +77,19 @@ class FileDesk:
             return NOT_YET
         return NEVER_CHOSEN if said.first_step is None else said.first_step
 
-    def tell(self, team: Team, request: CaptureRequest, said: RankCapture) -> None:
-        """As ``Desk``.
+    def report(self, team: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
+        """As ``CaptureMailbox``.
 
         Raises:
             PacketError: the file cannot be written.
         """
         from sfapp.packets.captures import tell
 
-        tell(team.job.root, request, said)
+        tell(team.job.root, request, capture)
 
-    def root(self, team: Team, scratch: Path) -> Path:
-        """As ``Desk``: where the packets are."""
+    def root(self, team: JobRank, scratch: Path) -> Path:
+        """As ``CaptureMailbox``: where the packets are."""
         return team.job.root
 
-    def deliver(self, team: Team, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
-        """As ``Desk``: they are where they belong."""
+    def deliver(self, team: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
+        """As ``CaptureMailbox``: they are where they belong."""

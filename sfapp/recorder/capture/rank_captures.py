@@ -19,15 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sfapp.errors import SfappError
+from sfapp.errors import SfappError, describe_error
 from sfapp.model.capture import MAX_REASON, CaptureLimits, CaptureRequest, CaptureStatus, RankCapture
+from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET, CaptureMailbox, StepPace
+from sfapp.packets.job import JobRank
 from sfapp.recorder.capture.budget import Budget
-from sfapp.recorder.capture.mailbox import NEVER_CHOSEN, NOT_YET, Desk, Pace
 from sfapp.recorder.capture.profiler import CannotProfile, Profiling, warm_up
 from sfapp.recorder.capture.trace_converter import FREE_BYTES, Captured, Converter, Ring, free_bytes
 from sfapp.recorder.timing.timers import NEVER, StepState
-from sfapp.recorder.transport.errors import one_line
-from sfapp.recorder.transport.process_group import Team
 
 VARIABLE = "SFAPP_CAPTURES"
 """Environment variable that turns captures off where it is ``off``."""
@@ -48,7 +47,7 @@ class Position:
         window_end: the step that the next window begins with.
     """
 
-    team: Team
+    team: JobRank
     step: int
     window_end: int
 
@@ -65,7 +64,7 @@ class Captures:
     """A recorder's captures. ``pass_step`` is called on training's thread, between steps.
 
     Args:
-        desk: where captures are asked for and answered.
+        mailbox: where captures are asked for and answered.
         where: where the recorder is; called on this object's thread.
         mark: puts a mark beside a step that has just been recorded.
         limits: what is allowed; None allows nothing, and there is no thread.
@@ -75,7 +74,7 @@ class Captures:
     def __init__(
         self,
         state: StepState,
-        desk: Desk,
+        mailbox: CaptureMailbox,
         where: Callable[[], Position],
         mark: Callable[[int], None],
         limits: CaptureLimits | None,
@@ -83,7 +82,7 @@ class Captures:
     ) -> None:
         self._process = os.getpid()
         self._state = state
-        self._desk = desk
+        self._mailbox = mailbox
         self._where = where
         self._mark = mark
         self._failures = failures
@@ -98,7 +97,7 @@ class Captures:
         self._converter = Converter()
         self._over: deque[tuple[CaptureRequest, str]] = deque()  # refused on training's thread, not told yet
         self._undecided: deque[CaptureRequest] = deque()  # another rank is to choose their first step
-        self._pace = Pace()
+        self._pace = StepPace()
         self._closing = False
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,7 +119,7 @@ class Captures:
             elif running.profiling.thread == threading.get_ident():
                 self._follow(running, step, window)
         except Exception as error:  # fail-open
-            self._abandon(one_line(error))
+            self._abandon(describe_error(error))
 
     def _begin(self, step: int) -> None:
         with self._lock:
@@ -161,7 +160,7 @@ class Captures:
         try:
             self._end(why)
         except Exception as error:  # fail-open
-            self._abandon(one_line(error))
+            self._abandon(describe_error(error))
 
     def _end(self, why: str) -> None:
         """Stop the profiler; of fewer steps than asked for, say why."""
@@ -180,7 +179,7 @@ class Captures:
         try:
             running.profiling.stop(about)
         except Exception as error:  # fail-open: what it saw is lost
-            done, why = 0, one_line(error)
+            done, why = 0, describe_error(error)
         self._budget.end(0, time.monotonic())
         if not done:
             self._refuse(request, why)
@@ -196,7 +195,7 @@ class Captures:
         try:
             running.profiling.stop({})
         except Exception as error:  # fail-open: nothing more can be done about it
-            self._failures.append(f"capture: {one_line(error)}")
+            self._failures.append(f"capture: {describe_error(error)}")
         self._refuse(running.request, why)
 
     def _refuse(self, request: CaptureRequest, why: str) -> None:
@@ -238,11 +237,11 @@ class Captures:
                     self._write_down(captured)
                     self._tell_over()
             except Exception as error:  # fail-open: look again later
-                self._failures.append(f"capture: {one_line(error)}")
+                self._failures.append(f"capture: {describe_error(error)}")
             if closing:
                 self._drop_armed()
                 return
-            self._wake.wait(self._desk.pause(self._where().team))
+            self._wake.wait(self._mailbox.poll_seconds(self._where().team))
             self._wake.clear()
 
     def _look(self) -> None:
@@ -251,7 +250,7 @@ class Captures:
         self._pace.add(time.monotonic(), here.step)
         self._tell_running()
         self._give_up_late()
-        self._undecided.extend(self._desk.asked(here.team))
+        self._undecided.extend(self._mailbox.new_requests(here.team))
         for _ in range(len(self._undecided)):
             self._take_up(self._undecided.popleft())
 
@@ -294,11 +293,11 @@ class Captures:
         if request.first_step is not None:
             return request.first_step
         if here.team.identity.rank != min(request.ranks):
-            return self._desk.first_step(here.team, request)
+            return self._mailbox.first_step(here.team, request)
         if len(request.ranks) == 1:
             first: int | None = here.step + 2
         else:
-            first = self._pace.ahead(3 * self._desk.pause(here.team) + 1)
+            first = self._pace.ahead(3 * self._mailbox.poll_seconds(here.team) + 1)
         if first is None:
             return NOT_YET
         return first if first + request.steps <= here.window_end else max(first, here.window_end)
@@ -341,11 +340,11 @@ class Captures:
         }
         folder = Path(tempfile.mkdtemp(prefix="sfapp-capture-"))
         try:
-            root = self._desk.root(captured.team, folder)
+            root = self._mailbox.root(captured.team, folder)
             found = self._converter.convert(captured, root, folder)
-            self._desk.deliver(captured.team, captured.request, about["windows"], root)
+            self._mailbox.deliver(captured.team, captured.request, about["windows"], root)
         except Exception as error:  # fail-open
-            self._tell(captured.request, "refused", one_line(error), **about)
+            self._tell(captured.request, "refused", describe_error(error), **about)
             return
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -359,6 +358,6 @@ class Captures:
         team = self._where().team
         said = RankCapture(rank=team.identity.rank, status=status, why=why[:MAX_REASON])
         try:
-            self._desk.tell(team, request, replace(said, **about))
+            self._mailbox.report(team, request, replace(said, **about))
         except SfappError as error:
             self._failures.append(f"capture: {error}")

@@ -22,8 +22,8 @@ from typing import Any
 
 from sfapp.files import atomic_writer
 from sfapp.model.capture import CaptureRequest
+from sfapp.packets.job import JobRank
 from sfapp.recorder.capture.profiler import Profiling
-from sfapp.recorder.transport.process_group import Team
 
 CONVERT_SECONDS = 120.0
 """How long a trace may take to be read; a large model's hundred megabytes take ten seconds."""
@@ -47,7 +47,7 @@ class Captured:
 
     request: CaptureRequest
     profiling: Profiling
-    team: Team
+    team: JobRank
     why: str = ""
 
 

@@ -8,10 +8,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
-from sfapp.errors import RecorderError
+from sfapp.errors import RecorderError, describe_error
 from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.timing.phases import Phases
-from sfapp.recorder.transport.errors import one_line
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
@@ -37,7 +36,7 @@ def never_raises(hook: Hook) -> Hook:
         try:
             hook(self, *args, **kwargs)
         except Exception as error:  # fail-open
-            self.phases.fault(HOOK_FAILED, f"{hook.__name__}: {one_line(error)}")
+            self.phases.fault(HOOK_FAILED, f"{hook.__name__}: {describe_error(error)}")
 
     return cast(Hook, guarded)
 
@@ -54,7 +53,7 @@ def begins_or_warns(begin: Hook) -> Hook:
             raise
         except Exception as error:  # fail-open
             self.recording = False
-            logging.getLogger("sfapp").warning("training is not recorded: %s", one_line(error))
+            logging.getLogger("sfapp").warning("training is not recorded: %s", describe_error(error))
 
     return cast(Hook, guarded)
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sfapp.errors import RecorderError
-from sfapp.recorder.side_channels.channels import (
-    MAX_CHANNELS,
-    NAME,
-    EventSample,
-    EventSampler,
-    SideChannel,
-    Values,
-    cuda_device,
-)
+from sfapp.errors import RecorderError, describe_error
+from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, Values, WindowBuffer
+from sfapp.recorder.side_channels.channels import EventSample, EventSampler, SideChannel, cuda_device
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
-from sfapp.recorder.timing.timers import STEP_COLUMN, UNCOUNTED, StepState, Uncounted
-from sfapp.recorder.transport.errors import one_line
-from sfapp.recorder.window.buffers import WindowBuffer
+from sfapp.recorder.timing.timers import UNCOUNTED, StepState, Uncounted
 
 
 class Beside:
@@ -114,7 +105,7 @@ class Beside:
     def mark(self, name: str, step: int) -> None:
         """Put a 1 beside a step, if it is the one that was added last."""
         buffer = self.buffer
-        row = buffer.settle() - 1
+        row = buffer.sync() - 1
         if (
             row >= 0
             and buffer.row_NC[row, STEP_COLUMN] == step
@@ -137,7 +128,7 @@ class Beside:
     def drop_step(self) -> None:
         """The step under way is left out."""
         self.forget_events()
-        self.buffer.forget_side()
+        self.buffer.reset_side()
 
     def forget_events(self) -> None:
         """The window is over: device events that have not happened yet go nowhere."""
@@ -155,7 +146,7 @@ class Beside:
             memory.sample(step, self._state.side)
         except Exception as error:  # fail-open: no more samples
             self._memory = None
-            self.buffer.note_side("memory", one_line(error))
+            self.buffer.note_side("memory", describe_error(error))
 
     def _take(self, names: Any) -> None:
         for name in names:
@@ -163,7 +154,7 @@ class Beside:
 
     def _may_add(self, name: str) -> bool:
         """Whether there may be one more side channel, of this name."""
-        if len(self._channels) < MAX_CHANNELS and NAME.fullmatch(name):
+        if len(self._channels) < MAX_CHANNELS and CHANNEL_NAME.fullmatch(name):
             return True
         self.buffer.note_side(name, "name refused, or too many channels")
         return False

@@ -43,14 +43,14 @@ def measure_costs(rounds: int = 200) -> tuple[int, int]:
         time.perf_counter_ns, lambda begin, end, completed: None, lambda: None, lambda code, detail: None
     )
     state.use([{"stage": 0}], 1)
-    state.turn_page(rounds)
+    state.next_page(rounds)
     step, stage = state.new_step(), state.by_name["stage"]
     begin = time.perf_counter_ns()
     for _ in range(rounds):
         with step:
             pass
     middle = time.perf_counter_ns()
-    state.turn_page(1)
+    state.next_page(1)
     with step:
         for _ in range(rounds):
             with stage:

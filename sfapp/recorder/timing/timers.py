@@ -120,7 +120,7 @@ class StepState:
             for stage in gone.values():
                 stage.index = STEP_COLUMN
         self.width = FIRST_STAGE_COLUMN + columns
-        self.turn_page(1)
+        self.next_page(1)
         self._made = [
             {name: self.new_stage(name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
             for names in (*column_of, {})
@@ -132,7 +132,7 @@ class StepState:
         """Whether a step is under way."""
         return self.open_stage is not self.outside
 
-    def turn_page(self, rows: int) -> Cells:
+    def next_page(self, rows: int) -> Cells:
         """Begin a page for so many steps, and one row that stays empty; between steps."""
         self.base = 0
         self.cells = self.new_cells((rows + 1) * self.width)

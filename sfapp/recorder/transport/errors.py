@@ -16,11 +16,6 @@ class GatherFailed(Exception):
     """A rank is gone or late, the group is of no more use. Stays inside the recorder."""
 
 
-def one_line(error: BaseException) -> str:
-    """An error as one line of a manifest."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
-
-
 def warn(what: str) -> None:
     """A warning in the log ``sfapp``, which must not cost the training anything."""
     try:

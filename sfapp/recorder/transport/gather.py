@@ -21,9 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from sfapp.errors import describe_error
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.timing.timers import STEP_COLUMN
-from sfapp.recorder.transport.errors import GatherFailed, GatherRefused, one_line
+from sfapp.packets.compose import whole_draft
+from sfapp.packets.job import JobInfo
+from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
+from sfapp.recorder.transport.errors import GatherFailed, GatherRefused
 from sfapp.recorder.transport.gather_messages import (
     Header,
     Hello,
@@ -36,8 +39,6 @@ from sfapp.recorder.transport.gather_messages import (
     plan_of,
     unframed,
 )
-from sfapp.recorder.window.buffers import WindowBuffer
-from sfapp.recorder.window.compose import Job, whole_draft
 
 if TYPE_CHECKING:
     from sfapp.packets import Draft
@@ -70,7 +71,7 @@ class Gathered:
         steps_RN = self.row_RNC[:, :, STEP_COLUMN]
         return "ranks recorded different steps" if bool((steps_RN != steps_RN[0]).any()) else ""
 
-    def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft:
+    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> Draft:
         """What its packet is to hold; ``gather_ns`` is what bringing it together took."""
         return whole_draft(job, buffer, self.row_RNC.numpy(), self.channels, self.identities, gather_ns)
 
@@ -84,7 +85,7 @@ class Result(Protocol):
     @property
     def objection(self) -> str: ...
 
-    def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft: ...
+    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> Draft: ...
 
 
 class TelemetryGroup:
@@ -234,7 +235,7 @@ class TelemetryGroup:
             patience = timedelta(seconds=self._timeout)
             self._group = self._dist.ProcessGroupGloo(store, self.rank, self.world_size, patience)
         except (RuntimeError, ValueError) as error:
-            raise GatherFailed(one_line(error)) from error
+            raise GatherFailed(describe_error(error)) from error
 
     def _all_have(self, number: int) -> bool:
         """Whether all ranks say the same number."""
@@ -329,7 +330,7 @@ class TelemetryGroup:
             work.wait()  # done already: raises what went wrong
         except (RuntimeError, ValueError) as error:  # torch's own, DistBackendError included
             self._is_busy = False
-            raise GatherFailed(one_line(error)) from error
+            raise GatherFailed(describe_error(error)) from error
 
     def _abandon(self, work: Any, memory: Any) -> None:
         """An operation that nobody will wait for any more. What NCCL has begun would hold the device, and in

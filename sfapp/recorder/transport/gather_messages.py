@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.side_channels.channels import MAX_CHANNELS
-from sfapp.recorder.timing.timers import STEP_COLUMN
-from sfapp.recorder.transport.errors import GatherFailed, one_line
-from sfapp.recorder.window.buffers import WindowBuffer
+from sfapp.packets.window_rows import MAX_CHANNELS, STEP_COLUMN, WindowBuffer
+from sfapp.recorder.transport.errors import GatherFailed
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
@@ -166,4 +165,4 @@ def decoded(block: Any, kind: type[_Message]) -> _Message:
     try:
         return msgspec.json.decode(unframed(block), type=kind)
     except msgspec.MsgspecError as error:  # another version of the recorder on another node
-        raise GatherFailed(one_line(error)) from error
+        raise GatherFailed(describe_error(error)) from error

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfapp.recorder.transport.errors import one_line
+from sfapp.errors import describe_error
 
 if TYPE_CHECKING:
     from sfapp.packets import Draft
@@ -79,7 +79,7 @@ class Pen:
         try:
             self._scribe = Scribe()
         except (OSError, ValueError) as error:  # ValueError: this system cannot hand a socket over
-            self._failures.append(f"packets are written on the recorder's thread: {one_line(error)}")
+            self._failures.append(f"packets are written on the recorder's thread: {describe_error(error)}")
 
     def _written_elsewhere(self, packets: Sequence[tuple[Draft, Path]]) -> list[Exception | None] | None:
         """What the other process said of them; None where there is none, or it is not ready."""

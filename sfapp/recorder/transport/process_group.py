@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from sfapp.errors import describe_error
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.transport.errors import one_line
+from sfapp.packets.job import JobInfo, JobRank
 from sfapp.recorder.transport.gather import TelemetryGroup
 from sfapp.recorder.transport.reduce import ReducingGroup
-from sfapp.recorder.window.compose import Job
 
 GatherMode = Literal["gloo", "nccl", "reduce", "local"]
 GATHER_MODES: tuple[GatherMode, ...] = get_args(GatherMode)
@@ -26,26 +25,17 @@ LOCAL = "every rank leaves its own part: gather is local"
 NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
 
 
-def _attempt_by_torchrun() -> str:
-    """A name for this attempt at the run where ranks do not agree on one: as far as torchrun counts."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-
-
 @dataclass(slots=True, eq=False)
-class Team:
-    """The ranks that a window is gathered from, as this rank sees them.
+class GatherRank(JobRank):
+    """One rank of a job whose windows are gathered with the other ranks'.
+
+    ``part_reason`` is why there is no group, where there should be one.
 
     Attributes:
-        group: None in a job of one, and for a while after a failed gather.
-        why_alone: why there is no group, where there should be one.
-        attempt: the same on all ranks that were started together, where they could agree on a name.
+        group: None in a job of one rank, and for a while after a failed gather.
     """
 
-    identity: RankIdentity
-    job: Job
-    group: TelemetryGroup | None
-    why_alone: str | None
-    attempt: str = field(default_factory=_attempt_by_torchrun)
+    group: TelemetryGroup | None = None
     _lost: TelemetryGroup | None = None
     _every: int = FIRST_PAUSE
 
@@ -67,11 +57,11 @@ class Team:
         if self._lost is not None:
             self._every = min(2 * self._every, LONGEST_PAUSE)
         self.group, self._lost = None, group
-        self.why_alone = f"no gather since window {window}: {why}"
+        self.part_reason = f"no gather since window {window}: {why}"
 
     def keep(self) -> None:
         """A window came together."""
-        self._lost, self._every, self.why_alone = None, FIRST_PAUSE, None
+        self._lost, self._every, self.part_reason = None, FIRST_PAUSE, None
 
 
 def distributed_rank() -> int | None:
@@ -88,9 +78,14 @@ def distributed_world_size() -> int:
     return dist.get_world_size()
 
 
+def group_of(rank: JobRank) -> TelemetryGroup | None:
+    """Return the group that this rank's windows are gathered over; None where it writes parts."""
+    return rank.group if isinstance(rank, GatherRank) else None
+
+
 def join(
-    job: Job, identity: RankIdentity, timeout: float, gather: GatherMode, window: int = 0, step: int = 0
-) -> tuple[Team, int, int]:
+    job: JobInfo, identity: RankIdentity, timeout: float, gather: GatherMode, window: int = 0, step: int = 0
+) -> tuple[GatherRank, int, int]:
     """Join the other ranks and agree on the run's name, its next window and its next step; collective where
     torch.distributed is initialised. Where that fails this rank records alone: parts, not a failed job.
 
@@ -99,10 +94,10 @@ def join(
     """
     if distributed_rank() is None:
         alone = NOT_DISTRIBUTED if job.world_size > 1 else None
-        return Team(identity, job, None, alone), max(window, job.next_window(identity.rank)), step
+        return GatherRank(identity, job, alone), max(window, job.next_window(identity.rank)), step
     if gather == "local":
         job = replace(job, world_size=distributed_world_size())
-        return Team(identity, job, None, LOCAL), max(window, job.next_window(identity.rank)), step
+        return GatherRank(identity, job, LOCAL), max(window, job.next_window(identity.rank)), step
     window = max(window, job.next_window())
     try:
         group = ReducingGroup(timeout) if gather == "reduce" else TelemetryGroup(timeout, gather)
@@ -112,9 +107,9 @@ def join(
             recorder=replace(job.recorder, backend=group.training_backend),
         )
         if group.world_size == 1:
-            return Team(identity, job, None, None), window, step
+            return GatherRank(identity, job), window, step
         agreed = group.greet(identity, job.run_id, window, step)
     except Exception as error:  # fail-open
-        return Team(identity, job, None, f"no group: {one_line(error)}"), window, step
-    team = Team(identity, replace(job, run_id=agreed.run_id), group, None, agreed.attempt)
-    return team, agreed.next_window, agreed.next_step
+        return GatherRank(identity, job, f"no group: {describe_error(error)}"), window, step
+    rank = GatherRank(identity, replace(job, run_id=agreed.run_id), None, agreed.attempt, group)
+    return rank, agreed.next_window, agreed.next_step

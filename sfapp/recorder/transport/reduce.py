@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.window import RankIdentity
+from sfapp.packets.compose import compose_draft, manifest_of
+from sfapp.packets.job import JobInfo
+from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.transport.gather import Result, TelemetryGroup
 from sfapp.recorder.transport.gather_messages import Hello, spelled
 from sfapp.recorder.transport.reduce_algorithm import Exchange, Ints, ReducedRows, reduce_window
-from sfapp.recorder.window.buffers import WindowBuffer
-from sfapp.recorder.window.compose import Job, reduced_draft
-
-if TYPE_CHECKING:
-    from sfapp.packets import Draft
 
 
 class ReducingGroup(TelemetryGroup):
@@ -75,6 +75,33 @@ class Reduced:
         self.faults = rows.faults
         self.objection = ""  # steps are compared before rows follow
 
-    def draft(self, job: Job, buffer: WindowBuffer, gather_ns: int) -> Draft:
+    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> Draft:
         """What its packet is to hold."""
         return reduced_draft(job, buffer, self.rows, gather_ns)
+
+
+def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Draft:
+    """Return the draft of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
+    import torch
+
+    stages = buffer.schema.stages
+    reduction = Reduction(
+        ranks=found.ranks,
+        nodes=found.nodes,
+        leaders=found.leaders,
+        named=found.named,
+        residual_ns=found.residual_ns,
+        wall_ns=found.wall_ns,
+        overlap_share=found.overlap_share,
+        lag_counts={
+            stage: tuple(counts) for stage, counts in zip(stages, found.lag_SB.tolist(), strict=True)
+        },
+        roles_differ=found.roles_differ,
+    )
+    manifest = replace(manifest_of(job, buffer, None, gather_ns), reduced=reduction)
+    if buffer.side:
+        manifest = replace(manifest, extra={**manifest.extra, "side_left_out": sorted(buffer.side)})
+    planes = {
+        f"{name}_SN": torch.from_numpy(np.ascontiguousarray(plane)) for name, plane in found.plane_SN.items()
+    }
+    return compose_draft(manifest, found.row_KNC, (), found.identities, ReducedPlanes(**planes))

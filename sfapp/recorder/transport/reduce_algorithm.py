@@ -21,9 +21,8 @@ import numpy.typing as npt
 from sfapp.model.labels import REASONS
 from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.timing.timers import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN
+from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
 from sfapp.recorder.transport.errors import GatherRefused
-from sfapp.recorder.window.buffers import WindowBuffer
 
 Ints = npt.NDArray[np.int64]
 

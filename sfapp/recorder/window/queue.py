@@ -10,10 +10,11 @@ import queue
 import time
 from dataclasses import dataclass, field
 
+from sfapp.packets.job import JobRank
+from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.transport.gather import Result
 from sfapp.recorder.transport.gather_messages import BLOCK_BYTES
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.window.buffers import WindowBuffer
+from sfapp.recorder.transport.process_group import group_of
 
 TOGETHER_SECONDS, MOST_TOGETHER = 5.0, 8
 """How much training windows that go together may hold, and how many they may be."""
@@ -41,7 +42,7 @@ class Early:
 class Closed:
     """A window that has ended, and what came of it where it was gathered already."""
 
-    team: Team
+    team: JobRank
     buffer: WindowBuffer
     early: Early | None
     since: float = field(default_factory=time.monotonic)
@@ -76,9 +77,10 @@ class Convoy:
         del self._held[:count]
         self._gone += count
 
-    def together(self, team: Team, buffer: WindowBuffer) -> int:
+    def together(self, team: JobRank, buffer: WindowBuffer) -> int:
         """How many windows like this one are to go together from now on; asked on rank 0, for all."""
-        if team.group is None or not team.group.takes_several or self._gone + 1 < ALONE_FIRST:
+        group = group_of(team)
+        if group is None or not group.takes_several or self._gone + 1 < ALONE_FIRST:
             return 1
         by_time = TOGETHER_SECONDS * 1e9 / max(buffer.train_ns, 1)
         by_size = MOST_BYTES / (team.job.world_size * (BLOCK_BYTES + buffer.row_NC.nbytes))
@@ -90,7 +92,7 @@ class Convoy:
         if not self._held:
             return False
         first, newest = self._held[0], self._held[-1]
-        group = first.team.group
+        group = group_of(first.team)
         return (
             group is None
             or len(self._held) >= group.together

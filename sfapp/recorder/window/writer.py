@@ -15,13 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfapp.recorder.capture.mailbox import FileDesk
-from sfapp.recorder.transport.errors import GatherFailed, GatherRefused, one_line, warn
+from sfapp.errors import describe_error
+from sfapp.packets.compose import part_draft
+from sfapp.packets.job import JobRank
+from sfapp.packets.window_rows import WindowBuffer
+from sfapp.recorder.capture.mailbox import FileCaptureMailbox
+from sfapp.recorder.transport.errors import GatherFailed, GatherRefused, warn
 from sfapp.recorder.transport.gather import Result, TelemetryGroup
 from sfapp.recorder.transport.packet_writer import Pen
-from sfapp.recorder.transport.process_group import Team
-from sfapp.recorder.window.buffers import WindowBuffer
-from sfapp.recorder.window.compose import part_draft
+from sfapp.recorder.transport.process_group import GatherRank, group_of
 from sfapp.recorder.window.queue import Closed, Convoy, Early
 
 if TYPE_CHECKING:
@@ -51,11 +53,11 @@ class Writer:
     def __init__(self, most_waiting: int) -> None:
         self.written: deque[Path] = deque(maxlen=REMEMBERED)
         self.failures: deque[str] = Failures()
-        self.desk = FileDesk(self.failures)
+        self.mailbox = FileCaptureMailbox(self.failures)
         self._pen = Pen(self.failures)
         self._most_waiting = most_waiting
         self._convoy = Convoy()
-        self._unclaimed: dict[int, tuple[Team, WindowBuffer]] = {}  # by number: nobody writes them yet
+        self._unclaimed: dict[int, tuple[JobRank, WindowBuffer]] = {}  # by number: nobody writes them yet
         self._claims = threading.Condition()
         self._writing = 0
         self._thread = threading.Thread(target=self._run, name="sfapp-recorder", daemon=True)
@@ -67,10 +69,10 @@ class Writer:
         with self._claims:
             return len(self._unclaimed) + self._writing
 
-    def follow(self, team: Team, buffer: WindowBuffer) -> None:
-        """A window begins. Nothing is to be done before it ends; a writer that streams begins here."""
+    def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
+        """Do nothing: a window is gathered once it has ended."""
 
-    def submit(self, team: Team, buffer: WindowBuffer, last: bool = False) -> bool:
+    def end_window(self, team: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:
         """Hand a closed window over; False if too many wait already and its rows are dropped.
 
         A dropped window still takes its turn, empty: gathers stay in the same order on all ranks. The
@@ -80,14 +82,15 @@ class Writer:
         last window is left in parts: training may be over because another rank is.
         """
         with self._claims:
-            together = 1 if team.group is None else team.group.together
+            group = group_of(team)
+            together = 1 if group is None else group.together
             kept = last or len(self._unclaimed) < self._most_waiting + together - 1
             if not kept:
                 buffer = buffer.without_rows()
             self._unclaimed[buffer.number] = (team, buffer)
         early = None
-        if team.group is not None and team.group.needs_training_thread:
-            early = Early(why=LAST_IN_PARTS) if last else self._gather_early(team, team.group, buffer)
+        if isinstance(team, GatherRank) and group is not None and group.needs_training_thread:
+            early = Early(why=LAST_IN_PARTS) if last else self._gather_early(team, group, buffer)
         self._convoy.put(Closed(team, buffer, early))
         return kept
 
@@ -95,10 +98,10 @@ class Writer:
         """Write what is waiting and stop; after ``seconds``, write this rank's part of what is left."""
         self._convoy.end()
         self._thread.join(seconds)
-        self.rescue("the recorder was closed before the other ranks answered", seconds)
+        self.save_parts("the recorder was closed before the other ranks answered", seconds)
         self._pen.close()
 
-    def rescue(self, reason: str, seconds: float) -> None:
+    def save_parts(self, reason: str, seconds: float) -> None:
         """Write this rank's part of every window that is not being written yet, and wait at most ``seconds``
         for that and for those that other threads write. Nothing is gathered after it."""
         deadline = time.monotonic() + seconds
@@ -114,13 +117,13 @@ class Writer:
         with self._claims:
             self._claims.wait_for(lambda: not self._writing, max(0.0, deadline - time.monotonic()))
 
-    def _save(self, left: Sequence[tuple[Team, WindowBuffer]], reason: str) -> None:
+    def _save(self, left: Sequence[tuple[JobRank, WindowBuffer]], reason: str) -> None:
         for team, buffer in left:
             with self._claimed(buffer) as mine:
                 if mine:
                     self._write_part(team, buffer, reason)
-            if team.group is not None:
-                team.group.give_up(reason)
+            if (group := group_of(team)) is not None:
+                group.give_up(reason)
 
     # ---- the thread -----------------------------------------------------------------------------
 
@@ -133,15 +136,15 @@ class Writer:
                 self._failed(going[0].buffer, error)
             self._convoy.leave(gone)
 
-    def _ship(self, team: Team, going: Sequence[Closed]) -> int:
+    def _ship(self, team: JobRank, going: Sequence[Closed]) -> int:
         """Bring windows to disk; how many, from the first on: the others go another time."""
         first = going[0].buffer
         if going[0].early is not None:
             self._ship_early(team, first, going[0].early)
             return 1
-        group = team.group_for(first.number, first.train_ns)
-        whys: list[str | None] = [team.why_alone]
-        if group is not None:
+        group = team.group_for(first.number, first.train_ns) if isinstance(team, GatherRank) else None
+        whys: list[str | None] = [team.part_reason]
+        if isinstance(team, GatherRank) and group is not None:
             try:
                 whys = [why or None for why in self._gather(team, group, [closed.buffer for closed in going])]
                 team.keep()
@@ -161,7 +164,7 @@ class Writer:
                     self._write_part(team, closed.buffer, why)
         return len(whys)
 
-    def _gather_early(self, team: Team, group: TelemetryGroup, buffer: WindowBuffer) -> Early:
+    def _gather_early(self, team: GatherRank, group: TelemetryGroup, buffer: WindowBuffer) -> Early:
         begin = time.perf_counter_ns()
         try:
             _, gathered = group.gather([buffer])
@@ -172,7 +175,7 @@ class Writer:
             return Early(why=str(failure))
         return Early(gathered[0] if gathered else None, time.perf_counter_ns() - begin)
 
-    def _ship_early(self, team: Team, buffer: WindowBuffer, early: Early) -> None:
+    def _ship_early(self, team: JobRank, buffer: WindowBuffer, early: Early) -> None:
         """Nobody tells the others whether rank 0 could write the window: it is lost where it could not."""
         why = early.why
         if early.gathered is not None:
@@ -181,7 +184,7 @@ class Writer:
             if mine and why:
                 self._write_part(team, buffer, why)
 
-    def _gather(self, team: Team, group: TelemetryGroup, buffers: Sequence[WindowBuffer]) -> list[str]:
+    def _gather(self, team: JobRank, group: TelemetryGroup, buffers: Sequence[WindowBuffer]) -> list[str]:
         """Gather windows and, on rank 0, write them: of each that came together why it is not on disk, or
         nothing if it is."""
         begin = time.perf_counter_ns()
@@ -191,7 +194,7 @@ class Writer:
         return group.confirm(reasons, self._convoy.together(team, buffers[0]))
 
     def _write_whole(
-        self, team: Team, buffers: Sequence[WindowBuffer], gathered: Sequence[Result], gather_ns: int
+        self, team: JobRank, buffers: Sequence[WindowBuffer], gathered: Sequence[Result], gather_ns: int
     ) -> list[str]:
         """Rank 0 writes whole windows; of each why not, or nothing: then all ranks write parts."""
         reasons = [found.objection for found in gathered]
@@ -218,12 +221,12 @@ class Writer:
                     reasons[place] = self._not_written(team, buffers[place], refusal)
         return reasons
 
-    def _not_written(self, team: Team, buffer: WindowBuffer, error: Exception) -> str:
+    def _not_written(self, team: JobRank, buffer: WindowBuffer, error: Exception) -> str:
         """A window that rank 0 claimed and could not write: this rank's part of it is to be written."""
         self._failed(buffer, error)
         with self._claims:
             self._unclaimed[buffer.number] = (team, buffer)
-        return f"rank 0 could not write the window: {one_line(error)}"[:500]
+        return f"rank 0 could not write the window: {describe_error(error)}"[:500]
 
     # ---- who writes what ------------------------------------------------------------------------
 
@@ -240,7 +243,7 @@ class Writer:
                 self._writing -= mine
                 self._claims.notify_all()
 
-    def _write_part(self, team: Team, buffer: WindowBuffer, why: str | None) -> None:
+    def _write_part(self, team: JobRank, buffer: WindowBuffer, why: str | None) -> None:
         """Write this rank's own rows; never raises."""
         if not buffer.filled:
             return
@@ -256,10 +259,10 @@ class Writer:
         except Exception as error:  # fail-open: the rows are lost, the job is not
             self._failed(buffer, error)
 
-    def _path(self, team: Team, draft: Draft, part_rank: int | None) -> Path:
+    def _path(self, team: JobRank, draft: Draft, part_rank: int | None) -> Path:
         from sfapp.packets import packet_path
 
         return packet_path(team.job.root, draft.run_id, draft.number, part_rank)
 
     def _failed(self, buffer: WindowBuffer, error: Exception) -> None:
-        self.failures.append(f"window {buffer.number}: {one_line(error)}")
+        self.failures.append(f"window {buffer.number}: {describe_error(error)}")

@@ -1,0 +1,65 @@
+"""The protocol through which a rank receives capture requests, and the choice of a capture's first step."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.packets.job import JobRank
+
+NOT_YET, NEVER_CHOSEN = -1, -2
+"""In place of a first step: the choosing rank has not chosen one yet, or never will."""
+
+_OBSERVATIONS, _SHORTEST_OBSERVED_SECONDS = 30, 1.5
+
+
+class StepPace:
+    """How fast a run steps, from occasional observations; names a step that lies a given time ahead."""
+
+    def __init__(self) -> None:
+        self._observed: deque[tuple[float, int]] = deque(maxlen=_OBSERVATIONS)
+
+    def add(self, now: float, step: int) -> None:
+        """Record that the run is at this step at ``now``, in monotonic seconds."""
+        self._observed.append((now, step))
+
+    def ahead(self, seconds: float) -> int | None:
+        """Return the step that begins in ``seconds`` or slightly later; None before the pace is known."""
+        if not self._observed:
+            return None
+        (begin, first), (end, last) = self._observed[0], self._observed[-1]
+        if end - begin < _SHORTEST_OBSERVED_SECONDS:
+            return None
+        return last + math.ceil(max(0, last - first) / (end - begin) * seconds) + 2
+
+
+class CaptureMailbox(Protocol):
+    """Source of capture requests and destination of their results.
+
+    Called on the captures' own thread, which may block. Methods raise only ``SfappError``.
+    """
+
+    def poll_seconds(self, rank: JobRank) -> float:
+        """Return the seconds to wait between two calls of ``new_requests``."""
+
+    def new_requests(self, rank: JobRank) -> list[CaptureRequest]:
+        """Return the requests for this rank that were not returned before, oldest first."""
+
+    def first_step(self, rank: JobRank, request: CaptureRequest) -> int:
+        """Return the step that the request's lowest rank has chosen, ``NOT_YET`` or ``NEVER_CHOSEN``."""
+
+    def report(self, rank: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
+        """Publish this rank's state of a request, replacing what was published before."""
+
+    def root(self, rank: JobRank, scratch: Path) -> Path:
+        """Return the folder below which operator events are to be written, laid out as packets are.
+
+        Args:
+            scratch: a folder that exists until ``deliver`` returns.
+        """
+
+    def deliver(self, rank: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
+        """Publish the events of these windows, which lie below ``root`` as far as there are any."""

@@ -1,0 +1,117 @@
+"""Compose the draft of a packet from the rows of one rank or of all ranks (packet.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model.manifest import Manifest, Overhead
+from sfapp.model.reduced import ReducedPlanes
+from sfapp.model.stages import stage_hash
+from sfapp.model.window import RankIdentity, RankTable
+from sfapp.packets.job import JobInfo
+from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_rows import (
+    FIRST_STAGE_COLUMN,
+    STEP_COLUMN,
+    WALL_COLUMN,
+    Rows,
+    Values,
+    WindowBuffer,
+    is_sampled,
+)
+
+
+def whole_draft(
+    job: JobInfo,
+    buffer: WindowBuffer,
+    row_RNC: Rows,
+    channels: Sequence[str],
+    identities: Sequence[RankIdentity],
+    gather_ns: int,
+) -> Draft:
+    """Return the draft of the window of all ranks.
+
+    Args:
+        buffer: one rank's window, from which the manifest is made.
+        row_RNC: int64 [R, N, 2 + S + K], in the order of ``identities``, ascending by rank.
+        channels: the K side channels whose bits the last columns hold.
+        gather_ns: the time that gathering the rows took.
+    """
+    return compose_draft(manifest_of(job, buffer, None, gather_ns), row_RNC, channels, identities)
+
+
+def part_draft(job: JobInfo, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Draft:
+    """Return the draft of one rank's window.
+
+    Missing ranks are not listed: the size of a large job's parts would grow with the square of its ranks.
+
+    Args:
+        error: why the other ranks are not in it; None in a job of one rank.
+    """
+    channels = sorted(buffer.side)
+    return compose_draft(
+        manifest_of(job, buffer, error, 0), buffer.packed(channels)[None], channels, [identity]
+    )
+
+
+def compose_draft(
+    manifest: Manifest,
+    row_RNC: Rows,
+    channels: Sequence[str],
+    identities: Sequence[RankIdentity],
+    reduced: ReducedPlanes | None = None,
+) -> Draft:
+    """Return the draft that holds these rows; arguments are those of ``whole_draft``."""
+    cell_CNR = row_RNC.transpose(2, 1, 0)
+    ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
+    return Draft(
+        manifest=manifest,
+        duration_SNR=np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered]),
+        wall_NR=np.ascontiguousarray(cell_CNR[WALL_COLUMN]),
+        step_N=np.ascontiguousarray(cell_CNR[STEP_COLUMN, :, 0]),
+        ranks=RankTable.of(identities),
+        side={name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)},
+        reduced=reduced,
+    )
+
+
+def _side(bits_NR: Rows) -> tuple[Values, npt.NDArray[np.bool_]]:
+    bits = np.ascontiguousarray(bits_NR)
+    sampled = is_sampled(bits)
+    return np.where(sampled, bits.view(np.float64), np.nan), sampled
+
+
+def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:
+    """Return the manifest of a window; ``error`` is why it lacks ranks, None where it does not."""
+    seen = {code: detail for code, detail in buffer.faults.items() if detail}
+    extra = {**job.extra, "faults_seen": seen, "side_faults": buffer.side_faults}
+    extra["nested_ns"] = buffer.nested_ns
+    return Manifest(
+        run_id=job.run_id,
+        window=buffer.number,
+        stages=buffer.schema.stages,
+        stage_hash=stage_hash(buffer.schema.stages),
+        world_size=job.world_size,
+        gather_ok=error is None,
+        gather_error=error,
+        started_at=_rfc3339(buffer.started_at),
+        ended_at=_rfc3339(buffer.ended_at),
+        closed_by=buffer.closed_by,
+        accumulation=buffer.schema.accumulation,
+        parallelism=job.parallelism,
+        wrapper=job.wrapper,
+        model_fit=job.model_fit,
+        prefetch=job.prefetch,
+        recorder=job.recorder,
+        overhead=Overhead(gather_ns=gather_ns, record_ns=buffer.record_ns, train_ns=buffer.train_ns),
+        faults=tuple(buffer.faults),
+        extra={name: value for name, value in extra.items() if value},
+    )
+
+
+def _rfc3339(moment: datetime | None) -> str | None:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z" if moment else None

@@ -1,0 +1,100 @@
+"""What a recording process knows of its job: the job's description, and this rank's place in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sfapp.model.manifest import Parallelism, Prefetch, RecorderInfo, Wrapper
+from sfapp.model.window import RankIdentity
+from sfapp.packets.paths import packet_path
+
+_PACKET_NAME = re.compile(r"^(\d{8,})(\.rank\d+)?\.parquet$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInfo:
+    """Description of a job as its packets carry it, the same for all windows of one recorder.
+
+    Attributes:
+        root: the folder that packets are written to.
+        extra: further entries of the manifest's ``extra``.
+    """
+
+    root: Path
+    run_id: str
+    world_size: int
+    wrapper: Wrapper
+    parallelism: Parallelism
+    prefetch: Prefetch
+    model_fit: bool
+    recorder: RecorderInfo
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def next_window(self, rank: int | None = None) -> int:
+        """Return the first window number that no packet of this run has, so that a restarted job continues.
+
+        Args:
+            rank: this rank, where ranks cannot agree on a number. Files that other ranks may have written
+                since this process started are then ignored.
+        """
+        folder = packet_path(self.root, self.run_id, 0).parent
+        try:
+            found = [(name, path) for path in folder.iterdir() if (name := _PACKET_NAME.match(path.name))]
+        except OSError:  # The folder does not exist or cannot be read; writing reports the latter.
+            return 0
+        if rank is not None:
+            started, own_suffixes = _process_start_time(), (None, f".rank{rank}")
+            found = [
+                (name, path)
+                for name, path in found
+                if name[2] in own_suffixes or _modified_before(path, started)
+            ]
+        return max((int(name[1]) + 1 for name, _ in found), default=0)
+
+
+def _attempt_by_torchrun() -> str:
+    """Return a name for this attempt at the run where ranks do not agree on one: torchrun's restart count."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+@dataclass(slots=True, eq=False)
+class JobRank:
+    """One rank of a job, as its recorder and what receives its windows see it.
+
+    Attributes:
+        part_reason: why this rank's windows are written as parts, without the other ranks; None where they
+            are not, and in a job of one rank.
+        attempt: name of this start of the run; the same on all ranks that started together, where they could
+            agree on one.
+    """
+
+    identity: RankIdentity
+    job: JobInfo
+    part_reason: str | None = None
+    attempt: str = field(default_factory=_attempt_by_torchrun)
+
+    def alone(self, reason: str) -> JobRank:
+        """Return this rank as one whose windows are written as parts for ``reason``."""
+        return JobRank(self.identity, self.job, reason, self.attempt)
+
+
+def _process_start_time() -> float:
+    """Return when this process started, in seconds since the epoch; 0 where the system does not tell."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return 0.0
+    return time.time() - age
+
+
+def _modified_before(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime < moment
+    except OSError:  # The file was removed meanwhile.
+        return False

@@ -1,0 +1,272 @@
+"""Rows of one window on one rank: recorded on the training thread, read on other threads.
+
+The recorder's step timers leave rows in a page of their own (``RowSource``). The buffer copies them from
+there in batches: when a page or the window ends, or when another thread reads.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from array import array
+from collections.abc import Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import RecorderError
+from sfapp.model.manifest import Accumulation, ClosedBy
+from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
+
+Rows = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+Cells = MutableSequence[int]
+"""Durations in ns, and step numbers."""
+
+STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
+"""Columns of a row: step number, wall ns, then the stages in order."""
+
+PAGE_ROWS = 256
+"""Most steps in a page of the step timers: a Python integer takes some 40 bytes there, and 8 bytes here."""
+
+MAX_CHANNELS = 24
+"""Maximum number of side channels of one recorder."""
+
+CHANNEL_NAME = re.compile(r"[A-Za-z0-9_.:\[\]/-]{1,64}")
+"""Permitted names of side channels: each becomes a column of the packet."""
+
+_NOT_SAMPLED = 0x7FF8_0000_0000_5AFE
+"""Bits of a NaN that arithmetic does not produce: nothing was sampled. Any other NaN stands for a value that
+was sampled and is not available yet."""
+
+_REPEATED = ("data", "forward", "backward")
+"""Stage categories that gradient accumulation repeats."""
+
+_MAX_DETAIL = 100  # characters
+
+
+def unsampled(steps: int) -> Values:
+    """Return a side channel's values for so many steps before anything was sampled."""
+    return np.full(steps, _NOT_SAMPLED, dtype=np.int64).view(np.float64)
+
+
+def is_sampled(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return where a value was sampled, from the bits of the values."""
+    return bits != _NOT_SAMPLED
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSchema:
+    """What stays the same within a window (accounting.md §9).
+
+    Attributes:
+        broad: ordered explicit stages, as the training loop names them.
+        stages: recorded stages, one column each: one per micro-step where accumulation is ordered; the
+            residual is last.
+        column_of: per micro-step, the column of each broad stage, counted from the first stage column.
+    """
+
+    broad: tuple[str, ...]
+    stages: tuple[str, ...]
+    accumulation: Accumulation
+    role: str | None
+    column_of: tuple[dict[str, int], ...]
+
+    @classmethod
+    def of(cls, broad: Sequence[str], accumulation: Accumulation, role: str | None) -> WindowSchema:
+        """Return the schema of these explicit stages.
+
+        Raises:
+            RecorderError: the names cannot be columns, or the accumulation factor is below 1.
+        """
+        names = tuple(broad)
+        _check_names(names)
+        factor = accumulation.factor
+        if factor < 1:
+            raise RecorderError(f"the accumulation factor must be at least 1, not {factor}")
+        repeated = _repeated(names) if factor > 1 and accumulation.ordered else ()
+        columns = expand_stages(names, repeated, factor)
+        column_of = tuple(
+            {name: columns.index(f"{name}[{micro}]" if name in repeated else name) for name in names}
+            for micro in range(factor)
+        )
+        return cls(names, (*columns, RESIDUAL), accumulation, role, column_of)
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if not names or len(set(names)) != len(names) or RESIDUAL in names:
+        raise RecorderError(f"stages must be different names without {RESIDUAL!r}, which is added: {names}")
+    if any(not name or len(name) > MAX_NAME_LENGTH for name in names):
+        raise RecorderError(f"stage names must have 1 to {MAX_NAME_LENGTH} characters")
+
+
+def _repeated(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the stages from the first to the last that accumulation repeats, including those in between."""
+    indices = [index for index, name in enumerate(names) if stage_category(name) in _REPEATED]
+    return names[indices[0] : indices[-1] + 1] if indices else ()
+
+
+class RowSource(Protocol):
+    """The step timers of a recorder, as far as a buffer reads them.
+
+    Attributes:
+        cells: a page of rows, one after the other, without the residual.
+        base: index of the first cell after the complete rows.
+        width: number of cells of a row.
+    """
+
+    cells: Cells
+    base: int
+    width: int
+
+    def next_page(self, rows: int) -> Cells:
+        """Start an empty page for so many rows and return it."""
+
+
+@dataclass(slots=True, eq=False)
+class WindowBuffer:
+    """Rows of one window on one rank.
+
+    Attributes:
+        number: number of the window in its run.
+        row_NC: int64 [N, 2 + S]: step number, wall ns, then the stages in order, residual last.
+        filled: number of rows that hold a step, without those that are still in the page.
+        faults: telemetry faults by code, in order of appearance, with the first one's detail.
+        side_faults: reason for missing values, by side channel.
+        side: float64 [N] by side channel; ``unsampled`` where nothing was sampled.
+        nested_ns: time in stages nested in other stages, which was not recorded separately.
+        record_ns, train_ns: time that recording took on the training thread, and the steps' wall time.
+        step_cost_ns: estimated recording time of one step.
+    """
+
+    schema: WindowSchema
+    number: int
+    row_NC: Rows
+    filled: int = 0
+    faults: dict[str, str] = field(default_factory=dict)
+    side_faults: dict[str, str] = field(default_factory=dict)
+    side: dict[str, Values] = field(default_factory=dict)
+    nested_ns: int = 0
+    record_ns: int = 0
+    train_ns: int = 0
+    step_cost_ns: int = 0
+    closed_by: ClosedBy = "full"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    _source: RowSource | None = field(default=None, repr=False)
+    _page: Cells = field(default_factory=list, repr=False)
+    _page_row: int = field(default=0, repr=False)  # row of this buffer where the page's first row belongs
+    _copied: int = field(default=0, repr=False)  # cells of the page that were copied
+    _copying: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @classmethod
+    def empty(cls, schema: WindowSchema, number: int, steps: int) -> WindowBuffer:
+        """Return a buffer for ``steps`` steps of this schema."""
+        return cls(schema, number, np.zeros((steps, FIRST_STAGE_COLUMN + len(schema.stages)), dtype=np.int64))
+
+    def record_from(self, source: RowSource) -> None:
+        """Take the rows of this window from ``source`` from now on."""
+        self._source = source
+        self.next_page()
+
+    def next_page(self) -> int:
+        """Copy what was recorded and start the next page; return how many steps it holds."""
+        filled = self.sync()
+        rows = min(PAGE_ROWS, len(self.row_NC) - filled)
+        if self._source is not None:
+            with self._copying:
+                self._page, self._page_row, self._copied = self._source.next_page(rows), filled, 0
+        return rows
+
+    @property
+    def room(self) -> int:
+        """Number of further steps that the page holds; only on the training thread."""
+        source = self._source
+        return 0 if source is None else max(0, (len(self._page) - source.base) // source.width - 1)
+
+    @property
+    def recorded(self) -> int:
+        """Number of recorded steps, including those in the page; only on the training thread."""
+        source = self._source
+        if source is None or source.cells is not self._page:
+            return self.filled
+        return self._page_row + source.base // source.width
+
+    def sync(self) -> int:
+        """Copy the rows recorded since the last call and return the number of filled rows; on any thread.
+
+        Raises:
+            TypeError, OverflowError: recorded values are not 64-bit integers.
+        """
+        with self._copying:
+            source = self._source
+            # A different page belongs to a later window, which began after this one's rows had been copied.
+            if source is not None and source.cells is self._page:
+                new = self._page[self._copied : source.base]
+                self._copied += len(new)
+                if new:
+                    self.add(np.frombuffer(array("q", new), np.int64).reshape(-1, source.width))
+        return self.filled
+
+    def add(self, row_MC: Rows) -> None:
+        """Append steps: int64 [M, 1 + S], columns as in ``row_NC`` but without the residual, which is
+        computed here (accounting.md §2)."""
+        begin, end = self.filled, self.filled + len(row_MC)
+        wall_M = row_MC[:, WALL_COLUMN]
+        self.row_NC[begin:end, :-1] = row_MC
+        self.row_NC[begin:end, -1] = np.maximum(wall_M - row_MC[:, FIRST_STAGE_COLUMN:].sum(axis=1), 0)
+        self.train_ns += int(wall_M.sum())
+        self.record_ns += len(row_MC) * self.step_cost_ns
+        self.started_at = self.started_at or datetime.now(UTC)
+        self.filled = end  # Last, so that another thread finds complete rows below it.
+
+    def channel(self, name: str) -> Values:
+        """Return the values of a side channel, float64 [N]."""
+        values = self.side.get(name)
+        if values is None:
+            values = self.side[name] = unsampled(len(self.row_NC))
+        return values
+
+    def add_side(self, values: Mapping[str, float]) -> None:
+        """Store the side-channel values of the current step."""
+        for name, value in values.items():
+            self.channel(name)[self.recorded] = value
+
+    def reset_side(self) -> None:
+        """Clear the side-channel values of the current step, which will not be added."""
+        for values in self.side.values():
+            values[self.recorded] = unsampled(1)[0]
+
+    def note(self, code: str, detail: str = "") -> None:
+        """Record a telemetry fault, once per code, with the first one's detail."""
+        self.faults.setdefault(code, detail[:_MAX_DETAIL])
+
+    def note_side(self, channel: str, reason: str) -> None:
+        """Record once why a side channel lacks a value. The stages are unaffected, so it is no fault."""
+        if len(self.side_faults) < MAX_CHANNELS:
+            self.side_faults.setdefault(channel[:_MAX_DETAIL], reason)
+
+    def close(self, closed_by: ClosedBy) -> None:
+        """End the window: no further steps are added."""
+        self.sync()
+        self._source = None
+        self.closed_by = closed_by
+        self.ended_at = datetime.now(UTC)
+
+    def without_rows(self) -> WindowBuffer:
+        """Return the same window with no rows, as it is submitted when its rows had to be dropped."""
+        empty = WindowBuffer.empty(self.schema, self.number, 1)
+        empty.close(self.closed_by)
+        return empty
+
+    def rows(self) -> Rows:
+        """Return the filled rows."""
+        return self.row_NC[: self.filled]
+
+    def packed(self, channels: Sequence[str]) -> Rows:
+        """Return the filled rows and the bits of these side channels, a column each: int64 [N, C + K]."""
+        sides = [self.side.get(name, unsampled(len(self.row_NC))).view(np.int64) for name in channels]
+        return np.column_stack([self.rows(), *(bits[: self.filled] for bits in sides)])
