@@ -26,9 +26,9 @@ from sfapp.model.samples import ProcessSample
 from sfapp.packets.job import JobInfo, JobRank
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.stream import Keys, StreamOptions
-from sfapp.stream.messages import VERSION, Hello
-from sfapp.stream.send_queue import Spool
-from sfapp.stream.sender import Sender
+from sfapp.stream.messages import VERSION, StreamHello
+from sfapp.stream.send_queue import SendQueue
+from sfapp.stream.sender import StreamSender
 
 RUN = "simulated"
 BATCH_SECONDS = 0.5
@@ -51,10 +51,10 @@ class SimulatedRank:
         self._team = JobRank(identity, job, attempt="0")
         self._window_steps = window_steps
         self._random = np.random.default_rng(identity.rank)
-        self._spool = Spool(
+        self._spool = SendQueue(
             self._incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
-        self._sender = Sender(options, self._spool, self._incarnation, self._greeting, self.failures)
+        self._sender = StreamSender(options, self._spool, self._incarnation, self._greeting, self.failures)
         self._step = 0
         self._open()
 
@@ -105,9 +105,9 @@ class SimulatedRank:
             )
         ]
 
-    def _greeting(self, team: JobRank, first: int) -> Hello:
+    def _greeting(self, team: JobRank, first: int) -> StreamHello:
         identity, job = team.identity, team.job
-        return Hello(
+        return StreamHello(
             v=VERSION,
             rank=identity.rank,
             incarnation=self._incarnation,

@@ -80,7 +80,7 @@ def aggregator_at_work() -> tuple[float, float]:
         thread = threading.Thread(target=work)
         thread.start()
         with flood(aggregator.endpoint) as job:
-            while not aggregator.now().messages and job.poll() is None:
+            while not aggregator.snapshot().messages and job.poll() is None:
                 time.sleep(0.001)
             begin = time.perf_counter()
             while aggregator.counts.windows < WINDOWS and job.poll() is None:
@@ -90,8 +90,8 @@ def aggregator_at_work() -> tuple[float, float]:
             seconds = time.perf_counter() - begin
         stop.set()
         thread.join()
-        if aggregator.counts.incomplete or aggregator.now().faults:
-            raise RuntimeError(f"{aggregator.counts}, {aggregator.now().faults}")
+        if aggregator.counts.incomplete or aggregator.snapshot().faults:
+            raise RuntimeError(f"{aggregator.counts}, {aggregator.snapshot().faults}")
     return seconds, busy[0]
 
 
@@ -120,7 +120,7 @@ def lags() -> tuple[list[float], list[float]]:
             ) as job:
                 while job.poll() is None:
                     now = time.time()
-                    for rank in aggregator.now().ranks:
+                    for rank in aggregator.snapshot().ranks:
                         for step in rank.row_NC[-50:, 0].tolist():
                             seen_live.setdefault((rank.identity.rank, step), now)
                     time.sleep(_LOOK_SECONDS)

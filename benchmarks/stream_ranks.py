@@ -17,26 +17,26 @@ import numpy as np
 import zmq
 
 from sfapp.model import DEFAULT_STAGES, RankIdentity
-from sfapp.stream.messages import VERSION, Closed, Hello, Message, Opened, Steps, encode
+from sfapp.stream.messages import VERSION, Message, Steps, StreamHello, WindowClosed, WindowOpened, encode
 
 
 def messages_of(rank: int, world: int, windows: int, window_steps: int, portion: int) -> list[Message]:
     """Everything that one rank has to say."""
     head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": f"rank-{rank}"}
     said: list[Message] = [
-        Hello(**head, run_id="run", attempt="a", world_size=world, hostname=f"n{rank // 8}")
+        StreamHello(**head, run_id="run", attempt="a", world_size=world, hostname=f"n{rank // 8}")
     ]
     numbers = np.random.default_rng(rank).integers(10**6, 10**8, (window_steps, 2 + len(DEFAULT_STAGES)))
     sequence = 0
     for window in range(windows):
         stages = {"broad": DEFAULT_STAGES[:-1], "stages": DEFAULT_STAGES}
-        said.append(Opened(**head, sequence=sequence, window=window, **stages))
+        said.append(WindowOpened(**head, sequence=sequence, window=window, **stages))
         numbers[:, 0] = np.arange(window * window_steps, (window + 1) * window_steps)
         for begin in range(0, window_steps, portion):
             rows = numbers[begin : begin + portion].astype("<i8").tobytes()
             said.append(Steps(**head, sequence=sequence + 1 + begin, window=window, rows=rows))
         sequence += window_steps + 2
-        said.append(Closed(**head, sequence=sequence - 1, window=window, steps=window_steps))
+        said.append(WindowClosed(**head, sequence=sequence - 1, window=window, steps=window_steps))
     return said
 
 

@@ -13,7 +13,7 @@ import click
 from sfapp.cli.signals import until_told_to_stop, with_parent
 
 if TYPE_CHECKING:
-    from sfapp.stream import Aggregator, Now
+    from sfapp.stream import Aggregator, LiveSnapshot
 
 _SILENT_SECONDS = 5.0
 """A rank that was not heard for so long, once its job has ended, has ended too."""
@@ -56,7 +56,7 @@ def aggregate(
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
     from sfapp.stream.aggregator import Aggregator
-    from sfapp.stream.metrics_writer import Collector
+    from sfapp.stream.metrics_writer import MetricsWriter
     from sfapp.stream.security import Keys
 
     if make_keys:
@@ -65,7 +65,7 @@ def aggregate(
         Keys.make().save(keys)
     gc.freeze()  # what is imported stays: looking through all of it takes a tenth of a second each time
     session = Keys.from_environment() if keys is None else Keys.load(keys)
-    collector = Collector(packets)
+    collector = MetricsWriter(packets)
     with (
         Aggregator(
             packets,
@@ -76,7 +76,7 @@ def aggregate(
             on_samples=collector.take,
             on_steps=collector.count,
         ) as aggregator,
-        collector.running(aggregator.now),
+        collector.running(aggregator.snapshot),
         until_told_to_stop(attached is not None) as stop,
     ):
         if attached is not None:
@@ -89,12 +89,12 @@ def _stop_after_the_last(aggregator: Aggregator, seconds: float, stop: threading
     """Set ``stop`` once every rank has left or fallen silent, and after so many seconds in any case."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and somebody_speaks(
-        aggregator.now(), min(_SILENT_SECONDS, seconds / 2)
+        aggregator.snapshot(), min(_SILENT_SECONDS, seconds / 2)
     ):
         time.sleep(0.05)
     stop.set()
 
 
-def somebody_speaks(now: Now, silent_seconds: float) -> bool:
+def somebody_speaks(now: LiveSnapshot, silent_seconds: float) -> bool:
     """Whether a rank that has not said goodbye was heard lately."""
     return any(not rank.has_left and rank.silent_seconds < silent_seconds for rank in now.ranks)

@@ -1,5 +1,6 @@
 """What a running job says of itself, in files beside its packets: written, thinned with age, read."""
 
+from sfapp.metrics.downsampling import thinned
 from sfapp.metrics.sample_files import (
     SUFFIX,
     Chunk,
@@ -11,7 +12,6 @@ from sfapp.metrics.sample_files import (
 )
 from sfapp.metrics.sample_log import MetricsLog
 from sfapp.metrics.step_pace import Paces
-from sfapp.metrics.thinning import thinned
 
 __all__ = [
     "SUFFIX",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sfapp.errors import MetricsError
 from sfapp.files import atomic_writer
+from sfapp.metrics.downsampling import thinned
 from sfapp.metrics.sample_files import (
     SUFFIX,
     VERSION,
@@ -25,7 +26,6 @@ from sfapp.metrics.sample_files import (
     read_pieces,
     sample_lines,
 )
-from sfapp.metrics.thinning import thinned
 from sfapp.model.samples import AnySample
 
 SEGMENT_S = 300

@@ -336,7 +336,7 @@ def _filters(query: SampleQuery, table: Table) -> tuple[str, dict[str, Any]]:
 
 @cache
 def _thinned(kind: type[Sample]) -> str:
-    """Per field its SQL over several samples, as ``sfapp.metrics.thinning`` does it."""
+    """Per field its SQL over several samples, as ``sfapp.metrics.downsampling`` does it."""
     weight = "steps" if kind is PaceSample else "every_s"
     sql: dict[Thinning, str] = {
         "mean": f"sum(sample.{{0}} * {weight}) / sum({weight}) FILTER (sample.{{0}} IS NOT NULL)",

@@ -1,33 +1,39 @@
-"""From every rank to one screen while the job runs: sender, node relay, aggregator (docs/stream.md).
+"""Stream the rows of all ranks to one aggregator while the job runs (docs/stream.md).
 
-Names are loaded on first use: a part of this that needs no sockets loads none.
+Names are imported on first use, so that parts that need no sockets load no pyzmq.
 """
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfapp.stream.aggregator import Aggregator
-    from sfapp.stream.live_state import Now, RankNow
+    from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
     from sfapp.stream.relay import Relay
     from sfapp.stream.security import Keys
     from sfapp.stream.sender import StreamOptions
 
-_HOMES = {
+_MODULES = {
     "Aggregator": "aggregator",
     "Keys": "security",
-    "Now": "live_state",
-    "RankNow": "live_state",
+    "LiveSnapshot": "live_state",
+    "RankSnapshot": "live_state",
     "Relay": "relay",
     "StreamOptions": "sender",
 }
+_DEPRECATED = {"Now": "LiveSnapshot", "RankNow": "RankSnapshot"}
 
-__all__ = ["Aggregator", "Keys", "Now", "RankNow", "Relay", "StreamOptions"]
+__all__ = ["Aggregator", "Keys", "LiveSnapshot", "RankSnapshot", "Relay", "StreamOptions"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _DEPRECATED:
+        current = _DEPRECATED[name]
+        warnings.warn(f"sfapp.stream.{name} is now {current}", DeprecationWarning, stacklevel=2)
+        name = current
+    if name not in _MODULES:
         raise AttributeError(f"module 'sfapp.stream' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"sfapp.stream.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"sfapp.stream.{_MODULES[name]}"), name)

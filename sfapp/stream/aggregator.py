@@ -1,13 +1,14 @@
-"""One per session: takes every rank's stream, writes packets, and knows the state of all ranks.
+"""Receive the streams of all ranks of a session, write packets, and keep the live state of the ranks.
 
-One thread, one socket. A rank's rows are acknowledged once they are in a packet on disk, so killing this
-process loses nothing: the ranks send again what it had not written.
+One thread and one socket do all of it. Rows are acknowledged once they are in a packet on disk, so nothing is
+lost when this process is killed: the ranks send again what was not acknowledged.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,83 +19,84 @@ import zmq
 
 from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import AnySample
-from sfapp.stream.capture_broker import Forwarding
-from sfapp.stream.legacy import LegacyStreams
-from sfapp.stream.live_state import Live, Now, StepSink
+from sfapp.stream.capture_broker import CaptureBroker
+from sfapp.stream.live_state import LiveSnapshot, LiveState, StepCallback
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
     Ack,
     Bye,
     CapturePiece,
-    CaptureSaid,
+    CaptureReport,
     Echo,
     FromAggregator,
+    FromRank,
     Heartbeat,
-    Hello,
-    LegacyTables,
     Message,
     Refused,
     Resend,
     Samples,
+    StreamHello,
     decode_from_rank,
     encode,
-    sender_of,
+    read_sender,
 )
-from sfapp.stream.peers import Element, Peer, take
-from sfapp.stream.run_restarts import Attempts
-from sfapp.stream.security import Keys, admitting, bind
-from sfapp.stream.window_assembly import Assembly, AssemblyCounts
+from sfapp.stream.rank_streams import Element, RankStream, take_element
+from sfapp.stream.run_restarts import RunRestarts
+from sfapp.stream.security import Keys, authenticating, bind
+from sfapp.stream.window_assembly import AssemblyCounts, WindowAssembler
 
 CLOSE_AFTER_SECONDS = 30.0
 LATE_AFTER_SECONDS = 2.0
 ABANDON_AFTER_SECONDS = 60.0
-"""A rank of which nothing was heard for so long is taken for dead; if it comes back, it sends again."""
+"""After this long without a message a rank counts as dead; if it comes back, it sends its window again."""
 
 FORGET_AFTER_SECONDS = 3 * 3600.0
-"""And nothing is kept of it after so long: an aggregator may serve one run after the other for months."""
+"""After this long without a message a rank's state is removed: one aggregator may serve many runs in turn."""
 
-_FAREWELL_SECONDS = 0.5
+_BYE_SECONDS = 0.5
 """How long a window waits for its last ranks once one of its ranks has left."""
 
 _TICK_MS = 50
-_ASK_SECONDS = 0.25
-_COUNT_SECONDS = 0.5  # between two looks at who has gone silent
-_AT_ONCE = 500  # messages between two looks at what is due
-_MOST_WAITING = 100
-"""Messages of one connection that wait here: libzmq keeps 8 KiB for a small one that comes alone, so more of
-a thousand ranks would be gigabytes. The others wait with their ranks, whose spools are bounded."""
-_MOST_ANSWERS = 10_000  # to one connection: a relay's is that of all its node's ranks
-_MOST_ASKED = 10_000
-_MOST_FRAMES = 4
+_RESEND_SECONDS = 0.25  # between two requests to the same process
+_CLEAN_UP_SECONDS = 0.5
+_BATCH_MESSAGES = 500  # messages between two looks at what is due
+_RECEIVE_HIGH_WATER = 100
+"""Messages of one connection that libzmq queues here. It keeps 8 KiB for a small message that comes alone, so
+a longer queue for a thousand ranks would take gigabytes. Further messages wait in the ranks' send queues."""
+_SEND_HIGH_WATER = 10_000  # to one connection: a relay's carries the answers to all ranks of its node
+_MAX_RESEND_TIMES = 10_000
+_MAX_FRAMES = 4
 _LINGER_MS = 500
-_REMEMBERED = 256
+_KEPT_FAILURES = 256
 
-SampleSink = Callable[[Hello, Sequence[AnySample]], None]
-"""Called on the aggregator's thread with what a rank measured beside its steps."""
+SampleCallback = Callable[[StreamHello, Sequence[AnySample]], None]
+"""Called on the aggregator's thread with a rank's system metrics."""
 
-HeartbeatSink = Callable[[Hello, Heartbeat], None]
+HeartbeatCallback = Callable[[StreamHello, Heartbeat], None]
 """Called on the aggregator's thread with every heartbeat."""
 
 
 class Aggregator:
-    """Listens from when it is made; ``run`` does the work, on one thread, until it is told to stop.
+    """Server that receives the streams of all ranks and writes packets.
+
+    It listens as soon as it is created; ``run`` does the work on one thread.
 
     >>> with Aggregator(Path("packets"), "tcp://127.0.0.1:29765") as aggregator:
     ...     aggregator.run(stop)
 
     Args:
         root: the packet directory.
-        endpoint: where to listen; port 0 or ``*`` is chosen.
-        keys: of the session; needed for any address but this machine's own.
+        endpoint: address to listen on; port 0 or ``*`` picks a free one.
+        keys: keys of the session, required for any address that other machines can reach.
         close_after: seconds that a window waits for its last ranks once one has closed it.
         abandon_after: seconds after which a silent rank's unfinished window is written as a part.
-        most_bytes: rows kept in memory; beyond that, windows are written before they are complete, and where
-            they cannot be written no more rows are taken.
-        on_samples, on_heartbeat: told of what is not part of the steps; on_steps of these.
+        most_bytes: rows kept in memory. Above that, windows are written before they are complete; while the
+            disk refuses them, no more rows are accepted.
+        on_samples, on_heartbeat, on_steps: callbacks for system metrics, heartbeats and steps.
 
     Raises:
-        StreamError: the endpoint is taken, or needs keys.
+        StreamError: the endpoint is in use, or needs keys.
     """
 
     def __init__(
@@ -106,68 +108,72 @@ class Aggregator:
         close_after: float = CLOSE_AFTER_SECONDS,
         abandon_after: float = ABANDON_AFTER_SECONDS,
         most_bytes: int = 2**30,
-        on_samples: SampleSink | None = None,
-        on_heartbeat: HeartbeatSink | None = None,
-        on_steps: StepSink | None = None,
+        on_samples: SampleCallback | None = None,
+        on_heartbeat: HeartbeatCallback | None = None,
+        on_steps: StepCallback | None = None,
     ) -> None:
         self._root = root
         self._abandon_after = abandon_after
         self._most_bytes = most_bytes
         self._on_samples = on_samples
         self._on_heartbeat = on_heartbeat
-        self._assembly = Assembly(root, close_after, LATE_AFTER_SECONDS, time.monotonic)
-        self._live = Live(time.monotonic, on_steps)
-        self._captures = Forwarding(
-            root, lambda peer, answer: self._send(peer.route, answer), self._assembly.failures
+        self._assembler = WindowAssembler(root, close_after, LATE_AFTER_SECONDS, time.monotonic)
+        self._live = LiveState(time.monotonic, on_steps)
+        self._captures = CaptureBroker(
+            root, lambda stream, answer: self._send(stream.route, answer), self._assembler.failures
         )
-        self._legacy = LegacyStreams()
-        self._peers: dict[str, Peer] = {}
-        self._attempts: dict[str, Attempts] = {}
-        self._asked: dict[str, float] = {}
-        self._next_count = 0.0
-        self._caught_up_at = time.monotonic()  # when nothing waited to be taken
+        self._streams: dict[str, RankStream] = {}
+        self._restarts: dict[str, RunRestarts] = {}
+        self._resend_time: dict[str, float] = {}
+        self._next_clean_up = 0.0
+        self._caught_up_at = time.monotonic()  # when the receive queue was last empty
         self._resources = ExitStack()
         try:
             context: zmq.Context[Any] = zmq.Context()
             self._resources.callback(context.term)
-            self._resources.enter_context(admitting(context, keys))
+            self._resources.enter_context(authenticating(context, keys))
             self._socket = context.socket(zmq.ROUTER)
             self._resources.callback(self._socket.close, linger=_LINGER_MS)
-            self._socket.rcvhwm, self._socket.sndhwm = _MOST_WAITING, _MOST_ANSWERS
+            self._socket.rcvhwm, self._socket.sndhwm = _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER
             self.endpoint = bind(self._socket, endpoint, keys)
         except BaseException:
             self._resources.close()
             raise
 
-    def now(self) -> Now:
-        """The state of all ranks, from any thread."""
-        return self._live.now()
+    def snapshot(self) -> LiveSnapshot:
+        """Return the current state of all ranks. Safe on any thread."""
+        return self._live.snapshot()
+
+    def now(self) -> LiveSnapshot:
+        """Deprecated: use ``snapshot``."""
+        warnings.warn("Aggregator.now() is now snapshot()", DeprecationWarning, stacklevel=2)
+        return self.snapshot()
 
     @property
     def counts(self) -> AssemblyCounts:
-        """What was written so far."""
-        return self._assembly.counts
+        """Counts of what was written."""
+        return self._assembler.counts
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The newest things that went wrong, at most 256."""
-        return tuple(self._assembly.failures)
+        """The newest failures, at most 256."""
+        return tuple(self._assembler.failures)
 
     def run(self, stop: threading.Event) -> None:
-        """Take messages and write packets until ``stop`` is set; then write what there is, and end."""
+        """Receive messages and write packets until ``stop`` is set; then write what has arrived."""
         while not stop.is_set():
             self._socket.poll(_TICK_MS)
-            self._drain()
-            self._look_after()
-        self._drain()
-        self._assembly.write_due(self._most_bytes, everything=True)
+            self._receive_batch()
+            self._do_due()
+        self._receive_batch()
+        self._assembler.write_due(self._most_bytes, everything=True)
         self._acknowledge()
-        for peer in self._peers.values():
-            if peer.current is not None:
-                self._assembly.abandon(peer.current)
+        for stream in self._streams.values():
+            if stream.current is not None:
+                self._assembler.abandon(stream.current)
 
     def close(self) -> None:
-        """Stop listening; again is no harm. After ``run`` has ended, or instead of it."""
+        """Stop listening. Call it after ``run`` has returned, or instead of ``run``; safe to call again."""
         self._resources.close()
 
     def __enter__(self) -> Aggregator:
@@ -180,133 +186,121 @@ class Aggregator:
 
     # ---- messages -------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        """Take what has come, as long as there is room for it."""
-        for _ in range(_AT_ONCE):
+    def _receive_batch(self) -> None:
+        for _ in range(_BATCH_MESSAGES):
             try:
                 *route, last = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 self._caught_up_at = time.monotonic()
                 return
-            if 0 < len(route) < _MOST_FRAMES:
-                self._take(tuple(frame.bytes for frame in route), last)
+            if 0 < len(route) < _MAX_FRAMES:
+                self._receive(tuple(frame.bytes for frame in route), last)
             else:
-                self._live.fault(_address(last, ()), "malformed", f"{len(route) + 1} frames")
+                self._live.count_fault(_address(last, ()), "malformed", f"{len(route) + 1} frames")
 
-    def _take(self, route: tuple[bytes, ...], frame: zmq.Frame) -> None:
+    def _receive(self, route: tuple[bytes, ...], frame: zmq.Frame) -> None:
         self._live.messages += 1
         try:
-            message = decode_from_rank(frame.buffer)
-            if isinstance(message, LegacyTables):
-                self._take_legacy(route, message, _address(frame, route))
-            else:
-                self._take_message(route, message)
+            self._dispatch(route, decode_from_rank(frame.buffer))
         except StreamVersionError as error:
-            self._live.fault(_address(frame, route), "newer_version", str(error))
-            who = sender_of(frame.buffer)
-            if who is not None:
-                self._refuse(route, *who, str(error))
+            self._live.count_fault(_address(frame, route), "newer_version", str(error))
+            sender = read_sender(frame.buffer)
+            if sender is not None:
+                self._refuse(route, *sender, str(error))
         except StreamError as error:
             kind = "oversized" if len(frame.buffer) > MAX_MESSAGE_BYTES else "malformed"
-            self._live.fault(_address(frame, route), kind, str(error))
+            self._live.count_fault(_address(frame, route), kind, str(error))
 
-    def _take_message(self, route: tuple[bytes, ...], message: Message) -> None:
+    def _dispatch(self, route: tuple[bytes, ...], message: FromRank) -> None:
         now = time.monotonic()
-        if isinstance(message, Hello):
-            self._greet(route, message, now)
+        if isinstance(message, StreamHello):
+            self._take_hello(route, message, now)
             return
-        peer = self._peers.get(message.incarnation)
-        if peer is None or peer.hello.rank != message.rank:
-            self._ask_who(route, message, now)
+        stream = self._streams.get(message.incarnation)
+        if stream is None or stream.hello.rank != message.rank:
+            self._request_hello(route, message, now)
             return
-        peer.route, peer.heard_at = route, now
-        self._live.heard(peer.hello)
+        stream.route, stream.received_at = route, now
+        self._live.touch(stream.hello)
         if isinstance(message, Element):
-            self._take_element(peer, message, now)
+            self._take_element(stream, message, now)
         elif isinstance(message, Heartbeat):
-            self._answer(peer, message, now)
+            self._take_heartbeat(stream, message, now)
         elif isinstance(message, Samples):
             if self._on_samples is not None:
-                self._on_samples(peer.hello, message.samples)
-        elif isinstance(message, CaptureSaid | CapturePiece):
-            self._captures.take(peer, message)
+                self._on_samples(stream.hello, message.samples)
+        elif isinstance(message, CaptureReport | CapturePiece):
+            self._captures.take(stream, message)
         elif isinstance(message, Bye):
-            self._live.leave(peer.hello)
-            self._assembly.hurry(peer.undelivered, _FAREWELL_SECONDS)
+            self._live.set_left(stream.hello)
+            self._assembler.hurry(stream.undelivered, _BYE_SECONDS)
 
-    def _take_element(self, peer: Peer, element: Element, now: float) -> None:
-        is_full = self._assembly.is_stuck and self._assembly.size > self._most_bytes
+    def _take_hello(self, route: tuple[bytes, ...], hello: StreamHello, now: float) -> None:
+        if hello.rank >= hello.world_size:
+            raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
+        if hello.run_id not in self._restarts:
+            self._restarts[hello.run_id] = RunRestarts(self._root, hello.run_id)
+        newest = self._assembler.newest.get(hello.run_id)
+        offset = self._restarts[hello.run_id].offset(hello, newest)
+        stream = self._streams.get(hello.incarnation)
+        if stream is None:
+            stream = RankStream(
+                hello, offset, route, expected=hello.first, received_at=now, acknowledged=hello.first
+            )
+            self._streams[hello.incarnation] = stream
+        stream.hello, stream.offset, stream.route, stream.received_at = hello, offset, route, now
+        self._live.add_rank(hello)
+
+    def _take_element(self, stream: RankStream, element: Element, now: float) -> None:
+        is_full = self._assembler.is_stuck and self._assembler.size > self._most_bytes
         try:
-            if is_full or not take(peer, element, self._assembly, self._live):
-                self._ask_again(peer, now)
-        except StreamError as error:  # sending it again would change nothing: its rank writes parts instead
-            self._refuse(peer.route, element.rank, element.incarnation, str(error))
+            if is_full or not take_element(stream, element, self._assembler, self._live):
+                self._request_resend(stream, now)
+        except StreamError as error:  # sending it again would change nothing: the rank writes parts instead
+            self._refuse(stream.route, element.rank, element.incarnation, str(error))
             raise
 
-    def _greet(self, route: tuple[bytes, ...], hello: Hello, now: float) -> None:
-        if hello.rank >= hello.world_size:
-            raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size}")
-        if hello.run_id not in self._attempts:
-            self._attempts[hello.run_id] = Attempts(self._root, hello.run_id)
-        newest = self._assembly.newest.get(hello.run_id)
-        offset = self._attempts[hello.run_id].offset(hello, newest)
-        peer = self._peers.get(hello.incarnation)
-        if peer is None:
-            peer = Peer(hello, offset, route, expected=hello.first, heard_at=now, acknowledged=hello.first)
-            self._peers[hello.incarnation] = peer
-        peer.hello, peer.offset, peer.route, peer.heard_at = hello, offset, route, now
-        self._live.greet(hello)
+    def _take_heartbeat(self, stream: RankStream, heartbeat: Heartbeat, now: float) -> None:
+        received_ns = time.time_ns()
+        hello = stream.hello
+        if self._on_heartbeat is not None:
+            self._on_heartbeat(hello, heartbeat)
+        if heartbeat.sent > stream.expected:
+            self._request_resend(stream, now)
+        self._send(
+            stream.route,
+            Echo(
+                v=VERSION,
+                rank=hello.rank,
+                incarnation=hello.incarnation,
+                sent_ns=heartbeat.sent_ns,
+                received_ns=received_ns,
+                replied_ns=time.time_ns(),
+            ),
+        )
+        self._send_ack(stream)  # the previous one may have been lost
 
-    def _ask_who(self, route: tuple[bytes, ...], message: Message, now: float) -> None:
-        """Somebody who was here before this process: it says hello and what it has."""
-        if now - self._asked.get(message.incarnation, float("-inf")) < _ASK_SECONDS:
+    def _request_hello(self, route: tuple[bytes, ...], message: Message, now: float) -> None:
+        """Ask a process that connected to an earlier aggregator for its identity and its first element."""
+        if now - self._resend_time.get(message.incarnation, float("-inf")) < _RESEND_SECONDS:
             return
-        if len(self._asked) > _MOST_ASKED:
-            self._asked.clear()
-        self._asked[message.incarnation] = now
+        if len(self._resend_time) > _MAX_RESEND_TIMES:
+            self._resend_time.clear()
+        self._resend_time[message.incarnation] = now
         self._send(
             route,
             Resend(v=VERSION, rank=message.rank, incarnation=message.incarnation, sequence=0, hello=True),
         )
 
-    def _ask_again(self, peer: Peer, now: float) -> None:
-        if now - peer.asked_at < _ASK_SECONDS:
+    def _request_resend(self, stream: RankStream, now: float) -> None:
+        if now - stream.resend_requested_at < _RESEND_SECONDS:
             return
-        peer.asked_at = now
-        hello = peer.hello
+        stream.resend_requested_at = now
+        hello = stream.hello
         self._send(
-            peer.route,
-            Resend(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, sequence=peer.expected),
+            stream.route,
+            Resend(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, sequence=stream.expected),
         )
-
-    def _answer(self, peer: Peer, beat: Heartbeat, now: float) -> None:
-        received_ns = time.time_ns()
-        hello = peer.hello
-        if self._on_heartbeat is not None:
-            self._on_heartbeat(hello, beat)
-        if beat.sent > peer.expected:
-            self._ask_again(peer, now)
-        self._send(
-            peer.route,
-            Echo(
-                v=VERSION,
-                rank=hello.rank,
-                incarnation=hello.incarnation,
-                sent_ns=beat.sent_ns,
-                received_ns=received_ns,
-                replied_ns=time.time_ns(),
-            ),
-        )
-        self._send_ack(peer)  # the one before may have been lost
-
-    def _take_legacy(self, route: tuple[bytes, ...], tables: LegacyTables, address: str) -> None:
-        """A single-node sender of version 1: as if it had said the same in our words."""
-        for message in self._legacy.translated(tables, address, self._expected):
-            self._take_message(route, message)
-
-    def _expected(self, incarnation: str) -> int | None:
-        peer = self._peers.get(incarnation)
-        return None if peer is None else peer.expected
 
     def _refuse(self, route: tuple[bytes, ...], rank: int, incarnation: str, reason: str) -> None:
         self._send(route, Refused(v=VERSION, rank=rank, incarnation=incarnation, reason=reason[:1000]))
@@ -314,50 +308,50 @@ class Aggregator:
     def _send(self, route: tuple[bytes, ...], answer: FromAggregator) -> None:
         try:
             self._socket.send_multipart([*route, encode(answer)], zmq.NOBLOCK)
-        except zmq.ZMQError:  # it is gone, or takes nothing: it will ask, or be asked again
+        except zmq.ZMQError:  # disconnected, or its queue is full: both sides repeat what was not answered
             return
 
     # ---- what is due ----------------------------------------------------------------------------
 
-    def _look_after(self) -> None:
-        if self._assembly.write_due(self._most_bytes):
+    def _do_due(self) -> None:
+        if self._assembler.write_due(self._most_bytes):
             self._acknowledge()
         now = time.monotonic()
-        self._captures.look(self._peers.values(), now)
-        if now < self._next_count:
+        self._captures.poll(self._streams.values(), now)
+        if now < self._next_clean_up:
             return
-        self._next_count = now + _COUNT_SECONDS
-        for incarnation, peer in list(self._peers.items()):
-            # Not what we let wait, over a slow disk say, is a rank's silence.
-            if self._caught_up_at - peer.heard_at <= self._abandon_after:
+        self._next_clean_up = now + _CLEAN_UP_SECONDS
+        for incarnation, stream in list(self._streams.items()):
+            # Measured from when the queue was last empty: messages that wait here are not a rank's silence.
+            if self._caught_up_at - stream.received_at <= self._abandon_after:
                 continue
-            if peer.current is None or self._assembly.abandon(peer.current):
-                del self._peers[incarnation]
-        for run_id in self._attempts.keys() - self._live.forget(FORGET_AFTER_SECONDS):
-            del self._attempts[run_id]
-        del self._assembly.failures[:-_REMEMBERED]
+            if stream.current is None or self._assembler.abandon(stream.current):
+                del self._streams[incarnation]
+        for run_id in self._restarts.keys() - self._live.remove_silent(FORGET_AFTER_SECONDS):
+            del self._restarts[run_id]
+        del self._assembler.failures[:-_KEPT_FAILURES]
 
     def _acknowledge(self) -> None:
-        for peer in self._peers.values():
-            if peer.durable() > peer.acknowledged:
-                self._send_ack(peer)
+        for stream in self._streams.values():
+            if stream.durable() > stream.acknowledged:
+                self._send_ack(stream)
 
-    def _send_ack(self, peer: Peer) -> None:
-        peer.acknowledged = peer.durable()
-        hello = peer.hello
+    def _send_ack(self, stream: RankStream) -> None:
+        stream.acknowledged = stream.durable()
+        hello = stream.hello
         self._send(
-            peer.route,
+            stream.route,
             Ack(
                 v=VERSION,
                 rank=hello.rank,
                 incarnation=hello.incarnation,
-                up_to_sequence=peer.acknowledged,
+                up_to_sequence=stream.acknowledged,
             ),
         )
 
 
 def _address(frame: zmq.Frame, route: tuple[bytes, ...]) -> str:
-    """Where a message came from: the machine it connected from and, behind a relay, which of its clients."""
+    """Return the address a message came from, with the number of the relay's client behind a relay."""
     try:
         address = str(frame.get("Peer-Address"))
     except (zmq.ZMQError, ValueError):  # not every transport has addresses

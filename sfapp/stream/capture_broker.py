@@ -1,5 +1,7 @@
-"""The aggregator's end of captures: requests from the files beside the packets to the ranks that stream, and
-what ranks say of them, their events too, back into such files."""
+"""Pass capture requests from the packet directory to ranks that stream, and write their reports and events.
+
+This is the aggregator's side of captures; the rank's side is ``capture_mailbox``.
+"""
 
 from __future__ import annotations
 
@@ -23,38 +25,38 @@ from sfapp.packets.captures import (
 )
 from sfapp.stream.messages import (
     VERSION,
-    CaptureAsked,
-    CaptureHeard,
+    CaptureAck,
+    CaptureCommand,
     CapturePiece,
-    CaptureSaid,
+    CaptureReport,
     FromAggregator,
 )
-from sfapp.stream.peers import Peer
+from sfapp.stream.rank_streams import RankStream
 
-LOOK_SECONDS = 1.0
-_AHEAD_SECONDS = 8.0
-"""How far ahead a first step is chosen: ranks hear of it within a fraction of a second, and then load what
-the profiler needs, the first time."""
+POLL_SECONDS = 1.0
+_LEAD_SECONDS = 8.0
+"""How far ahead the first step is chosen. Ranks receive the command within a fraction of a second, but load
+the profiler the first time."""
 
-_MOST_RUNS, _MOST_CHOSEN = 64, 1000
+_MAX_RUNS, _MAX_CHOSEN = 64, 1000
 
-Send = Callable[[Peer, FromAggregator], None]
+Send = Callable[[RankStream, FromAggregator], None]
 
 
-class Forwarding:
-    """Called on the aggregator's thread alone.
+class CaptureBroker:
+    """Broker between capture files and ranks. Used on the aggregator's thread only.
 
     Args:
         root: the packet directory.
-        send: to a rank.
-        failures: what goes wrong is put there.
+        send: sends an answer to a rank.
+        failures: receives a message for each failure.
     """
 
     def __init__(self, root: Path, send: Send, failures: list[str]) -> None:
         self._root = root
         self._send = send
         self._failures = failures
-        self._next_look = 0.0
+        self._next_poll = 0.0
         self._changed: dict[str, int] = {}
         self._open: dict[str, list[CaptureRequest]] = {}
         self._first_step: dict[str, int] = {}
@@ -62,31 +64,30 @@ class Forwarding:
 
     # ---- to the ranks ---------------------------------------------------------------------------
 
-    def look(self, peers: Iterable[Peer], now: float) -> None:
-        """Once a second, pass on what is asked for until its ranks say something of it."""
-        if now < self._next_look:
+    def poll(self, streams: Iterable[RankStream], now: float) -> None:
+        """Once a second, send open requests to their ranks until each rank has reported on them."""
+        if now < self._next_poll:
             return
-        self._next_look = now + LOOK_SECONDS
-        by_run: dict[str, list[Peer]] = {}
-        for peer in peers:
-            by_run.setdefault(peer.hello.run_id, []).append(peer)
-        self._forget(by_run.keys())
-        for run_id, of_run in list(by_run.items())[:_MOST_RUNS]:
+        self._next_poll = now + POLL_SECONDS
+        by_run: dict[str, list[RankStream]] = {}
+        for stream in streams:
+            by_run.setdefault(stream.hello.run_id, []).append(stream)
+        self._remove_other_runs(by_run.keys())
+        for run_id, of_run in list(by_run.items())[:_MAX_RUNS]:
             pace = self._pace.setdefault(run_id, StepPace())
-            pace.add(now, max(peer.last_step for peer in of_run))
-            for request in self._waiting(run_id):
-                self._pass_on(request, of_run, pace.ahead(_AHEAD_SECONDS))
+            pace.add(now, max(stream.last_step for stream in of_run))
+            for request in self._open_requests(run_id):
+                self._send_command(request, of_run, pace.ahead(_LEAD_SECONDS))
 
-    def _forget(self, runs: Collection[str]) -> None:
-        """Of runs that nobody streams any more."""
+    def _remove_other_runs(self, runs: Collection[str]) -> None:
         for table in (self._pace, self._changed, self._open):
             for run_id in table.keys() - runs:
                 del table[run_id]
-        if len(self._first_step) > _MOST_CHOSEN:
+        if len(self._first_step) > _MAX_CHOSEN:
             self._first_step.clear()
 
-    def _waiting(self, run_id: str) -> list[CaptureRequest]:
-        """The requests of a run that are not over; files are read only where the folder has changed."""
+    def _open_requests(self, run_id: str) -> list[CaptureRequest]:
+        """Return the unfinished requests of a run. Files are read only after the folder has changed."""
         changed = changed_at(self._root, run_id)
         if changed is None:
             return []
@@ -103,109 +104,111 @@ class Forwarding:
     def _request(self, path: Path, run_id: str) -> CaptureRequest | None:
         try:
             return read_request(path, run_id)
-        except CaptureError:  # somebody else's mistake: it hides no other
+        except CaptureError:  # an invalid file must not block the other requests
             return None
 
-    def _pass_on(self, request: CaptureRequest, peers: list[Peer], ahead: int | None) -> None:
-        """To each rank that has not said anything of it; all with the same first step."""
+    def _send_command(self, request: CaptureRequest, streams: list[RankStream], ahead: int | None) -> None:
+        """Send a request to each rank that has not reported on it, with the same first step for all."""
         state = state_of(self._root, request)
-        silent = set(request.ranks) - {each.rank for each in state.ranks}
-        if not silent:
+        unreported = set(request.ranks) - {each.rank for each in state.ranks}
+        if not unreported:
             return
         chosen = [each.first_step for each in state.ranks if each.first_step is not None]
         first = request.first_step if request.first_step is not None else next(iter(chosen), None)
         if first is None:
             first = self._first_step.get(request.id, ahead)
-        if first is None:  # who is how far is not known yet
+        if first is None:  # the pace of the run is not known yet
             return
         self._first_step[request.id] = first
-        asked_for = replace(request, first_step=first)
-        for peer in peers:
-            hello = peer.hello
-            if hello.rank in silent:
+        command = replace(request, first_step=first)
+        for stream in streams:
+            hello = stream.hello
+            if hello.rank in unreported:
                 self._send(
-                    peer,
-                    CaptureAsked(
-                        v=VERSION, rank=hello.rank, incarnation=hello.incarnation, request=asked_for
+                    stream,
+                    CaptureCommand(
+                        v=VERSION, rank=hello.rank, incarnation=hello.incarnation, request=command
                     ),
                 )
 
     # ---- from the ranks -------------------------------------------------------------------------
 
-    def take(self, peer: Peer, message: CaptureSaid | CapturePiece) -> None:
-        """Write down what a rank says, in order and once. It hears of that where it may let go: not in the
-        middle of a file.
+    def take(self, stream: RankStream, message: CaptureReport | CapturePiece) -> None:
+        """Write a rank's message, in order and once, and acknowledge it.
+
+        Pieces of a file are acknowledged with its last piece, so that a restarted aggregator gets them all.
 
         Raises:
-            StreamError: nobody has asked this rank for it.
+            StreamError: this capture was not requested from this rank.
         """
-        peer.captures_heard = max(peer.captures_heard, message.first)
-        if message.number > peer.captures_heard:
-            return  # what lies between was lost: all of it comes again
-        if message.number == peer.captures_heard:
-            if not self._is_written(peer, message):
+        stream.next_capture_message = max(stream.next_capture_message, message.first)
+        if message.number > stream.next_capture_message:
+            return  # earlier messages were lost: the rank sends all of them again
+        if message.number == stream.next_capture_message:
+            if not self._write(stream, message):
                 return
-            peer.captures_heard += 1
-        if isinstance(message, CaptureSaid) or message.piece + 1 == message.pieces:
-            hello, number = peer.hello, message.number + 1
+            stream.next_capture_message += 1
+        if isinstance(message, CaptureReport) or message.piece + 1 == message.pieces:
+            hello, number = stream.hello, message.number + 1
             self._send(
-                peer, CaptureHeard(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, number=number)
+                stream, CaptureAck(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, number=number)
             )
 
-    def _is_written(self, peer: Peer, message: CaptureSaid | CapturePiece) -> bool:
-        request = self._asked_for(peer, message.capture)
+    def _write(self, stream: RankStream, message: CaptureReport | CapturePiece) -> bool:
+        """Write a message to disk; return False if that failed and must be repeated."""
+        request = self._requested(stream, message.capture)
         try:
-            if isinstance(message, CaptureSaid):
-                moved = tuple(window + peer.offset for window in message.said.windows)
-                tell(self._root, request, replace(message.said, rank=peer.hello.rank, windows=moved))
+            if isinstance(message, CaptureReport):
+                windows = tuple(window + stream.offset for window in message.said.windows)
+                tell(self._root, request, replace(message.said, rank=stream.hello.rank, windows=windows))
             else:
-                self._add_piece(peer, request, message)
+                self._add_piece(stream, request, message)
         except (PacketError, OSError) as error:
             self._failures.append(f"capture {request.id}: {error}")
-            if isinstance(message, CapturePiece):
-                peer.captures_heard = message.number - min(message.piece, message.number)  # from its begin
+            if isinstance(message, CapturePiece):  # repeat the file from its first piece
+                stream.next_capture_message = message.number - min(message.piece, message.number)
             return False
         return True
 
-    def _asked_for(self, peer: Peer, capture: str) -> CaptureRequest:
-        path = request_path(self._root, peer.hello.run_id, capture)
+    def _requested(self, stream: RankStream, capture: str) -> CaptureRequest:
+        path = request_path(self._root, stream.hello.run_id, capture)
         try:
-            request = read_request(path, peer.hello.run_id)
+            request = read_request(path, stream.hello.run_id)
         except CaptureError as error:
-            raise StreamError(f"a capture that nobody has asked for: {error}") from error
-        if peer.hello.rank not in request.ranks:
-            raise StreamError(f"capture {capture} was not asked of rank {peer.hello.rank}")
+            raise StreamError(f"capture {capture!r} was not requested: {error}") from error
+        if stream.hello.rank not in request.ranks:
+            raise StreamError(f"capture {capture!r} was not requested from rank {stream.hello.rank}")
         return request
 
-    def _add_piece(self, peer: Peer, request: CaptureRequest, piece: CapturePiece) -> None:
-        """Put a piece behind those that have come, and the file where it belongs once it is whole."""
-        rank, run_id = peer.hello.rank, peer.hello.run_id
-        half = rank_path(self._root, run_id, request.id, rank).with_name(
+    def _add_piece(self, stream: RankStream, request: CaptureRequest, piece: CapturePiece) -> None:
+        """Append a piece to the partial file, and write the operator file after the last piece."""
+        rank, run_id = stream.hello.rank, stream.hello.run_id
+        partial = rank_path(self._root, run_id, request.id, rank).with_name(
             f".{request.id}.{piece.window}.rank{rank}.part"
         )
-        with half.open("ab" if piece.piece else "wb") as file:
+        with partial.open("ab" if piece.piece else "wb") as file:
             file.write(piece.content)
         if piece.piece + 1 < piece.pieces:
             return
         try:
-            events = _placed(read_operators(half), rank, piece.clock_offset_ns)
-        except PacketError as error:  # it would be no better the next time
+            events = _on_aggregator_clock(read_operators(partial), rank, piece.clock_offset_ns)
+        except PacketError as error:  # sending it again would change nothing
             self._failures.append(f"capture {request.id}: {error}")
             return
         finally:
-            half.unlink(missing_ok=True)
-        window = piece.window + peer.offset
+            partial.unlink(missing_ok=True)
+        window = piece.window + stream.offset
         write_operators(events, run_id, window, operators_path(self._root, run_id, window, rank))
 
 
-def _placed(operators: Operators, rank: int, offset_ns: int) -> Operators:
-    """The events of a rank on the aggregator's clock.
+def _on_aggregator_clock(operators: Operators, rank: int, offset_ns: int) -> Operators:
+    """Return a rank's events with times of the aggregator's clock.
 
     Raises:
-        PacketError: they are of another rank.
+        PacketError: the events are of another rank.
     """
     if operators.ranks != (rank,):
-        raise PacketError(f"events of rank {operators.ranks} from rank {rank}")
+        raise PacketError(f"rank {rank} sent events of ranks {operators.ranks}")
     return replace(
         operators,
         start_ns_E=operators.start_ns_E + offset_ns,

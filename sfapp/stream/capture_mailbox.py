@@ -23,10 +23,10 @@ from sfapp.packets.job import JobRank
 from sfapp.stream.messages import (
     PIECE_BYTES,
     VERSION,
-    CaptureAsked,
-    CaptureHeard,
+    CaptureAck,
+    CaptureCommand,
     CapturePiece,
-    CaptureSaid,
+    CaptureReport,
 )
 
 MOST_BYTES = 64 << 20
@@ -36,7 +36,7 @@ _AGAIN_SECONDS = 3.0
 _PAUSE_SECONDS = 0.5
 _KNOWN = 1000
 
-Said = CaptureSaid | CapturePiece
+Said = CaptureReport | CapturePiece
 
 
 class StreamCaptureMailbox:
@@ -79,7 +79,7 @@ class StreamCaptureMailbox:
 
     def report(self, team: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
         """As ``CaptureMailbox``."""
-        self._keep(CaptureSaid, team, capture=request.id, said=capture)
+        self._keep(CaptureReport, team, capture=request.id, said=capture)
 
     def root(self, team: JobRank, scratch: Path) -> Path:
         """As ``CaptureMailbox``: they go to the aggregator from there."""
@@ -139,10 +139,10 @@ class StreamCaptureMailbox:
         """Whether the aggregator has all that was said."""
         return not self._kept
 
-    def hear(self, answer: CaptureAsked | CaptureHeard) -> None:
+    def hear(self, answer: CaptureCommand | CaptureAck) -> None:
         """What the aggregator says."""
         with self._lock:
-            if isinstance(answer, CaptureAsked):
+            if isinstance(answer, CaptureCommand):
                 if answer.request.id not in self._known:
                     self._known.append(answer.request.id)
                     self._asked.append(answer.request)

@@ -32,7 +32,7 @@ _SLACK = 1.0 + 2 * MAX_DRIFT  # the clocks drift while the question travels
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ClockExchange:
     """One question and its answer, each ns of the clock of who stamps it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class OffsetEstimate:
     """How far the other clock is ahead of ours at one moment.
 
     Attributes:
@@ -112,18 +112,18 @@ class _Line:
         return min(bound + self.slope_error * abs(at_ns - when) for when, bound in self.bounds)
 
 
-class ClockOffset:
+class ClockOffsetEstimator:
     """What is known of one other clock; exchanges in, offsets out. Bounded: 31 exchanges are kept."""
 
     def __init__(self) -> None:
-        self._best: deque[Exchange] = deque(maxlen=BLOCKS + 1)
+        self._best: deque[ClockExchange] = deque(maxlen=BLOCKS + 1)
         self._line: _Line | None = None
         self._newest_ns = 0
         self.jumps = 0
         self.impossible = 0
         """Exchanges that cannot have been: a clock was set back between question and answer."""
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: ClockExchange) -> None:
         """Take an exchange into account; in the order of our clock."""
         if not exchange.is_possible:
             self.impossible += 1
@@ -140,12 +140,12 @@ class ClockOffset:
             self._best.popleft()
         self._line = fit(tuple(self._best))
 
-    def at(self, at_ns: int) -> Offset | None:
+    def at(self, at_ns: int) -> OffsetEstimate | None:
         """The offset at a moment of our clock; None before the first exchange."""
         line = self._line
         if line is None:
             return None
-        return Offset(
+        return OffsetEstimate(
             at_ns=at_ns,
             offset_ns=line.offset(at_ns),
             uncertainty_ns=line.uncertainty(at_ns),
@@ -154,7 +154,7 @@ class ClockOffset:
             jumps=self.jumps,
         )
 
-    def _contradicts(self, exchange: Exchange, line: _Line) -> bool:
+    def _contradicts(self, exchange: ClockExchange, line: _Line) -> bool:
         """Whether what was known up to now cannot hold any more; counts the jump if it is one."""
         off = abs(exchange.offset_ns - line.offset(exchange.at_ns))
         beyond = off - exchange.round_trip_ns / 2 * _SLACK - line.uncertainty(exchange.at_ns)
@@ -164,11 +164,11 @@ class ClockOffset:
         return beyond > 1 or went_back
 
 
-def _block(exchange: Exchange) -> int:
+def _block(exchange: ClockExchange) -> int:
     return exchange.at_ns // BLOCK_NS
 
 
-def fit(exchanges: tuple[Exchange, ...]) -> _Line:
+def fit(exchanges: tuple[ClockExchange, ...]) -> _Line:
     """The line through the offsets of these exchanges; at least one, at moments that differ."""
     origin_ns = exchanges[-1].at_ns
     points = [(exchange.at_ns - origin_ns, exchange.offset_ns) for exchange in exchanges]

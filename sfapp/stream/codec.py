@@ -12,11 +12,11 @@ from sfapp.model.manifest import Overhead
 from sfapp.model.stages import RESIDUAL
 from sfapp.model.window import Window
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema, unsampled
-from sfapp.stream.messages import MAX_MESSAGE_BYTES, VERSION, Closed, Opened, Steps
+from sfapp.stream.messages import MAX_MESSAGE_BYTES, VERSION, Steps, WindowClosed, WindowOpened
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ElementId:
     """Whose element of which sequence a message begins with."""
 
     rank: int
@@ -24,9 +24,9 @@ class Place:
     sequence: int
 
 
-def opened(place: Place, buffer: WindowBuffer) -> Opened:
+def opened(place: ElementId, buffer: WindowBuffer) -> WindowOpened:
     """The window begins."""
-    return Opened(
+    return WindowOpened(
         v=VERSION,
         rank=place.rank,
         incarnation=place.incarnation,
@@ -39,7 +39,7 @@ def opened(place: Place, buffer: WindowBuffer) -> Opened:
     )
 
 
-def steps(place: Place, buffer: WindowBuffer, begin: int, end: int) -> Steps:
+def steps(place: ElementId, buffer: WindowBuffer, begin: int, end: int) -> Steps:
     """Its steps from the place ``begin`` in the window to before ``end``."""
     return Steps(
         v=VERSION,
@@ -52,14 +52,14 @@ def steps(place: Place, buffer: WindowBuffer, begin: int, end: int) -> Steps:
     )
 
 
-def closed(place: Place, buffer: WindowBuffer) -> Closed:
+def closed(place: ElementId, buffer: WindowBuffer) -> WindowClosed:
     """The window ends."""
     side = {name: _little(values[: buffer.filled]) for name, values in buffer.side.items()}
     side_faults = dict(buffer.side_faults)
     if sum(map(len, side.values())) > MAX_MESSAGE_BYTES // 2:
         side_faults |= dict.fromkeys(side, "too long to be streamed: fewer steps a window, or gather instead")
         side = {}
-    return Closed(
+    return WindowClosed(
         v=VERSION,
         rank=place.rank,
         incarnation=place.incarnation,

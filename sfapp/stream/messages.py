@@ -1,13 +1,13 @@
-"""What goes over the wire between ranks and aggregator: msgspec structs in MessagePack, versioned.
+"""Messages between ranks and the aggregator: msgspec structs, encoded as MessagePack, with a version.
 
-A rank's stream is a row of *elements* that are counted from 0 without a hole: a window is opened (one
-element), has its steps (one each) and is closed (one). An element's number is its sequence; (rank,
-incarnation, sequence) names it for good, whatever is sent again or in other portions. What is sent of it:
-``Opened``, ``Steps``, ``Closed``, and ``Gap`` for elements that had to be discarded. Other messages have no
-sequence: the newest counts, or none.
+A rank's stream is a sequence of *elements*, counted from 0 without a gap: a window is opened (one element),
+has its steps (one element each) and is closed (one element). (rank, incarnation, sequence) identifies an
+element for good, however often and in whatever batches it is sent. ``WindowOpened``, ``Steps`` and
+``WindowClosed`` carry elements; ``Gap`` replaces elements that were discarded. All other messages have no
+sequence.
 
-Version 1 is TraceML's single-node message, ``{"rank", "sampler", "tables"}`` without identity or version:
-accepted as node 0 (``LegacyTables``). A newer version than ours is refused.
+A message of another version is refused. The tags and field names below are the wire format and must not
+change within a version.
 """
 
 from __future__ import annotations
@@ -32,31 +32,30 @@ from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH
 
 VERSION = 2
-"""The newest version of the messages that is understood, and the one that is sent."""
+"""Version of the messages that are sent and understood."""
 
 MAX_MESSAGE_BYTES = 8 << 20
-"""Longer messages are dropped and counted; nobody who keeps to the protocol sends one."""
+"""Longer messages are dropped and counted; no recorder sends one."""
 
 PIECE_BYTES = 512 << 10
-"""Operator events travel in pieces of so many bytes."""
+"""Largest piece in which a file of operator events is sent."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, Meta(max_length=1000)]
 Token = Annotated[str, Meta(max_length=64)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-LocalRank = Annotated[int, Meta(ge=0, lt=1024)]
 Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=4096)]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """What every message of a rank says.
+    """Fields that every message has.
 
     Attributes:
         v: version of the messages.
-        rank: global rank.
-        incarnation: of the process that records; one that is started again has another.
+        rank: global rank of the sender, or of the receiver for an answer.
+        incarnation: random name of the recording process; a restarted process has another one.
     """
 
     v: int
@@ -64,17 +63,17 @@ class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
     incarnation: Token
 
 
-class Hello(Message, frozen=True, kw_only=True, tag="hello"):
-    """Who the rank is, in which job: said before anything else, and again whenever the aggregator asks.
+class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
+    """Identity of a rank and its job: the first message, sent again when the aggregator asks for it.
 
     Attributes:
-        run_id: the run's name, the same on all ranks.
-        attempt: the same on all ranks that were started together, another once they are started again (also
-            when the world has changed). Windows are put together within an attempt.
+        run_id: name of the run, the same on all ranks.
+        attempt: the same on all ranks that were started together, another one after a restart or a change of
+            the world size. A window consists of ranks of one attempt.
         first_window: number of the attempt's first window, the same on all its ranks.
-        first: sequence of the first element that the rank still has: those before it are acknowledged.
+        first: sequence of the first element that the rank still holds; earlier ones are acknowledged.
         local_rank, node_rank, hostname: where the rank runs.
-        wrapper, parallelism, prefetch, model_fit, recorder, extra: what the packet says (packet.md).
+        wrapper, parallelism, prefetch, model_fit, recorder, extra: fields of the packet (packet.md).
     """
 
     run_id: Name
@@ -93,11 +92,11 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     extra: dict[str, Any] = {}
 
 
-class Opened(Message, frozen=True, kw_only=True, tag="opened"):
-    """A window begins. What it says holds for all its steps (accounting.md §9).
+class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
+    """Start of a window. Its fields hold for all steps of the window (accounting.md §9).
 
     Attributes:
-        window: the rank's number of it; all ranks of an attempt number alike.
+        window: the rank's number of the window; all ranks of an attempt count alike.
         broad: the ordered explicit stages as the trainer names them.
         stages: the stage columns: micro-steps kept apart, the residual last.
     """
@@ -111,13 +110,13 @@ class Opened(Message, frozen=True, kw_only=True, tag="opened"):
 
 
 class Steps(Message, frozen=True, kw_only=True, tag="steps"):
-    """Closed steps of the window under way, every 200 ms or so.
+    """Finished steps of the open window, sent about every 200 ms.
 
     Attributes:
         sequence: of the first step.
         rows: int64, little-endian, [n, 2 + S]: step number, wall ns, then the window's stages in order, ns.
-        side: the side-channel values known so far, float64 [n] little-endian, NaN where there is none; those
-            that come later (device events) are in ``Closed``.
+        side: side-channel values known so far, float64 [n] little-endian, NaN where there is none; values
+            that arrive later (device events) are in ``WindowClosed``.
     """
 
     sequence: Count
@@ -126,16 +125,16 @@ class Steps(Message, frozen=True, kw_only=True, tag="steps"):
     side: dict[Name, bytes] = {}
 
 
-class Closed(Message, frozen=True, kw_only=True, tag="closed"):
-    """A window ends.
+class WindowClosed(Message, frozen=True, kw_only=True, tag="closed"):
+    """End of a window.
 
     Attributes:
-        steps: how many steps it has; less than arrived is impossible, more means that they were discarded.
-        side: every side channel over all steps, float64 [steps] little-endian, unsampled ones by their bits
-            (``sfapp.recorder.side_channels.channels``).
-        faults: telemetry faults by code, with what was seen first.
-        side_faults: why a side channel lacks a value.
-        nested_ns: time in stages nested in others, which was dropped.
+        steps: number of steps of the window, which must equal the number that arrived.
+        side: every side channel over all steps, float64 [steps] little-endian; unsampled values are marked by
+            their bits (``sfapp.recorder.side_channels.channels``).
+        faults: telemetry faults by code, with the first detail seen.
+        side_faults: per side channel, why values are missing.
+        nested_ns: time in nested stages, which was dropped.
     """
 
     sequence: Count
@@ -152,11 +151,11 @@ class Closed(Message, frozen=True, kw_only=True, tag="closed"):
 
 
 class Gap(Message, frozen=True, kw_only=True, tag="gap"):
-    """The elements ``sequence`` to ``until − 1`` were discarded before they could be delivered.
+    """Elements ``sequence`` to ``until − 1`` were discarded before they could be delivered.
 
     Attributes:
-        first_window, last_window: the windows that they belong to.
-        steps: how many steps are among them.
+        first_window, last_window: windows that the elements belong to.
+        steps: number of steps among them.
     """
 
     sequence: Count
@@ -168,21 +167,21 @@ class Gap(Message, frozen=True, kw_only=True, tag="gap"):
 
 
 class Samples(Message, frozen=True, kw_only=True, tag="samples"):
-    """What was measured beside the steps: of the node, its devices, the process (``sfapp.model.samples``).
+    """System metrics of the node, its devices and the process (``sfapp.model.samples``).
 
-    Not part of the sequence: what is lost is not sent again.
+    Not part of the sequence: lost samples are not sent again.
     """
 
     samples: Annotated[tuple[AnySample, ...], Meta(max_length=4096)]
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
-    """I am here; the aggregator answers with an ``Echo``.
+    """Sign of life; the aggregator answers with an ``Echo``.
 
     Attributes:
-        sent: the sequence that comes next; if the aggregator waits for an earlier one, something was lost.
-        sent_ns: when this left, ns since 1970 of the rank's clock.
-        offset_ns, uncertainty_ns: what the rank makes of the difference to the aggregator's clock so far.
+        sent: the next sequence. If the aggregator expects an earlier one, a message was lost.
+        sent_ns: when this message left, ns since 1970 by the rank's clock.
+        offset_ns, uncertainty_ns: the rank's estimate of the difference to the aggregator's clock.
     """
 
     sent: Count
@@ -192,18 +191,18 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class Bye(Message, frozen=True, kw_only=True, tag="bye"):
-    """The recorder was closed; ``sequence`` elements were recorded in all."""
+    """The recorder was closed after ``sequence`` elements in all."""
 
     sequence: Count
 
 
-class _OfCapture(Message, frozen=True, kw_only=True):
-    """What a rank says of captures is a row of its own, kept and sent again until it is heard.
+class _CaptureMessage(Message, frozen=True, kw_only=True):
+    """Fields of a rank's messages about captures, which have a sequence of their own.
 
     Attributes:
-        number: its place there, counted from 0.
-        first: number of the first that the rank still keeps.
-        capture: the request's id.
+        number: position in that sequence, counted from 0.
+        first: number of the first message that the rank still holds.
+        capture: id of the request.
     """
 
     number: Count
@@ -211,19 +210,19 @@ class _OfCapture(Message, frozen=True, kw_only=True):
     capture: Token
 
 
-class CaptureSaid(_OfCapture, frozen=True, kw_only=True, tag="capture_said"):
-    """What the rank does about a request, with its own window numbers."""
+class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
+    """The rank's state of a capture, with its own window numbers."""
 
     said: RankCapture
 
 
-class CapturePiece(_OfCapture, frozen=True, kw_only=True, tag="capture_piece"):
-    """A part of the file of operator events of one window (operators.md).
+class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piece"):
+    """One piece of the file with one window's operator events (operators.md).
 
     Attributes:
-        window: the rank's number of it.
-        piece, pieces: which of how many.
-        clock_offset_ns: what to add to its times to have the aggregator's clock, as well as the rank knows.
+        window: the rank's number of the window.
+        piece, pieces: index of the piece and number of pieces.
+        clock_offset_ns: estimate of what to add to the events' times to get the aggregator's clock.
     """
 
     window: Count
@@ -234,30 +233,39 @@ class CapturePiece(_OfCapture, frozen=True, kw_only=True, tag="capture_piece"):
 
 
 FromRank: TypeAlias = (
-    Hello | Opened | Steps | Closed | Gap | Samples | Heartbeat | Bye | CaptureSaid | CapturePiece
+    StreamHello
+    | WindowOpened
+    | Steps
+    | WindowClosed
+    | Gap
+    | Samples
+    | Heartbeat
+    | Bye
+    | CaptureReport
+    | CapturePiece
 )
-"""What a rank sends."""
+"""Messages from a rank."""
 
 
 class Ack(Message, frozen=True, kw_only=True, tag="ack"):
-    """To the rank: elements below ``up_to_sequence`` are in packets on disk and need not be kept."""
+    """Elements below ``up_to_sequence`` are in packets on disk; the rank can release them."""
 
     up_to_sequence: Count
 
 
 class Resend(Message, frozen=True, kw_only=True, tag="resend"):
-    """To the rank: say hello if ``hello``, and go on from element ``sequence``."""
+    """Request to send a ``StreamHello`` if ``hello`` is set, and to continue from element ``sequence``."""
 
     sequence: Count
     hello: bool = False
 
 
 class Echo(Message, frozen=True, kw_only=True, tag="echo"):
-    """To the rank: the answer to its ``Heartbeat``, for the difference of the clocks.
+    """Answer to a ``Heartbeat``, from which the rank estimates the difference of the clocks.
 
     Attributes:
-        sent_ns: as it was in the heartbeat.
-        received_ns, replied_ns: ns since 1970 of the aggregator's clock.
+        sent_ns: copied from the heartbeat.
+        received_ns, replied_ns: ns since 1970 by the aggregator's clock.
     """
 
     sent_ns: Nanoseconds
@@ -266,131 +274,114 @@ class Echo(Message, frozen=True, kw_only=True, tag="echo"):
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """To the rank: what it sends is not taken, now or ever, and why (a newer version, say)."""
+    """The aggregator refuses this stream for good, for example because its version is newer."""
 
     reason: Text
 
 
-class CaptureAsked(Message, frozen=True, kw_only=True, tag="capture_asked"):
-    """To the rank: profile these steps; the first one is chosen. Said until the rank says something of it."""
+class CaptureCommand(Message, frozen=True, kw_only=True, tag="capture_asked"):
+    """Request to profile these steps, with ``first_step`` set. Sent again until the rank reports on it."""
 
     request: CaptureRequest
 
 
-class CaptureHeard(Message, frozen=True, kw_only=True, tag="capture_heard"):
-    """To the rank: what it said of captures below ``number`` is on disk and need not be kept."""
+class CaptureAck(Message, frozen=True, kw_only=True, tag="capture_heard"):
+    """Capture messages below ``number`` are on disk; the rank can release them."""
 
     number: Count
 
 
-FromAggregator: TypeAlias = Ack | Resend | Echo | Refused | CaptureAsked | CaptureHeard
-"""What the aggregator answers."""
+FromAggregator: TypeAlias = Ack | Resend | Echo | Refused | CaptureCommand | CaptureAck
+"""Answers of the aggregator."""
 
 
-class LegacyTables(Struct, frozen=True):
-    """Version 1: a message of a single-node sender that knows no version, no identity and no sequence.
-
-    Attributes:
-        rank: the local rank, which on a single node is the global one.
-        tables: rows by table; those with a ``step`` and ``events`` are steps.
-    """
-
-    rank: LocalRank
-    sampler: str
-    tables: dict[str, list[dict[str, Any]]]
-
-
-class _Head(Struct):
-    """What every version shares: its number, absent in version 1. TraceML calls it ``_v``."""
+class _VersionHeader(Struct):
+    """The version of a message, whatever else it holds."""
 
     v: int | None = None
-    legacy_v: int | None = msgspec.field(default=None, name="_v")
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_FROM_RANK = msgspec.msgpack.Decoder(FromRank)
-_FROM_AGGREGATOR = msgspec.msgpack.Decoder(FromAggregator)
-_HEAD = msgspec.msgpack.Decoder(_Head)
-_LEGACY = msgspec.msgpack.Decoder(LegacyTables)
-
-
-def encode(message: Message) -> bytes:
-    """A message as bytes."""
-    return _ENCODER.encode(message)
-
-
-def decode_from_rank(raw: bytes | memoryview) -> FromRank | LegacyTables:
-    """What a rank has sent.
-
-    Raises:
-        StreamVersionError: it is of a newer version.
-        StreamError: it is too long, no message, or one that breaks a rule.
-    """
-    if len(raw) > MAX_MESSAGE_BYTES:
-        raise StreamError(f"a message of {len(raw):,} bytes: at most {MAX_MESSAGE_BYTES:,} are taken")
-    try:
-        message: FromRank = _FROM_RANK.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
-        return _decode_legacy(raw, error)
-    _check_version(message.v)
-    return message
-
-
-def decode_from_aggregator(raw: bytes) -> FromAggregator:
-    """What the aggregator has answered.
-
-    Raises:
-        StreamVersionError: it is of a newer version.
-        StreamError: it is no message.
-    """
-    try:
-        message: FromAggregator = _FROM_AGGREGATOR.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
-        raise StreamError(f"no answer of an aggregator: {_one_line(error)}") from error
-    _check_version(message.v)
-    return message
-
-
-class _Sender(Struct):
-    """Who sent a message, whatever else it says."""
+class _SenderIdentity(Struct):
+    """The sender of a message, whatever else it holds."""
 
     rank: Rank
     incarnation: Token
 
 
-_SENDER = msgspec.msgpack.Decoder(_Sender)
+_ENCODER = msgspec.msgpack.Encoder()
+_FROM_RANK = msgspec.msgpack.Decoder(FromRank)
+_FROM_AGGREGATOR = msgspec.msgpack.Decoder(FromAggregator)
+_VERSION_HEADER = msgspec.msgpack.Decoder(_VersionHeader)
+_SENDER_IDENTITY = msgspec.msgpack.Decoder(_SenderIdentity)
 
 
-def sender_of(raw: bytes | memoryview) -> tuple[int, str] | None:
-    """Rank and incarnation that a message of any version names, None where it names none."""
+def encode(message: Message) -> bytes:
+    """Return the message as MessagePack."""
+    return _ENCODER.encode(message)
+
+
+def decode_from_rank(raw: bytes | memoryview) -> FromRank:
+    """Parse a message from a rank.
+
+    Raises:
+        StreamVersionError: the message has a newer version.
+        StreamError: the message is too long, cannot be parsed, or breaks a rule.
+    """
+    if len(raw) > MAX_MESSAGE_BYTES:
+        raise StreamError(f"message of {len(raw):,} bytes: the limit is {MAX_MESSAGE_BYTES:,}")
     try:
-        found = _SENDER.decode(raw)
+        message: FromRank = _FROM_RANK.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+        raise _decode_error(raw, error) from error
+    _check_version(message.v)
+    return message
+
+
+def decode_from_aggregator(raw: bytes) -> FromAggregator:
+    """Parse an answer of the aggregator.
+
+    Raises:
+        StreamVersionError: the answer has a newer version.
+        StreamError: the answer cannot be parsed.
+    """
+    try:
+        message: FromAggregator = _FROM_AGGREGATOR.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+        raise StreamError(f"invalid answer from the aggregator: {_one_line(error)}") from error
+    _check_version(message.v)
+    return message
+
+
+def read_sender(raw: bytes | memoryview) -> tuple[int, str] | None:
+    """Return rank and incarnation of a message of any version, or None if it has none."""
+    try:
+        sender = _SENDER_IDENTITY.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return found.rank, found.incarnation
+    return sender.rank, sender.incarnation
 
 
-def _decode_legacy(raw: bytes | memoryview, fault: Exception) -> LegacyTables:
-    """A message of version 1, if it is one; else what is wrong with it as one of ours."""
+def _decode_error(raw: bytes | memoryview, cause: Exception) -> StreamError:
+    """Return the error for a message that is not valid in this version: the version, if that differs."""
     try:
-        head = _HEAD.decode(raw)
-        version = head.v if head.v is not None else head.legacy_v
+        version = _VERSION_HEADER.decode(raw).v
         if version is not None:
-            _check_version(version, says_ours=head.v is not None)
-            raise StreamError(f"a wrong message: {_one_line(fault)}")
-        return _LEGACY.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise StreamError(f"no message: {_one_line(error)}") from error
+            _check_version(version)
+    except StreamError as error:
+        return error
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    return StreamError(f"invalid message: {_one_line(cause)}")
 
 
-def _check_version(version: int, says_ours: bool = True) -> None:
-    if version > VERSION or not says_ours:
+def _check_version(version: int) -> None:
+    if version > VERSION:
         raise StreamVersionError(
             f"messages of version {version}, newer than version {VERSION}, the newest understood here: "
             "install a newer sfapp where the aggregator runs"
         )
     if version < VERSION:
-        raise StreamError(f"messages of version {version} do not look like this")
+        raise StreamError(f"messages of version {version}: this sfapp understands version {VERSION}")
 
 
 def _one_line(error: Exception) -> str:

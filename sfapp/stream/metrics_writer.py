@@ -13,8 +13,8 @@ from pathlib import Path
 from sfapp.metrics import MetricsLog, Paces
 from sfapp.model.samples import AggregatorSample, AnySample, LinkSample
 from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
-from sfapp.stream.live_state import Now, RankNow, Rows
-from sfapp.stream.messages import Hello
+from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, Rows
+from sfapp.stream.messages import StreamHello
 
 EVERY_S = 1.0
 THIN_EVERY_S = 60.0
@@ -29,7 +29,7 @@ GONE_AFTER_S = 3600.0
 """A rank that was silent for so long is written of no more."""
 
 
-class Collector:
+class MetricsWriter:
     """Writes once a second, steps that took as long twice, on a thread of its own: the aggregator's only puts
     samples into a queue, and counts steps.
 
@@ -54,14 +54,14 @@ class Collector:
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
 
-    def take(self, hello: Hello, samples: Sequence[AnySample]) -> None:
+    def take(self, hello: StreamHello, samples: Sequence[AnySample]) -> None:
         """Samples of a rank; on any thread, never waits."""
         self._waiting.extend((hello.run_id, sample) for sample in samples)
         while len(self._waiting) > KEPT:
             self._waiting.popleft()
             self.dropped += 1
 
-    def count(self, hello: Hello, row_NC: Rows) -> None:
+    def count(self, hello: StreamHello, row_NC: Rows) -> None:
         """Steps of a rank; on any thread, never waits for the disk."""
         step_N, wall_N = row_NC[:, STEP_COLUMN].tolist(), row_NC[:, WALL_COLUMN].tolist()
         with self._counting:
@@ -69,7 +69,7 @@ class Collector:
             paces.add(hello.rank, hello.node_rank, step_N, wall_N)
 
     @contextmanager
-    def running(self, now: Callable[[], Now]) -> Iterator[None]:
+    def running(self, now: Callable[[], LiveSnapshot]) -> Iterator[None]:
         """Write while the body runs, and once more at its end.
 
         Args:
@@ -91,7 +91,7 @@ class Collector:
             stop.set()
             thread.join()
 
-    def write(self, now: Now) -> None:
+    def write(self, now: LiveSnapshot) -> None:
         """Write what waits and the pace since last time, and thin for a moment what is old. Never raises for
         the disk."""
         by_run: dict[str, list[AnySample]] = {}
@@ -119,7 +119,7 @@ class Collector:
             if samples:
                 self._write_run(run_id, samples)
 
-    def _links(self, now: Now, at_ns: int) -> dict[str, list[AnySample]]:
+    def _links(self, now: LiveSnapshot, at_ns: int) -> dict[str, list[AnySample]]:
         """By run, how each of its ranks is heard of; not again of one that has left or is long gone."""
         found: dict[str, list[AnySample]] = {}
         for rank in now.ranks:
@@ -142,7 +142,7 @@ class Collector:
         if log.lost > lost:
             self.failures.append(log.failure)
 
-    def _forget(self, now: Now, written: Collection[str]) -> None:
+    def _forget(self, now: LiveSnapshot, written: Collection[str]) -> None:
         """Let go of runs and ranks that the aggregator has let go of: others may come in their place."""
         self._gone &= {(rank.run_id, rank.identity.rank) for rank in now.ranks}
         runs = {rank.run_id for rank in now.ranks}
@@ -167,7 +167,7 @@ class Collector:
                 self.failures.append(f"{log.folder}: {error.strerror or error}")
 
 
-def _link(rank: RankNow, at_ns: int) -> LinkSample:
+def _link(rank: RankSnapshot, at_ns: int) -> LinkSample:
     who = rank.identity
     return LinkSample(
         at_ns=at_ns,
@@ -183,7 +183,7 @@ def _link(rank: RankNow, at_ns: int) -> LinkSample:
     )
 
 
-def _aggregator(now: Now, at_ns: int) -> AggregatorSample:
+def _aggregator(now: LiveSnapshot, at_ns: int) -> AggregatorSample:
     total: Counter[str] = Counter()
     for counts in now.faults.values():
         total.update(counts)

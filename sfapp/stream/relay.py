@@ -15,7 +15,7 @@ from typing import Any
 import zmq
 
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
-from sfapp.stream.security import Keys, admitting, bind, connect
+from sfapp.stream.security import Keys, authenticating, bind, connect
 
 _TICK_MS = 100
 _AWAY_MS = 20  # between two attempts at handing a message on
@@ -51,7 +51,7 @@ class Relay:
         try:
             context: zmq.Context[Any] = zmq.Context()
             self._resources.callback(context.term)
-            self._resources.enter_context(admitting(context, keys))
+            self._resources.enter_context(authenticating(context, keys))
             self._ranks = context.socket(zmq.ROUTER)
             self._resources.callback(self._ranks.close, linger=0)
             self._up = context.socket(zmq.DEALER)

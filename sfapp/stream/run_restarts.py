@@ -15,12 +15,12 @@ import msgspec
 
 from sfapp.errors import StreamError
 from sfapp.packets import packet_path
-from sfapp.stream.messages import Hello
+from sfapp.stream.messages import StreamHello
 
-LEDGER_NAME = ".stream.jsonl"
+RESTARTS_FILE = ".stream.jsonl"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RestartEntry(msgspec.Struct, frozen=True):
     """One line of the ledger: this process is this rank of this attempt, whose windows move by ``offset``.
 
     Attributes:
@@ -34,18 +34,18 @@ class Entry(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Attempts:
+class RunRestarts:
     """The attempts at one run."""
 
     def __init__(self, root: Path, run_id: str) -> None:
         self._folder = packet_path(root, run_id, 0).parent
         self._turns: defaultdict[str, list[dict[int, str]]] = defaultdict(list)
         self._offset: dict[tuple[str, int], int] = {}
-        self._entries: dict[tuple[str, str], Entry] = {}
+        self._entries: dict[tuple[str, str], RestartEntry] = {}
         for entry in self._read():
             self._take(entry)
 
-    def offset(self, hello: Hello, newest: int | None) -> int:
+    def offset(self, hello: StreamHello, newest: int | None) -> int:
         """What to add to the numbers of this process's windows.
 
         Args:
@@ -61,7 +61,7 @@ class Attempts:
             self._take(known)
         return known.offset
 
-    def _decide(self, hello: Hello, newest: int | None) -> Entry:
+    def _decide(self, hello: StreamHello, newest: int | None) -> RestartEntry:
         turns = self._turns[hello.attempt]
         free = (turn for turn, ranks in enumerate(turns) if hello.rank not in ranks)
         turn = max(free, default=len(turns))
@@ -69,9 +69,9 @@ class Attempts:
         if offset is None:
             following = max(self._on_disk(), -1 if newest is None else newest) + 1
             offset = max(0, following - hello.first_window)
-        return Entry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
+        return RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: RestartEntry) -> None:
         turns = self._turns[entry.attempt]
         while len(turns) <= entry.turn:
             turns.append({})
@@ -84,21 +84,21 @@ class Attempts:
         names = (path.name.partition(".")[0] for path in self._folder.glob("*.parquet"))
         return max((int(name) for name in names if name.isascii() and name.isdigit()), default=-1)
 
-    def _read(self) -> list[Entry]:
+    def _read(self) -> list[RestartEntry]:
         try:
-            lines = (self._folder / LEDGER_NAME).read_bytes().splitlines()
+            lines = (self._folder / RESTARTS_FILE).read_bytes().splitlines()
         except OSError:
             return []
         found = []
         for line in lines:
             try:
-                found.append(msgspec.json.decode(line, type=Entry))
+                found.append(msgspec.json.decode(line, type=RestartEntry))
             except msgspec.DecodeError:  # cut off when the aggregator was killed: the rank says hello again
                 continue
         return found
 
-    def _write(self, entry: Entry) -> None:
-        path = self._folder / LEDGER_NAME
+    def _write(self, entry: RestartEntry) -> None:
+        path = self._folder / RESTARTS_FILE
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:

@@ -134,7 +134,7 @@ class _AllowList:
         return key == self._key
 
 
-def stays_here(endpoint: str) -> bool:
+def is_local(endpoint: str) -> bool:
     """Whether nothing but this machine can reach the endpoint."""
     scheme, _, address = endpoint.partition("://")
     if scheme in ("ipc", "inproc"):
@@ -156,7 +156,7 @@ def check_endpoint(endpoint: str, keys: Keys | None) -> None:
     """
     if endpoint.partition("://")[0] not in ("tcp", "ipc", "inproc"):
         raise StreamError(f"{endpoint!r} is no address of a stream: write tcp://HOST:PORT")
-    if keys is None and not stays_here(endpoint):
+    if keys is None and not is_local(endpoint):
         raise StreamError(
             f"{endpoint!r} can be reached from other machines: without keys only 127.0.0.1 may be used. "
             f"Make keys (`sfapp aggregate --make-keys`), and set {KEYS_VARIABLE} on every node"
@@ -206,7 +206,7 @@ def connect(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> None
 
 
 @contextmanager
-def admitting(context: zmq.Context[Any], keys: Keys | None) -> Iterator[None]:
+def authenticating(context: zmq.Context[Any], keys: Keys | None) -> Iterator[None]:
     """While this lasts, bound sockets of the context admit the session's clients and nobody else."""
     if keys is None:
         yield

@@ -16,7 +16,7 @@ from sfapp.errors import PacketError
 from sfapp.packets.compose import part_draft
 from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
-from sfapp.stream.codec import Place, buffer_of, closed, opened, steps
+from sfapp.stream.codec import ElementId, buffer_of, closed, opened, steps
 from sfapp.stream.messages import VERSION, Gap, Message
 
 WAITING = "waits to be streamed"
@@ -27,7 +27,7 @@ _PORTION_BYTES = 256 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class QueuedWindow:
     """A window that is held, or what is left of windows that were discarded.
 
     Attributes:
@@ -60,7 +60,7 @@ class Held:
         return self.first + 1 + filled if filled else self.first
 
 
-class Spool:
+class SendQueue:
     """The elements of one rank's stream from the first that is not acknowledged."""
 
     def __init__(self, incarnation: str, memory_bytes: int, disk_bytes: int, failures: deque[str]) -> None:
@@ -68,7 +68,7 @@ class Spool:
         self._failures = failures
         self._incarnation = incarnation
         self._most = memory_bytes, disk_bytes
-        self._held: list[Held] = []
+        self._held: list[QueuedWindow] = []
         self._end = 0  # sequence after the last closed window
         self._lock = threading.Lock()
         self._in_memory = self._on_disk = 0
@@ -81,13 +81,13 @@ class Spool:
         with self._lock:
             if self._held and not self._held[-1].closed:
                 self._held.pop()
-            self._held.append(Held(team, self._end, buffer))
+            self._held.append(QueuedWindow(team, self._end, buffer))
 
     def close(self, team: JobRank, buffer: WindowBuffer) -> None:
         """The window ends: no more steps are added."""
         with self._lock:
             if not self._held or self._held[-1].buffer is not buffer:
-                self._held.append(Held(team, self._end, buffer))
+                self._held.append(QueuedWindow(team, self._end, buffer))
             held = self._held[-1]
             held.steps, held.number = buffer.filled, buffer.number
             held.size = buffer.row_NC.nbytes + sum(values.nbytes for values in buffer.side.values())
@@ -132,7 +132,7 @@ class Spool:
         if held is None:
             return None
         buffer = self._buffer(held)
-        place = Place(held.team.identity.rank, self._incarnation, sequence)
+        place = ElementId(held.team.identity.rank, self._incarnation, sequence)
         if buffer is None:
             return _gap(place, held), held.until
         if sequence == held.first:
@@ -170,17 +170,17 @@ class Spool:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _closed(self) -> list[Held]:
+    def _closed(self) -> list[QueuedWindow]:
         with self._lock:
             return [held for held in self._held if held.closed]
 
-    def _holding(self, sequence: int) -> Held | None:
+    def _holding(self, sequence: int) -> QueuedWindow | None:
         with self._lock:
             place = bisect_right(self._held, sequence, key=lambda held: held.first) - 1
             held = self._held[place] if place >= 0 else None
         return held if held is not None and sequence < held.end else None
 
-    def _buffer(self, held: Held) -> WindowBuffer | None:
+    def _buffer(self, held: QueuedWindow) -> WindowBuffer | None:
         """The window's rows, from its file if need be; None if they were discarded."""
         if held.buffer is not None or held.path is None:
             return held.buffer
@@ -194,7 +194,7 @@ class Spool:
                 return None
         return self._read[1]
 
-    def _set_down(self, held: Held) -> None:
+    def _set_down(self, held: QueuedWindow) -> None:
         """Put a window on disk, as this rank's part: whatever happens, it can be read there."""
         from sfapp.packets import packet_path, write_packet
 
@@ -215,7 +215,7 @@ class Spool:
         held.path, held.size, held.buffer = path, size, None
         self._on_disk += size
 
-    def _discard(self, held: Held, why: str = "") -> None:
+    def _discard(self, held: QueuedWindow, why: str = "") -> None:
         number = held.number
         self._forget_file(held)
         held.buffer, held.discarded = None, (number, number)
@@ -226,7 +226,7 @@ class Spool:
     def _join_gaps(self) -> None:
         """One gap of neighbours, so that a full spool does not grow by what it has discarded."""
         with self._lock:
-            joined: list[Held] = []
+            joined: list[QueuedWindow] = []
             for held in self._held:
                 before = joined[-1] if joined else None
                 if before and before.discarded and held.discarded and before.team is held.team:
@@ -237,7 +237,7 @@ class Spool:
                     joined.append(held)
             self._held = joined
 
-    def _forget_file(self, held: Held) -> None:
+    def _forget_file(self, held: QueuedWindow) -> None:
         if held.path is not None:
             self._on_disk -= held.size
             try:
@@ -249,7 +249,7 @@ class Spool:
             held.path = None
 
 
-def _gap(place: Place, held: Held) -> Gap:
+def _gap(place: ElementId, held: QueuedWindow) -> Gap:
     """What is missing from ``place`` on. Of a single window, some steps may have arrived before."""
     held.told = True
     first, last = held.discarded or (held.number, held.number)

@@ -25,20 +25,20 @@ from sfapp.stream.messages import (
     VERSION,
     Ack,
     Bye,
-    CaptureAsked,
-    CaptureHeard,
+    CaptureAck,
+    CaptureCommand,
     Echo,
     FromAggregator,
     Heartbeat,
-    Hello,
     Message,
     Resend,
     Samples,
+    StreamHello,
     decode_from_aggregator,
     encode,
 )
-from sfapp.stream.security import Keys, connect, stays_here
-from sfapp.stream.send_queue import Spool
+from sfapp.stream.security import Keys, connect, is_local
+from sfapp.stream.send_queue import SendQueue
 
 _BEAT_SECONDS = 1.0
 _LAST_BEAT_SECONDS = 0.25  # while the recorder closes
@@ -53,7 +53,7 @@ _LINGER_MS = 200  # for the goodbye
 _RESTART_SECONDS = 1.0
 
 SampleSource = Callable[[], Sequence[AnySample]]
-EchoListener = Callable[[Echo, int], None]
+EchoCallback = Callable[[Echo, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class StreamOptions:
     spool_memory_bytes: int = 64 * 2**20
     spool_disk_bytes: int = 2**30
     sources: tuple[SampleSource, ...] = ()
-    on_echo: EchoListener | None = None
+    on_echo: EchoCallback | None = None
 
     @classmethod
     def of(cls, stream: StreamOptions | str | None) -> StreamOptions | None:
@@ -94,13 +94,13 @@ class StreamOptions:
         if not endpoint:
             return None
         keys = Keys.from_environment()
-        if keys is not None and stays_here(endpoint):
+        if keys is not None and is_local(endpoint):
             keys = keys.of_relay()
         return cls(endpoint=endpoint, keys=keys)
 
 
 @dataclass(slots=True)
-class SenderCounts:
+class StreamSenderCounts:
     """What a sender has done so far."""
 
     sent_messages: int = 0
@@ -109,7 +109,7 @@ class SenderCounts:
     heard_at: float | None = None
 
 
-class Sender:
+class StreamSender:
     """Sends a spool's elements, in order, until they are acknowledged.
 
     Nothing here is waited for but in ``close``. The socket is made and used on one thread, which ends with
@@ -124,13 +124,13 @@ class Sender:
     def __init__(
         self,
         options: StreamOptions,
-        spool: Spool,
+        spool: SendQueue,
         incarnation: str,
-        greeting: Callable[[JobRank, int], Hello],
+        greeting: Callable[[JobRank, int], StreamHello],
         failures: deque[str],
         desk: StreamCaptureMailbox | None = None,
     ) -> None:
-        self.counts = SenderCounts()
+        self.counts = StreamSenderCounts()
         self._failures = failures
         self._options = options
         self._desk = desk or StreamCaptureMailbox(incarnation, lambda: 0)
@@ -140,7 +140,7 @@ class Sender:
         self._sources = options.sources
         self._next = 0
         self._furthest = 0
-        self._greeted: Hello | None = None
+        self._greeted: StreamHello | None = None
         self._next_beat = 0.0
         self._deadline: float | None = None  # once closing
         self._patience = _REOPEN_SECONDS
@@ -267,7 +267,7 @@ class Sender:
         elif isinstance(answer, Echo):
             if self._options.on_echo is not None:
                 self._options.on_echo(answer, time.time_ns())
-        elif isinstance(answer, CaptureAsked | CaptureHeard):
+        elif isinstance(answer, CaptureCommand | CaptureAck):
             self._desk.hear(answer)
         elif not self._refused:
             self._refused = answer.reason

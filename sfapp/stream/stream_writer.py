@@ -18,11 +18,11 @@ from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
-from sfapp.stream.messages import VERSION, Hello
+from sfapp.stream.messages import VERSION, StreamHello
 from sfapp.stream.security import check_endpoint
-from sfapp.stream.send_queue import Spool
-from sfapp.stream.sender import Sender, StreamOptions
-from sfapp.stream.system_sampler import Measuring
+from sfapp.stream.send_queue import SendQueue
+from sfapp.stream.sender import StreamOptions, StreamSender
+from sfapp.stream.system_sampler import SystemSampler
 
 NOT_ACKNOWLEDGED = "the aggregator had not acknowledged it when the recorder was closed"
 
@@ -44,17 +44,17 @@ class StreamWriter:
         self._first_window: dict[str, int] = {}
         check_endpoint(options.endpoint, options.keys)
         self._local = local_sink()
-        self._measuring = Measuring(self.failures)
+        self._measuring = SystemSampler(self.failures)
         options = replace(
             options,
             sources=(*options.sources, self._measuring.samples),
             on_echo=options.on_echo or self._measuring.on_echo,
         )
-        self._spool = Spool(
+        self._spool = SendQueue(
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
         self.mailbox = StreamCaptureMailbox(self.incarnation, self._measuring.clock_offset_ns)
-        self._sender = Sender(
+        self._sender = StreamSender(
             options, self._spool, self.incarnation, self._greeting, self.failures, self.mailbox
         )
         self._is_closed = False
@@ -111,9 +111,9 @@ class StreamWriter:
             self._local.end_window(team.alone(reason), buffer, last=True)
         self._local.close(max(1.0, seconds))
 
-    def _greeting(self, team: JobRank, first: int) -> Hello:
+    def _greeting(self, team: JobRank, first: int) -> StreamHello:
         identity, job = team.identity, team.job
-        return Hello(
+        return StreamHello(
             v=VERSION,
             rank=identity.rank,
             incarnation=self.incarnation,

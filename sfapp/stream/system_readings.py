@@ -23,13 +23,13 @@ KEPT = 1024
 """Samples that wait to be taken at most; beyond, the oldest are dropped and counted."""
 
 Value = TypeVar("Value")
-Now = Callable[[], int]
+NanosecondClock = Callable[[], int]
 
 _THROTTLE_PREFIXES = ("nvmlClocksEventReason", "nvmlClocksThrottleReason")
 _NO_REASON = frozenset({"All", "None", "GpuIdle"})
 
 
-class Rates:
+class CounterRates:
     """Rates out of counters that only grow: per second since they were read last."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class NodeSampler:
         """
         self._psutil = _psutil()
         self._identity = identity
-        self._rates = Rates()
+        self._rates = CounterRates()
         self._read(lambda: self._psutil.cpu_percent(None))  # what the next reading is measured from
 
     def sample(self, at_ns: int, no_gpu_because: str | None = None) -> NodeSample:
@@ -106,7 +106,7 @@ class ProcessSampler:
         self._psutil = _psutil()
         self._identity = identity
         self._process = self._psutil.Process()
-        self._rates = Rates()
+        self._rates = CounterRates()
         self._read(self._process.cpu_percent)
 
     def sample(self, at_ns: int) -> ProcessSample:
@@ -204,7 +204,7 @@ class GpuSampler:
         return _read(read, (self._nvml.NVMLError,))
 
 
-class SystemWatch:
+class SamplingThread:
     """A thread that samples the process of every rank, and on node leaders the node and its GPUs.
 
     Attributes:
@@ -217,7 +217,7 @@ class SystemWatch:
         identity: RankIdentity,
         failures: deque[str],
         period_s: float = PERIOD_S,
-        now_ns: Now = time.time_ns,
+        now_ns: NanosecondClock = time.time_ns,
     ) -> None:
         """Nothing runs before ``start``."""
         self._identity = identity

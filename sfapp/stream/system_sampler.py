@@ -9,12 +9,12 @@ import msgspec
 
 from sfapp.model.samples import AnySample, NodeSample
 from sfapp.model.window import RankIdentity
-from sfapp.stream.clocks import ClockOffset, Exchange
+from sfapp.stream.clocks import ClockExchange, ClockOffsetEstimator
 from sfapp.stream.messages import Echo
-from sfapp.stream.system_readings import SystemWatch
+from sfapp.stream.system_readings import SamplingThread
 
 
-class Measuring:
+class SystemSampler:
     """Looks at this process, and on a node's leader at the node, from when the rank is known.
 
     ``samples`` and ``on_echo`` are the sender's: called on its thread alone.
@@ -25,9 +25,9 @@ class Measuring:
 
     def __init__(self, failures: deque[str]) -> None:
         self._failures = failures
-        self._clock = ClockOffset()
+        self._clock = ClockOffsetEstimator()
         self._identity: RankIdentity | None = None
-        self._watch: SystemWatch | None = None
+        self._watch: SamplingThread | None = None
 
     def follow(self, identity: RankIdentity) -> None:
         """Who this rank is, now; another one after the world has changed."""
@@ -35,7 +35,7 @@ class Measuring:
             return
         self.close()
         self._identity = identity
-        self._watch = SystemWatch(identity, self._failures)
+        self._watch = SamplingThread(identity, self._failures)
         self._watch.start()
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Measuring:
 
     def on_echo(self, echo: Echo, returned_ns: int) -> None:
         """An answer of the aggregator to a heartbeat, and when it came, by our clock."""
-        self._clock.add(Exchange(echo.sent_ns, echo.received_ns, echo.replied_ns, returned_ns))
+        self._clock.add(ClockExchange(echo.sent_ns, echo.received_ns, echo.replied_ns, returned_ns))
 
     def clock_offset_ns(self) -> int:
         """What to add to our time now to have the aggregator's; 0 before anything is known of it."""

@@ -24,8 +24,8 @@ from sfapp.packets.compose import part_draft, whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.paths import part_path
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
-from sfapp.stream.messages import Closed, Hello, Opened
-from sfapp.stream.window_buffer import NOT_CLOSED, Pending, RankRows, Rows
+from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
+from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows
 
 DIFFERENT = "the rank's steps or stages are not those of the others"
 _TRY_AGAIN_SECONDS = 1.0
@@ -53,7 +53,7 @@ class AssemblyCounts:
     refused: int = 0
 
 
-class Assembly:
+class WindowAssembler:
     """The windows under way, and the packet directory that they go to.
 
     Args:
@@ -72,9 +72,9 @@ class Assembly:
         self._close_after = close_after
         self._late_after = late_after
         self._clock = clock
-        self._pending: dict[tuple[str, int], Pending] = {}
+        self._pending: dict[tuple[str, int], PendingWindow] = {}
 
-    def open(self, hello: Hello, opened: Opened, number: int) -> RankRows:
+    def open(self, hello: StreamHello, opened: WindowOpened, number: int) -> RankRows:
         """A rank begins a window."""
         rows = RankRows(hello, opened, number)
         ranks = self._window(hello.run_id, number).ranks
@@ -88,7 +88,7 @@ class Assembly:
         rows.add(row_NC)
         self.size += row_NC.nbytes
 
-    def close(self, rows: RankRows, closed: Closed | None, end: int) -> None:
+    def close(self, rows: RankRows, closed: WindowClosed | None, end: int) -> None:
         """A rank ends its window; ``closed`` is None where its end was discarded."""
         size = rows.size
         rows.close(closed or _closed_by_a_gap(rows, end), end)
@@ -150,14 +150,14 @@ class Assembly:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _window(self, run_id: str, number: int) -> Pending:
+    def _window(self, run_id: str, number: int) -> PendingWindow:
         key = run_id, number
         if key not in self._pending:
             is_late = os.path.exists(packet_path(self._root, run_id, number))
-            self._pending[key] = Pending(run_id, number, is_late)
+            self._pending[key] = PendingWindow(run_id, number, is_late)
         return self._pending[key]
 
-    def _forget(self, pending: Pending, gone: Iterable[RankRows]) -> None:
+    def _forget(self, pending: PendingWindow, gone: Iterable[RankRows]) -> None:
         for rows in gone:
             if pending.ranks.get(rows.hello.rank) is rows:
                 del pending.ranks[rows.hello.rank]
@@ -165,7 +165,7 @@ class Assembly:
         if not pending.ranks:
             self._pending.pop((pending.run_id, pending.number), None)
 
-    def _write(self, pending: Pending) -> None:
+    def _write(self, pending: PendingWindow) -> None:
         """Put what is closed on disk. Rows are durable only after that; a failure is tried again."""
         closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
         try:
@@ -186,7 +186,7 @@ class Assembly:
         self.counts.failed += 1
         self.is_stuck = True
 
-    def _write_closed(self, pending: Pending, closed: Sequence[RankRows]) -> None:
+    def _write_closed(self, pending: PendingWindow, closed: Sequence[RankRows]) -> None:
         """Write the window's packet, or add to it, and as parts what does not fit in.
 
         Raises:
@@ -202,7 +202,7 @@ class Assembly:
             for rows in fresh:
                 self._write_part(rows, DIFFERENT)
 
-    def _write_together(self, pending: Pending, fresh: list[RankRows]) -> None:
+    def _write_together(self, pending: PendingWindow, fresh: list[RankRows]) -> None:
         path = packet_path(self._root, pending.run_id, pending.number)
         there = read_packet(path) if path.exists() else None
         if there is not None:
@@ -250,10 +250,10 @@ def _remove(paths: Iterable[Path]) -> None:
             os.unlink(path)
 
 
-def _closed_by_a_gap(rows: RankRows, end: int) -> Closed:
+def _closed_by_a_gap(rows: RankRows, end: int) -> WindowClosed:
     """What stands for the end of a window that was discarded on the rank."""
     opened = rows.opened
-    return Closed(
+    return WindowClosed(
         v=opened.v,
         rank=opened.rank,
         incarnation=opened.incarnation,

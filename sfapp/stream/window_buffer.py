@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer, WindowSchema
 from sfapp.stream.codec import moment_of
-from sfapp.stream.messages import Closed, Hello, Opened
+from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
 Rows = npt.NDArray[np.int64]
 
@@ -28,14 +28,14 @@ class RankRows:
         has_gap: whether the rank discarded its last steps before they could be sent.
     """
 
-    hello: Hello
-    opened: Opened
+    hello: StreamHello
+    opened: WindowOpened
     number: int
     chunks: list[Rows] = field(default_factory=list)
     steps: int = 0
     size: int = 0
     last_step: int | None = None
-    closed: Closed | None = None
+    closed: WindowClosed | None = None
     end: int | None = None
     is_durable: bool = False
     has_gap: bool = False
@@ -47,7 +47,7 @@ class RankRows:
         self.size += rows.nbytes
         self.last_step = int(rows[-1, STEP_COLUMN])
 
-    def close(self, closed: Closed, end: int) -> None:
+    def close(self, closed: WindowClosed, end: int) -> None:
         """No more steps: what came in many portions becomes one, of no more memory than it needs."""
         self.closed, self.end = closed, end
         self.size += sum(map(len, closed.side.values()))
@@ -90,7 +90,7 @@ class RankRows:
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class PendingWindow:
     """A window of which rows are in memory.
 
     Attributes:

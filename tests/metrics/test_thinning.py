@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.metrics import Paces
-from sfapp.metrics.thinning import thinned as thinned_pieces
+from sfapp.metrics.downsampling import thinned as thinned_pieces
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample
 
 SECOND = 10**9

@@ -24,11 +24,11 @@ from sfapp.packets import read_windows
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
 from sfapp.stream.messages import (
     VERSION,
-    Closed,
     FromAggregator,
-    Hello,
-    Opened,
     Steps,
+    StreamHello,
+    WindowClosed,
+    WindowOpened,
     decode_from_aggregator,
     encode,
 )
@@ -167,7 +167,7 @@ def rank_process(root: Path, port: int, rank: int, world: int, steps: int, secon
 # ---- by hand ------------------------------------------------------------------------------------
 
 
-class Peer:
+class ManualRank:
     """A rank's end of the stream, message by message."""
 
     def __init__(
@@ -178,29 +178,29 @@ class Peer:
         connect(self._socket, endpoint, keys)
         self.head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": incarnation}
 
-    def say(self, *messages: msgspec.Struct | bytes) -> None:
+    def send(self, *messages: msgspec.Struct | bytes) -> None:
         for message in messages:
             self._socket.send(message if isinstance(message, bytes) else encode(message))
 
-    def hear(self, seconds: float = 5.0) -> FromAggregator | None:
+    def receive(self, seconds: float = 5.0) -> FromAggregator | None:
         """The next answer, None if there is none for so long."""
         if not self._socket.poll(round(seconds * 1000)):
             return None
         return decode_from_aggregator(self._socket.recv())
 
-    def hear_of(self, kind: type[FromAggregator], seconds: float = 5.0) -> Any:
+    def receive_type(self, kind: type[FromAggregator], seconds: float = 5.0) -> Any:
         """The next answer of a kind."""
-        while (answer := self.hear(seconds)) is not None:
+        while (answer := self.receive(seconds)) is not None:
             if isinstance(answer, kind):
                 return answer
         raise AssertionError(f"no {kind.__name__}")
 
-    def hello(self, **said: Any) -> Hello:
-        return Hello(**self.head, **{"run_id": "run", "attempt": "a", "world_size": 1, **said})
+    def hello(self, **said: Any) -> StreamHello:
+        return StreamHello(**self.head, **{"run_id": "run", "attempt": "a", "world_size": 1, **said})
 
-    def opened(self, sequence: int, window: int = 0) -> Opened:
+    def opened(self, sequence: int, window: int = 0) -> WindowOpened:
         stages = {"broad": DEFAULT_STAGES[:-1], "stages": DEFAULT_STAGES}
-        return Opened(**self.head, sequence=sequence, window=window, **stages)
+        return WindowOpened(**self.head, sequence=sequence, window=window, **stages)
 
     def steps(self, sequence: int, steps: Sequence[int], window: int = 0) -> Steps:
         rows = [[step, 60, 10, 10, 10, 10, 10, 10] for step in steps]
@@ -208,10 +208,10 @@ class Peer:
             **self.head, sequence=sequence, window=window, rows=np.array(rows, dtype="<i8").tobytes()
         )
 
-    def closed(self, sequence: int, steps: int, window: int = 0) -> Closed:
-        return Closed(**self.head, sequence=sequence, window=window, steps=steps)
+    def closed(self, sequence: int, steps: int, window: int = 0) -> WindowClosed:
+        return WindowClosed(**self.head, sequence=sequence, window=window, steps=steps)
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> ManualRank:
         return self
 
     def __exit__(self, *_: object) -> None:

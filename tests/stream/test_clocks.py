@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.stream.clocks import BLOCKS, JUMP_NS, ClockOffset, Exchange
+from sfapp.stream.clocks import BLOCKS, JUMP_NS, ClockExchange, ClockOffsetEstimator
 
 MS, SECOND = 10**6, 10**9
 START = 1_700_000_000 * SECOND
@@ -33,13 +33,13 @@ class Pair:
         """What the other clock is ahead by at a moment of ours."""
         return self.offset_ns + self.drift_ppm * 1e-6 * (at_ns - START)
 
-    def ask(self, at_ns: int) -> Exchange:
+    def ask(self, at_ns: int) -> ClockExchange:
         there, back = (
             round((least + self._random.expovariate(1 / self.jitter_ms)) * MS)
             for least in (self.there_ms, self.back_ms)
         )
         arrives, leaves = at_ns + there, at_ns + there + 30_000
-        return Exchange(
+        return ClockExchange(
             at_ns, round(arrives + self.ahead(arrives)), round(leaves + self.ahead(leaves)), leaves + back
         )
 
@@ -57,7 +57,7 @@ PAIRS = st.builds(
 
 @given(pair=PAIRS, asked=st.integers(1, 120), later_s=st.integers(0, 60))
 def test_the_truth_lies_within_the_uncertainty(pair: Pair, asked: int, later_s: int) -> None:
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for second in range(asked):
         clock.add(pair.ask(START + second * SECOND))
     moment = START + (asked + later_s) * SECOND
@@ -71,7 +71,7 @@ def test_the_truth_lies_within_the_uncertainty(pair: Pair, asked: int, later_s: 
 
 @given(pair=PAIRS)
 def test_more_exchanges_make_it_no_less_certain_than_half_the_least_round_trip_and_drift(pair: Pair) -> None:
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     exchanges = [pair.ask(START + second * SECOND) for second in range(300)]
     for exchange in exchanges:
         clock.add(exchange)
@@ -79,7 +79,7 @@ def test_more_exchanges_make_it_no_less_certain_than_half_the_least_round_trip_a
     least = min(exchange.round_trip_ns for exchange in exchanges)
     assert found is not None
     assert least / 2 <= found.uncertainty_ns
-    first = ClockOffset()
+    first = ClockOffsetEstimator()
     first.add(max(exchanges, key=lambda exchange: exchange.round_trip_ns))
     worst = first.at(exchanges[-1].at_ns)
     assert worst is not None
@@ -88,7 +88,7 @@ def test_more_exchanges_make_it_no_less_certain_than_half_the_least_round_trip_a
 
 @given(pair=PAIRS, jump_ms=st.floats(1, 10_000), back=st.booleans(), after=st.integers(1, 200))
 def test_a_clock_that_is_set_is_noticed_at_once(pair: Pair, jump_ms: float, back: bool, after: int) -> None:
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for second in range(60):
         clock.add(pair.ask(START + second * SECOND))
     before = clock.at(START + 60 * SECOND)
@@ -109,7 +109,7 @@ def test_a_clock_that_is_set_is_noticed_at_once(pair: Pair, jump_ms: float, back
 
 def test_a_good_network_and_minutes_make_it_fine() -> None:
     pair = Pair(offset_ns=3_600 * SECOND, drift_ppm=12.5, seed=7, there_ms=0.05, back_ms=0.05, jitter_ms=0.1)
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for second in range(300):
         clock.add(pair.ask(START + second * SECOND))
     found = clock.at(START + 300 * SECOND)
@@ -121,7 +121,7 @@ def test_a_good_network_and_minutes_make_it_fine() -> None:
 
 def test_one_slow_way_biases_within_the_uncertainty_and_no_further() -> None:
     pair = Pair(offset_ns=0, drift_ppm=0, seed=1, there_ms=100, back_ms=0.1, jitter_ms=0.01)
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for second in range(100):
         clock.add(pair.ask(START + second * SECOND))
     found = clock.at(START + 100 * SECOND)
@@ -132,24 +132,24 @@ def test_one_slow_way_biases_within_the_uncertainty_and_no_further() -> None:
 
 def test_our_own_clock_set_back_begins_anew() -> None:
     pair = Pair(offset_ns=5 * SECOND, drift_ppm=0, seed=1)
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for second in (*range(50, 60), *range(10)):
         clock.add(pair.ask(START + second * SECOND))
     assert clock.jumps == 1
 
 
 def test_an_answer_before_its_question_is_left_out() -> None:
-    clock = ClockOffset()
-    clock.add(Exchange(START, START, START, START - 1))
-    clock.add(Exchange(START, START + 10, START + 5, START + 20))
-    clock.add(Exchange(START, START, START + 100, START + 10))
+    clock = ClockOffsetEstimator()
+    clock.add(ClockExchange(START, START, START, START - 1))
+    clock.add(ClockExchange(START, START + 10, START + 5, START + 20))
+    clock.add(ClockExchange(START, START, START + 100, START + 10))
     assert clock.impossible == 3
     assert clock.at(START) is None
 
 
 def test_a_rate_that_changes_is_followed_without_a_jump() -> None:
     pair = Pair(offset_ns=0, drift_ppm=0, seed=3, there_ms=0.05, back_ms=0.05, jitter_ms=0.05)
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for second in range(300):
         clock.add(pair.ask(START + second * SECOND))
     pair.drift_ppm, pair.offset_ns = 20.0, -20e-6 * 300 * SECOND
@@ -163,7 +163,7 @@ def test_a_rate_that_changes_is_followed_without_a_jump() -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     pair = Pair(offset_ns=0, drift_ppm=0, seed=3)
-    clock = ClockOffset()
+    clock = ClockOffsetEstimator()
     for minute in range(200):
         clock.add(pair.ask(START + minute * 7 * SECOND))
     assert len(clock._best) <= BLOCKS + 1

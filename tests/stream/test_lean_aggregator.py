@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 import sfapp.stream.aggregator
 from sfapp.model.stages import DEFAULT_STAGES
-from sfapp.stream.window_assembly import Assembly
-from sfapp.stream.messages import Closed, Hello, Opened
+from sfapp.stream.window_assembly import WindowAssembler
+from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
-assembly = Assembly(Path(sys.argv[1]), 30.0, 2.0, time.monotonic)
+assembler = WindowAssembler(Path(sys.argv[1]), 30.0, 2.0, time.monotonic)
 for rank in range(2):
     who = {"v": 2, "rank": rank, "incarnation": str(rank)}
-    hello = Hello(**who, run_id="run", attempt="a", world_size=2)
-    opened = Opened(**who, sequence=0, window=0, broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES)
-    rows = assembly.open(hello, opened, 0)
-    assembly.add(rows, np.ones((1, 2 + len(DEFAULT_STAGES)), dtype=np.int64))
+    hello = StreamHello(**who, run_id="run", attempt="a", world_size=2)
+    opened = WindowOpened(**who, sequence=0, window=0, broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES)
+    rows = assembler.open(hello, opened, 0)
+    assembler.add(rows, np.ones((1, 2 + len(DEFAULT_STAGES)), dtype=np.int64))
     side = {"loss": np.ones(1).tobytes()}
-    assembly.close(rows, Closed(**who, sequence=2, window=0, steps=1, side=side), 3)
-assert assembly.size > 2 * 8 * (2 + len(DEFAULT_STAGES))
-assert assembly.write_due(2**30) == 1
-assert (assembly.counts.windows, assembly.failures, assembly.size) == (1, [], 0)
+    assembler.close(rows, WindowClosed(**who, sequence=2, window=0, steps=1, side=side), 3)
+assert assembler.size > 2 * 8 * (2 + len(DEFAULT_STAGES))
+assert assembler.write_due(2**30) == 1
+assert (assembler.counts.windows, assembler.failures, assembler.size) == (1, [], 0)
 assert "torch" not in sys.modules, "torch takes a quarter of a gigabyte"
 """
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from sfapp.stream.live_state import KEPT_STEPS, Live
-from sfapp.stream.messages import VERSION, Hello
+import sfapp.stream
+from sfapp.stream import Aggregator
+from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, LiveState, RankSnapshot
+from sfapp.stream.messages import VERSION, StreamHello
 
 STAGES = ("data.next_wait", "step.other_cpu_wall")
 
 
-def hello(incarnation: str = "a") -> Hello:
-    return Hello(v=VERSION, rank=0, incarnation=incarnation, run_id="run", attempt="0", world_size=1)
+def hello(incarnation: str = "a") -> StreamHello:
+    return StreamHello(v=VERSION, rank=0, incarnation=incarnation, run_id="run", attempt="0", world_size=1)
 
 
 def rows(first: int, count: int) -> np.ndarray:
@@ -24,11 +27,11 @@ def rows(first: int, count: int) -> np.ndarray:
     return np.frombuffer(np.column_stack([step_N] * 4).astype(np.int64).tobytes(), dtype="<i8").reshape(-1, 4)
 
 
-def opened() -> Live:
+def opened() -> LiveState:
     """Of one rank that has begun a window."""
-    live = Live(lambda: 0.0)
-    live.greet(hello())
-    live.open(hello(), 0, STAGES, None)
+    live = LiveState(lambda: 0.0)
+    live.add_rank(hello())
+    live.open_window(hello(), 0, STAGES, None)
     return live
 
 
@@ -36,8 +39,8 @@ def opened() -> Live:
 def test_the_newest_steps_are_kept_in_order_however_they_come(portion: int) -> None:
     live = opened()
     for first in range(0, 4 * KEPT_STEPS, portion):
-        live.add(hello(), rows(first, portion))
-        (rank,) = live.now().ranks
+        live.add_steps(hello(), rows(first, portion))
+        (rank,) = live.snapshot().ranks
         end = first + portion
         assert rank.row_NC[:, 0].tolist() == list(range(max(0, end - KEPT_STEPS), end))
 
@@ -47,7 +50,7 @@ def test_steps_that_come_one_by_one_take_no_more_memory_than_together() -> None:
     tracemalloc.start()
     try:
         for step in range(KEPT_STEPS):
-            live.add(hello(), rows(step, 1))
+            live.add_steps(hello(), rows(step, 1))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -56,21 +59,34 @@ def test_steps_that_come_one_by_one_take_no_more_memory_than_together() -> None:
 
 def test_late_rows_of_a_process_that_was_replaced_do_no_harm() -> None:
     live = opened()
-    live.greet(hello("b"))
-    live.add(hello("a"), rows(0, 1))
-    live.open(hello("b"), 0, STAGES[1:], None)
-    live.add(hello("a"), rows(1, 1))
-    (rank,) = live.now().ranks
+    live.add_rank(hello("b"))
+    live.add_steps(hello("a"), rows(0, 1))
+    live.open_window(hello("b"), 0, STAGES[1:], None)
+    live.add_steps(hello("a"), rows(1, 1))
+    (rank,) = live.snapshot().ranks
     assert len(rank.row_NC) == 0
 
 
 def test_ranks_that_are_long_gone_are_forgotten() -> None:
     seconds = [0.0]
-    live = Live(lambda: seconds[0])
+    live = LiveState(lambda: seconds[0])
     for rank, run in enumerate(("old", "new")):
         said = msgspec.structs.replace(hello(), run_id=run)
-        live.greet(said)
+        live.add_rank(said)
         seconds[0] += 100.0 * rank
-    live.heard(said)
-    assert live.forget(50.0) == {"new"}
-    assert [rank.run_id for rank in live.now().ranks] == ["new"]
+    live.touch(said)
+    assert live.remove_silent(50.0) == {"new"}
+    assert [rank.run_id for rank in live.snapshot().ranks] == ["new"]
+
+
+@pytest.mark.parametrize(("old", "new"), [("Now", LiveSnapshot), ("RankNow", RankSnapshot)])
+def test_a_former_public_name_works_and_warns(old: str, new: type) -> None:
+    with pytest.warns(DeprecationWarning, match=f"sfapp.stream.{old} is now {new.__name__}"):
+        assert getattr(sfapp.stream, old) is new
+
+
+def test_the_former_name_of_the_snapshot_works_and_warns(tmp_path: Path) -> None:
+    with Aggregator(tmp_path, "tcp://127.0.0.1:*") as aggregator:
+        with pytest.warns(DeprecationWarning, match="now snapshot"):
+            state = aggregator.now()
+        assert state == aggregator.snapshot()

@@ -10,18 +10,18 @@ from streams import aggregating, windows_in
 
 from benchmarks.crowd_senders import RUN
 from sfapp.stream import Keys
-from sfapp.stream.metrics_writer import Collector
+from sfapp.stream.metrics_writer import MetricsWriter
 
 RANKS, WINDOWS, STEPS = 96, 3, 5
 
 
 def test_a_crowd_with_keys_ends_as_whole_windows(tmp_path: Path) -> None:
-    packets, keys, collector = tmp_path / "packets", Keys.make(), Collector(tmp_path / "packets")
+    packets, keys, collector = tmp_path / "packets", Keys.make(), MetricsWriter(tmp_path / "packets")
     (packets / ".sfapp").mkdir(parents=True)
     keys.save(packets / ".sfapp" / "session.keys")
     with (
         aggregating(packets, keys=keys, on_samples=collector.take) as aggregator,
-        collector.running(aggregator.now),
+        collector.running(aggregator.snapshot),
     ):
         figures = (0, RANKS, RANKS, 0.2, STEPS, WINDOWS)
         line = [sys.executable, "-m", "benchmarks.crowd_senders", aggregator.endpoint, str(packets)]
@@ -30,8 +30,8 @@ def test_a_crowd_with_keys_ends_as_whole_windows(tmp_path: Path) -> None:
             line, cwd=Path(__file__).parents[2], timeout=120, capture_output=True, text=True
         )
         assert said.returncode == 0, said.stdout + said.stderr
-        assert all(rank.has_left for rank in aggregator.now().ranks)
-        assert aggregator.now().faults == {}
+        assert all(rank.has_left for rank in aggregator.snapshot().ranks)
+        assert aggregator.snapshot().faults == {}
         assert aggregator.counts.incomplete == aggregator.counts.parts == 0
     found = windows_in(packets)
     assert {window.ranks.rank for window in found} == {tuple(range(RANKS))}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from streams import LOOPBACK, Peer, aggregating, recorder, running, until
+from streams import LOOPBACK, ManualRank, aggregating, recorder, running, until
 
 import sfapp
 from sfapp.model import CATEGORIES, Lane, Operators
@@ -18,7 +18,7 @@ from sfapp.packets import read_operators, write_operators
 from sfapp.packets.captures import ask_for_capture, captures, new_request, state_of
 from sfapp.packets.paths import operators_path
 from sfapp.stream import Relay
-from sfapp.stream.messages import CaptureAsked, CaptureHeard, CapturePiece, CaptureSaid
+from sfapp.stream.messages import CaptureAck, CaptureCommand, CapturePiece, CaptureReport
 
 EAGER = CaptureLimits(cooldown_seconds=0.0)
 
@@ -90,7 +90,7 @@ def content(tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-def pieces(peer: Peer, request: CaptureRequest, content: bytes, number: int) -> list[CapturePiece]:
+def pieces(peer: ManualRank, request: CaptureRequest, content: bytes, number: int) -> list[CapturePiece]:
     cut = len(content) // 3 + 1
     parts = [content[begin : begin + cut] for begin in range(0, len(content), cut)]
     return [
@@ -111,24 +111,24 @@ def pieces(peer: Peer, request: CaptureRequest, content: bytes, number: int) -> 
 
 def test_pieces_count_once_whatever_is_lost_or_comes_again(tmp_path: Path, content: bytes) -> None:
     request = replace(new_request("run", [3], 2), first_step=None)
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
         ask_for_capture(tmp_path, request)
-        peer.say(peer.hello(world_size=4))
-        asked: CaptureAsked = peer.hear_of(CaptureAsked)
+        peer.send(peer.hello(world_size=4))
+        asked: CaptureCommand = peer.receive_type(CaptureCommand)
         assert asked.request.id == request.id
         assert asked.request.first_step is not None
         said = RankCapture(rank=3, status="running", first_step=9)
-        peer.say(CaptureSaid(**peer.head, number=0, first=0, capture=request.id, said=said))
-        assert peer.hear_of(CaptureHeard).number == 1
+        peer.send(CaptureReport(**peer.head, number=0, first=0, capture=request.id, said=said))
+        assert peer.receive_type(CaptureAck).number == 1
         first, second, third = pieces(peer, request, content, 1)
-        peer.say(first, third, third, first, second, first, second, third, third)
-        assert peer.hear_of(CaptureHeard).number == 4
+        peer.send(first, third, third, first, second, first, second, third, third)
+        assert peer.receive_type(CaptureAck).number == 4
         path = operators_path(tmp_path, "run", 0, 3)
         events = read_operators(path)
         assert events.start_ns_E.tolist() == [1500, 2500], "on the aggregator's clock"
         written = path.stat().st_mtime_ns
         done = replace(said, status="done", steps=1, windows=(0,), events=2)
-        peer.say(CaptureSaid(**peer.head, number=4, first=4, capture=request.id, said=done))
+        peer.send(CaptureReport(**peer.head, number=4, first=4, capture=request.id, said=done))
         until(lambda: captures(tmp_path, "run")[0].status == "done")
         assert path.stat().st_mtime_ns == written
 
@@ -138,15 +138,15 @@ def test_an_aggregator_that_was_started_again_takes_the_file_from_its_begin(
 ) -> None:
     request = new_request("run", [3], 2)
     ask_for_capture(tmp_path, request)
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
-        peer.say(peer.hello(world_size=4))
-        peer.say(*pieces(peer, request, content, 6)[:2])
-        peer.hear_of(CaptureAsked)
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
-        peer.say(peer.hello(world_size=4))
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4))
+        peer.send(*pieces(peer, request, content, 6)[:2])
+        peer.receive_type(CaptureCommand)
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4))
         *_, last = sent = pieces(peer, request, content, 6)
-        peer.say(last, *sent)
-        assert peer.hear_of(CaptureHeard).number == 9
+        peer.send(last, *sent)
+        assert peer.receive_type(CaptureAck).number == 9
     assert len(read_operators(operators_path(tmp_path, "run", 0, 3))) == 2
 
 
@@ -155,14 +155,14 @@ def test_what_nobody_asked_for_is_refused_and_what_is_damaged_is_dropped(
 ) -> None:
     request = new_request("run", [3], 2)
     ask_for_capture(tmp_path, request)
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint, rank=3) as peer:
-        peer.say(peer.hello(world_size=4))
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4))
         other = replace(request, id="nobody-s")
-        peer.say(*pieces(peer, other, content, 0)[:1])
-        until(lambda: any(aggregator.now().faults.values()))
+        peer.send(*pieces(peer, other, content, 0)[:1])
+        until(lambda: any(aggregator.snapshot().faults.values()))
         broken = pieces(peer, request, content[:-50] + b"\0" * 50, 0)
-        peer.say(*broken)
-        assert peer.hear_of(CaptureHeard).number == 3
+        peer.send(*broken)
+        assert peer.receive_type(CaptureAck).number == 3
         until(lambda: aggregator.failures)
     assert not list(tmp_path.rglob("*.ops.parquet"))
     assert not list(tmp_path.rglob("*.part"))

@@ -12,7 +12,7 @@ import pytest
 import zmq
 from streams import (
     LOOPBACK,
-    Peer,
+    ManualRank,
     aggregate,
     aggregating,
     files_in,
@@ -59,21 +59,21 @@ def test_a_slow_disk_is_not_taken_for_the_silence_of_others(
     monkeypatch.setattr(os, "fsync", slowly)
     with (
         aggregating(tmp_path, abandon_after=0.4) as aggregator,
-        Peer(aggregator.endpoint, incarnation="writes") as writes,
-        Peer(aggregator.endpoint, incarnation="speaks") as speaks,
+        ManualRank(aggregator.endpoint, incarnation="writes") as writes,
+        ManualRank(aggregator.endpoint, incarnation="speaks") as speaks,
     ):
         # given a rank in the middle of its window
-        speaks.say(speaks.hello(run_id="other"), speaks.opened(0), speaks.steps(1, [0, 1]))
-        until(lambda: len(aggregator.now().ranks) == 1)
+        speaks.send(speaks.hello(run_id="other"), speaks.opened(0), speaks.steps(1, [0, 1]))
+        until(lambda: len(aggregator.snapshot().ranks) == 1)
         # when another's window takes a second to be on disk, and it goes on speaking
-        writes.say(writes.hello(), writes.opened(0), writes.steps(1, [0]), writes.closed(2, 1))
+        writes.send(writes.hello(), writes.opened(0), writes.steps(1, [0]), writes.closed(2, 1))
         for _ in range(15):
-            speaks.say(Heartbeat(**speaks.head, sent=3, sent_ns=time.time_ns()))
+            speaks.send(Heartbeat(**speaks.head, sent=3, sent_ns=time.time_ns()))
             time.sleep(0.1)
         # then it is not given up
         assert aggregator.counts.windows == 1
         assert aggregator.counts.parts == 0
-        speaks.say(speaks.closed(3, 2))
+        speaks.send(speaks.closed(3, 2))
         until(lambda: aggregator.counts.windows == 2)
     assert [len(window.step_N) for window in windows_in(tmp_path)] == [2, 1]
 
@@ -167,15 +167,17 @@ def test_what_no_aggregator_took_is_left_as_parts(tmp_path: Path) -> None:
 
 def test_a_rank_that_comes_late_is_put_into_the_packet_that_is_there(tmp_path: Path) -> None:
     with aggregating(tmp_path, close_after=0.1) as aggregator, ExitStack() as stack:
-        early, late = (stack.enter_context(Peer(aggregator.endpoint, rank, f"p{rank}")) for rank in range(2))
-        early.say(early.hello(world_size=2), early.opened(0), early.steps(1, [0, 1]), early.closed(3, 2))
+        early, late = (
+            stack.enter_context(ManualRank(aggregator.endpoint, rank, f"p{rank}")) for rank in range(2)
+        )
+        early.send(early.hello(world_size=2), early.opened(0), early.steps(1, [0, 1]), early.closed(3, 2))
         (window,) = until(lambda: windows_in(tmp_path))
         assert window.manifest.missing_ranks == (1,)
         assert not window.manifest.gather_ok
-        assert early.hear_of(Ack).up_to_sequence == 4
+        assert early.receive_type(Ack).up_to_sequence == 4
 
-        late.say(late.hello(world_size=2), late.opened(0), late.steps(1, [0, 1]), late.closed(3, 2))
-        assert late.hear_of(Ack).up_to_sequence == 4
+        late.send(late.hello(world_size=2), late.opened(0), late.steps(1, [0, 1]), late.closed(3, 2))
+        assert late.receive_type(Ack).up_to_sequence == 4
     (window,) = windows_in(tmp_path)
     assert window.ranks.rank == (0, 1)
     assert (window.manifest.missing_ranks, window.manifest.gather_ok) == ((), True)
@@ -185,51 +187,51 @@ def test_a_rank_that_comes_late_is_put_into_the_packet_that_is_there(tmp_path: P
 def test_rows_are_acknowledged_only_once_they_are_on_disk(tmp_path: Path) -> None:
     blocked = tmp_path / "packets"
     blocked.touch()
-    with aggregating(blocked) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello())  # its place among the attempts cannot be noted: it is asked again
+    with aggregating(blocked) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello())  # its place among the attempts cannot be noted: it is asked again
         blocked.unlink()
-        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0]))
-        until(lambda: aggregator.now().ranks and len(aggregator.now().ranks[0].row_NC))
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
+        until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))
         folder = blocked / "run"
         moved = folder.rename(tmp_path / "moved")
         folder.touch()
-        peer.say(peer.closed(2, 1))
+        peer.send(peer.closed(2, 1))
         until(lambda: aggregator.counts.failed)
-        assert peer.hear(0.1) is None
+        assert peer.receive(0.1) is None
         folder.unlink()
         moved.rename(folder)
-        assert peer.hear_of(Ack).up_to_sequence == 3
+        assert peer.receive_type(Ack).up_to_sequence == 3
         assert len(windows_in(blocked)) == 1
 
 
 def test_what_comes_twice_counts_once(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0, 1, 2]), peer.steps(1, [0, 1, 2]))
-        peer.say(peer.steps(3, [2, 3, 4]), peer.opened(0), peer.closed(6, 5), peer.closed(6, 5))
-        assert peer.hear_of(Ack).up_to_sequence == 7
-        peer.say(peer.steps(1, [0, 1, 2]))
-        until(lambda: aggregator.now().ranks[0].duplicates == 7)
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0, 1, 2]), peer.steps(1, [0, 1, 2]))
+        peer.send(peer.steps(3, [2, 3, 4]), peer.opened(0), peer.closed(6, 5), peer.closed(6, 5))
+        assert peer.receive_type(Ack).up_to_sequence == 7
+        peer.send(peer.steps(1, [0, 1, 2]))
+        until(lambda: aggregator.snapshot().ranks[0].duplicates == 7)
     (window,) = windows_in(tmp_path)
     assert window.step_N.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.steps(1, [0]))
-        assert peer.hear_of(Resend).hello
-        peer.say(peer.hello(), peer.opened(0), peer.steps(2, [1]))
-        asked = peer.hear_of(Resend)
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.steps(1, [0]))
+        assert peer.receive_type(Resend).hello
+        peer.send(peer.hello(), peer.opened(0), peer.steps(2, [1]))
+        asked = peer.receive_type(Resend)
         assert (asked.sequence, asked.hello) == (1, False)
         time.sleep(0.3)
-        peer.say(peer.steps(1, [0]), Heartbeat(**peer.head, sent=5, sent_ns=0))
-        assert peer.hear_of(Resend).sequence == 2
+        peer.send(peer.steps(1, [0]), Heartbeat(**peer.head, sent=5, sent_ns=0))
+        assert peer.receive_type(Resend).sequence == 2
 
 
 def test_a_rank_is_taken_up_where_it_is_by_an_aggregator_that_did_not_know_it(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(first=40), peer.opened(40, window=3), peer.steps(41, [30], window=3))
-        peer.say(peer.closed(42, 1, window=3))
-        assert peer.hear_of(Ack).up_to_sequence == 43
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(first=40), peer.opened(40, window=3), peer.steps(41, [30], window=3))
+        peer.send(peer.closed(42, 1, window=3))
+        assert peer.receive_type(Ack).up_to_sequence == 43
     (window,) = windows_in(tmp_path)
     assert window.number == 3
 
@@ -250,7 +252,7 @@ def test_what_a_full_spool_discards_is_counted_and_shown(tmp_path: Path) -> None
         with aggregating(tmp_path / "packets", endpoint=f"tcp://127.0.0.1:{port}") as aggregator:
             train(perf, 10)
             until(lambda: not perf.pending and len(windows_in(tmp_path / "packets")) > 4)
-            lost = until(lambda: aggregator.now().ranks[0].lost_steps)
+            lost = until(lambda: aggregator.snapshot().ranks[0].lost_steps)
             perf.close()
         windows = windows_in(tmp_path / "packets")
     kept = sum(len(window.step_N) for window in windows)
@@ -261,25 +263,25 @@ def test_what_a_full_spool_discards_is_counted_and_shown(tmp_path: Path) -> None
 
 
 def test_a_gap_inside_a_window_keeps_what_came_before_it(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0, 1]))
-        peer.say(Gap(**peer.head, sequence=3, until=12, first_window=0, last_window=0, steps=8))
-        assert peer.hear_of(Ack).up_to_sequence == 12
-        assert aggregator.now().ranks[0].lost_steps == 8
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0, 1]))
+        peer.send(Gap(**peer.head, sequence=3, until=12, first_window=0, last_window=0, steps=8))
+        assert peer.receive_type(Ack).up_to_sequence == 12
+        assert aggregator.snapshot().ranks[0].lost_steps == 8
     (window,) = windows_in(tmp_path)
     assert window.step_N.tolist() == [0, 1]
     assert window.manifest.faults == ("dropped_steps",)
 
 
 def test_memory_is_bounded_by_writing_early(tmp_path: Path) -> None:
-    with aggregating(tmp_path, most_bytes=500) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(world_size=2))
+    with aggregating(tmp_path, most_bytes=500) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(world_size=2))
         for window in range(4):
             first = 12 * window
             steps = range(10 * window, 10 * window + 10)
-            peer.say(peer.opened(first, window), peer.steps(first + 1, steps, window))
-            peer.say(peer.closed(first + 11, 10, window))
-            peer.hear_of(Ack)
+            peer.send(peer.opened(first, window), peer.steps(first + 1, steps, window))
+            peer.send(peer.closed(first + 11, 10, window))
+            peer.receive_type(Ack)
     windows = windows_in(tmp_path)
     assert [window.manifest.missing_ranks for window in windows] == [(1,)] * 4
 
@@ -310,20 +312,20 @@ def test_stages_that_no_packet_can_have_are_refused_once(tmp_path: Path) -> None
                     pass
             refusal = until(lambda: [what for what in perf.failures if "refuses this stream" in what])
         assert "has the name of a column that is no stage" in refusal[0]
-        assert aggregator.now().faults == {"127.0.0.1": {"malformed": 1}}
+        assert aggregator.snapshot().faults == {"127.0.0.1": {"malformed": 1}}
 
 
 def test_rows_that_no_packet_can_hold_are_refused(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         rows = np.array([[0, 60, -10, 10, 10, 10, 10, 10]], dtype="<i8").tobytes()
-        peer.say(peer.hello(), peer.opened(0), Steps(**peer.head, sequence=1, window=0, rows=rows))
-        assert "between 0 and 2^62" in peer.hear_of(Refused).reason
+        peer.send(peer.hello(), peer.opened(0), Steps(**peer.head, sequence=1, window=0, rows=rows))
+        assert "between 0 and 2^62" in peer.receive_type(Refused).reason
 
 
 def test_a_disk_that_refuses_is_tried_again(tmp_path: Path) -> None:
-    with aggregating(tmp_path, abandon_after=0.1) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0]))
-        until(lambda: aggregator.now().ranks and len(aggregator.now().ranks[0].row_NC))
+    with aggregating(tmp_path, abandon_after=0.1) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
+        until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))
         folder = tmp_path / "run"
         moved = folder.rename(tmp_path / "moved")
         folder.touch()

@@ -24,10 +24,10 @@ from sfapp.model.samples import (
 )
 from sfapp.store import SampleQuery, Store
 from sfapp.stream import metrics_writer
-from sfapp.stream.live_state import KEPT_STEPS, Live, Now, RankNow, Rows
-from sfapp.stream.messages import VERSION, Echo, Hello
-from sfapp.stream.metrics_writer import Collector
-from sfapp.stream.system_sampler import Measuring
+from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, LiveState, RankSnapshot, Rows
+from sfapp.stream.messages import VERSION, Echo, StreamHello
+from sfapp.stream.metrics_writer import MetricsWriter
+from sfapp.stream.system_sampler import SystemSampler
 
 SECOND = 10**9
 
@@ -42,21 +42,21 @@ def samples_in(root: Path) -> list[AnySample]:
     return found
 
 
-def hello(rank: int = 0, run_id: str = "run") -> Hello:
-    return Hello(v=VERSION, rank=rank, incarnation="i", run_id=run_id, attempt="a", world_size=4)
+def hello(rank: int = 0, run_id: str = "run") -> StreamHello:
+    return StreamHello(v=VERSION, rank=rank, incarnation="i", run_id=run_id, attempt="a", world_size=4)
 
 
 def rows(*steps: int) -> Rows:
     return np.array([[step, 100 + step, 1] for step in steps], dtype=np.int64).reshape(-1, 3)
 
 
-def rank_now(rank: int, run_id: str = "run") -> RankNow:
+def rank_now(rank: int, run_id: str = "run") -> RankSnapshot:
     identity = RankIdentity(rank, rank, 0, "host")
-    return RankNow(run_id, identity, 4, ("a",), rows(), 0, 0.0, False, 0, 0)
+    return RankSnapshot(run_id, identity, 4, ("a",), rows(), 0, 0.0, False, 0, 0)
 
 
-def now(*ranks: RankNow) -> Now:
-    return Now(ranks, {}, {}, 0)
+def now(*ranks: RankSnapshot) -> LiveSnapshot:
+    return LiveSnapshot(ranks, {}, {}, 0)
 
 
 def test_a_job_s_samples_are_beside_its_packets_and_in_the_store(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_aggregator_that_keeps_no_samples_takes_the_steps_all_the_same(tmp_pa
 
 def test_times_are_moved_to_the_aggregator_s_clock() -> None:
     failures: deque[str] = deque(maxlen=16)
-    measuring = Measuring(failures)
+    measuring = SystemSampler(failures)
     assert measuring.samples() == []
     measuring.follow(RankIdentity(0, 0, 0, "host"))
     ahead_ns = 3600 * SECOND
@@ -140,7 +140,7 @@ def test_times_are_moved_to_the_aggregator_s_clock() -> None:
 
 
 def test_another_identity_is_said_from_then_on() -> None:
-    measuring = Measuring(deque())
+    measuring = SystemSampler(deque())
     for rank in (3, 1):
         measuring.follow(RankIdentity(rank, rank, 0, "host"))
         found = until(measuring.samples)
@@ -150,7 +150,7 @@ def test_another_identity_is_said_from_then_on() -> None:
 
 
 def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
-    collector = Collector(tmp_path, now_s=lambda: 1_700_000_000.0)
+    collector = MetricsWriter(tmp_path, now_s=lambda: 1_700_000_000.0)
     collector.count(hello(1), rows(4))
     collector.write(now())
     for rank, step in ((0, 5), (0, 6)):
@@ -170,7 +170,7 @@ def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_goes_back_to_a_checkpoint_goes_on_counting(tmp_path: Path) -> None:
-    collector = Collector(tmp_path)
+    collector = MetricsWriter(tmp_path)
     for steps in ([50, 51], [40, 41, 42], [43]):
         collector.count(hello(), rows(*steps))
         collector.write(now())
@@ -180,11 +180,11 @@ def test_a_rank_that_goes_back_to_a_checkpoint_goes_on_counting(tmp_path: Path) 
 
 def test_more_steps_than_are_kept_at_once_are_all_counted(tmp_path: Path) -> None:
     """As after a while without an aggregator."""
-    collector = Collector(tmp_path)
-    live = Live(time.monotonic, collector.count)
-    live.greet(hello())
-    live.add(hello(), rows(*range(10 * KEPT_STEPS)))
-    collector.write(live.now())
+    collector = MetricsWriter(tmp_path)
+    live = LiveState(time.monotonic, collector.count)
+    live.add_rank(hello())
+    live.add_steps(hello(), rows(*range(10 * KEPT_STEPS)))
+    collector.write(live.snapshot())
     (pace,) = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
     assert (pace.step, pace.steps) == (10 * KEPT_STEPS - 1, 10 * KEPT_STEPS)
 
@@ -193,7 +193,7 @@ def test_a_run_that_was_forgotten_makes_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_writer, "MOST_RUNS", 1)
-    collector = Collector(tmp_path)
+    collector = MetricsWriter(tmp_path)
     collector.write(now(rank_now(0, run_id="a")))
     collector.write(now(rank_now(0, run_id="a"), rank_now(0, run_id="b")))
     assert collector.dropped
@@ -209,7 +209,7 @@ def test_old_samples_are_thinned_a_moment_each_second(
 ) -> None:
     # given more than can be thinned in no time
     seconds = [1_700_000_100.0]
-    collector = Collector(tmp_path, now_s=lambda: seconds[0])
+    collector = MetricsWriter(tmp_path, now_s=lambda: seconds[0])
     for second in range(60):
         at_ns = int((seconds[0] + second) * SECOND)
         collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank) for rank in range(50)])
@@ -236,7 +236,7 @@ def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_writer, "MOST_RUNS", 2)
-    collector = Collector(tmp_path)
+    collector = MetricsWriter(tmp_path)
     for name in ("a", "b", "c"):
         collector.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
     collector.write(now())
@@ -246,7 +246,7 @@ def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(
 
 def test_a_disk_that_refuses_is_said_and_the_aggregator_goes_on(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("in the way")
-    collector = Collector(tmp_path)
+    collector = MetricsWriter(tmp_path)
     collector.take(hello(), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
     collector.write(now())
     assert len(collector.failures) == 1
@@ -256,7 +256,7 @@ def test_more_than_can_be_written_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_writer, "KEPT", 3)
-    collector = Collector(tmp_path)
+    collector = MetricsWriter(tmp_path)
     collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
     collector.write(now())
     assert collector.dropped == 2
@@ -264,13 +264,15 @@ def test_more_than_can_be_written_is_dropped_and_counted(
 
 
 def test_how_ranks_are_heard_of_and_what_was_refused_is_said_each_second(tmp_path: Path) -> None:
-    collector = Collector(tmp_path)
-    quiet = RankNow(
+    collector = MetricsWriter(tmp_path)
+    quiet = RankSnapshot(
         "run", RankIdentity(1, 1, 0, "host"), 4, (), np.zeros((0, 2), np.int64), 0, 7.24, False, 3, 2
     )
-    gone = RankNow("run", RankIdentity(2, 0, 1, "far"), 4, (), np.zeros((0, 2), np.int64), 0, 0.0, True, 0, 0)
+    gone = RankSnapshot(
+        "run", RankIdentity(2, 0, 1, "far"), 4, (), np.zeros((0, 2), np.int64), 0, 0.0, True, 0, 0
+    )
     faults = {"10.0.0.9": {"malformed": 2, "oversized": 1}, "10.0.0.8": {"malformed": 5}}
-    state = Now((quiet, gone), faults, {"10.0.0.9": "too long", "10.0.0.8": "no map"}, 100)
+    state = LiveSnapshot((quiet, gone), faults, {"10.0.0.9": "too long", "10.0.0.8": "no map"}, 100)
     collector.write(state)
     collector.write(state)
     with Store.open([tmp_path], memory=True) as store:

@@ -9,11 +9,11 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from streams import LOOPBACK, Peer, aggregating, free_port, recorder, running, train, until, windows_in
+from streams import LOOPBACK, ManualRank, aggregating, free_port, recorder, running, train, until, windows_in
 
 from sfapp.errors import StreamError
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
-from sfapp.stream.live_state import OTHERS, Live
+from sfapp.stream.live_state import OTHERS, LiveState
 from sfapp.stream.messages import MAX_MESSAGE_BYTES, Ack, Message, encode
 
 ANYWHERE = "tcp://0.0.0.0:*"
@@ -25,9 +25,9 @@ def here(endpoint: str) -> str:
 
 def goes_through(aggregator: Aggregator, incarnation: str, keys: Keys | None = None) -> bool:
     """Whether a window from a new peer is acknowledged."""
-    with Peer(here(aggregator.endpoint), 0, incarnation, keys) as peer:
-        peer.say(peer.hello(run_id=incarnation), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
-        answer = peer.hear(5.0 if keys is None or keys == KEYS else 0.5)
+    with ManualRank(here(aggregator.endpoint), 0, incarnation, keys) as peer:
+        peer.send(peer.hello(run_id=incarnation), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+        answer = peer.receive(5.0 if keys is None or keys == KEYS else 0.5)
         return isinstance(answer, Ack) and answer.up_to_sequence == 3
 
 
@@ -77,10 +77,10 @@ def test_a_relay_with_keys_hears_no_one_else_on_its_own_machine(tmp_path: Path) 
     with (
         aggregating(tmp_path, endpoint=ANYWHERE, keys=KEYS) as aggregator,
         running(Relay(LOOPBACK, here(aggregator.endpoint), KEYS.for_clients())) as relay,
-        Peer(relay.endpoint) as neighbour,
+        ManualRank(relay.endpoint) as neighbour,
     ):
-        neighbour.say(neighbour.hello())
-        assert neighbour.hear(0.5) is None
+        neighbour.send(neighbour.hello())
+        assert neighbour.receive(0.5) is None
         assert relay.counts.up == 0
 
 
@@ -90,12 +90,12 @@ def test_who_has_no_key_or_another_is_not_heard(tmp_path: Path) -> None:
         KEYS.server_public, client_public=server.client_public, client_secret=server.client_secret
     )
     with aggregating(tmp_path, endpoint=ANYWHERE, keys=KEYS) as aggregator:
-        with Peer(here(aggregator.endpoint)) as open_peer:
-            open_peer.say(open_peer.hello())
-            assert open_peer.hear(0.5) is None
+        with ManualRank(here(aggregator.endpoint)) as open_peer:
+            open_peer.send(open_peer.hello())
+            assert open_peer.receive(0.5) is None
         assert not goes_through(aggregator, "knows the server alone", impostor)
         assert not goes_through(aggregator, "knows another server", server)
-        assert aggregator.now().messages == 0
+        assert aggregator.snapshot().messages == 0
         assert goes_through(aggregator, "belongs here", KEYS)
 
 
@@ -105,7 +105,7 @@ def test_a_client_does_not_talk_to_another_server(tmp_path: Path) -> None:
         perf = recorder(tmp_path, options, timeout=0.5)
         train(perf, 5)
         perf.close()
-        assert impostor.now().messages == 0
+        assert impostor.snapshot().messages == 0
     assert len(perf.written) == 1
 
 
@@ -150,22 +150,22 @@ def test_an_address_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_rubbish_is_counted_by_peer_and_stops_nobody(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         for size in range(2000):
-            peer.say(os.urandom(size % 200))
-        until(lambda: sum(aggregator.now().faults.get("127.0.0.1", {}).values()) == 2000)
+            peer.send(os.urandom(size % 200))
+        until(lambda: sum(aggregator.snapshot().faults.get("127.0.0.1", {}).values()) == 2000)
         assert goes_through(aggregator, "honest")
 
 
 def test_frames_that_are_too_long_are_counted_and_longer_ones_cut_off(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator:
-        with Peer(aggregator.endpoint) as peer:
-            peer.say(bytes(MAX_MESSAGE_BYTES + 1))
-            until(lambda: aggregator.now().faults == {"127.0.0.1": {"oversized": 1}})
-        with Peer(aggregator.endpoint) as peer:
-            peer.say(bytes(3 * MAX_MESSAGE_BYTES))
+        with ManualRank(aggregator.endpoint) as peer:
+            peer.send(bytes(MAX_MESSAGE_BYTES + 1))
+            until(lambda: aggregator.snapshot().faults == {"127.0.0.1": {"oversized": 1}})
+        with ManualRank(aggregator.endpoint) as peer:
+            peer.send(bytes(3 * MAX_MESSAGE_BYTES))
         assert goes_through(aggregator, "honest")
-        assert aggregator.now().messages == 5  # the longest was not even read
+        assert aggregator.snapshot().messages == 5  # the longest was not even read
 
 
 def test_messages_of_too_many_frames_are_dropped(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_messages_of_too_many_frames_are_dropped(tmp_path: Path) -> None:
         for socket, endpoint in zip(sockets, (aggregator.endpoint, relay.endpoint), strict=True):
             socket.connect(endpoint)
             socket.send_multipart([b"frame"] * 9)
-        until(lambda: aggregator.now().faults and relay.counts.dropped)
+        until(lambda: aggregator.snapshot().faults and relay.counts.dropped)
         for socket in sockets:
             socket.close(linger=0)
         context.term()
@@ -185,14 +185,14 @@ def test_a_peer_behind_a_relay_is_named(tmp_path: Path) -> None:
     with (
         aggregating(tmp_path) as aggregator,
         running(Relay(LOOPBACK, aggregator.endpoint)) as relay,
-        Peer(relay.endpoint) as peer,
+        ManualRank(relay.endpoint) as peer,
     ):
-        peer.say(b"rubbish")
-        (name,) = until(lambda: aggregator.now().faults)
+        peer.send(b"rubbish")
+        (name,) = until(lambda: aggregator.snapshot().faults)
     assert name.startswith("127.0.0.1, client ")
 
 
-def said_by(peer: Peer) -> list[Message]:
+def said_by(peer: ManualRank) -> list[Message]:
     return [peer.hello(), peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2)]
 
 
@@ -203,24 +203,24 @@ def test_a_stream_that_breaks_its_rules_stops_nobody(
 ) -> None:
     """Messages in any order, of any window, damaged anywhere."""
     root = tmp_path_factory.mktemp("packets")
-    with aggregating(root) as aggregator, Peer(aggregator.endpoint, 0, "stranger") as peer:
+    with aggregating(root) as aggregator, ManualRank(aggregator.endpoint, 0, "stranger") as peer:
         for _ in range(data.draw(st.integers(1, 12))):
             raw = bytearray(encode(data.draw(st.sampled_from(said_by(peer)))))
             for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
                 raw[place] = data.draw(st.integers(0, 255))
-            peer.say(bytes(raw))
+            peer.send(bytes(raw))
         assert goes_through(aggregator, "honest")
     windows_in(root)
 
 
 def test_what_is_kept_of_peers_is_bounded() -> None:
-    live = Live(clock=lambda: 0.0)
+    live = LiveState(clock=lambda: 0.0)
     for peer in range(3000):
-        live.fault(f"peer {peer}", "malformed", "x" * 10_000)
-    now = live.now()
-    assert len(now.faults) <= 1001
-    assert now.faults[OTHERS]["malformed"] == 2000
-    assert max(map(len, now.last_fault.values())) <= 300
+        live.count_fault(f"peer {peer}", "malformed", "x" * 10_000)
+    snapshot = live.snapshot()
+    assert len(snapshot.faults) <= 1001
+    assert snapshot.faults[OTHERS]["malformed"] == 2000
+    assert max(map(len, snapshot.last_fault.values())) <= 300
 
 
 def test_a_port_may_be_chosen(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_jobs_that_know_nothing_of_it_end_as_whole_windows(tmp_path: Path) -> No
     with aggregating(packets) as aggregator:
         result = torchrun(left, "together", aggregator.endpoint)
         assert result.returncode == 0, result.stderr[-3000:]
-        assert not aggregator.now().faults
+        assert not aggregator.snapshot().faults
     loaded = read_windows([packets])
     windows = [item.window for item in loaded.windows]
     assert not loaded.quarantined

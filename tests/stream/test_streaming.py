@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from streams import LOOPBACK, Peer, aggregating, files_in, recorder, running, train, until, windows_in
+from streams import LOOPBACK, ManualRank, aggregating, files_in, recorder, running, train, until, windows_in
 
 import sfapp
 from sfapp.errors import StreamError
@@ -21,7 +21,7 @@ from sfapp.model import Accumulation, Window
 from sfapp.model.samples import ProcessSample
 from sfapp.packets import read_windows
 from sfapp.stream import Relay, StreamOptions
-from sfapp.stream.messages import Bye, Echo, Hello, Refused
+from sfapp.stream.messages import Bye, Echo, Refused, StreamHello
 
 
 def job(root: Path, endpoints: Sequence[str], steps: Sequence[int], **options: object) -> None:
@@ -109,21 +109,21 @@ def test_rows_can_be_watched_while_their_window_is_open(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets") as aggregator:
         with recorder(tmp_path, aggregator.endpoint, window_steps=1000) as perf:
             train(perf, 30)
-            (rank,) = until(lambda: [rank for rank in aggregator.now().ranks if len(rank.row_NC) == 30])
+            (rank,) = until(lambda: [rank for rank in aggregator.snapshot().ranks if len(rank.row_NC) == 30])
             assert rank.row_NC[:, 0].tolist() == list(range(30))
             assert rank.stages[-1] == "step.other_cpu_wall"
             assert (rank.run_id, rank.identity.rank, rank.has_left) == ("run", 0, False)
             assert rank.silent_seconds < 5
-        until(lambda: aggregator.now().ranks[0].has_left)
+        until(lambda: aggregator.snapshot().ranks[0].has_left)
 
 
 def test_a_rank_that_went_silent_shows_for_how_long(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(), peer.opened(0), peer.steps(1, [0]))
-        until(lambda: aggregator.now().ranks)
-        before = aggregator.now().ranks[0].silent_seconds
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
+        until(lambda: aggregator.snapshot().ranks)
+        before = aggregator.snapshot().ranks[0].silent_seconds
         time.sleep(0.05)
-        assert aggregator.now().ranks[0].silent_seconds >= before + 0.05
+        assert aggregator.snapshot().ranks[0].silent_seconds >= before + 0.05
 
 
 def test_a_change_of_stages_or_role_opens_a_window_of_them(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_job_that_is_started_again_goes_on_after_the_windows_it_has(
 
 
 def test_samples_travel_beside_the_steps(tmp_path: Path) -> None:
-    taken: list[tuple[Hello, object]] = []
+    taken: list[tuple[StreamHello, object]] = []
     echoes: list[Echo] = []
     sample = ProcessSample(at_ns=1, node_rank=0, rank=0, threads=4)
     with aggregating(
@@ -217,74 +217,12 @@ def test_a_forked_child_neither_sends_nor_hangs(tmp_path: Path) -> None:
 # ---- versions -----------------------------------------------------------------------------------
 
 
-def legacy(rank: int, steps: range) -> bytes:
-    def event(ms: float) -> dict[str, object]:
-        return {"cpu": {"is_gpu": False, "duration_ms": ms, "n_calls": 1}}
-
-    rows = [
-        {
-            "step": step,
-            "events": {
-                "_traceml_internal:step_time": event(62.0),
-                "_traceml_internal:dataloader_next": event(5.0 + rank),
-                "_traceml_internal:forward_time": event(20.0),
-            },
-        }
-        for step in steps
-    ]
-    return msgspec.msgpack.encode(
-        {"rank": rank, "sampler": "StepTime", "timestamp": 1.0, "tables": {"step_time": rows}}
-    )
-
-
-def test_version_1_is_taken_as_node_0(tmp_path: Path) -> None:
-    with (
-        aggregating(tmp_path) as aggregator,
-        Peer(aggregator.endpoint) as first,
-        Peer(aggregator.endpoint) as second,
-    ):
-        for steps in (range(60), range(30, 101)):  # steps 30 to 59 come twice
-            first.say(legacy(0, steps))
-            second.say(legacy(1, steps))
-            until(lambda: len(aggregator.now().ranks) == 2)
-        until(lambda: windows_in(tmp_path))
-    window = windows_in(tmp_path)[0]
-    assert window.ranks.node_rank == (0, 0)
-    assert window.step_N.tolist() == list(range(100))
-    assert window.wall_NR[0].tolist() == [62_000_000] * 2
-    assert window.duration_SNR[:, 0, 1].tolist() == [6_000_000, 20_000_000, 0, 0, 0, 36_000_000]
-
-
-def test_version_1_goes_on_after_a_silence_for_which_it_was_given_up(tmp_path: Path) -> None:
-    with (
-        aggregating(tmp_path, abandon_after=0.2) as aggregator,
-        Peer(aggregator.endpoint) as peer,
-    ):
-        # given a sender that pauses in its first window until that is written as it is
-        peer.say(legacy(0, range(60)))
-        until(lambda: aggregator.counts.parts == 1)
-        # when it goes on
-        peer.say(legacy(0, range(30, 350)))
-        until(lambda: len(windows_in(tmp_path)) >= 4)
-    # then every step is there once
-    found = windows_in(tmp_path)
-    assert [step for window in found for step in window.step_N.tolist()][:300] == list(range(300))
-    assert [window.number for window in found] == list(range(len(found)))
-
-
-def test_a_rank_that_no_node_has_does_not_stop_other_senders_of_version_1(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(legacy(2**31 - 1, range(3)), legacy(0, range(101)))
-        until(lambda: windows_in(tmp_path))
-        assert aggregator.now().faults == {"127.0.0.1": {"malformed": 1}}
-
-
-def test_a_newer_sender_is_told_that_it_is_and_counted(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(msgspec.msgpack.encode({**peer.head, "v": 3, "type": "hello", "colour": "red"}))
-        refused = peer.hear_of(Refused)
+def test_a_sender_of_a_newer_version_is_refused_and_counted(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(msgspec.msgpack.encode({**peer.head, "v": 3, "type": "hello", "colour": "red"}))
+        refused = peer.receive_type(Refused)
         assert "newer than version 2" in refused.reason
-        assert aggregator.now().faults == {"127.0.0.1": {"newer_version": 1}}
+        assert aggregator.snapshot().faults == {"127.0.0.1": {"newer_version": 1}}
 
 
 def test_an_address_that_is_none_is_refused_when_the_recorder_is_made(tmp_path: Path) -> None:
@@ -293,9 +231,9 @@ def test_an_address_that_is_none_is_refused_when_the_recorder_is_made(tmp_path: 
 
 
 def test_a_goodbye_hurries_the_windows_of_who_waits_for_them(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, Peer(aggregator.endpoint) as peer:
-        peer.say(peer.hello(world_size=2), peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
-        peer.say(Bye(**peer.head, sequence=4))
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(world_size=2), peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
+        peer.send(Bye(**peer.head, sequence=4))
         (window,) = until(lambda: windows_in(tmp_path))
     assert window.manifest.missing_ranks == (1,)
     assert not read_windows([tmp_path]).quarantined
@@ -305,19 +243,20 @@ def test_many_ranks_at_full_speed_end_as_whole_windows(tmp_path: Path) -> None:
     world, windows, steps = 8, 20, 50
     with aggregating(tmp_path) as aggregator, ExitStack() as stack:
         peers = [
-            stack.enter_context(Peer(aggregator.endpoint, rank, f"rank-{rank}")) for rank in range(world)
+            stack.enter_context(ManualRank(aggregator.endpoint, rank, f"rank-{rank}"))
+            for rank in range(world)
         ]
         for peer in peers:
-            peer.say(peer.hello(world_size=world))
+            peer.send(peer.hello(world_size=world))
             for window in range(windows):
                 first, step = window * (steps + 2), window * steps
-                peer.say(peer.opened(first, window))
+                peer.send(peer.opened(first, window))
                 for at in range(0, steps, 10):
-                    peer.say(peer.steps(first + 1 + at, range(step + at, step + at + 10), window))
-                peer.say(peer.closed(first + 1 + steps, steps, window))
+                    peer.send(peer.steps(first + 1 + at, range(step + at, step + at + 10), window))
+                peer.send(peer.closed(first + 1 + steps, steps, window))
         until(lambda: aggregator.counts.windows == windows, 60)
-        assert aggregator.now().faults == {}
-        assert {rank.duplicates for rank in aggregator.now().ranks} == {0}
+        assert aggregator.snapshot().faults == {}
+        assert {rank.duplicates for rank in aggregator.snapshot().ranks} == {0}
     loaded = windows_in(tmp_path)
     assert [step for window in loaded for step in window.step_N.tolist()] == list(range(windows * steps))
     assert {window.ranks.rank for window in loaded} == {tuple(range(world))}

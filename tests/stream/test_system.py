@@ -20,11 +20,11 @@ from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
 from sfapp.stream.system_readings import (
     KEPT,
+    CounterRates,
     GpuSampler,
     NodeSampler,
     ProcessSampler,
-    Rates,
-    SystemWatch,
+    SamplingThread,
     throttle_reasons,
 )
 
@@ -183,7 +183,7 @@ def test_nvml_names_its_reasons() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 10**10), st.integers(0, 2**62)), min_size=2, max_size=10))
 def test_a_rate_is_the_growth_in_a_second_and_never_negative(readings: list[tuple[int, int]]) -> None:
-    rates = Rates()
+    rates = CounterRates()
     at_ns, before = 0, None
     for elapsed_ns, value in readings:
         at_ns += elapsed_ns
@@ -197,7 +197,7 @@ def test_a_rate_is_the_growth_in_a_second_and_never_negative(readings: list[tupl
 
 def watched(identity: RankIdentity, count: int) -> list[AnySample]:
     """The first samples of a watch, which is closed then."""
-    watch = SystemWatch(identity, deque(maxlen=16), period_s=0.02)
+    watch = SamplingThread(identity, deque(maxlen=16), period_s=0.02)
     watch.start()
     found: list[AnySample] = []
     deadline = time.monotonic() + 10
@@ -223,7 +223,7 @@ def test_the_other_ranks_look_at_themselves_alone() -> None:
 
 
 def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
-    watch = SystemWatch(FOLLOWER, deque())
+    watch = SamplingThread(FOLLOWER, deque())
     for at_ns in range(KEPT + 5):
         watch._keep(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
     kept = watch.take()
@@ -233,7 +233,7 @@ def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
 
 def test_a_system_that_fails_is_asked_again_and_training_is_not_told() -> None:
     times = iter([SECOND, None, 2 * SECOND])  # the second reading of the clock makes no sense
-    watch = SystemWatch(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
+    watch = SamplingThread(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
     watch.start()
     deadline = time.monotonic() + 10
     found: list[AnySample] = []

@@ -1,0 +1,184 @@
+"""Apply one rank's stream to the aggregator's windows: every element in order and exactly once.
+
+Only the next element is accepted: an earlier one is a duplicate, a later one means that messages were lost
+and must be sent again. An element that breaks a rule of the stream is refused before it is counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sfapp.errors import StreamError
+from sfapp.model.manifest import Manifest
+from sfapp.model.stages import stage_hash
+from sfapp.packets.faults import Faults
+from sfapp.packets.manifest import check_manifest
+from sfapp.packets.window_rows import CHANNEL_NAME, FIRST_STAGE_COLUMN, MAX_CHANNELS, STEP_COLUMN
+from sfapp.stream.live_state import LiveState
+from sfapp.stream.messages import Gap, Steps, StreamHello, WindowClosed, WindowOpened
+from sfapp.stream.window_assembly import WindowAssembler
+from sfapp.stream.window_buffer import RankRows, Rows
+
+MAX_VALUE = 2**62
+"""Largest number that a packet can hold (packet.md)."""
+
+Element = WindowOpened | Steps | WindowClosed | Gap
+
+
+@dataclass(slots=True, eq=False)
+class RankStream:
+    """Stream of one recording process.
+
+    Attributes:
+        offset: added to its window numbers on disk.
+        route: leading frames of an answer to it.
+        expected: sequence of the next element.
+        received_at: when its newest message arrived, in monotonic seconds.
+        columns: number of columns of a step of its newest window.
+        current: its open window.
+        undelivered: its windows that are not on disk, in order.
+        acknowledged: the sequence acknowledged last.
+        resend_requested_at: when it was last asked to send elements again.
+        last_step: number of its newest step.
+        next_capture_message: number of the next of its messages about captures.
+    """
+
+    hello: StreamHello
+    offset: int
+    route: tuple[bytes, ...]
+    expected: int
+    received_at: float
+    columns: int = FIRST_STAGE_COLUMN + 1
+    current: RankRows | None = None
+    undelivered: deque[RankRows] = field(default_factory=deque)
+    acknowledged: int = 0
+    resend_requested_at: float = float("-inf")
+    last_step: int = 0
+    next_capture_message: int = 0
+
+    def durable(self) -> int:
+        """Return the sequence below which all elements are on disk."""
+        done = self.acknowledged
+        while self.undelivered and self.undelivered[0].is_durable:
+            done = self.undelivered.popleft().end or done
+        if not self.undelivered:
+            done = self.expected
+        return done
+
+
+def take_element(stream: RankStream, element: Element, assembler: WindowAssembler, live: LiveState) -> bool:
+    """Add an element to its window if it is new.
+
+    Returns:
+        False if earlier elements are missing.
+
+    Raises:
+        StreamError: the element breaks a rule of the stream.
+    """
+    if element.sequence > stream.expected:
+        return False
+    if isinstance(element, Steps):
+        _take_steps(stream, element, assembler, live)
+    elif isinstance(element, Gap):
+        _take_gap(stream, element, assembler, live)
+    elif element.sequence < stream.expected:
+        return True  # a duplicate: the window was opened or closed before
+    elif isinstance(element, WindowOpened):
+        _take_opened(stream, element, assembler, live)
+    else:
+        _take_closed(stream, element, assembler)
+    return True
+
+
+def _take_opened(
+    stream: RankStream, opened: WindowOpened, assembler: WindowAssembler, live: LiveState
+) -> None:
+    _check_schema(stream.hello, opened)
+    if stream.current is not None:
+        raise StreamError(f"window {opened.window} begins inside window {stream.current.opened.window}")
+    stream.current = assembler.open(stream.hello, opened, opened.window + stream.offset)
+    stream.columns = FIRST_STAGE_COLUMN + len(opened.stages)
+    stream.undelivered.append(stream.current)
+    stream.expected += 1
+    live.open_window(stream.hello, opened.window, opened.stages, opened.role)
+
+
+def _take_steps(stream: RankStream, steps: Steps, assembler: WindowAssembler, live: LiveState) -> None:
+    duplicates = stream.expected - steps.sequence
+    window = stream.current
+    if window is None or steps.window != window.opened.window:
+        if duplicates > 0:  # duplicates, of a window that has ended
+            live.count_steps(stream.hello, duplicates=len(steps.rows) // (8 * stream.columns))
+            return
+        raise StreamError(f"steps of window {steps.window}, which is not open")
+    if not steps.rows or len(steps.rows) % (8 * stream.columns):
+        raise StreamError(f"{len(steps.rows)} bytes are not whole rows of {stream.columns} columns")
+    row_NC = np.frombuffer(steps.rows, dtype="<i8").astype(np.int64, copy=False).reshape(-1, stream.columns)
+    if duplicates:
+        live.count_steps(stream.hello, duplicates=min(duplicates, len(row_NC)))
+        row_NC = row_NC[duplicates:]
+    if len(row_NC):
+        _check_rows(row_NC, window.last_step)
+        assembler.add(window, row_NC)
+        stream.expected += len(row_NC)
+        stream.last_step = int(row_NC[-1, STEP_COLUMN])
+        live.add_steps(stream.hello, row_NC)
+
+
+def _take_closed(stream: RankStream, closed: WindowClosed, assembler: WindowAssembler) -> None:
+    window = stream.current
+    if window is None or closed.window != window.opened.window:
+        raise StreamError(f"end of window {closed.window}, which is not open")
+    if closed.steps != window.steps:
+        raise StreamError(f"window {closed.window} has {closed.steps} steps, but {window.steps} arrived")
+    if len(closed.side) > MAX_CHANNELS or not all(map(CHANNEL_NAME.fullmatch, closed.side)):
+        raise StreamError(f"window {closed.window} has side channels with invalid names, or too many")
+    if any(len(values) != 8 * closed.steps for values in closed.side.values()):
+        raise StreamError(f"window {closed.window} has side channels that do not match its steps")
+    stream.expected += 1
+    stream.current = None
+    window.hello = stream.hello  # the newest one: fields of the job may have changed
+    assembler.close(window, closed, stream.expected)
+
+
+def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: LiveState) -> None:
+    if gap.until <= stream.expected:
+        return
+    window = stream.current
+    stream.expected = gap.until
+    live.count_steps(stream.hello, lost=gap.steps)
+    if window is not None:
+        window.has_gap = True
+        stream.current = None
+        assembler.close(window, None, gap.until)
+
+
+def _check_schema(hello: StreamHello, opened: WindowOpened) -> None:
+    """Check the schema of a window against the rules of the packet format."""
+    faults = Faults()
+    check_manifest(
+        Manifest(
+            run_id=hello.run_id,
+            window=opened.window,
+            stages=opened.stages,
+            stage_hash=stage_hash(opened.stages),
+            world_size=hello.world_size,
+            accumulation=opened.accumulation,
+        ),
+        faults,
+    )
+    if faults.found:
+        raise StreamError(f"window {opened.window}: {faults.found[0].fault}")
+
+
+def _check_rows(row_NC: Rows, last_step: int | None) -> None:
+    steps = row_NC[:, STEP_COLUMN]
+    ascending = (steps[1:] > steps[:-1]).all() and (last_step is None or steps[0] > last_step)
+    if not ascending or abs(int(steps[0])) > MAX_VALUE or int(steps[-1]) > MAX_VALUE:
+        raise StreamError("step numbers must ascend")
+    durations = row_NC[:, 1:]
+    if int(durations.min()) < 0 or int(durations.max()) > MAX_VALUE:
+        raise StreamError("durations must lie between 0 and 2^62 ns")
