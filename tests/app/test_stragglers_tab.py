@@ -92,7 +92,7 @@ async def test_a_picked_cause_is_in_the_link_and_in_the_plots(user: User) -> Non
 
 async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Beside each other", retries=PATIENT)
+    await user.should_see("Compare ranks", retries=PATIENT)
     assert chooser(user, "suspect").value == 5
     chooser(user, "peer").value = 7
     await user.should_see("back to the suspect")

@@ -191,7 +191,7 @@ class Controls:
             self._baseline = self._toggle(BASELINE_WORDS, "baseline", self._view.baseline)
             self._baseline_hint = label_text("", "div", "hint")
         with box("", "section"):
-            label_text("ComparisonEvidence with", "h2")
+            label_text("Compared with", "h2")
             self._reference = self._select(
                 {"": _healthy_words(self._judged), **self._references},
                 _reference_choice(self._view),

@@ -26,7 +26,7 @@ class NeighbourLinks:
         self._compare = link("compare with…", "", "key").mark("compare")
 
     def show(self, scene: TabViewModel, beside: Neighbours) -> None:
-        """EditLink on from what is looked at."""
+        """Point the links at the neighbours of the shown window."""
         key = scene.judged.source.key
         for element, number in zip(self._links, beside, strict=True):
             element.set_visibility(number is not None)

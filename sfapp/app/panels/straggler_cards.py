@@ -163,7 +163,7 @@ def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | Non
         ).props(f"dense outlined options-dense aria-label='{label}'")
 
     with box("card toolbar", "section"):
-        label_text("Neighbours each other", "h2")
+        label_text("Compare ranks", "h2")
         choosers = (chooser(0, "the suspect").mark("suspect"), chooser(1, "the rank beside it").mark("peer"))
         where = label_text("", "span", "muted")
         back = label_text("back to the suspect", "button", "plain").mark("back-to-suspect")
