@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from nicegui import ui
 from nicegui.testing import User
 from page_elements import chooser, fire, href, number, one, plot, slider
 from recorded_job import job_window, put
+
+from sfapp.app.workspace import Judged, Source, Workspace
+from sfapp.errors import StoreError, WindowError
+from sfapp.model.view import ViewState
 
 SICK = "/w/job/2"
 """The window in which rank 3's callback is slow."""
@@ -49,6 +54,34 @@ async def test_a_number_out_of_range_is_refused_in_words(user: User) -> None:
     assert slider(user, "gamma_a").value == 0.4
 
 
+async def test_a_refused_number_is_explained_at_its_field_which_then_shows_the_value_in_use(
+    user: User,
+) -> None:
+    # Given a gate at 0.9
+    await user.open(SICK)
+    slider(user, "gamma_a").value = 0.9
+    # When a number outside its range is typed
+    number(user, "gamma_a").value = 7
+    refusal = "gamma_a must lie between 0 and 1, not 7.0; 0.9 stays in use"
+    await user.should_see(marker="error-gamma_a", content=refusal)
+    # Then the field shows the value in use once it is left, and the reason stays until a value is accepted
+    user.find(marker="number-gamma_a").trigger("blur")
+    assert number(user, "gamma_a").value == 0.9
+    assert number(user, "gamma_a").props["model-value"] == "0.90"
+    await user.should_see(marker="error-gamma_a", content="must lie between 0 and 1")
+    number(user, "gamma_a").value = 0.5
+    await user.should_not_see("must lie between 0 and 1")
+
+
+@pytest.mark.parametrize("gate", ["gamma_a", "tau_c"])
+async def test_an_emptied_gate_field_shows_the_value_in_use_once_it_is_left(user: User, gate: str) -> None:
+    await user.open(SICK)
+    used = slider(user, gate).value
+    number(user, gate).value = None
+    user.find(marker=f"number-{gate}").trigger("blur")
+    assert number(user, gate).value == slider(user, gate).value == used
+
+
 async def test_undo_takes_back_one_change_and_reset_all(user: User) -> None:
     await user.open(SICK)
     slider(user, "tau_c").value = 0.5
@@ -79,11 +112,11 @@ async def test_every_gate_says_how_far_the_nearest_change_is(user: User) -> None
 
 async def test_the_other_gates_come_on_demand(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("15 more gates · all at their defaults")
+    await user.should_see("15 more · all at their defaults")
     user.find(marker="more-gates").trigger("toggle")
     await user.should_see("leader confidence")
     number(user, "max_residual").value = 0.5
-    await user.should_see("15 more gates · 1 moved")
+    await user.should_see("15 more · 1 changed")
 
 
 async def test_the_carry_over_frontier_moves_the_blame(user: User) -> None:
@@ -96,7 +129,7 @@ async def test_the_carry_over_frontier_moves_the_blame(user: User) -> None:
 async def test_the_baseline_is_measured_anew(user: User) -> None:
     await user.open("/w/job/3")
     chooser(user, "baseline").value = "reference"
-    await user.should_see("Clipped to the healthy window's median of each stage.", retries=20)
+    await user.should_see("Clips each stage to its median in the healthy window.", retries=20)
 
 
 async def test_one_node_can_be_judged_by_itself(user: User) -> None:
@@ -150,13 +183,82 @@ async def test_a_new_window_of_the_run_is_announced(watching_user: User, packets
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
     put(packets, job_window(5, {}))
-    await user.should_see("window 5 arrived", retries=60)
+    await user.should_see("Window 5 arrived", retries=60)
 
 
 async def test_a_window_that_was_recorded_again_is_judged_again(watching_user: User, packets: Path) -> None:
     user = watching_user
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
+    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
+    await user.should_see("optimizer on rank 6", retries=60)
+
+
+async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
+    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a page whose window was recorded again and is being judged anew
+    user, judge = watching_user, own_workspace.judge
+    judged, resume = threading.Event(), threading.Event()
+
+    def judge_slowly(source: Source, view: ViewState) -> Judged:
+        found = judge(source, view)
+        judged.set()
+        resume.wait(20)
+        return found
+
+    await user.open(SICK)
+    await user.should_see("low_static_gain")
+    monkeypatch.setattr(own_workspace, "judge", judge_slowly)
+    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
+    assert await asyncio.to_thread(judged.wait, 20)
+    # When a gate is moved before the result is there
+    slider(user, "gamma_a").value = 0.99
+    await user.should_see("no stage label.")
+    resume.set()
+    # Then the new durations are judged under the gate as it is now
+    await user.should_see("optimizer on rank 6", retries=60)
+    await user.should_see("no stage label.")
+    assert slider(user, "gamma_a").value == 0.99
+
+
+async def test_a_baseline_that_new_packets_take_away_is_replaced(
+    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a window judged against the run's healthy window
+    user, judge = watching_user, own_workspace.judge
+
+    def judge_without_healthy_window(source: Source, view: ViewState) -> Judged:
+        if view.baseline == "reference":
+            raise WindowError("this run has no healthy window to take as a baseline; pick one")
+        return judge(source, view)
+
+    await user.open(f"{SICK}?baseline=reference")
+    assert chooser(user, "baseline").value == "reference"
+    # When its packets change and no window of the run is healthy any more
+    monkeypatch.setattr(own_workspace, "judge", judge_without_healthy_window)
+    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
+    # Then the page is refreshed against the default baseline, and says so
+    await user.should_see("optimizer on rank 6", retries=60)
+    await user.should_see("no healthy window to take as a baseline")
+    assert chooser(user, "baseline").value == "cohort_median"
+
+
+async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
+    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, judge = watching_user, own_workspace.judge
+
+    def fail(source: Source, view: ViewState) -> Judged:
+        raise StoreError("the window's packet is damaged")
+
+    await user.open(SICK)
+    monkeypatch.setattr(own_workspace, "judge", fail)
+    put(packets, job_window(5, {}))
+    await user.should_see("the window's packet is damaged", retries=60)
+    await user.should_not_see("StoreError")
+    await user.should_see("callbacks on rank 3")
+    monkeypatch.setattr(own_workspace, "judge", judge)
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     await user.should_see("optimizer on rank 6", retries=60)
 

@@ -109,7 +109,7 @@ class ComparePage:
 
     def build(self, request: Request, told: list[str]) -> None:
         """The page without its plots."""
-        crumbs = (Crumb("windows", "/"), Crumb("compare"))
+        crumbs = (Crumb("Windows", "/"), Crumb("Compare"))
         with frame(self._workspace, request, "compare", crumbs) as page:
             page.dark.on_value_change(lambda event: self._redraw(bool(event.value)))
             ledger = self._workspace.ledger

@@ -29,7 +29,7 @@ def build(workspace: Workspace) -> None:
     @ui.page("/glossary")
     def glossary_page(request: Request) -> None:
         rows = glossary()
-        with frame(workspace, request, "glossary", (Crumb("windows", "/"), Crumb("glossary"))), box("stack"):
+        with frame(workspace, request, "glossary", (Crumb("Windows", "/"), Crumb("Glossary"))), box("stack"):
             with box("toolbar"):
                 label_text("What every word of a verdict means.", "p", "muted")
                 box("grow")

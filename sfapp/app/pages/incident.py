@@ -77,10 +77,10 @@ class IncidentPage:
     def build(self, request: Request, offered: dict[str, str]) -> None:
         """The page without its evidence."""
         title = format.clip(self._incident.title)
-        crumbs = (Crumb("incidents", "/incidents"), Crumb(title))
+        crumbs = (Crumb("Incidents", "/incidents"), Crumb(title))
         with frame(self._workspace, request, title, crumbs) as page:
             page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
-            with page.beside:
+            with page.actions:
                 report_button("this incident", lambda: incident_report(self._workspace, self._incident.id))
             self._toolbar = AnnotationToolbar(self._ledger, author_of(request))
             with box("stack"):

@@ -30,7 +30,7 @@ def build(workspace: Workspace) -> None:
         await workspace.ledger.current()
         asked = request.query_params.get("sort", "")
         page = IncidentsPage(workspace.ledger, asked if asked in ORDERS else "changed")
-        with frame(workspace, request, "incidents", (Crumb("windows", "/"), Crumb("incidents"))):
+        with frame(workspace, request, "incidents", (Crumb("Windows", "/"), Crumb("Incidents"))):
             page.build(author_of(request))
         await ui.context.client.connected()
         workspace.ledger.changed.subscribe(page.show)

@@ -116,7 +116,7 @@ class IndexPage:
 
     def build(self, request: Request, told: list[str]) -> None:
         """Everything but the timeline, which is drawn once the browser is there."""
-        with frame(self._workspace, request, "windows", (Crumb("windows"),), searches=True) as page:
+        with frame(self._workspace, request, "windows", (Crumb("Windows"),), searches=True) as page:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
                 notices([*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *told])

@@ -76,7 +76,7 @@ class RunsPage:
 
     async def build(self, request: Request) -> None:
         """The list, kept up to date."""
-        with frame(self._workspace, request, "live", (Crumb("windows", "/"), Crumb("live"))):
+        with frame(self._workspace, request, "live", (Crumb("Windows", "/"), Crumb("Live"))):
             self._list = box("stack")
         await self._refresh()
         ui.timer(2 * REFRESH_S, self._refresh, immediate=False)
@@ -128,9 +128,9 @@ class LivePage:
         run_id = self._scene.run_id
         self._aids = ReadingAids.of(request)
         crumbs = (
-            Crumb("windows", "/"),
-            Crumb("live", "/live"),
-            Crumb(f"run {format.clip(run_id)}", detail=self._size()),
+            Crumb("Windows", "/"),
+            Crumb("Live", "/live"),
+            Crumb(f"Run {format.clip(run_id)}", detail=self._size()),
         )
         with frame(self._workspace, request, f"live {format.clip(run_id)}", crumbs) as page:
             page.dark.on_value_change(lambda event: self._wear(bool(event.value)))

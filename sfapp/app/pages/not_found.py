@@ -41,7 +41,7 @@ def missing(
         ui.status_code(404)
     title = "not here yet" if is_early else "not found"
     with (
-        frame(workspace, request, title, (Crumb("windows", "/"), Crumb(title))),
+        frame(workspace, request, title, (Crumb("Windows", "/"), Crumb(title))),
         box("card", "section"),
     ):
         if is_early:

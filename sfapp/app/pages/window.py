@@ -1,11 +1,9 @@
-"""``/w/<run>/<window>``: one window, its verdict, its controls, its tabs."""
+"""``/w/<run>/<window>``: one window with its verdict, its controls and its tabs."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from fastapi import Request
@@ -14,12 +12,12 @@ from nicegui import background_tasks, ui
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of, run_page, window_page
 from sfapp.app.pages.not_found import missing
+from sfapp.app.pages.window_session import WindowSession, judge_fitted
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.controls import FIRST_GATES, ControlActions, Controls
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
-from sfapp.app.panels.note_target import looked_at
 from sfapp.app.panels.notes_panel import NotesPanel
-from sfapp.app.panels.plot_card import Axes, Reactions
+from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.panels.run_timeline import RunTimeline
@@ -30,27 +28,23 @@ from sfapp.app.panels.verdict_card import VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.reporting import window_report
-from sfapp.app.theme import Crumb, author_of, box, first_time, frame, is_dark, notices, show_address
-from sfapp.app.workspace import Judged, Workspace
-from sfapp.errors import GateError, StoreError, WindowError, WindowNotFoundError
+from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
+from sfapp.app.workspace import Workspace
+from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import Book
-from sfapp.model.incidents import Pin
-from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
+from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
 from sfapp.views import figures, format, text
 
-FIRST_TIME = (
-    "New here? The card says where to aim a profiler, and how sure that is. Move the gates on the left "
-    "and watch it change. Plots say how to read them; ? lists the keys, and has examples to learn from."
+WELCOME = (
+    "New here? The card names the likely cause and how certain it is. Move the thresholds on the left and "
+    "watch it change. Each plot explains how to read it. Press ? for the keys and worked examples."
 )
 
 REFERENCES = 200
 """Windows offered for comparison: the fastest of the run."""
 
 HINT_PAUSE = 0.04
-"""Seconds of rest before the hints beside the gates are worked out."""
-
-UNDO_PAUSE = 1.0
-"""Moves of one control less than this many seconds apart are undone together: a drag is one change."""
+"""Seconds without a change before each gate's nearest change of verdict is computed."""
 
 
 def build(workspace: Workspace) -> None:
@@ -59,124 +53,96 @@ def build(workspace: Workspace) -> None:
     @ui.page("/w/{run_id:path}/{number:int}", response_timeout=60)
     async def window_page(request: Request, run_id: str, number: int) -> None:
         key = WindowKey(run_of(request, after=1), number)
-        view, told = parse_query(request.query_params.multi_items())
+        view, messages = parse_query(request.query_params.multi_items())
         generation = workspace.store.generation
         try:
-            judged, view, more = await asyncio.to_thread(_open, workspace, key, view)
+            judged, view, more = await asyncio.to_thread(judge_fitted, workspace, key, view)
         except WindowNotFoundError as error:
-            missing(workspace, request, str(error), lambda: _open(workspace, key, view))
+            missing(workspace, request, str(error), lambda: judge_fitted(workspace, key, view))
             return
         except StoreError as error:
             missing(workspace, request, str(error))
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
-        beside = await asyncio.to_thread(workspace.neighbours, key)
+        neighbours = await asyncio.to_thread(workspace.neighbours, key)
         await workspace.ledger.current()
-        page = WindowPage(workspace, generation, judged, view, rows, beside, is_dark(request))
-        page.build(request, [*told, *more])
+        notes = workspace.ledger.book.notes_on(key)
+        model = TabViewModel(judged, view, is_dark(request), notes)
+        page = WindowPage(workspace, generation, model, rows, neighbours)
+        page.build(request, [*messages, *more])
         await ui.context.client.connected()
         await page.start()
 
 
-def _open(workspace: Workspace, key: WindowKey, view: ViewState) -> tuple[Judged, ViewState, list[str]]:
-    """The window under the asked view, or under as much of it as it has. Blocking."""
-    source = workspace.source(key)
-    view, told = view.fitted(workspace.window(source))
-    if view.reference is not None and not workspace.has(view.reference):
-        told.append(f"There is no window {view.reference} to compare with; using the run's healthy one.")
-        view = replace(view, reference=None)
-    try:
-        return workspace.judge(source, view), view, told
-    except WindowError as error:
-        told.append(f"Baseline: {error}. Using the cohort's median.")
-        view = replace(view, baseline="cohort_median")
-        return workspace.judge(source, view), view, told
-
-
 class WindowPage:
-    """One open window page: its view, and everything on it that follows the view."""
+    """One open window page: builds its panels and keeps them in line with the session and the store."""
 
     def __init__(
         self,
         workspace: Workspace,
         generation: int,
-        judged: Judged,
-        view: ViewState,
+        model: TabViewModel,
         rows: list[dict[str, Any]],
-        beside: Neighbours,
-        dark: bool,
+        neighbours: Neighbours,
     ) -> None:
-        """A page of what was read from the store at a generation.
-
+        """
         Args:
+            generation: of the store, before anything was read from it.
             rows: the run's windows in order.
-            beside: the numbers of the windows before and after this one.
+            neighbours: the numbers of the previous and the next window.
         """
         self._workspace = workspace
         self._generation = generation
-        self._beside = beside
-        self._scene = TabViewModel(judged, view, dark, workspace.ledger.book.notes_on(judged.source.key))
+        self._session = WindowSession(
+            workspace, model, redraw=self._redraw, warn=self._warn, run_in_background=self._run_in_background
+        )
         self._rows = rows
-        self._undo: list[ViewState] = []
-        self._last_change: tuple[str, float] = ("", 0.0)
-        self._walking = False
+        self._neighbours = neighbours
         self._hints_due: asyncio.TimerHandle | None = None
         self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
     @property
-    def view(self) -> ViewState:
-        """What is looked at now."""
-        return self._scene.view
+    def _key(self) -> WindowKey:
+        return self._session.key
 
     @property
-    def key(self) -> WindowKey:
-        return self._scene.judged.source.key
+    def _model(self) -> TabViewModel:
+        return self._session.model
 
     # --- building -------------------------------------------------------------------------------------
 
-    def build(self, request: Request, told: list[str]) -> None:
-        """The page without its plots: verdict and controls are there at once."""
-        window = self._scene.window
-        self._aids = ReadingAids.of(request)
+    def build(self, request: Request, messages: list[str]) -> None:
+        """Build the page without its plots, so that the verdict and the controls appear at once."""
+        key, model = self._key, self._model
+        self._plot_help = ReadingAids.of(request)
         crumbs = (
-            Crumb("windows", "/"),
-            Crumb(f"run {format.clip(self.key.run_id)}", run_page(self.key.run_id)),
-            Crumb(
-                f"window {self.key.window}",
-                detail=text.extent(window),
-            ),
+            Crumb("Windows", "/"),
+            Crumb(f"Run {format.clip(key.run_id)}", run_page(key.run_id)),
+            Crumb(f"Window {key.window}", detail=text.extent(model.window)),
         )
-        with frame(self._workspace, request, f"window {self.key.window}", crumbs) as page:
+        with frame(self._workspace, request, f"window {key.window}", crumbs) as page:
             page.main.classes("with-rail")
-            self._toolbar = AnnotationToolbar(self._workspace.ledger, author_of(request))
-            self._notes_panel = NotesPanel(
-                self._workspace.ledger,
-                self._toolbar,
-                self.key,
-                window,
-                look=lambda: self.view,
-                go=self._look_at,
-                headline=lambda: text.headline_of(self._scene.diagnosis, window.ranks)[0],
-            )
-            with page.beside:
-                self._neighbours = NeighbourLinks()
+            self._build_notes(request)
+            with page.actions:
+                self._neighbour_links = NeighbourLinks()
                 report_button(
-                    f"window {self.key.window}", lambda: window_report(self._workspace, self.key, self.view)
+                    f"window {key.window}", lambda: window_report(self._workspace, key, self._session.view)
                 )
-            self._neighbours.show(self._scene, self._beside)
-            page.dark.on_value_change(lambda event: self._redraw(dark=bool(event.value)))
+            page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with box("rail", "aside") as rail:
                 rail.props["aria-label"] = "controls"
-                self._controls = Controls(self._scene.judged, self.view, self._references(), self._asks())
+                self._controls = Controls(
+                    model.judged, model.view, self._references(), self._control_actions()
+                )
             with box("content stack"):
-                notices(told)
-                first_time(request, FIRST_TIME)
-                example = self._workspace.example(self.key.run_id)
+                notices(messages)
+                welcome(request, WELCOME)
+                example = self._workspace.example(key.run_id)
                 if example is not None:
-                    lesson_card(example, self._scene.judged)
+                    lesson_card(example, model.judged)
                 self._verdict = VerdictCard()
-                self._strip = RunTimeline(self.key, self._open)
-                self._tabs = TabBar(window, self.change, self.walk)
+                self._run_timeline = RunTimeline(key, self._open)
+                self._tabs = TabBar(model.window, self._session.change, self._session.next_step)
                 with self._tabs.beside:
                     self._notes_panel.buttons()
                 self._panel_box = box("panels")
@@ -184,269 +150,183 @@ class WindowPage:
         self._show_hints()
         self._show_notes()
 
+    def _build_notes(self, request: Request) -> None:
+        """Build what writes notes and incidents; it floats over the page."""
+        ledger, model = self._workspace.ledger, self._model
+        self._toolbar = AnnotationToolbar(ledger, author_of(request))
+        self._notes_panel = NotesPanel(
+            ledger,
+            self._toolbar,
+            self._key,
+            model.window,
+            look=lambda: self._session.view,
+            go=self._session.show_pin,
+            headline=lambda: text.headline_of(self._model.diagnosis, self._model.window.ranks)[0],
+        )
+
     async def start(self) -> None:
-        """Draw the plots once the browser is there, then follow the store."""
-        self._strip.show(self._rows, self._scene.dark)
+        """Draw the plots once the browser is connected, then follow the store."""
+        self._run_timeline.show(self._rows, self._model.dark)
         self._show_panel()
         self._workspace.changed.subscribe(self._follow)
         self._workspace.ledger.changed.subscribe(self._follow_notes)
         self._follow_notes(self._workspace.ledger.book)
-        await self._follow()  # what came while the browser was loading
+        await self._follow()  # The store may have changed while the browser was loading.
 
-    def _asks(self) -> ControlActions:
+    def _control_actions(self) -> ControlActions:
+        session = self._session
         return ControlActions(
-            change=self.change,
+            change=session.change,
             hint=self._show_hints_soon,
-            gate=self.move_gate,
-            reset=self.reset,
-            undo=self.undo,
-            copy=self.copy_link,
+            gate=session.move_gate,
+            reset=session.reset,
+            undo=session.undo,
+            copy=lambda: ui.run_javascript("sfapp.copyLink()"),
         )
 
     def _reactions(self) -> Reactions:
+        session = self._session
         return Reactions(
-            aids=self._aids,
+            aids=self._plot_help,
             notes_panel=self._notes_panel,
-            pick_step=lambda step: self.change(step=step),
-            move_gate=self.move_gate,
-            pick_ranks=self.pick_ranks,
-            look=self.change,
-            zoom=self.zoom,
+            pick_step=lambda step: session.change(step=step),
+            move_gate=self._drag_gate,
+            pick_ranks=session.pick_ranks,
+            look=session.change,
+            zoom=session.zoom,
         )
 
     def _references(self) -> Mapping[str, str]:
-        """Windows of the run that can be compared with, and the picked one of another run."""
-        others = [row for row in self._rows if row["window"] != self.key.window and row["step_time_ns"]]
+        """Return the windows offered for comparison: those of the run, and a chosen one of another run."""
+        others = [row for row in self._rows if row["window"] != self._key.window and row["step_time_ns"]]
         fastest = sorted(others, key=lambda row: row["step_time_ns"])[:REFERENCES]
-        found = {
-            str(
-                WindowKey(row["run_id"], row["window"])
-            ): f"{row['window']} · {format.duration(row['step_time_ns'])}"
+        offered = {
+            str(WindowKey(row["run_id"], row["window"])): (
+                f"{row['window']} · {format.duration(row['step_time_ns'])}"
+            )
             for row in sorted(fastest, key=lambda row: row["window"])
         }
-        if self.view.reference is not None:
-            found.setdefault(str(self.view.reference), str(self.view.reference))
-        return found
+        chosen = self._session.view.reference
+        if chosen is not None:
+            offered.setdefault(str(chosen), str(chosen))
+        return offered
 
-    # --- what the operator does -----------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------------------
 
-    def change(self, **fields: Any) -> None:
-        """Look at something else; ``fields`` are those of ``ViewState``."""
-        self._apply(replace(self.view, **fields), ",".join(fields))
-
-    def move_gate(self, name: str, value: Any) -> None:
-        """Move one gate; out of range, say so and stay."""
+    def _drag_gate(self, name: str, value: Any) -> None:
+        """Set a gate that was dragged in a plot; report a value out of range."""
         try:
-            view = self.view.with_gate(name, value)
+            self._session.move_gate(name, value)
         except GateError as error:
-            ui.notify(f"{error}", type="warning")
+            self._warn(str(error))
             self._show_verdict()
-            return
-        self._apply(view, name)
-
-    def pick_ranks(self, listed: str) -> None:
-        """Pick ranks out by their numbers."""
-        compact = "".join(listed.split()).strip(",")
-        asked, told = parse_query([("ranks", compact)] if compact else [])
-        view, more = replace(self.view, ranks=asked.ranks).fitted(self._scene.window)
-        for message in (*told, *more):
-            ui.notify(message, type="warning")
-        self._apply(view, "ranks")
-
-    def zoom(self, plot: str, axes: Axes) -> None:
-        """Look at a part of a plot, or at all of it again."""
-        self._apply(self.view.zoomed(plot, axes), f"zoom {plot}")
-
-    def walk(self, by: int) -> None:
-        """The next or previous step; from the mean, the first or the last."""
-        steps = self._scene.window.step_N.tolist()
-        if self.view.step is None:
-            place = 0 if by > 0 else len(steps) - 1
-        else:
-            place = min(max(steps.index(self.view.step) + by, 0), len(steps) - 1)
-        self.change(step=steps[place])
-
-    def reset(self) -> None:
-        """All controls back to their defaults; tab and step stay."""
-        self._apply(ViewState(tab=self.view.tab, step=self.view.step), "reset")
-
-    def undo(self) -> None:
-        """Take the last change back."""
-        if not self._undo:
-            ui.notify("nothing to undo")
-            return
-        view = self._undo.pop()
-        self._last_change = ("", 0.0)
-        self._settle(view)
-
-    def copy_link(self) -> None:
-        """The address of this view, into the clipboard."""
-        ui.run_javascript("sfapp.copyLink()")
-
-    def _look_at(self, pin: Pin) -> None:
-        """Look at what a note is pinned to: its plot, as much of it as was zoomed, its step, its rank."""
-        window = self._scene.window
-        ranks = window.ranks
-        node = ranks.node_rank[ranks.rank.index(pin.rank)] if pin.rank in ranks.rank else ranks.nodes[0]
-        view, told = looked_at(pin, self.view, node).fitted(window)
-        for message in told:
-            ui.notify(message, type="warning")
-        self._apply(view, "note")
 
     def _open(self, key: WindowKey) -> None:
-        ui.navigate.to(self.view.for_next_window().href(window_page(key)))
+        ui.navigate.to(self._session.view.for_next_window().href(window_page(key)))
 
-    # --- following the view ---------------------------------------------------------------------------
+    def _warn(self, message: str) -> None:
+        with self._panel_box:
+            ui.notify(message, type="warning")
 
-    def _apply(self, view: ViewState, what: str) -> None:
-        if view == self.view:
-            return
-        now = time.monotonic()
-        name, at = self._last_change
-        if name != what or now - at > UNDO_PAUSE:
-            self._undo.append(self.view)
-        self._last_change = (what, now)
-        self._settle(view)
+    def _run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        background_tasks.create(coroutine, context=self._panel_box)
 
-    def _settle(self, view: ViewState) -> None:
-        """Bring the page to a view: at once where only gates moved, else as soon as the matrix was walked."""
-        before = self.view
-        self._scene = replace(self._scene, view=view)
-        if self._walking or _needs_matrix(before, view):
-            if not self._walking:
-                self._walking = True
-                background_tasks.create(self._walk_matrix(before), context=self._panel_box)
-            return
-        judged = self._workspace.judge_cached(self._scene.judged, view)
-        self._scene = replace(self._scene, judged=judged)
-        self._redraw()
+    # --- showing the session --------------------------------------------------------------------------
 
-    async def _walk_matrix(self, before: ViewState) -> None:
-        """Measure for the view asked for, or what replaced it meanwhile; failing, back to ``before``."""
-        try:
-            while True:
-                asked = self.view
-                judged = await asyncio.to_thread(self._workspace.judge, self._scene.judged.source, asked)
-                if asked == self.view:
-                    break
-            self._scene = replace(self._scene, judged=judged)
-        except (WindowError, StoreError) as error:
-            ui.notify(f"{error}", type="warning")
-            self._scene = replace(self._scene, view=before)
-        finally:
-            self._walking = False
-        self._redraw()
-
-    def _redraw(self, dark: bool | None = None) -> None:
-        if dark is not None:
-            self._scene = replace(self._scene, dark=dark)
-            self._strip.show(self._rows, self._scene.dark)
-        # What was clicked may be built anew by this, and is then no place to go on from.
+    def _redraw(self) -> None:
+        """Show the session's verdict and view in every panel."""
+        # The element that was clicked may be rebuilt here, so it cannot be the context of what follows.
         with self._panel_box:
             self._show_verdict()
             self._show_panel()
             self._notes_panel.follow()
             self._show_hints_soon()
-            show_address(self.view.href(window_page(self.key)))
+            show_address(self._session.view.href(window_page(self._key)))
+
+    def _apply_theme(self, dark: bool) -> None:
+        self._run_timeline.show(self._rows, dark)
+        self._session.set_dark(dark)
 
     def _show_verdict(self) -> None:
-        scene = self._scene
-        verdict = text.verdict(scene.diagnosis, scene.window.ranks)
+        model = self._model
+        verdict = text.verdict(model.diagnosis, model.window.ranks)
         self._verdict.show(verdict)
-        self._controls.show(scene.judged, self.view, verdict.recorder)
-        self._neighbours.show(self._scene, self._beside)
-        marked = figures.straggling_nodes(scene.measures, scene.diagnosis)
-        self._tabs.show(self.view, marked, _aimed_node(scene))
+        self._controls.show(model.judged, model.view, verdict.recorder)
+        self._neighbour_links.show(model, self._neighbours)
+        marked = figures.straggling_nodes(model.measures, model.diagnosis)
+        self._tabs.show(model.view, marked, _suspect_node(model))
 
     def _show_hints_soon(self) -> None:
-        """The nearest changes take several judgements: they follow the verdict, once a drag rests."""
+        """Show the nearest changes after a pause: each takes several judgements, too many during a drag."""
         if self._hints_due is not None:
             self._hints_due.cancel()
         self._hints_due = asyncio.get_running_loop().call_later(HINT_PAUSE, self._show_hints)
 
     def _show_hints(self) -> None:
-        if self._panel_box.is_deleted:  # the page was left meanwhile
+        if self._panel_box.is_deleted:  # The page was closed during the pause.
             return
-        scene = self._scene
-        found = nearest_changes(scene.measures, scene.diagnosis, self._controls.shown_gates)
-        changes = text.changes(found, scene.diagnosis)
+        model = self._model
+        nearest = nearest_changes(model.measures, model.diagnosis, self._controls.shown_gates)
+        changes = text.changes(nearest, model.diagnosis)
         self._controls.hint(changes)
         self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
-        if scene.view.tab in self._panels:
-            self._panels[scene.view.tab][1].update(scene, resting=True)
+        if model.view.tab in self._panels:
+            self._panels[model.view.tab][1].update(model, resting=True)
 
     def _show_panel(self) -> None:
-        """The open tab's panel: built on first show, else brought up to date; the others hidden."""
-        name = self.view.tab
+        """Show the open tab's panel, built when it is first opened, and hide the others."""
+        name = self._session.view.tab
         for other, (container, _) in self._panels.items():
             container.set_visibility(other == name)
         if name in self._panels:
-            self._panels[name][1].update(self._scene)
+            self._panels[name][1].update(self._model)
             return
         with self._panel_box, box() as container:
-            panel = self._built(name)
+            panel = self._build_panel(name)
         self._panels[name] = (container, panel)
 
-    def _built(self, tab: str) -> Panel | StragglersPanel:
+    def _build_panel(self, tab: str) -> Panel | StragglersPanel:
+        reactions = self._reactions()
         if tab == STRAGGLERS:
-            return StragglersPanel(
-                self._workspace, self._scene, self._reactions(), author=lambda: self._toolbar.name
-            )
-        return Panel(items_of(tab, self.view.node, self._tabs.many_nodes), self._scene, self._reactions())
+            return StragglersPanel(self._workspace, self._model, reactions, author=lambda: self._toolbar.name)
+        return Panel(items_of(tab, self._session.view.node, self._tabs.many_nodes), self._model, reactions)
 
-    # --- following what people write ------------------------------------------------------------------
+    # --- following notes and the store ----------------------------------------------------------------
 
     def _follow_notes(self, book: Book) -> None:
-        """Notes came or went: on their tab, and where they are pinned."""
-        notes = book.notes_on(self.key)
-        if notes == self._scene.notes:
+        """Show the notes on the window as they are now, on their tab and in the plots."""
+        notes = book.notes_on(self._key)
+        if notes == self._model.notes:
             return
-        self._scene = replace(self._scene, notes=notes)
+        self._session.set_notes(notes)
         self._show_notes()
         self._show_panel()
 
     def _show_notes(self) -> None:
-        self._notes_panel.show(self._scene.notes)
-        self._tabs.count_notes(len(self._scene.notes))
-
-    # --- following the store --------------------------------------------------------------------------
+        self._notes_panel.show(self._model.notes)
+        self._tabs.count_notes(len(self._model.notes))
 
     async def _follow(self) -> None:
-        """New packets: the strip grows, the verdict follows its window and its reference."""
+        """Show the windows that arrived, and judge this one again where its packets or its run changed."""
         generation = self._workspace.store.generation
         if generation == self._generation:
             return
         self._generation = generation
         known = {row["window"] for row in self._rows}
-        self._rows = await asyncio.to_thread(self._workspace.timeline, self.key.run_id)
-        self._beside = await asyncio.to_thread(self._workspace.neighbours, self.key)
-        self._neighbours.show(self._scene, self._beside)
+        self._rows = await asyncio.to_thread(self._workspace.timeline, self._key.run_id)
+        self._neighbours = await asyncio.to_thread(self._workspace.neighbours, self._key)
+        self._neighbour_links.show(self._model, self._neighbours)
         arrived = [row["window"] for row in self._rows if row["window"] not in known]
         if arrived:
-            what = format.ranges(arrived)
-            ui.notify(f"window{'s' if len(arrived) > 1 else ''} {what} arrived")
-        self._strip.show(self._rows, self._scene.dark)
-        try:
-            source = await asyncio.to_thread(self._workspace.source, self.key)
-        except StoreError as error:
-            ui.notify(f"{error}; showing it as it was", type="warning")
-            return
-        judged = await asyncio.to_thread(self._workspace.judge, source, self.view)
-        shown = self._scene.judged
-        # Kept even where nothing shown differs: what the run's others measured counts once a gate is moved.
-        self._scene = replace(self._scene, judged=judged)
-        if (judged.diagnosis, judged.source) != (shown.diagnosis, shown.source):
-            self._redraw()
+            with self._panel_box:
+                ui.notify(f"Window{'s' if len(arrived) > 1 else ''} {format.ranges(arrived)} arrived")
+        self._run_timeline.show(self._rows, self._model.dark)
+        await self._session.refresh()
 
 
-def _needs_matrix(before: ViewState, after: ViewState) -> bool:
-    """Whether two views differ in more than gates: in what is measured, or compared with."""
-    return (before.group, before.baseline, before.reference) != (after.group, after.baseline, after.reference)
-
-
-def _aimed_node(scene: TabViewModel) -> int | None:
-    """The node of the rank that the verdict aims at."""
-    aim, ranks = scene.diagnosis.aim, scene.window.ranks
+def _suspect_node(model: TabViewModel) -> int | None:
+    """Return the node of the rank that the verdict suspects."""
+    aim, ranks = model.diagnosis.aim, model.window.ranks
     if aim is None or aim.rank is None or aim.rank not in ranks.rank:
         return None
     return ranks.node_rank[ranks.rank.index(aim.rank)]

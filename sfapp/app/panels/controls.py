@@ -1,4 +1,4 @@
-"""The left rail of a window page: gates, frontier, baseline, group, reference; reset, undo, links."""
+"""The controls of a window page: gates, frontier, baseline, group and reference; reset, undo and links."""
 
 from __future__ import annotations
 
@@ -11,34 +11,40 @@ from nicegui import events, ui
 from sfapp.app.address import window_page
 from sfapp.app.theme import box, label_text, link, term, with_keys
 from sfapp.app.workspace import Judged
+from sfapp.errors import GateError
 from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
 from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.views.glossary import gate_rows
 
 FIRST_GATES = ("tau_c", "gamma_a", "gamma_g")
-"""Always open; the others are under 'more'."""
+"""Gates that are always shown; the others are folded away."""
 
 _DEFAULTS = {row["name"]: row["default"] for row in gate_rows()}
-"""Every gate's default, as text."""
+"""Default of every gate, as text."""
 
-BASELINE_WORDS = {"rank_median": "rank", "cohort_median": "cohort", "reference": "healthy"}
+BASELINE_NAMES = {"rank_median": "rank", "cohort_median": "cohort", "reference": "healthy"}
 BASELINE_HELP = {
-    "rank_median": "Clipped to the rank's own median over the window.",
-    "cohort_median": "Clipped to the median of all ranks in the same step. The default.",
-    "reference": "Clipped to the healthy window's median of each stage.",
+    "rank_median": "Clips each rank to its own median over the window.",
+    "cohort_median": "Clips each rank to the median of all ranks in the same step (default).",
+    "reference": "Clips each stage to its median in the healthy window.",
 }
-FRONTIER_WORDS = {"step": "step-aligned", "carry_over": "carry-over"}
+FRONTIER_NAMES = {"step": "step-aligned", "carry_over": "carry-over"}
 FRONTIER_HELP = {
-    "step": "Every step starts at zero, as in the paper. The default.",
-    "carry_over": "Delays after the last wait of a step are followed into the next step.",
+    "step": "Each step starts at zero, as in the paper (default).",
+    "carry_over": "Delays after the last wait of a step carry over into the next step.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ControlActions:
-    """What the rail asks of the page. ``change`` takes the fields of ``ViewState`` that differ; ``hint`` asks
-    how far each gate shown is from the next change of verdict."""
+    """What the controls call on the page.
+
+    Attributes:
+        change: takes the fields of ``ViewState`` that differ.
+        hint: asks for the nearest change of verdict of every gate shown.
+        gate: sets one gate; raises GateError where the value is out of range.
+    """
 
     change: Callable[..., Any]
     hint: Callable[[], Any]
@@ -48,24 +54,35 @@ class ControlActions:
     copy: Callable[[], Any]
 
 
+class GateField(ui.number):
+    """A number field that shows the value in use once it is left, whatever was typed or deleted in it."""
+
+    used = 0.0
+
+    def sanitize(self) -> None:
+        """Show the value in use. NiceGUI calls this when the field loses the focus."""
+        self.value = self.used
+
+
 class GateControl:
-    """One gate: its name, a number to type, a slider to drag, its default and its nearest change."""
+    """One gate: its name, a field, a slider, its default and its nearest change of verdict."""
 
     def __init__(self, doc: GateDoc, value: float, move: Callable[[str, Any], Any]) -> None:
         self._doc = doc
         self._default = getattr(Gates(), doc.name)
         self._move = move
+        self._value = value
         with box("gate wide" if doc.whole else "gate") as gate:
             gate.props["title"] = doc.help
             with box("gate-head"):
-                with_keys(term(doc.symbol, "gate", doc.name, "gate-name"), label=f"what {doc.title} means")
+                with_keys(term(doc.symbol, "gate", doc.name, "gate-name"), label=f"What {doc.title} means")
                 label_text(doc.title, "span", "gate-title")
-                self._number = (
-                    ui.number(value=value, format=_digits(doc), on_change=self._changed)
-                    .props(f"dense borderless debounce=300 min={doc.low} max={doc.high} step={doc.step}")
-                    .mark(f"number-{doc.name}")
-                )
-                self._number.props["aria-label"] = doc.title
+                self._field = GateField(value=value, format=_digits(doc), on_change=self._changed)
+                self._field.props(
+                    "dense borderless no-error-icon debounce=300 "
+                    f"min={doc.low} max={doc.high} step={doc.step}"
+                ).mark(f"number-{doc.name}")
+                self._field.props["aria-label"] = doc.title
             self._slider: ui.slider | None = None
             if not doc.whole:
                 self._slider = (
@@ -73,127 +90,146 @@ class GateControl:
                     .props(f'dense aria-label="{doc.title}"')
                     .mark(doc.name)
                 )
-            self._back = label_text(f"default {_DEFAULTS[doc.name]}", "button", "plain gate-default")
+            self._error = label_text("", "div", "field-error").mark(f"error-{doc.name}")
+            self._error.props["role"] = "alert"
+            default = _DEFAULTS[doc.name]
+            self._back = label_text(f"default {default}", "button", "plain gate-default")
             self._back.on("click", lambda: move(doc.name, self._default)).mark(f"default-{doc.name}")
-            with_keys(self._back, label=f"set {doc.title} back to its default, {_DEFAULTS[doc.name]}")
+            with_keys(self._back, label=f"Reset {doc.title} to its default, {default}")
             self._hint = label_text("", "div", "hint")
         self.show(value)
 
     def hint(self, nearest: str) -> None:
-        """Say how far the nearest change of verdict is."""
+        """Show the nearest change of verdict."""
         self._hint.text = nearest
 
     def show(self, value: float) -> None:
-        """Take a value from outside."""
-        self._number.value = value
+        """Show the value in use."""
+        self._value = self._field.used = value
+        self._field.value = value
         if self._slider is not None:
             self._slider.value = value
+        self._show_error("")
         self._back.props.set_bool("disabled", value == self._default)
 
     def _changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        if event.value is None:  # the field was emptied on the way to another number
+        value = event.value
+        if value is None or value == self._value:  # The field was emptied, or shows the value in use again.
             return
-        whole = self._doc.whole and float(event.value).is_integer()
-        self._move(self._doc.name, int(event.value) if whole else float(event.value))
+        whole = self._doc.whole and float(value).is_integer()
+        try:
+            self._move(self._doc.name, int(value) if whole else float(value))
+        except GateError as error:
+            self._show_error(f"{error}; {self._value:g} stays in use")
+
+    def _show_error(self, message: str) -> None:
+        self._field.error = message or None
+        self._error.text = message
+        self._error.set_visibility(bool(message))
 
 
 class Controls:
-    """The whole rail. It never decides anything: it asks the page, and shows what came of it."""
+    """The controls left of the tabs. They call the page's actions and show the view that results."""
 
     def __init__(
-        self, judged: Judged, view: ViewState, references: Mapping[str, str], asks: ControlActions
+        self, judged: Judged, view: ViewState, references: Mapping[str, str], actions: ControlActions
     ) -> None:
         """Build inside the current container.
 
         Args:
-            references: windows that can be picked for comparison, as ``RUN/WINDOW``, with their words.
+            references: windows offered for comparison: ``RUN/WINDOW`` to the text shown for it.
         """
-        self._asks = asks
+        self._actions = actions
         self._references = dict(references)
         self._gates: dict[str, GateControl] = {}
         self._view = view
         self._judged = judged
         with box("", "section"):
-            label_text("Gates", "h2")
+            label_text("Thresholds", "h2")
             self._gate_controls(FIRST_GATES)
             with box("", "details").mark("more-gates") as more:
                 self._more_title = label_text("", "summary")
                 self._more = box()
             more.on("toggle", self._open_more, [])
         self._choices()
-        with box("", "section"):
-            label_text("Against the recorder", "h2")
+        with box("", "section") as self._recorder_section:
+            label_text("Recorder's own verdict", "h2")
             self._recorder = label_text("", "div", "hint").mark("recorder")
         self._footer()
 
     def hint(self, changes: Mapping[str, str]) -> None:
-        """For each gate shown, say how far its nearest change of verdict is."""
+        """Show the nearest change of verdict of each gate shown."""
         for name, control in self._gates.items():
             control.hint(changes[name])
 
     def show(self, judged: Judged, view: ViewState, recorder: str) -> None:
-        """Bring every control up to date with a verdict."""
+        """Show a verdict's view in every control.
+
+        Args:
+            recorder: compares the verdict with the one that the recorder stored.
+        """
         self._view, self._judged = view, judged
         for name, control in self._gates.items():
             control.show(getattr(view.gates, name))
         others = [name for name in view.gates.changed() if name not in FIRST_GATES]
         more = len(GATE_DOCS) - len(FIRST_GATES) + 1
-        moved = f"{len(others)} moved" if others else "all at their defaults"
-        self._more_title.text = f"{more} more gates · {moved}"
+        changed = f"{len(others)} changed" if others else "all at their defaults"
+        self._more_title.text = f"{more} more · {changed}"
         self._frontier.value = view.frontier
         self._frontier_hint.text = FRONTIER_HELP[view.frontier]
         if judged.diagnosis.frontier != view.frontier:
-            self._frontier_hint.text = "Step numbers have gaps: the carry-over frontier is not defined here."
+            self._frontier_hint.text = "Not available: step numbers have gaps. The step-aligned one is shown."
         self._baseline.value = view.baseline
         self._baseline_hint.text = BASELINE_HELP[view.baseline]
         self._group.value = view.group
         self._reference.value = _reference_choice(view)
         self._recorder.text = recorder
+        self._recorder_section.set_visibility(bool(judged.diagnosis.recorder_labels))
         self._json.props["href"] = view.href(f"{window_page(judged.source.key)}.json")
 
     @property
     def shown_gates(self) -> tuple[str, ...]:
-        """Gates whose nearest change is shown."""
+        """Gates whose nearest change of verdict is shown."""
         return tuple(self._gates)
 
     def _gate_controls(self, names: tuple[str, ...]) -> None:
         for name in names:
             value = getattr(self._view.gates, name)
-            self._gates[name] = GateControl(GATE_BY_NAME[name], value, self._asks.gate)
+            self._gates[name] = GateControl(GATE_BY_NAME[name], value, self._actions.gate)
 
     def _open_more(self) -> None:
-        """Build the other gates when they are first asked for."""
+        """Build the other gates when they are first opened."""
         if len(self._gates) > len(FIRST_GATES):
             return
         with self._more:
             self._gate_controls(tuple(doc.name for doc in GATE_DOCS if doc.name not in FIRST_GATES))
             with box("gate"):
                 with box("gate-head"):
-                    with_keys(term("W", "gate", "model_fit", "gate-name"), label="what wait model means")
+                    name = term("W", "gate", "model_fit", "gate-name")
+                    with_keys(name, label="What wait model means")
                     label_text("wait model", "span", "gate-title")
                 ui.select(
                     list(MODEL_FITS),
                     value=self._view.gates.model_fit,
-                    on_change=lambda event: self._asks.gate("model_fit", event.value),
+                    on_change=lambda event: self._actions.gate("model_fit", event.value),
                 ).props("dense outlined options-dense aria-label='wait model'").mark("model_fit")
-                label_text(
-                    " ".join(f"{name}: {what}" for name, what in MODEL_FIT_HELP.items()), "div", "hint"
-                )
-        self._asks.hint()
+                choices = " ".join(f"{name}: {what}" for name, what in MODEL_FIT_HELP.items())
+                label_text(choices, "div", "hint")
+        self._actions.hint()
 
     def _choices(self) -> None:
         with box("", "section"):
             label_text("Frontier", "h2")
-            self._frontier = self._toggle(FRONTIER_WORDS, "frontier", self._view.frontier)
+            self._frontier = self._toggle(FRONTIER_NAMES, "frontier", self._view.frontier)
             self._frontier_hint = label_text("", "div", "hint")
         with box("", "section"):
             label_text("Baseline", "h2")
-            self._baseline = self._toggle(BASELINE_WORDS, "baseline", self._view.baseline)
+            self._baseline = self._toggle(BASELINE_NAMES, "baseline", self._view.baseline)
             self._baseline_hint = label_text("", "div", "hint")
         with box("", "section"):
             label_text("Compared with", "h2")
             self._reference = self._select(
-                {"": _healthy_words(self._judged), **self._references},
+                {"": _healthy_window(self._judged), **self._references},
                 _reference_choice(self._view),
                 self._pick_reference,
                 "reference",
@@ -201,58 +237,60 @@ class Controls:
         with box("", "section"):
             label_text("Group", "h2")
             self._group = self._select(
-                {group: _group_words(group) for group in self._judged.window.groups},
+                {group: _group_name(group) for group in self._judged.window.groups},
                 self._view.group,
-                lambda event: self._asks.change(group=event.value or ALL_RANKS),
+                lambda event: self._actions.change(group=event.value or ALL_RANKS),
                 "group",
             )
 
-    def _toggle(self, words: Mapping[str, str], name: str, value: str) -> ui.toggle:
+    def _toggle(self, names: Mapping[str, str], field: str, value: str) -> ui.toggle:
         return (
             ui.toggle(
-                dict(words), value=value, on_change=lambda event: self._asks.change(**{name: event.value})
+                dict(names),
+                value=value,
+                on_change=lambda event: self._actions.change(**{field: event.value}),
             )
             .props("no-caps unelevated dense spread toggle-color=primary")
-            .mark(name)
+            .mark(field)
         )
 
     def _select(
         self, options: Mapping[str, str], value: str, changed: Callable[[Any], Any], name: str
     ) -> ui.select:
-        wanted = "use-input input-debounce=100" if len(options) > 12 else ""
+        searchable = len(options) > 12
         return (
-            ui.select(dict(options), value=value, on_change=changed, with_input=len(options) > 12)
-            .props(f"dense outlined options-dense {wanted} aria-label='{name}'")
+            ui.select(dict(options), value=value, on_change=changed, with_input=searchable)
+            .props(f"dense outlined options-dense {'input-debounce=100' if searchable else ''}")
+            .props(f"aria-label='{name}'")
             .mark(name)
         )
 
     def _pick_reference(self, event: events.ValueChangeEventArguments[Any]) -> Any:
-        return self._asks.change(reference=WindowKey.parse(event.value) if event.value else None)
+        return self._actions.change(reference=WindowKey.parse(event.value) if event.value else None)
 
     def _footer(self) -> None:
         with box("", "section"):
             label_text("This view", "h2")
-            label_text("The address holds all of it: gates, tab, step, ranks.", "div", "hint")
+            label_text("This URL saves the view: thresholds, tab, step and ranks.", "div", "hint")
             with box("actions"):
-                undo = with_keys(label_text("undo", "button", "plain"), "u", "undo the last change")
-                undo.on("click", self._asks.undo).mark("undo")
-                label_text("reset", "button", "plain").on("click", self._asks.reset).mark("reset")
-                label_text("copy link", "button", "plain").on("click", self._asks.copy)
-                self._json = link(
-                    ".json", self._view.href(f"{window_page(self._judged.source.key)}.json"), "plain"
-                )
-                self._json.mark("json")
+                undo = with_keys(label_text("Undo", "button", "plain"), "u", "Undo the last change")
+                undo.on("click", self._actions.undo).mark("undo")
+                label_text("Reset", "button", "plain").on("click", self._actions.reset).mark("reset")
+                label_text("Copy link", "button", "plain").on("click", self._actions.copy)
+                href = self._view.href(f"{window_page(self._judged.source.key)}.json")
+                self._json = link(".json", href, "plain").mark("json")
 
 
-def _healthy_words(judged: Judged) -> str:
-    """The chooser's word for the run's own healthy window."""
+def _healthy_window(judged: Judged) -> str:
+    """Return what the run's own healthy window is called among the windows offered."""
     reference = judged.reference
-    own = reference is not None and reference.run_id == judged.source.key.run_id
-    return f"healthy window {reference.window}" if own and reference is not None else "the healthy window"
+    if reference is not None and reference.run_id == judged.source.key.run_id:
+        return f"healthy window {reference.window}"
+    return "the healthy window"
 
 
 def _digits(doc: GateDoc) -> str:
-    """How the browser writes the value: as many digits as the gate's own step has."""
+    """Return the format of a gate's value: as many digits as its step has."""
     return "%d" if doc.whole else "%.2f" if doc.step >= 0.01 else "%.3f"
 
 
@@ -260,6 +298,6 @@ def _reference_choice(view: ViewState) -> str:
     return "" if view.reference is None else str(view.reference)
 
 
-def _group_words(group: str) -> str:
+def _group_name(group: str) -> str:
     kind, _, name = group.partition(":")
     return "all ranks" if group == ALL_RANKS else f"{kind} {name}"

@@ -29,7 +29,7 @@ def lesson_card(example: Example, judged: Judged) -> None:
                 _comparison(lesson_rows(example, judged.measures, judged.diagnosis))
         with box("other-examples"):
             label_text("other examples", "span", "muted")
-            example_links(but=example)
+            example_links(except_for=example)
 
 
 def _comparison(rows: list[Row]) -> None:

@@ -1,0 +1,270 @@
+"""State of one open window page: the view, the verdict under it, and the changes that can be undone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import fields, replace
+from typing import Any
+
+from sfapp.app.panels.note_target import looked_at
+from sfapp.app.panels.plot_card import Axes
+from sfapp.app.panels.view_model import TabViewModel
+from sfapp.app.workspace import Judged, Workspace
+from sfapp.errors import StoreError, WindowError
+from sfapp.model.incidents import Note, Pin
+from sfapp.model.view import ViewState, WindowKey, parse_query
+
+UNDO_PAUSE = 1.0
+"""Changes of one control less than this many seconds apart are undone together: a drag is one change."""
+
+
+def judge_fitted(
+    workspace: Workspace, key: WindowKey, view: ViewState
+) -> tuple[Judged, ViewState, list[str]]:
+    """Judge a window under as much of a view as it supports. Blocking.
+
+    Returns:
+        The verdict, the view it holds for, and one message for each part of the view that was replaced.
+
+    Raises:
+        StoreError: the window is not in the store, or its packets cannot be read.
+        WindowError: the window cannot be judged at all.
+    """
+    source = workspace.source(key)
+    view, messages = view.fitted(workspace.window(source))
+    if view.reference is not None and not workspace.has(view.reference):
+        messages.append(f"There is no window {view.reference} to compare with; using the run's healthy one.")
+        view = replace(view, reference=None)
+    try:
+        return workspace.judge(source, view), view, messages
+    except WindowError as error:
+        if view.baseline == ViewState().baseline:
+            raise
+        messages.append(f"Baseline: {error}. Using the cohort's median.")
+        view = replace(view, baseline=ViewState().baseline)
+        return workspace.judge(source, view), view, messages
+
+
+class WindowSession:
+    """The view of one open window and the verdict that belongs to it.
+
+    A change of gates or of the frontier is judged at once from the measures at hand. A change of group,
+    baseline or reference, and packets that changed, are measured on a thread. A measured result is stored
+    only while it answers the current request: later changes are applied to it or measured again.
+
+    Attributes:
+        model: what the page shows: the verdict, its view, the theme and the notes.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        model: TabViewModel,
+        *,
+        redraw: Callable[[], None],
+        warn: Callable[[str], None],
+        run_in_background: Callable[[Coroutine[Any, Any, None]], Any],
+    ) -> None:
+        """
+        Args:
+            redraw: called after the verdict or its view changed.
+            warn: called with a message for the user.
+            run_in_background: starts a coroutine on the page's event loop.
+        """
+        self.model = model
+        self._workspace = workspace
+        self._redraw = redraw
+        self._warn = warn
+        self._run_in_background = run_in_background
+        self._undo: list[ViewState] = []
+        self._last_change = ("", 0.0)
+        self._measured_view = model.view
+        self._drawn = self._drawn_state()
+        self._is_measuring = False
+        self._must_refresh = False
+
+    @property
+    def view(self) -> ViewState:
+        """The view as it is now."""
+        return self.model.view
+
+    @property
+    def key(self) -> WindowKey:
+        """The run and number of the window."""
+        return self.model.judged.source.key
+
+    # --- changes by the user --------------------------------------------------------------------------
+
+    def change(self, **changes: Any) -> None:
+        """Change fields of the view."""
+        self.apply(replace(self.view, **changes), ",".join(changes))
+
+    def move_gate(self, name: str, value: Any) -> None:
+        """Set one gate.
+
+        Raises:
+            GateError: the value is out of range; the view stays as it is.
+        """
+        self.apply(self.view.with_gate(name, value), name)
+
+    def pick_ranks(self, listed: str) -> None:
+        """Highlight the ranks in a comma-separated list of numbers."""
+        compact = "".join(listed.split()).strip(",")
+        asked, messages = parse_query([("ranks", compact)] if compact else [])
+        view, more = replace(self.view, ranks=asked.ranks).fitted(self.model.window)
+        for message in (*messages, *more):
+            self._warn(message)
+        self.apply(view, "ranks")
+
+    def zoom(self, plot: str, axes: Axes) -> None:
+        """Zoom a plot; an axis without a range shows all of it."""
+        self.apply(self.view.zoomed(plot, axes), f"zoom {plot}")
+
+    def next_step(self, by: int) -> None:
+        """Show the step ``by`` places on; from the window's mean, its first or its last step."""
+        steps = self.model.window.step_N.tolist()
+        if self.view.step is None:
+            place = 0 if by > 0 else len(steps) - 1
+        else:
+            place = min(max(steps.index(self.view.step) + by, 0), len(steps) - 1)
+        self.change(step=steps[place])
+
+    def show_pin(self, pin: Pin) -> None:
+        """Show what a note is pinned to: its plot, zoom, step and rank."""
+        window = self.model.window
+        ranks = window.ranks
+        node = ranks.node_rank[ranks.rank.index(pin.rank)] if pin.rank in ranks.rank else ranks.nodes[0]
+        view, messages = looked_at(pin, self.view, node).fitted(window)
+        for message in messages:
+            self._warn(message)
+        self.apply(view, "note")
+
+    def reset(self) -> None:
+        """Set every control to its default; the tab and the step stay."""
+        self.apply(ViewState(tab=self.view.tab, step=self.view.step), "reset")
+
+    def undo(self) -> None:
+        """Undo the last change."""
+        if not self._undo:
+            self._warn("Nothing to undo")
+            return
+        self._last_change = ("", 0.0)
+        self._sync(self._undo.pop())
+
+    def apply(self, view: ViewState, name: str) -> None:
+        """Change to a view; successive changes of the same name are undone together."""
+        if view == self.view:
+            return
+        now = time.monotonic()
+        last_name, last_at = self._last_change
+        if last_name != name or now - last_at > UNDO_PAUSE:
+            self._undo.append(self.view)
+        self._last_change = (name, now)
+        self._sync(view)
+
+    # --- changes from elsewhere -----------------------------------------------------------------------
+
+    def set_dark(self, dark: bool) -> None:
+        """Switch the theme."""
+        self.model = replace(self.model, dark=dark)
+        self._redraw()
+
+    def set_notes(self, notes: tuple[Note, ...]) -> None:
+        """Take over the notes on the window."""
+        self.model = replace(self.model, notes=notes)
+
+    async def refresh(self) -> None:
+        """Judge the window again, as its packets and the rest of its run now are."""
+        self._must_refresh = True
+        if not self._is_measuring:
+            await self._measure()
+
+    # --- judging --------------------------------------------------------------------------------------
+
+    def _sync(self, view: ViewState) -> None:
+        """Judge under a view: at once where only gates changed, otherwise on a thread."""
+        self.model = replace(self.model, view=view)
+        if not _needs_measuring(self._measured_view, view):
+            self.model = replace(self.model, judged=self._workspace.judge_cached(self.model.judged, view))
+            self._draw()
+        elif not self._is_measuring:
+            self._run_in_background(self._measure())
+
+    async def _measure(self) -> None:
+        """Measure until the result answers the current request."""
+        if self._is_measuring:
+            return
+        self._is_measuring = True
+        try:
+            while not await self._measure_once():
+                pass
+        finally:
+            self._is_measuring = False
+
+    async def _measure_once(self) -> bool:
+        """Measure for the view as it is now; return False where something else was asked for meanwhile."""
+        asked, refresh = self.view, self._must_refresh
+        self._must_refresh = False
+        found: tuple[Judged, ViewState, list[str]] | StoreError | WindowError
+        try:
+            if refresh:
+                found = await asyncio.to_thread(judge_fitted, self._workspace, self.key, asked)
+            else:
+                source = self.model.judged.source
+                found = await asyncio.to_thread(self._workspace.judge, source, asked), asked, []
+        except (StoreError, WindowError) as error:
+            found = error
+        if self._must_refresh or _needs_measuring(asked, self.view):
+            self._must_refresh |= refresh
+            return False
+        if isinstance(found, Exception):
+            self._warn(f"{found}; showing the previous result")
+            self._restore_measured()
+        else:
+            judged, fitted, messages = found
+            for message in messages:
+                self._warn(message)
+            self._store(judged, asked, fitted)
+            if refresh and self._drawn_state() == self._drawn:
+                return True  # The measures were replaced; nothing on the page follows from that.
+        self._draw()
+        return True
+
+    def _store(self, judged: Judged, asked: ViewState, fitted: ViewState) -> None:
+        """Store a measured result under the view as it is now.
+
+        Args:
+            asked: the view when measuring began.
+            fitted: as much of it as the window supports.
+        """
+        replaced = {
+            field.name: getattr(fitted, field.name)
+            for field in fields(ViewState)
+            if getattr(fitted, field.name) != getattr(asked, field.name)
+        }
+        view = replace(self.view, **replaced)
+        if view != fitted:  # Gates or the frontier were changed meanwhile.
+            judged = self._workspace.judge_cached(judged, view)
+        self.model = replace(self.model, judged=judged, view=view)
+        self._measured_view = view
+
+    def _restore_measured(self) -> None:
+        """Go back to the group, baseline and reference that were measured last; gates stay as they are."""
+        last = self._measured_view
+        view = replace(self.view, group=last.group, baseline=last.baseline, reference=last.reference)
+        judged = self._workspace.judge_cached(self.model.judged, view)
+        self.model = replace(self.model, judged=judged, view=view)
+
+    def _draw(self) -> None:
+        self._drawn = self._drawn_state()
+        self._redraw()
+
+    def _drawn_state(self) -> tuple[object, ...]:
+        return self.model.judged.diagnosis, self.model.judged.source, self.model.view
+
+
+def _needs_measuring(before: ViewState, after: ViewState) -> bool:
+    """Return whether two views differ in what is measured or compared with, not only in gates."""
+    return (before.group, before.baseline, before.reference) != (after.group, after.baseline, after.reference)
