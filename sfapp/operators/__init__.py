@@ -1,4 +1,4 @@
-"""From operator events to causes: rhythm, outliers, blame, frequency (docs/kair.md; the KAIR paper)."""
+"""Find the operator at fault: rank similarity, outliers, blame, frequency (docs/kair.md; the KAIR paper)."""
 
 from sfapp.operators.agreement import AGREEMENT_REASONS, Agreement, agreement
 from sfapp.operators.blame import Blame, blame

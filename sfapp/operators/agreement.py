@@ -1,7 +1,7 @@
-"""Where the frontier's verdict and KAIR's causes meet, where they do not, and why that can be.
+"""Compare the frontier's verdict with KAIR's causes.
 
-The frontier says in which stage and on which rank exposed time arises; KAIR says which operator made others
-late. They rest on different evidence, so either may see what the other cannot.
+The frontier names the stage and the rank in which exposed time arises. KAIR names the operator that delayed
+other ranks. They use different evidence, so each can see what the other cannot.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ Kind = Literal["agree", "differ", "frontier_only", "kair_only", "quiet"]
 
 AGREEMENT_REASONS: Mapping[str, str] = {
     "too_few_ranks": "With fewer than three ranks to compare, no operator can be called late.",
-    "all_ranks": "All ranks spend that time alike. KAIR compares ranks with each other, so it cannot see "
-    "what they share.",
-    "wait_within_stage": "The other ranks wait for it within the same stage, which therefore takes all of "
-    "them equally long: a packet cannot tell who was late there, operators can.",
-    "late_start": "The rank also began these steps late, by about as much: what it does late it does as long "
-    "as the others, and a packet knows only how long stages took.",
-    "earlier_stage": "The cause lies in an earlier stage than the one in which its delay is exposed: "
-    "operators lead back to it.",
-    "other_steps": "The operator events cover only some of the window's steps, the verdict covers all.",
-    "few_steps": "The cause was seen in few of the steps, the verdict is on the sum of all.",
-    "clocks_differ": "The ranks' clocks differ, so only how long operators took was compared, not when they "
-    "began: a rank that was held up without working longer goes unseen.",
-    "from_stages": "There are no operator events, so causes come from stage durations: each rank's step is "
-    "taken to begin at the same time, and nothing within a stage is seen.",
-    "spread_out": "The rank falls behind a little at a time: no one operator accounts for half of it.",
-    "transfer": "The delay is in the transfer of a collective, which is no one rank's.",
+    "all_ranks": "All ranks spend that time equally. KAIR compares ranks with each other, so it cannot see "
+    "a delay that they share.",
+    "wait_within_stage": "The other ranks wait for the late rank within the same stage, so the stage takes "
+    "equally long on all of them: stage durations cannot show which rank was late, operators can.",
+    "late_start": "The rank also began these steps late by about the same time. Its operators take as long "
+    "as those of other ranks, and stage durations do not show when a stage began.",
+    "earlier_stage": "The cause is in an earlier stage than the one in which its delay is exposed.",
+    "other_steps": "The operator events cover some of the window's steps, the verdict covers all of them.",
+    "few_steps": "The cause occurs in few of the steps, the verdict is on the sum of all steps.",
+    "clocks_differ": "The ranks' clocks differ, so only operator durations were compared, not start times: a "
+    "rank that is delayed without working longer is not detected.",
+    "from_stages": "There are no operator events, so causes come from stage durations: every rank's step is "
+    "assumed to begin at the same time, and nothing within a stage is visible.",
+    "spread_out": "The rank falls behind gradually: no single operator explains half of the delay.",
+    "transfer": "The delay is in the transfer of a collective, which belongs to no single rank.",
 }
-"""Why the two may differ, in a sentence each."""
+"""Reasons why verdict and causes may differ, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What the verdict on a window and KAIR's first cause say of each other.
+    """Comparison of the verdict on a window with KAIR's first cause.
 
     Attributes:
-        kind: ``agree``; ``differ``: both name a place, another one each; ``frontier_only``: no operator
-            accounts for what the verdict aims at; ``kair_only``: the verdict is quiet, a cause is not;
-            ``quiet``: neither calls for action.
-        stage, rank: what the verdict aims at, None where it is quiet; the rank also where it names none.
-        cause: KAIR's first cause, None where it held up nobody or cost next to nothing.
-        cause_stage: the broad stage in which the cause lies, None where nothing tells.
-        first_rank: the rank of the most abnormal rhythm, None where there is none to compare it with.
-        weight: the cause's delay over the exposed time of the steps that were examined.
-        reasons: why they may differ, keys of ``AGREEMENT_REASONS``.
+        kind: ``agree``; ``differ``: they name different places; ``frontier_only``: no operator explains what
+            the verdict names; ``kair_only``: the window is healthy by the verdict, but a cause was found;
+            ``quiet``: neither finds a straggler.
+        stage, rank: the verdict's suspect, None for a healthy window; the rank is also None where the verdict
+            names no rank.
+        cause: KAIR's first cause, None if it delayed no other rank or cost too little.
+        cause_stage: the broad stage of the cause, None if unknown.
+        first_rank: the rank with the most abnormal timing pattern, None without a rank to compare it with.
+        weight: the cause's delay divided by the exposed time of the examined steps.
+        reasons: why verdict and cause may differ, keys of ``AGREEMENT_REASONS``.
     """
 
     kind: Kind
@@ -72,16 +72,16 @@ class Agreement:
 
 
 def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agreement:
-    """Lay the verdict and the causes beside each other.
+    """Compare the verdict with the causes.
 
-    A cause counts where it costs at least as large a share of the step as a verdict needs to call for action
+    A cause counts if its share of the step reaches the severity at which a window needs attention
     (accounting.md §12).
 
     Args:
         window: the ranks that were diagnosed.
     """
     aim = None if diagnosis.is_quiet else diagnosis.aim
-    # Where clocks differ nobody knows whether others waited for it: then time alone says which is first.
+    # If clocks differ, it is unknown whether other ranks waited for a cause: its own time decides the order.
     blame = findings.blame
     first = next((cause for cause in blame.causes if cause.holds_up or not blame.clocks_agree), None)
     weight = 0.0 if first is None else _weight(first, diagnosis, findings)
@@ -110,11 +110,11 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
 
 
 def stage_of(event: int, findings: Findings, window: Window) -> str | None:
-    """The broad stage that an event lies in, None where nothing tells.
+    """Return the broad stage that an event belongs to, None if it is unknown.
 
-    A range that marks a stage or loads data, and autograd's nodes, say so themselves. Anything else lies
-    where its rank's stages, one after the other from its first event of the step, place its begin; a kernel
-    where its launch does.
+    Ranges that mark a stage, data loading and autograd nodes name their stage. Any other event is placed by
+    its start among the rank's stage durations, laid end to end from the rank's first event of the step. A
+    kernel is placed by its launch.
     """
     operators = findings.operators
     if findings.source == "stages":
@@ -140,7 +140,7 @@ def stage_of(event: int, findings: Findings, window: Window) -> str | None:
 
 
 def _placed(event: int, operators: Operators, window: Window) -> str | None:
-    """Where the rank's stage durations, laid end to end, place the begin of an event."""
+    """Return the stage in which an event starts when the rank's stage durations are laid end to end."""
     rank, step = operators.lane(event).rank, int(operators.step_E[event])
     steps = window.step_N.tolist()
     if step not in steps or rank not in window.ranks.rank:
@@ -153,7 +153,7 @@ def _placed(event: int, operators: Operators, window: Window) -> str | None:
 
 
 def _launch_of(event: int, operators: Operators) -> int:
-    """The call that put an event on a device; the event itself where there is none."""
+    """Return the runtime call that launched a device event, or the event itself if there is none."""
     correlation = int(operators.correlation_E[event])
     if correlation < 0 or not operators.lane(event).is_device:
         return event
@@ -166,7 +166,7 @@ def _launch_of(event: int, operators: Operators) -> int:
 
 
 def _weight(cause: Cause, diagnosis: Diagnosis, findings: Findings) -> float:
-    """A cause's delay over the exposed time of as many steps as were examined."""
+    """Return a cause's delay divided by the exposed time of as many steps as were examined."""
     exposed = diagnosis.step_time.mean_ns * max(len(findings.operators.steps), 1)
     return cause.delay_ns / exposed if exposed > 0 else 0.0
 
@@ -174,7 +174,7 @@ def _weight(cause: Cause, diagnosis: Diagnosis, findings: Findings) -> float:
 def _reasons(
     diagnosis: Diagnosis, findings: Findings, window: Window, cause: Cause | None, stage: str | None
 ) -> tuple[str, ...]:
-    """Every reason that these findings give, in the order of ``AGREEMENT_REASONS``."""
+    """Return every reason that applies, in the order of ``AGREEMENT_REASONS``."""
     aim = diagnosis.aim
     stages = window.broad_stages
     examined = set(findings.operators.steps)
@@ -201,7 +201,7 @@ def _reasons(
 
 
 def _starts_late(cause: Cause, findings: Findings) -> bool:
-    """Whether the cause's rank began its steps later than the others, by at least half of its delay."""
+    """Return whether the cause's rank began its steps later than the others by at least half of its delay."""
     operators = findings.operators
     if findings.source == "stages" or not findings.blame.clocks_agree:
         return False
@@ -216,7 +216,7 @@ def _starts_late(cause: Cause, findings: Findings) -> bool:
 
 
 def _is_hidden(cause: Cause, stage: str, window: Window) -> bool:
-    """Whether the stage took the cause's rank less than half of its delay longer than it took the others."""
+    """Return whether the stage is longer on the cause's rank by less than half of the cause's delay."""
     ranks = window.ranks.rank
     steps = window.step_N.tolist()
     seen = [steps.index(step) for step in cause.steps if step in steps]

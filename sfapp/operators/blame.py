@@ -1,19 +1,19 @@
-"""Stage 3, why: from late operators back to what made them late (KAIR §III-B, Backward Blame Attribution).
+"""Trace late operators back to their cause: stage 3 (KAIR §III-B, Backward Blame Attribution).
 
-How late a point of the graph is, is its time less its cohort's median. Going back from a late point over what
-it waited for, lateness shrinks by what each operator and each edge on the way added. The paper's rules are:
+The lateness of a point of the graph is its time minus its cohort's median. Along the binding edges back from
+a late point, lateness shrinks by what each operator and each edge added. The paper's rules are:
 
 1.  An operator that itself took abnormally long is a cause.
 2a. A late one's predecessor that took abnormally long is its cause.
-2b. A predecessor that took as long as usual but is late itself is traced on.
+2b. A predecessor that took the usual time but is late itself is traced further.
 2c. If the predecessor was on time, the edge between the two is the cause.
 
-Two things are added, so that chance does not decide. By rule 2a a predecessor ends the trace only if it
-accounts for at least half of the lateness there (no other place on the way can then account for more); by 2c
-one that is late counts as on time if it does not account for half. And a cause must account for at least half
-of its victim's lateness, or the victim counts as held up by no one place (``spread_ns``). Before it does, an
-operator on the way may be the cause by its own time, where that lies in several parts between the events it
-encloses and none of them is half of it.
+Two additions keep noise from deciding. In rule 2a a predecessor ends the trace only if it explains at least
+half of the lateness there, because then no other place can explain more; in rule 2c a late predecessor counts
+as on time if it explains less than half. A cause must explain at least half of its victim's lateness,
+otherwise the delay counts as spread out (``spread_ns``). Before that, an operator on the path can be the
+cause by its own time, if this time is split into several parts between the events that it encloses and no
+part is half of it.
 
 Suffixes: E events, P points (2·E), F symptoms.
 """
@@ -36,10 +36,10 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 HALF = 0.5
-"""At least half of a lateness: no other place can account for more."""
+"""Share of a lateness that a cause must explain: no other place can then explain more."""
 
 _MAX_DOUBLINGS = 40
-"""Each doubles how far every trace has gone; what is still going after 2^40 events runs in a circle."""
+"""Each doubling doubles the length of every trace; a trace longer than 2^40 events is a cycle."""
 
 WHY_ROBUST = (
     "median and MAD: one culprit has several victims, and more than one abnormal rank in ten widens the "
@@ -49,18 +49,18 @@ WHY_ROBUST = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blame:
-    """What held the ranks up.
+    """Causes of the delays of one window.
 
     Attributes:
-        causes: those that held others up first, then by how much time they cost.
-        collectives: arrival skew against transfer of each.
-        symptoms: events that started late or took long themselves.
-        unexplained: of these, those whose trace ended nowhere: at something that waits for what these events
-            do not hold.
-        spread_ns: by rank, the largest lateness that no one place accounts for half of.
-        clocks_agree: whether the ranks share a time axis; where not, starts were not compared.
-        why: which score was used, and why.
-        notes: what the events could not tell.
+        causes: causes that delayed other events first, then by cost in time.
+        collectives: arrival skew and transfer time of each collective.
+        symptoms: number of events that started late or took long.
+        unexplained: number of symptoms whose trace ends without a cause: at an event that waits for something
+            outside these events.
+        spread_ns: by rank, the largest lateness of which no single place explains half.
+        clocks_agree: whether the ranks share a time axis; otherwise start times were not compared.
+        why: the score that was used, with the reason.
+        notes: limitations of the events.
     """
 
     causes: tuple[Cause, ...]
@@ -74,10 +74,10 @@ class Blame:
 
 
 def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
-    """Rank what made operators late or slow.
+    """Return the causes of late and slow operators, ranked.
 
-    Times of different ranks are compared, so they must share a time axis; where most collectives show that
-    they do not, only how long operators took is used, and the notes say so.
+    Start times of different ranks are compared, which needs a common time axis. If most collectives show that
+    there is none, only durations are used and the notes state it.
     """
     cohorts = cohorts or cohorts_of(operators)
     joins = joins_of(operators)
@@ -89,7 +89,8 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
     late_F = np.where(np.isnan(trace.late_P[2 * event_F]), 0.0, trace.late_P[2 * event_F])
     itself_F = point_F < 0
     known_F = itself_F | _accounts(found, late_F)
-    # Where no one place does, one operator may, in several places: less precise, so asked second.
+    # An operator can also explain a delay by several parts of its own time. This is less precise, so it comes
+    # second.
     by_own = trace.by_own_time().causes_of(event_F, point_F)
     in_parts_F = ~known_F & _accounts(by_own, late_F)
     kind_F, place_F, delay_F = (np.where(in_parts_F, *either) for either in zip(by_own, found, strict=True))
@@ -123,7 +124,7 @@ def blame(operators: Operators, cohorts: Cohorts | None = None) -> Blame:
 
 
 def _accounts(found: tuple[Ints, Ints, Floats], late_F: Floats) -> Bools:
-    """Whether what each symptom is put down to (kind, place, delay) accounts for its lateness."""
+    """Return whether each symptom's cause (kind, place, delay) explains half of its lateness."""
     kind_F, _, delay_F = found
     accounts: Bools = (kind_F >= 0) & (delay_F >= HALF * late_F)
     return accounts
@@ -131,16 +132,16 @@ def _accounts(found: tuple[Ints, Ints, Floats], late_F: Floats) -> Bools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trace:
-    """Every point's lateness and where its trace ends.
+    """Lateness of every point and the end of its trace.
 
     Attributes:
-        late_P: float64 ns, NaN without a cohort; is_late_P whether abnormally so.
-        slow_E: whether an event itself took abnormally long; slow_ns_E by how much, at least 0.
-        prior_P: the nearest point before that has a cohort, over the binding edges; -1 for none.
-        extra_P: between the two, the longest event of a step that has no cohort; -1 for none.
-        added_P: how much later a point is than that one, ns.
-        opaque_P: whether no trace goes on past a point; stop_P whether one ends there.
-        end_P: the point whose incoming stretch is the cause, -1 where the trace ends nowhere.
+        late_P: lateness, float64 ns, NaN without a cohort; is_late_P: whether it is abnormal.
+        slow_E: whether an event itself took abnormally long; slow_ns_E: by how much, at least 0.
+        prior_P: the nearest preceding point with a cohort along the binding edges; -1 for none.
+        extra_P: the longest event without a cohort between the two; -1 for none.
+        added_P: lateness that was added since prior_P, ns.
+        opaque_P: whether traces cannot continue past a point; stop_P: whether they end there.
+        end_P: the point whose incoming stretch is the cause, -1 if the trace ends without one.
     """
 
     operators: Operators
@@ -176,7 +177,8 @@ class _Trace:
         mostly_here = added_P >= HALF * late_P
         usual = (owner_P >= 0) & ~slow_E[owner_P] & (extra_P < 0)
         prior_on_time = (prior_P < 0) | ~is_late_P[prior_P]
-        # Past the end of what waits for something unseen, no trace goes on: it has no explanation.
+        # An event that waits for something unrecorded has no explanation: traces cannot continue past its
+        # end.
         opaque_P = (owner_P >= 0) & graph.opaque_E[owner_P]
         stop_P = is_late_P & (opaque_P | prior_on_time | (mostly_here & ~usual))
         return cls(
@@ -197,8 +199,11 @@ class _Trace:
         )
 
     def by_own_time(self) -> _Trace:
-        """The same, where a trace also stops at the end of an event whose own time accounts for half of the
-        lateness there, though no one of its parts does, which lie between the events it encloses."""
+        """Return a copy in which traces also stop at events whose own time explains half of the lateness.
+
+        The own time of such an event is split between the events that it encloses; no single part explains
+        half.
+        """
         own_P = self._own_excess()
         stop_P = self.stop_P | (self.is_late_P & (own_P >= HALF * self.late_P))
         return replace(
@@ -209,7 +214,7 @@ class _Trace:
         )
 
     def _own_excess(self) -> Floats:
-        """float64 ns [P], at the ends of such events how much later they are for their own time."""
+        """Return the lateness that own time adds at the ends of such events, float64 ns [P]."""
         enclosed = self.graph.kind_D == Edge.ENCLOSED
         inner, outer = self.graph.from_D[enclosed] // 2, self.graph.to_D[enclosed] // 2
         largest_E = np.zeros(len(self.slow_E))
@@ -222,14 +227,17 @@ class _Trace:
         return own_P
 
     def symptoms(self, shared: bool) -> tuple[Ints, Ints]:
-        """Abnormal events and the point to trace each from; -1 for one that took long itself (rule 1)."""
+        """Return abnormal events and the point to trace each from; -1 if the event itself took long (rule
+        1)."""
         late_E = self.is_late_start_E if shared else np.zeros_like(self.slow_E)
         event_F = np.flatnonzero(self.slow_E | late_E).astype(np.int64)
         return event_F, np.where(self.slow_E[event_F], -1, 2 * event_F)
 
     def causes_of(self, event_F: Ints, point_F: Ints) -> tuple[Ints, Ints, Floats]:
-        """What each symptom is put down to: the kind of cause (-1 for none), its place (an event, a point
-        for edges, a collective for transfers), and the time it cost, ns."""
+        """Return the cause of each symptom: its kind (-1 for none), its place and its cost in ns.
+
+        The place is an event, for edges a point, for transfers a collective.
+        """
         end_F = np.where(point_F < 0, -1, self.end_P[point_F])
         found = end_F >= 0
         owner_F = np.where(found, _owners(self.graph)[end_F], -1)
@@ -252,8 +260,10 @@ class _Trace:
 
 
 def _slow(graph: DependencyGraph, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[Bools, Floats]:
-    """Which events took abnormally long themselves, and how much longer. A collective's transfer counts once,
-    on the rank that arrived last."""
+    """Return which events took abnormally long, and by how many ns.
+
+    A collective's transfer counts once, on the rank that arrived last.
+    """
     own = deviation(graph.own_ns_E, cohorts, "robust")
     slow_E, slow_ns_E = own.high_E & ~graph.opaque_E, np.nan_to_num(own.excess_E)
     members = joins.event_M
@@ -271,7 +281,7 @@ def _slow(graph: DependencyGraph, cohorts: Cohorts, joins: Joins, shared: bool) 
 
 
 def _owners(graph: DependencyGraph) -> Ints:
-    """The event that the stretch before each point belongs to; -1 where it lies between two events."""
+    """Return the event that contains the stretch before each point; -1 between two events."""
     owner_P = np.full(len(graph.time_P), -1, np.int64)
     owner_P[1::2] = np.arange(len(graph.time_P) // 2)
     enclosing = graph.kind_P == Edge.ENCLOSING
@@ -280,7 +290,7 @@ def _owners(graph: DependencyGraph) -> Ints:
 
 
 def _prior(operators: Operators, graph: DependencyGraph, matched_P: Bools) -> tuple[Ints, Ints]:
-    """The nearest point with a cohort before each, and the longest event of a step passed on the way."""
+    """Return the nearest preceding point with a cohort, and the longest event passed on the way."""
     length_E = np.r_[np.where(operators.step_E >= 0, operators.duration_ns_E, -1), -1]
     free_P = np.r_[~matched_P, False]  # one more, so that index -1 leads nowhere
     prior_P = np.r_[graph.before_P, -1]
@@ -299,7 +309,7 @@ def _prior(operators: Operators, graph: DependencyGraph, matched_P: Bools) -> tu
 
 
 def _follow(prior_P: Ints, stop_P: Bools) -> Ints:
-    """For each point the first point at which its trace stops, -1 where it never does."""
+    """Return the first point at which each point's trace stops, -1 if it never stops."""
     end_P = np.where(stop_P, np.arange(len(prior_P)), prior_P)
     done = np.r_[stop_P, True]
     for _ in range(_MAX_DOUBLINGS):
@@ -315,7 +325,7 @@ def _explained(end_P: Ints, opaque_P: Bools) -> Ints:
 
 
 def _clocks_agree(joins: Joins) -> bool:
-    """Whether, in most collectives, nobody left before all had arrived."""
+    """Return whether, in most collectives, no rank left before all ranks had arrived."""
     met = joins.ranks_J >= 2
     return not met.any() or bool(joins.joined_J[met].mean() > HALF)
 
@@ -326,13 +336,14 @@ def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -
     if cohorts.alike < MIN_COHORT:
         few = "" if cohorts.alike == ranks else f", of which at most {cohorts.alike} play the same role"
         notes.append(
-            f"{ranks} ranks{few}: of two that differ nobody can say which is odd, so no cause is named"
+            f"{ranks} ranks{few}: at least {MIN_COHORT} are needed to "
+            "tell which one differs, so no cause is named"
         )
     if not shared:
         left = int(np.count_nonzero(~joins.joined_J & (joins.ranks_J >= 2)))
         notes.append(
             f"in {left} of {len(joins)} collectives a rank left before another arrived: the ranks' clocks "
-            "differ, so only how long operators took is compared, not when they started"
+            "differ, so durations are compared, but not start times"
         )
     unmatched = int(np.count_nonzero(~cohorts.matched_E))
     if unmatched and cohorts.alike >= MIN_COHORT:

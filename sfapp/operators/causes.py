@@ -1,4 +1,4 @@
-"""Causes as people read them: what, where, how much, and the way from it to its worst victim."""
+"""Rank causes and describe each: what, where, how much, and the path to its latest victim."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ KINDS: tuple[Kind, ...] = ("operator", "edge", "transfer", "extra", "before")
 OPERATOR, EDGE, TRANSFER, EXTRA, BEFORE = range(len(KINDS))
 
 LONGEST_PATH = 64
-"""Events of a path that are kept: the cause and those nearest to its victim."""
+"""Events kept of a path: the cause and the events nearest to the victim."""
 
 PATHS = 50
-"""So many causes carry their path; those below are rarely looked at."""
+"""Number of causes that carry their path; users rarely look at those below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class PathStep:
     """One event between a cause and its victim.
 
     Attributes:
-        late_ns: how late it was against its cohort, where the path touches it; NaN without a cohort.
-        via: why it waited for the one before, an ``Edge`` in lower case; empty for the first.
+        late_ns: lateness against the cohort at the point on the path; NaN without a cohort.
+        via: why it waited for the previous event, an ``Edge`` in lower case; empty for the first event.
     """
 
     event: int
@@ -49,25 +49,25 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing that held ranks up, over all steps in which it did.
+    """One cause of delay, over all steps in which it occurred.
 
     Attributes:
-        kind: ``operator``: it took abnormally long; ``edge``: what it waited for was on time, yet it started
-            late; ``transfer``: a collective took long after all had arrived; ``extra``: it has no counterpart
-            on most other ranks; ``before``: the rank was late when the events begin.
+        kind: ``operator``: it took abnormally long; ``edge``: it started late although its predecessor was on
+            time; ``transfer``: a collective took long after all ranks had arrived; ``extra``: it has no
+            counterpart on most other ranks; ``before``: the rank was already late at the first event.
         nature: ``compute``, ``communication``, ``input`` (data loading), ``idle`` (nothing recorded ran) or
             ``unknown``.
-        rank: where; of a transfer the rank that arrived last.
-        name: the operator; of an edge the one that started late.
-        event: that operator where it cost most, a position among the events.
-        source, source_rank: of an edge, the operator that was on time; else None.
-        delay_ns: how much later things got there, added up; worst_ns the most in one place.
-        times: how often.
-        steps: the steps it was seen in, ascending.
-        symptoms: late or slow events put down to it, itself included.
-        holds_up: whether anything waited for it: another event was late for it, or the rank's step ended
-            with it. What nothing waited for costs no time.
-        path: from the cause to the victim that was latest; empty past the first causes.
+        rank: the rank of the operator; for a transfer the rank that arrived last.
+        name: the operator; for an edge the operator that started late.
+        event: position of the most expensive occurrence among the events.
+        source, source_rank: for an edge, the operator that was on time; else None.
+        delay_ns: total delay; worst_ns: the largest single delay.
+        times: number of occurrences.
+        steps: the steps in which it occurred, ascending.
+        symptoms: number of late or slow events it caused, itself included.
+        holds_up: whether anything waited for it: another event was late because of it, or it ended the rank's
+            step. An operator that nothing waited for costs no time.
+        path: events from the cause to the latest victim; empty beyond the first ``PATHS`` causes.
     """
 
     kind: Kind
@@ -88,11 +88,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CauseEvidence:
-    """The F symptoms and what each is put down to (``sfapp.operators.blame``).
+    """The F symptoms with their causes (``sfapp.operators.blame``).
 
     Attributes:
-        event_F: the symptom; itself_F whether it took long itself.
-        kind_F: index into ``KINDS``; place_F an event, of an edge a point, of a transfer a collective.
+        event_F: the symptom; itself_F: whether it took long itself.
+        kind_F: index into ``KINDS``; place_F: an event, for an edge a point, for a transfer a collective.
         delay_F: ns.
     """
 
@@ -108,19 +108,19 @@ class CauseEvidence:
     delay_F: Floats
 
     def subject(self, kind: int, place: int) -> int:
-        """The event that a cause is named after."""
+        """Return the event that a cause is named after."""
         if kind == EDGE:
             return place // 2
         return int(self.joins.last_J[place]) if kind == TRANSFER else place
 
     def source(self, kind: int, place: int) -> int | None:
-        """The event that was on time, of an edge."""
+        """Return the event that was on time, for an edge."""
         return int(self.prior_P[place]) // 2 if kind == EDGE else None
 
 
 @dataclass(slots=True)
-class _Found:
-    """A cause in the making."""
+class _CauseBuilder:
+    """A cause while its symptoms are being collected."""
 
     kind: int
     subject: int
@@ -135,10 +135,10 @@ class _Found:
 
 
 def ranked(evidence: CauseEvidence) -> tuple[Cause, ...]:
-    """The causes, each (kind, rank, names) once, those that held something up first, then by time."""
+    """Return each (kind, rank, names) once: causes that delayed other events first, then by cost in time."""
     operators = evidence.operators
     last_E = _ends_its_step(operators)
-    found: dict[tuple[int, int, int, int], _Found] = {}
+    found: dict[tuple[int, int, int, int], _CauseBuilder] = {}
     steps: defaultdict[tuple[int, int, int, int], set[int]] = defaultdict(set)
     pairs, group_F = np.unique(np.stack((evidence.kind_F, evidence.place_F)), axis=1, return_inverse=True)
     order = np.argsort(group_F.reshape(-1), kind="stable")
@@ -152,7 +152,7 @@ def ranked(evidence: CauseEvidence) -> tuple[Cause, ...]:
             int(operators.name_E[subject]),
             -1 if source is None else int(operators.name_E[source]),
         )
-        cause = found.setdefault(key, _Found(kind, subject, source))
+        cause = found.setdefault(key, _CauseBuilder(kind, subject, source))
         _add(cause, evidence, members, subject, bool(last_E[subject]))
         steps[key].add(int(operators.step_E[subject]))
     by_time = sorted(found, key=lambda key: (not found[key].holds_up, -found[key].delay_ns, key))
@@ -162,8 +162,8 @@ def ranked(evidence: CauseEvidence) -> tuple[Cause, ...]:
     )
 
 
-def _add(cause: _Found, evidence: CauseEvidence, members: Ints, subject: int, last: bool) -> None:
-    """Count one place's symptoms to its cause."""
+def _add(cause: _CauseBuilder, evidence: CauseEvidence, members: Ints, subject: int, last: bool) -> None:
+    """Add the symptoms of one place to its cause."""
     delay = float(evidence.delay_F[members].max())
     cause.delay_ns += delay
     cause.times += 1
@@ -177,7 +177,7 @@ def _add(cause: _Found, evidence: CauseEvidence, members: Ints, subject: int, la
         cause.victim = int(evidence.event_F[victims[int(late.argmax())]]) if len(victims) else subject
 
 
-def _cause(evidence: CauseEvidence, found: _Found, steps: tuple[int, ...], with_path: bool) -> Cause:
+def _cause(evidence: CauseEvidence, found: _CauseBuilder, steps: tuple[int, ...], with_path: bool) -> Cause:
     operators = evidence.operators
     source = None if found.source is None else operators.lane(found.source).rank
     return Cause(
@@ -198,7 +198,7 @@ def _cause(evidence: CauseEvidence, found: _Found, steps: tuple[int, ...], with_
     )
 
 
-def _nature(operators: Operators, found: _Found) -> Nature:
+def _nature(operators: Operators, found: _CauseBuilder) -> Nature:
     categories = {int(operators.category_E[found.subject])}
     if found.source is not None:
         categories.add(int(operators.category_E[found.source]))
@@ -211,8 +211,8 @@ def _nature(operators: Operators, found: _Found) -> Nature:
     return "input" if DATA in categories else "compute"
 
 
-def _path(evidence: CauseEvidence, found: _Found) -> tuple[PathStep, ...]:
-    """From the cause's own event (of an edge, the one that was on time) to its victim."""
+def _path(evidence: CauseEvidence, found: _CauseBuilder) -> tuple[PathStep, ...]:
+    """Return the path from the cause's event (for an edge, the event that was on time) to its victim."""
     graph, operators = evidence.graph, evidence.operators
     first = found.subject if found.source is None else found.source
     point, seen = 2 * found.victim, [found.victim]
@@ -244,7 +244,7 @@ def _path(evidence: CauseEvidence, found: _Found) -> tuple[PathStep, ...]:
 
 
 def _ends_its_step(operators: Operators) -> npt.NDArray[np.bool_]:
-    """bool [E], whether an event is the last to end in its rank's step."""
+    """Return whether each event is the last to end in its rank's step, bool [E]."""
     last_E = np.zeros(len(operators), np.bool_)
     if len(operators):
         order = np.lexsort((operators.end_ns_E, operators.step_E, operators.rank_E))

@@ -1,9 +1,8 @@
-"""Which events of different ranks are the same operator, and how far each lies from the others.
+"""Match the same operator across ranks and score how far each event deviates from the others.
 
-The cohort of an event are the events of the other ranks that are the same instance: of the same step,
-category and name, on a device or not, and as many occurrences into the step. Ranks that play different roles
-(pipeline stages, say) do different work: an event is compared within its role alone. Suffixes: E events, K
-instances, R ranks.
+The cohort of an event is the same instance on the other ranks: same step, category and name, host or device,
+and occurrence within the step. Ranks with different roles (pipeline stages, for example) do different work,
+so events are compared within a role. Suffixes: E events, K instances, R ranks.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ Bools = npt.NDArray[np.bool_]
 Score = Literal["z", "robust"]
 
 Roles = Mapping[int, str | None]
-"""What each rank does; ranks that are not in it do all the same."""
+"""The role of each rank; ranks without an entry share one role."""
 
 THRESHOLD = 3.0
 """|z| above this is abnormal (KAIR §III-B, Stage 2: the 3-sigma rule)."""
 
 MIN_COHORT = 3
-"""Of two ranks that differ, nobody can say which one is odd."""
+"""Smallest cohort: of two ranks that differ, neither can be called abnormal."""
 
 MAD_TO_SIGMA = 1.4826
-"""1/Φ⁻¹(3/4): makes the median absolute deviation of a normal distribution its standard deviation."""
+"""1/Φ⁻¹(3/4): scales the median absolute deviation to the standard deviation of a normal distribution."""
 
 RESOLUTION_NS = 1_000.0
-"""Ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4): no spread is taken to be smaller."""
+"""Smallest spread, ns: ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cohorts:
-    """The instances that at least three ranks share.
+    """Instances that at least three ranks share.
 
     Attributes:
-        instance_E: int64 [E], -1 where an event has no cohort: too few ranks have it, or its rank has it
-            another number of times in the step than most ranks do, so that nobody can say which is which.
+        instance_E: int64 [E], -1 for an event without a cohort: too few ranks have it, or its rank runs it a
+            different number of times per step than most ranks, so that occurrences cannot be matched.
         size: number of instances, K.
-        alike: how many ranks at the most do the same work: all of them, or those of the largest role.
+        alike: number of comparable ranks: all ranks, or those of the largest role.
     """
 
     instance_E: Ints
@@ -56,12 +55,13 @@ class Cohorts:
 
     @property
     def matched_E(self) -> Bools:
+        """Return which events have a cohort, bool [E]."""
         return self.instance_E >= 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deviation:
-    """How far values lie from their cohorts' centres.
+    """Deviation of values from their cohorts' centres.
 
     Attributes:
         excess_E: float64 [E], value minus centre, NaN without a cohort.
@@ -73,19 +73,19 @@ class Deviation:
 
     @property
     def high_E(self) -> Bools:
-        """bool [E], abnormally late or long."""
+        """Return which events are abnormally late or long, bool [E]."""
         return self.score_E > THRESHOLD
 
 
 def roles_of(ranks: Sequence[int], roles: Roles | None) -> Ints:
-    """The number of each rank's role, int64 [R]."""
+    """Return the number of each rank's role, int64 [R]."""
     names = [(roles or {}).get(rank) for rank in ranks]
     known = list(dict.fromkeys(names))
     return np.asarray([known.index(name) for name in names], np.int64)
 
 
 def cohorts_of(operators: Operators, roles: Roles | None = None) -> Cohorts:
-    """Match the events of all ranks; those outside any step have no cohort."""
+    """Match the events of all ranks; events outside any step have no cohort."""
     events = len(operators)
     rank_E = operators.rank_E
     role_R = roles_of(operators.ranks, roles)
@@ -109,7 +109,7 @@ def cohorts_of(operators: Operators, roles: Roles | None = None) -> Cohorts:
 
 
 def deviation(value_E: Floats, cohorts: Cohorts, score: Score) -> Deviation:
-    """Each value against its cohort: by mean and standard deviation, or by their robust twins."""
+    """Score each value against its cohort, by mean and standard deviation or by median and MAD."""
     matched = cohorts.matched_E & ~np.isnan(value_E)
     instance, value = cohorts.instance_E[matched], value_E[matched]
     centre_K, spread_K = (_moments if score == "z" else robust_centres)(value, instance, cohorts.size)
@@ -121,7 +121,7 @@ def deviation(value_E: Floats, cohorts: Cohorts, score: Score) -> Deviation:
 
 
 def median_of_groups(value: Floats, group: Ints, size: int) -> Floats:
-    """The median of each group, float64 [size]; NaN for an empty one."""
+    """Return the median of each group, float64 [size]; NaN for an empty group."""
     order = np.lexsort((value, group))
     ordered = value[order]
     count = np.bincount(group, minlength=size)
@@ -134,13 +134,13 @@ def median_of_groups(value: Floats, group: Ints, size: int) -> Floats:
 
 
 def robust_centres(value: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
-    """Median and median absolute deviation of each group, the latter scaled to a standard deviation."""
+    """Return each group's median and its median absolute deviation, scaled to a standard deviation."""
     centre = median_of_groups(value, group, size)
     return centre, MAD_TO_SIGMA * median_of_groups(np.abs(value - centre[group]), group, size)
 
 
 def _moments(value: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
-    """Mean and sample standard deviation."""
+    """Return each group's mean and sample standard deviation."""
     count = np.maximum(np.bincount(group, minlength=size), 1)
     mean = np.bincount(group, value, size) / count
     squares = np.bincount(group, (value - mean[group]) ** 2, size)
@@ -148,7 +148,7 @@ def _moments(value: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
 
 
 def codes_of(*columns: npt.NDArray[Any]) -> Ints:
-    """One number for each distinct row of these columns."""
+    """Return one number for each distinct row of these columns."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         distinct, inverse = np.unique(column, return_inverse=True)
@@ -158,7 +158,8 @@ def codes_of(*columns: npt.NDArray[Any]) -> Ints:
 
 
 def _usual_length(kind_U: Ints, length_U: Ints) -> Ints:
-    """For each run of a kind on a rank, how long most ranks' runs of that kind are (a tie: the shorter)."""
+    """Return, for each run of a kind on a rank, the most common run length over ranks (the shorter in a
+    tie)."""
     if not len(kind_U):
         return length_U
     pairs, ranks = np.unique(np.stack((kind_U, length_U)), axis=1, return_counts=True)

@@ -1,4 +1,4 @@
-"""Collectives that join the ranks of a group: who came last, and how long the transfer itself took.
+"""Match collectives across ranks: which rank arrived last, and how long the transfer took.
 
 Suffixes: E events, J collectives (one for each group and sequence), M their members (one event a rank).
 """
@@ -17,28 +17,28 @@ from sfapp.operators.cohorts import MIN_COHORT, RESOLUTION_NS, THRESHOLD, codes_
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-Verdict = Literal["transfer", "skew", "mixed", "inconclusive"]
+CollectiveVerdict = Literal["transfer", "skew", "mixed", "inconclusive"]
 
 DOMINANT = 2 / 3
-"""A part is named when it is at least twice the other; anything closer is mixed."""
+"""Share from which skew or transfer is named: at least twice the other. Anything closer is mixed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joins:
-    """Every (group, sequence) with the event of each rank that took part: its kernel, where there is one.
+    """Every (group, sequence) with one event per participating rank: its kernel, if there is one.
 
     Attributes:
         event_M: int64 [M], positions among the operators, collective by collective.
         join_M: int64 [M], index of the collective, 0…J−1.
-        join_E: int64 [E], the collective that an event is the member of, -1 for none.
+        join_E: int64 [E], the collective that an event belongs to, -1 for none.
         last_J: int64 [J], the event of the last rank to arrive.
-        ranks_J: int64 [J], how many ranks took part.
-        expected_J: int64 [J], how many ranks its group has in these events.
-        skew_J: int64 ns [J], last arrival less first.
-        transfer_J: int64 ns [J], last end less last arrival, at least 0.
-        joined_J: bool [J], whether nobody left before all had arrived.
-        excess_J: float64 ns [J], transfer less its baseline; NaN without one.
-        score_J: float64 [J], the same in units of its spread.
+        ranks_J: int64 [J], number of participating ranks.
+        expected_J: int64 [J], number of ranks of its group in these events.
+        skew_J: int64 ns [J], last arrival minus first.
+        transfer_J: int64 ns [J], last end minus last arrival, at least 0.
+        joined_J: bool [J], whether no rank left before all had arrived.
+        excess_J: float64 ns [J], transfer minus its baseline; NaN without one.
+        score_J: float64 [J], the excess in units of its spread.
     """
 
     event_M: Ints
@@ -58,24 +58,24 @@ class Joins:
 
     @property
     def conclusive_J(self) -> npt.NDArray[np.bool_]:
-        """bool [J], whether all ranks of the group are here and their clocks let them meet."""
+        """Return whether all ranks of the group are present with consistent clocks, bool [J]."""
         whole: npt.NDArray[np.bool_] = (self.ranks_J >= 2) & (self.ranks_J == self.expected_J)
         return whole & self.joined_J
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What one collective's time went into.
+    """Time of one collective, split into arrival skew and transfer.
 
     Attributes:
         last_rank: the rank that arrived last.
-        skew_ns: how long the first rank to arrive waited for the last.
+        skew_ns: time from the first arrival to the last.
         transfer_ns: from the last arrival to the last end.
-        verdict: ``transfer`` or ``skew`` where one is at least twice the other, else ``mixed``;
-            ``inconclusive`` where the events cannot tell.
+        verdict: ``transfer`` or ``skew`` if one is at least twice the other, else ``mixed``; ``inconclusive``
+            if the events do not decide.
         why: why it is inconclusive; empty otherwise.
-        slow_ns: transfer beyond that of the same collective in other steps and groups, 0 where that is
-            within its spread or there are too few to compare with.
+        slow_ns: transfer time above that of the same collective in other steps and groups; 0 if within the
+            spread, or with too few others to compare with.
     """
 
     name: str
@@ -86,17 +86,17 @@ class Collective:
     last_rank: int
     skew_ns: int
     transfer_ns: int
-    verdict: Verdict
+    verdict: CollectiveVerdict
     why: str
     slow_ns: float
 
 
 def joins_of(operators: Operators) -> Joins:
-    """Tie the events of each collective together by (group, sequence)."""
+    """Match the events of each collective by (group, sequence)."""
     events = np.flatnonzero((operators.group_E >= 0) & (operators.sequence_E >= 0))
     rank_E, length_E, device_E = operators.rank_E, operators.duration_ns_E, operators.is_device_E
     group, sequence = operators.group_E[events].astype(np.int64), operators.sequence_E[events]
-    # One event a rank: the kernel rather than the call that enqueued it, else the longest.
+    # Keep one event per rank: the kernel rather than the call that enqueued it, else the longest.
     order = np.lexsort((-length_E[events], ~device_E[events], rank_E[events], sequence, group))
     events, group, sequence = events[order], group[order], sequence[order]
     first = np.ones(len(events), np.bool_)
@@ -133,7 +133,7 @@ def joins_of(operators: Operators) -> Joins:
 
 
 def collectives(operators: Operators, joins: Joins | None = None) -> tuple[Collective, ...]:
-    """Arrival skew against transfer of every collective, in order of time."""
+    """Return arrival skew and transfer of every collective, in order of time."""
     joins = joins or joins_of(operators)
     order = np.argsort(operators.start_ns_E[joins.last_J], kind="stable")
     return tuple(_collective(operators, joins, int(join)) for join in order)
@@ -158,17 +158,20 @@ def _collective(operators: Operators, joins: Joins, join: int) -> Collective:
     )
 
 
-def _verdict(joins: Joins, join: int) -> tuple[Verdict, str]:
+def _verdict(joins: Joins, join: int) -> tuple[CollectiveVerdict, str]:
     ranks, expected = int(joins.ranks_J[join]), int(joins.expected_J[join])
     skew, transfer = int(joins.skew_J[join]), int(joins.transfer_J[join])
     if ranks < 2:
-        return "inconclusive", "only one rank's event is here"
+        return "inconclusive", "only one rank's event is recorded"
     if ranks < expected:
-        return "inconclusive", f"only {ranks} of its group's {expected} ranks are here"
+        return "inconclusive", f"only {ranks} of its group's {expected} ranks are recorded"
     if not joins.joined_J[join]:
-        return "inconclusive", "a rank left before another arrived: clocks differ, or it waits for nobody"
+        return (
+            "inconclusive",
+            "a rank left before another arrived: clocks differ, or it does not wait for other ranks",
+        )
     if skew + transfer < 2 * RESOLUTION_NS:
-        return "inconclusive", "shorter than the microsecond to which clocks agree"
+        return "inconclusive", "shorter than the accuracy of the clocks, 1 µs"
     share = skew / (skew + transfer)
     if share >= DOMINANT:
         return "skew", ""
@@ -178,8 +181,11 @@ def _verdict(joins: Joins, join: int) -> tuple[Verdict, str]:
 def _against_others(
     operators: Operators, last_J: Ints, transfer_J: Ints, ranks_J: Ints
 ) -> tuple[Floats, Floats]:
-    """Transfer against that of the same collective in other steps and groups: of the same name, size of group
-    and place in the step. All of its own ranks see the same transfer, so they are no cohort."""
+    """Score transfers against the same collective in other steps and groups.
+
+    The same collective has the same name, group size and position in the step. Its own ranks all see the same
+    transfer, so they are no cohort.
+    """
     if not len(last_J):
         return np.empty(0), np.empty(0)
     step, group = operators.step_E[last_J], operators.group_E[last_J].astype(np.int64)
@@ -197,7 +203,7 @@ def _against_others(
 
 
 def _reduce(value_M: Ints, join_M: Ints, count: int) -> tuple[Ints, Ints]:
-    """Least and greatest of each collective's members."""
+    """Return the minimum and maximum over each collective's members."""
     least = np.full(count, np.iinfo(np.int64).max)
     most = np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(least, join_M, value_M)

@@ -1,10 +1,10 @@
-"""What each event had to wait for: the dependency graph of a window (KAIR §III-B, Stage 3).
+"""Build the dependency graph of a window: what each event had to wait for (KAIR §III-B, Stage 3).
 
 Nodes are the two points of each event, its start (2·e) and its end (2·e + 1). An edge says that one point
-cannot come before another. Of several that lead to a point, the one whose time is the latest binds: it is
-what the point really waited for. Suffixes: E events, P points (P = 2·E), D edges.
+cannot precede another. Of several edges into a point, the one with the latest source is binding: the point
+waited for it. Suffixes: E events, P points (P = 2·E), D edges.
 
-A lane goes on from step to step, so that a rank which begins a step late is followed into the step before.
+A lane continues from step to step, so a rank that begins a step late is traced into the step before.
 """
 
 from __future__ import annotations
@@ -24,36 +24,37 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 STREAM_WAIT_NS = 10_000
-"""A kernel that starts within 10 µs of the end of one on another stream, its own stream and launch having
-been ready for longer, is taken to have waited for it: traces leave out which event a stream waits for, and a
-device takes less than that to go on."""
+"""Longest gap, ns, after which a kernel counts as waiting for a kernel on another stream.
+
+Traces do not record which event a stream waits for, and a device continues within less than this time. The
+rule applies only to kernels whose own stream and launch were ready earlier."""
 
 _MAKES_COLLECTIVE = "c10d::"
-"""How torch names the calls that make a collective, whatever carries it out."""
+"""Prefix of the calls by which torch starts a collective, on any backend."""
 
 
 class Edge(IntEnum):
-    """Why one point waits for another."""
+    """Reason why one point waits for another."""
 
     OWN = 0
-    """An event's end for its own start."""
+    """An event's end waits for its own start."""
     PROGRAM = 1
-    """A start for the end of what ran before it on the same thread or stream."""
+    """A start waits for the end of the previous event on the same thread or stream."""
     ENCLOSING = 2
-    """The first start inside an event for that event's start."""
+    """The first start inside an event waits for that event's start."""
     ENCLOSED = 3
-    """An event's end for the end of the last one inside it."""
+    """An event's end waits for the end of the last event inside it."""
     LAUNCH = 4
-    """A kernel's start for its launch, by correlation; that of a collective on a thread of its own for the
-    call that made it, by order."""
+    """A kernel's start waits for its launch, by correlation; a collective that runs on its own thread waits
+    for the call that started it, by order."""
     AUTOGRAD = 5
-    """A backward node's start for its forward operator's end, by sequence number."""
+    """A backward node's start waits for its forward operator's end, by sequence number."""
     ARRIVAL = 6
-    """A collective's end for the last rank's arrival, by group and sequence."""
+    """A collective's end waits for the last rank's arrival, by group and sequence."""
     DEVICE = 7
-    """The end of a call that waits for the device, for the device's last end before it."""
+    """The end of a synchronising call waits for the device's last end before it."""
     STREAM = 8
-    """A kernel's start for the end of one on another stream (``STREAM_WAIT_NS``)."""
+    """A kernel's start waits for the end of a kernel on another stream (``STREAM_WAIT_NS``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +67,10 @@ class DependencyGraph:
         kind_D: int8 [D], an ``Edge``.
         before_P: int64 [P], the binding predecessor, -1 for none.
         kind_P: int8 [P], the binding edge's kind, -1 for none.
-        own_ns_E: float64 ns [E], what an event itself took: without what it encloses; of a collective, from
-            the last arrival on; of a call that waits for the device, from the device's end on.
-        opaque_E: bool [E], whether an event waits for something that these events do not hold: a collective
-            whose ranks are not all here or do not meet, a call that waits for a device that is not here.
+        own_ns_E: float64 ns [E], an event's own time: without enclosed events; for a collective, from the
+            last arrival; for a synchronising call, from the device's end.
+        opaque_E: bool [E], whether an event waits for something outside these events: a collective with
+            missing ranks or inconsistent clocks, a synchronising call for a device that was not recorded.
     """
 
     time_P: Ints
@@ -83,7 +84,7 @@ class DependencyGraph:
 
 
 def dependency_graph(operators: Operators, joins: Joins) -> DependencyGraph:
-    """Build the graph. Events outside any step take part: what ran between two steps held up the second."""
+    """Build the graph. Events outside any step take part, because they delay the next step."""
     events = np.arange(len(operators), dtype=np.int64)
     time_P = np.stack((operators.start_ns_E, operators.end_ns_E), axis=1).ravel()
     nesting = _nesting(operators)
@@ -124,7 +125,7 @@ def dependency_graph(operators: Operators, joins: Joins) -> DependencyGraph:
 def _binding(
     time_P: Ints, from_D: Ints, to_D: Ints, kind_D: npt.NDArray[np.int8]
 ) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """For each point the predecessor with the latest time; of equal ones the more telling kind."""
+    """Return each point's latest predecessor; between equal times the edge kind with the higher number."""
     before_P = np.full(len(time_P), -1, np.int64)
     kind_P = np.full(len(time_P), -1, np.int8)
     order = np.lexsort((kind_D, time_P[from_D], to_D))
@@ -145,7 +146,7 @@ class _Nesting:
 
 
 def _nesting(operators: Operators) -> _Nesting:
-    """Program order of every lane, with what encloses what; and how much of each event is enclosed ones."""
+    """Return the program order and nesting of every lane, and the time enclosed in each event."""
     order = np.lexsort((-operators.end_ns_E, operators.start_ns_E, operators.lane_E))
     start, end = operators.start_ns_E[order].tolist(), operators.end_ns_E[order].tolist()
     lane, events = operators.lane_E[order].tolist(), order.tolist()
@@ -153,12 +154,12 @@ def _nesting(operators: Operators) -> _Nesting:
     pairs: dict[Edge, tuple[list[int], list[int]]] = {
         kind: ([], []) for kind in (Edge.PROGRAM, Edge.ENCLOSING, Edge.ENCLOSED)
     }
-    open_: list[int] = []  # places of the events that enclose the current one
-    inner: list[int] = []  # the last place seen inside each of them; below them all, on the lane itself
+    open_: list[int] = []  # positions of the events that enclose the current one
+    inner: list[int] = []  # the last position inside each of them; the first entry is for the lane itself
     for place, event in enumerate(events):
         if place == 0 or lane[place] != lane[place - 1]:
             open_, inner = [], [-1]
-        # What ended, or ends too early to enclose this one, no longer does.
+        # Close events that have ended, or that end too early to enclose this one.
         while open_ and (end[open_[-1]] <= start[place] or end[open_[-1]] < end[place]):
             open_.pop()
             inner.pop()
@@ -186,8 +187,10 @@ def _nesting(operators: Operators) -> _Nesting:
 
 
 def _launches(operators: Operators) -> tuple[Ints, Ints]:
-    """From each launch to what it put on a device. A kernel may start before the call that launched it
-    returns: then it waited for the call's start."""
+    """Return edges from each launch to its device event.
+
+    A kernel may start before its launch returns; it then waited for the start of the call.
+    """
     device = operators.is_device_E
     has = operators.correlation_E >= 0
     calls = np.flatnonzero(has & ~device & (operators.category_E == RUNTIME))
@@ -197,9 +200,11 @@ def _launches(operators: Operators) -> tuple[Ints, Ints]:
 
 
 def _handovers(operators: Operators) -> tuple[Ints, Ints]:
-    """From each call that makes a collective (``c10d::…``) to the collective that another thread runs, as
-    Gloo's do. Only their order ties the two together: from the last back, since the first one's call may have
-    been made before these events begin."""
+    """Return edges from each call (``c10d::…``) to the collective that another thread runs, as with Gloo.
+
+    Only their order connects the two. They are matched from the last one back, because the call of the first
+    collective may precede these events.
+    """
     makes = np.asarray([name.startswith(_MAKES_COLLECTIVE) for name in operators.names] or [False], np.bool_)
     is_call_E = makes[operators.name_E] & ~operators.is_device_E
     calls_here = np.unique(operators.lane_E[is_call_E])
@@ -222,13 +227,13 @@ def _handovers(operators: Operators) -> tuple[Ints, Ints]:
 
 
 def _call_of(operators: Operators, call: Ints, made: Ints) -> Ints:
-    """The point of each call that what it made waited for."""
+    """Return the point of each call that the launched event waited for."""
     returned = operators.end_ns_E[call] <= operators.start_ns_E[made]
     return 2 * call + returned
 
 
 def _backward(operators: Operators) -> tuple[Ints, Ints]:
-    """From the forward operator (the outermost) to the node of the backward pass that it made."""
+    """Return edges from the outermost forward operator to its node of the backward pass."""
     has = (operators.sequence_number_E >= 0) & ~operators.is_device_E
     nodes = operators.category_E == AUTOGRAD
     forward, backward = _paired(
@@ -238,7 +243,7 @@ def _backward(operators: Operators) -> tuple[Ints, Ints]:
 
 
 def _paired(operators: Operators, number_E: Ints, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
-    """Each target with the first source of the same rank and number."""
+    """Match each target with the first source of the same rank and number."""
     if not len(sources) or not len(targets):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     rank_E = operators.rank_E
@@ -253,21 +258,20 @@ def _paired(operators: Operators, number_E: Ints, sources: Ints, targets: Ints) 
 
 
 def _device_waits(operators: Operators) -> tuple[Ints, Ints]:
-    """From the device's last end before it to the end of each call that waits for the device."""
+    """Return edges to the end of each synchronising call from the device's last end before it."""
     calls = np.flatnonzero(_waits_for_device(operators))
     return _latest_end(operators, np.flatnonzero(operators.is_device_E), calls, operators.end_ns_E)
 
 
 def _waits_for_device(operators: Operators) -> npt.NDArray[np.bool_]:
-    """Whether each event is a call that returns when the device, or a part of it, is done: those of all
-    vendors' runtimes say so in their names."""
+    """Return whether each event is a call that waits for a device; all vendors' runtimes name it so."""
     waits = np.asarray(["synchronize" in name.lower() for name in operators.names] or [False], np.bool_)
     calls: npt.NDArray[np.bool_] = operators.category_E == RUNTIME
     return calls & waits[operators.name_E]
 
 
 def _stream_waits(operators: Operators, time_P: Ints, before_P: Ints) -> tuple[Ints, Ints]:
-    """From the end of what ran on another stream to the starts on a device that nothing known explains."""
+    """Return edges from ends on other streams to device starts that no other edge explains."""
     device = np.flatnonzero(operators.is_device_E)
     before = before_P[2 * device]
     idle = (before < 0) | (time_P[2 * device] - time_P[before] > STREAM_WAIT_NS)
@@ -279,8 +283,10 @@ def _stream_waits(operators: Operators, time_P: Ints, before_P: Ints) -> tuple[I
 
 
 def _latest_end(operators: Operators, sources: Ints, targets: Ints, time_E: Ints) -> tuple[Ints, Ints]:
-    """For each target the source of its rank with the latest end not after the target's time: (the source's
-    end, the target's end)."""
+    """Return, for each target, its rank's source with the latest end not after the target's time.
+
+    The result is a pair of points: the source's end and the target's end.
+    """
     rank_E = operators.rank_E
     found: list[tuple[Ints, Ints]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for rank in np.unique(rank_E[targets]):

@@ -1,4 +1,4 @@
-"""All stages on one window's events: which worker, which operation, why."""
+"""Run all of KAIR's stages on one window's events: which rank, which operator, why."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sfapp.operators.stage_events import STAGE_NOTE, of_ranks, operators_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """What KAIR's stages say of one window.
+    """Results of KAIR's stages for one window.
 
     Attributes:
-        source: what they ran on: ``operators`` that a trace holds, or ``stages`` of a packet.
-        note: of stages, how their events were made; else empty.
-        alike: how many ranks at the most do the same work: all of them, or those of the largest role.
+        source: what was analysed: ``operators`` of a trace, or ``stages`` of a packet.
+        note: for stages, how their events were made; else empty.
+        alike: number of comparable ranks: all ranks, or those of the largest role.
     """
 
     source: Literal["operators", "stages"]
@@ -37,7 +37,7 @@ def examine(operators: Operators, roles: Roles | None = None) -> Findings:
     """Run all stages on operator events.
 
     Args:
-        roles: what each rank does, where they do not all do the same: ranks are compared within their role.
+        roles: the role of each rank, if they differ: ranks are compared within a role.
     """
     return _examine(operators, "operators", "", roles)
 
@@ -45,12 +45,12 @@ def examine(operators: Operators, roles: Roles | None = None) -> Findings:
 def examine_window(
     operators: Operators | None, window: Window, wait_stages: Collection[str] = ()
 ) -> Findings:
-    """Run all stages on the operator events of a window's ranks, else on what stages they went through.
+    """Run all stages on the operator events of a window's ranks, or else on its recorded stages.
 
     Args:
-        operators: of all ranks; None where there are none.
-        window: of the ranks to compare with each other.
-        wait_stages: recorded stages in which the verdict saw ranks wait for each other.
+        operators: events of all ranks, None if there are none.
+        window: the window of the ranks to compare.
+        wait_stages: recorded stages in which ranks wait for each other, by the verdict.
 
     Raises:
         WindowError: as ``operators_of``.
@@ -60,13 +60,13 @@ def examine_window(
     return examine_stages(window, {broad_stage(stage) for stage in wait_stages})
 
 
-def examine_stages(window: Window, meets_in: Collection[str] = ()) -> Findings:
-    """Run all stages on a packet's stages, where there are no operator events (``operators_of``).
+def examine_stages(window: Window, sync_stages: Collection[str] = ()) -> Findings:
+    """Run all stages on a packet's stages, if there are no operator events (``operators_of``).
 
     Raises:
         WindowError: as ``operators_of``.
     """
-    return _examine(operators_of(window, meets_in), "stages", STAGE_NOTE, _roles(window))
+    return _examine(operators_of(window, sync_stages), "stages", STAGE_NOTE, _roles(window))
 
 
 def _roles(window: Window) -> Roles:

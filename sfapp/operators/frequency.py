@@ -1,4 +1,4 @@
-"""How often each operator occurs over time across ranks: gaps and degraded bands (KAIR §III-B, Option).
+"""Count one operator over time and ranks: gaps and degraded bands (KAIR §III-B, Option).
 
 Suffixes: R ranks, T time windows.
 """
@@ -16,25 +16,25 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 EXPECTED = 5
-"""Occurrences that a window should hold: with fewer, the two borders of a window, each of which an occurrence
-may just cross, could halve a count with nothing wrong."""
+"""Occurrences that a window should hold: with fewer, an occurrence that crosses a border of the window could
+halve the count although nothing is wrong."""
 
 DEGRADED = 0.5
-"""A count of at most half of what is usual is degraded."""
+"""Share of the usual count up to which a window is degraded."""
 
 MAX_WINDOWS = 1_000
-"""More than a screen can show."""
+"""Largest number of windows, more than a screen can show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Consecutive windows in which an operator is missing or rarer than usual.
+    """Consecutive time windows in which an operator is missing or rarer than usual.
 
     Attributes:
-        rank: the rank that differs from the others, None where all ranks alike fall behind their own usual.
+        rank: the rank that differs from the others, None if all ranks fall behind their usual count.
         start_ns, end_ns: on the time axis of the events.
-        is_gap: nothing occurs at all.
-        found, expected: occurrences in the band, and how many were to be expected.
+        is_gap: whether there is no occurrence at all.
+        found, expected: number of occurrences in the band, and the expected number.
     """
 
     rank: int | None
@@ -47,12 +47,12 @@ class Band:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frequency:
-    """One operator's occurrences over time.
+    """Occurrences of one operator over time.
 
     Attributes:
-        ranks: the R ranks that have it.
-        start_ns: begin of the first window; ``window_ns`` their length, ``why`` how it came about.
-        count_RT: int64 [R, T], occurrences that began in each window.
+        ranks: the R ranks that run it.
+        start_ns: begin of the first time window; window_ns: their length; why: how the length was chosen.
+        count_RT: int64 [R, T], occurrences that began in each time window.
         usual_T: float64 [T], median over ranks.
         bands: gaps and degraded bands, in order of time.
     """
@@ -68,10 +68,11 @@ class Frequency:
 
 
 def frequency(operators: Operators, name: str, window_ns: int | None = None) -> Frequency:
-    """Count one operator over the time of all events; an operator that never occurs has no ranks.
+    """Count one operator over the time of all events. An operator that never occurs has no ranks.
 
     Args:
-        window_ns: length of the time windows; None takes the shortest that holds five occurrences of a rank.
+        window_ns: length of the time windows; None chooses the shortest that holds five occurrences of a
+            rank.
     """
     code = operators.names.index(name) if name in operators.names else -1
     own = operators.select(operators.name_E == code)
@@ -80,9 +81,9 @@ def frequency(operators: Operators, name: str, window_ns: int | None = None) -> 
     ranks = own.ranks
     usual = max(len(own) / max(len(ranks), 1), 1.0)
     finest = -(-span // MAX_WINDOWS)
-    length, why = (window_ns, "as asked") if window_ns else (int(np.ceil(span * EXPECTED / usual)), "")
+    length, why = (window_ns, "as requested") if window_ns else (int(np.ceil(span * EXPECTED / usual)), "")
     if length < finest:
-        length, why = finest, f"all the time in {MAX_WINDOWS:,} windows, the most that are kept"
+        length, why = finest, f"the whole time in {MAX_WINDOWS:,} windows, the most that are kept"
     why = why or f"the shortest that holds {EXPECTED} occurrences of a rank"
     windows = -(-span // length)
     row = np.searchsorted(np.asarray(ranks, np.int64), own.rank_E)
@@ -95,15 +96,17 @@ def frequency(operators: Operators, name: str, window_ns: int | None = None) -> 
 
 
 def busiest(operators: Operators, limit: int = 100) -> tuple[str, ...]:
-    """The operators that took most time, all ranks added up, the first of them first."""
+    """Return the operators with the largest total time over all ranks, largest first."""
     spent = np.bincount(operators.name_E, operators.duration_ns_E, len(operators.names))
     order = np.argsort(-spent, kind="stable")[:limit]
     return tuple(operators.names[place] for place in order.tolist())
 
 
 def _bands(count_RT: Ints, usual_T: Floats, ranks: tuple[int, ...], begin: int, length: int) -> list[Band]:
-    """Each rank against the others' median, and that median against its own. The last window is cut short by
-    the end of the events, so it is held against the others' alone."""
+    """Compare each rank with the others' median, and that median with its own median over time.
+
+    The last window is cut short by the end of the events, so it is only compared between ranks.
+    """
     rows: list[tuple[int | None, Floats, Floats]] = [
         (rank, row.astype(np.float64), usual_T) for rank, row in zip(ranks, count_RT, strict=True)
     ]
@@ -129,6 +132,6 @@ def _bands(count_RT: Ints, usual_T: Floats, ranks: tuple[int, ...], begin: int, 
 
 
 def _runs(low: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First and past-the-last position of each run of true."""
+    """Return the first and past-the-last position of each run of true values."""
     edges = np.flatnonzero(np.diff(np.r_[False, low, False].astype(np.int8)))
     return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]

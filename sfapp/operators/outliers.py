@@ -1,4 +1,4 @@
-"""Stage 2, which operation: starts and durations far from the cohort's (KAIR §III-B, Stage 2)."""
+"""Find abnormal operators by start and duration against their cohort: stage 2 (KAIR §III-B)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 FEWEST_FOR_Z = 11
-"""The first R at which (R - 1)/√R, the most one outlier can reach, is above 3."""
+"""Smallest number of ranks R for which (R - 1)/√R, the largest z-score of one outlier, exceeds 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Outlier:
     """One abnormal event.
 
     Attributes:
-        event: its position among the operators.
-        late_ns, longer_ns: its start and its duration, less the cohort's centre; negative: early, shorter.
+        event: position among the operators.
+        late_ns, longer_ns: start and duration minus the cohort's centre; negative means early or shorter.
         start_score, duration_score: the same in units of the cohort's spread.
     """
 
@@ -39,18 +39,18 @@ class Outlier:
 
     @property
     def score(self) -> float:
-        """The anomaly score, the larger of the two in size (KAIR §III-B, a_i)."""
+        """Return the anomaly score, the larger absolute score (KAIR §III-B, a_i)."""
         return max(abs(self.start_score), abs(self.duration_score))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outliers:
-    """The events whose score exceeds 3, the largest first.
+    """Events whose score exceeds 3, largest first.
 
     Attributes:
-        score: which score was used; ``why`` says why.
+        score: the score that was used; why: the reason.
         event_F: int64 [F], positions among the operators.
-        unmatched: events that no cohort of at least three ranks could be found for.
+        unmatched: number of events without a cohort of at least three ranks.
     """
 
     operators: Operators
@@ -65,7 +65,7 @@ class Outliers:
         return len(self.event_F)
 
     def rows(self, limit: int | None = None, rank: int | None = None) -> tuple[Outlier, ...]:
-        """The first of them, of one rank or of all."""
+        """Return the first outliers, of one rank or of all ranks."""
         chosen = self.event_F if rank is None else self.event_F[self.operators.rank_E[self.event_F] == rank]
         return tuple(self._row(int(event)) for event in chosen[:limit])
 
@@ -84,28 +84,28 @@ class Outliers:
 
 
 def score_for(ranks: int) -> tuple[Score, str]:
-    """Which score so many ranks allow, and why."""
+    """Return the score for this number of ranks, and the reason."""
     if ranks >= FEWEST_FOR_Z:
         return "z", f"mean and standard deviation: {ranks} ranks, 11 or more"
     reach = (ranks - 1) / np.sqrt(max(ranks, 1))
     return (
         "robust",
-        f"median and MAD: an outlier widens the standard deviation it is measured by, so of {ranks} ranks "
-        f"none can exceed (R−1)/√R = {reach:.2f} σ, and 3 σ needs at least 11",
+        f"median and MAD: an outlier widens the standard deviation, so with {ranks} ranks no score can "
+        f"exceed (R−1)/√R = {reach:.2f} σ; 3 σ needs at least 11 ranks",
     )
 
 
 def outliers(operators: Operators, cohorts: Cohorts | None = None, score: Score | None = None) -> Outliers:
-    """Every event of a step that starts or lasts abnormally against its cohort.
+    """Find events that start or last abnormally against their cohort.
 
-    Starts are compared on the common time axis, within one step: the step's own begin is the same for all
-    ranks and drops out.
+    Start times are compared on the common time axis within one step: the step's begin is the same for all
+    ranks and cancels.
 
     Args:
-        score: ``z`` or ``robust``; None takes the robust one below 11 ranks.
+        score: ``z`` or ``robust``; None chooses ``robust`` below 11 ranks.
     """
     cohorts = cohorts or cohorts_of(operators)
-    chosen, why = score_for(cohorts.alike) if score is None else (score, "as asked")
+    chosen, why = score_for(cohorts.alike) if score is None else (score, "as requested")
     start = deviation(_since_first(operators), cohorts, chosen)
     duration = deviation(operators.duration_ns_E.astype(np.float64), cohorts, chosen)
     anomaly_E = np.fmax(np.abs(start.score_E), np.abs(duration.score_E))
@@ -116,6 +116,6 @@ def outliers(operators: Operators, cohorts: Cohorts | None = None, score: Score 
 
 
 def _since_first(operators: Operators) -> Floats:
-    """Starts in ns since the first one: small enough for float64 to keep every nanosecond."""
+    """Return start times in ns since the first one, small enough for float64 to keep every nanosecond."""
     start = operators.start_ns_E
     return (start - start.min()).astype(np.float64) if len(start) else start.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Stage 1, which worker: whose completions come at other times than the others' (KAIR §III-B, Stage 1).
+"""Find the rank whose completions come at other times than the others': stage 1 (KAIR §III-B).
 
 Suffixes: R ranks, T time windows.
 """
@@ -19,30 +19,29 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 WINDOWS_A_STEP = 1_000
-"""A typical step is cut into so many windows: what a K-S distance misses are completions within one of them,
-a thousandth of the step."""
+"""Time windows per typical step: a K-S distance is exact up to the completions within one window."""
 
 MAX_WINDOWS = 10_000
-"""Most windows in all: a step ten times as long as usual still fits, and 2,048 ranks take 160 MB."""
+"""Largest number of time windows: a step ten times the usual length fits, and 2,048 ranks take 160 MB."""
 
 MAX_RANKS = 8_192
-"""Ranks whose distances, one for any two, take half a gigabyte."""
+"""Largest number of ranks: the distances of all pairs take half a gigabyte."""
 
 SHORTEST_WINDOW_NS = 1_000
-"""Ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4); shorter windows would tell nothing."""
+"""Shortest time window, ns: ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankSimilarity:
-    """How far each rank's completions are from the others'.
+    """Distances between the timing patterns of ranks.
 
     Attributes:
         ranks: the R ranks, ascending.
         window_ns: length of a time window, counted from the begin of each step.
-        why: how that length came about.
-        count_RT: int64 [R, T], events completed in each window, all steps laid over each other.
-        distance_RR: float64 [R, R], two-sample K-S distance of any two ranks, 0…1.
-        score_R: float64 [R], abnormality: a rank's mean distance from all others of its role.
+        why: how that length was chosen.
+        count_RT: int64 [R, T], events completed in each time window, summed over steps.
+        distance_RR: float64 [R, R], two-sample K-S distance of each pair of ranks, 0…1.
+        score_R: float64 [R], abnormality: a rank's mean distance from the other ranks of its role.
     """
 
     ranks: tuple[int, ...]
@@ -54,22 +53,21 @@ class RankSimilarity:
 
     @property
     def order_R(self) -> Ints:
-        """Positions in ``ranks``, the most abnormal first: the order of the heatmap."""
+        """Return positions in ``ranks``, most abnormal first: the order of the heatmap."""
         return np.argsort(-self.score_R, kind="stable").astype(np.int64)
 
 
 def rank_similarity(
     operators: Operators, window_ns: int | None = None, roles: Roles | None = None
 ) -> RankSimilarity:
-    """Score each rank by its rhythm: when within a step its events complete.
+    """Score each rank by its timing pattern: when within a step its events complete.
 
-    Steps are laid over each other from their common begin, the earliest event of any rank: ranks that meet in
-    every step are never more than a step apart, so over a whole window of steps their curves would lie on
-    each other.
+    Steps are overlaid from their common begin, the earliest event of any rank. Ranks that synchronise in
+    every step are never more than a step apart, so over a whole window of steps their curves would coincide.
 
     Args:
         window_ns: length of the time windows; None chooses it and says why.
-        roles: what each rank does, where they do not all do the same.
+        roles: the role of each rank, if they differ.
 
     Raises:
         WindowError: more than 8,192 ranks.
@@ -82,7 +80,7 @@ def rank_similarity(
     np.minimum.at(begin_N, step_E, inside.start_ns_E)
     since_E = inside.end_ns_E - begin_N[step_E]
     longest = int(since_E.max(initial=0))
-    length, why = (window_ns, "as asked") if window_ns else _window_length(since_E, step_E, len(step))
+    length, why = (window_ns, "as requested") if window_ns else _window_length(since_E, step_E, len(step))
     windows = min(longest // length, MAX_WINDOWS - 1) + 1
     window_E = np.minimum(since_E // length, windows - 1)
     row_E = np.searchsorted(np.asarray(ranks, np.int64), inside.rank_E)
@@ -96,12 +94,12 @@ def rank_similarity(
 
 
 def ks_distances(count_RT: Ints) -> Floats:
-    """Two-sample K-S distance of any two rows of counts over an ordered axis, float64 [R, R].
+    """Return the two-sample K-S distance of each pair of rows of counts, float64 [R, R].
 
     D[a, b] = max over t of |F[a, t] - F[b, t]|, F the share of a row's completions until t (KAIR §III-B).
-    Exactly ``scipy.stats.ks_2samp`` of the windows that the completions fell into. One table of shares [R, T]
-    serves all pairs and each pair is reduced as it is taken, so nothing of R × R × T is ever held. A row
-    without completions is at distance 1 from one with them.
+    Equal to ``scipy.stats.ks_2samp`` of the time windows of the completions. One table of shares [R, T]
+    serves all pairs and each pair is reduced at once, so no R × R × T array is held. A row without
+    completions has distance 1 from a row with completions.
 
     Raises:
         WindowError: more than 8,192 ranks.
@@ -124,8 +122,8 @@ def ks_distances(count_RT: Ints) -> Floats:
 def _check_ranks(ranks: int) -> None:
     if ranks > MAX_RANKS:
         raise WindowError(
-            f"{ranks:,} ranks have {ranks * ranks:,} distances, more than can be held: "
-            f"compare at most {MAX_RANKS:,} at a time, those of one role, say"
+            f"{ranks:,} ranks have {ranks * ranks:,} distances, more than fit in memory: "
+            f"compare at most {MAX_RANKS:,} at a time, for example those of one role"
         )
 
 
@@ -136,10 +134,10 @@ def _window_length(since_E: Ints, step_E: Ints, steps: int) -> tuple[int, str]:
     fine, coarse = usual / WINDOWS_A_STEP, int(length_N.max(initial=0)) / (MAX_WINDOWS - 1)
     length = max(int(np.ceil(max(fine, coarse))), SHORTEST_WINDOW_NS)
     if length == SHORTEST_WINDOW_NS:
-        return length, "1 µs: clocks agree no better than that"
+        return length, "1 µs, the accuracy of the clocks"
     if coarse > fine:
         return length, f"the longest step in {MAX_WINDOWS:,} windows, the most that are kept"
     return (
         length,
-        f"a {WINDOWS_A_STEP:,}th of the median step: no distance is off by more than what ends in one",
+        f"a {WINDOWS_A_STEP:,}th of the median step: error ≤ one bin",
     )

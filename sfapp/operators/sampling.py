@@ -1,7 +1,7 @@
-"""When to look closer, and at whom: from cheap windows to a capture request (KAIR §III-A, Feature 2).
+"""Decide when to capture a trace, and on which ranks (KAIR §III-A, Feature 2: adaptive sampling).
 
-Pure: what was asked before is handed in, and so is the time. However windows look, no more is asked for than
-cooldown and budget allow; the recorder holds itself to its own (``CaptureLimits``).
+The functions are pure: earlier requests and the time are arguments. Requests never exceed the cooldown and
+the budget; the recorder enforces its own limits as well (``CaptureLimits``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sfapp.operators.rank_similarity import rank_similarity
 from sfapp.operators.stage_events import operators_of
 
 REMEMBERED = 20
-"""Windows before this one that say what spread is usual."""
+"""Number of earlier windows that define the usual spread."""
 
 _HOUR = 3600.0
 
@@ -43,7 +43,7 @@ _CONDITION = re.compile(r"\s*(?P<name>[a-z]+)\s*(?P<sign>>=|=)\s*(?P<value>[^\s,
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing that must hold of a window: a number is at least ``least``, or a text is ``text``."""
+    """Condition on a window: a number is at least ``least``, or a text equals ``text``."""
 
     name: str
     least: float = 0.0
@@ -52,7 +52,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An operator's own trigger: all of its conditions hold. ``text`` is how it was written."""
+    """User-defined trigger: fires when all its conditions hold. ``text`` is its source."""
 
     text: str
     conditions: tuple[Condition, ...]
@@ -60,10 +60,10 @@ class Rule:
     @classmethod
     def of(cls, text: str) -> Rule:
         """Parse ``severity>=5%``, ``spread>=0.1``, ``stage=data.next_wait``, ``label=direct_exposure``,
-        ``rank=3``; several with commas between them must hold together.
+        ``rank=3``, or several of them separated by commas.
 
         Raises:
-            CaptureError: it is none of these.
+            CaptureError: the text is not a valid condition.
         """
         return cls(text, tuple(_condition(part) for part in text.split(",")))
 
@@ -81,28 +81,28 @@ def _condition(text: str) -> Condition:
     if name in _TEXTS and sign == "=" and (name != "label" or value in LABELS):
         return Condition(name, text=value)
     raise CaptureError(
-        f"{text.strip()!r} is no condition: write {', '.join(f'{each}>=5%' for each in _NUMBERS)}, "
-        "stage=NAME, rank=N or label=NAME (one of the verdict's), with commas between what must hold together"
+        f"{text.strip()!r} is not a condition: write {', '.join(f'{each}>=5%' for each in _NUMBERS)}, "
+        "stage=NAME, rank=N or label=NAME (a label of the verdict); separate several by commas"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """When captures are asked for, and of what size.
+    """Settings of adaptive sampling: when to request captures, and their size.
 
     Attributes:
-        spread: ranks' own work must differ by this share of the step for the variance to trigger.
-        times_usual: and by so many times what is usual of this run.
-        rules: further triggers: any of them is enough.
-        steps: of one capture.
-        suspects, peers: ranks of one capture, at most.
-        cooldown_seconds: between two requests.
-        per_hour: requests within any 3,600 seconds.
-        total_steps: steps of all requests together.
-        seed: of the choice of peers.
+        spread: spread of the ranks' own work, as a share of the step, that triggers a capture.
+        times_usual: the spread must also exceed this multiple of the run's usual spread.
+        rules: further triggers; one is enough.
+        steps: steps per capture.
+        suspects, peers: largest number of ranks per capture.
+        cooldown_seconds: shortest time between two requests.
+        per_hour: largest number of requests within 3,600 seconds.
+        total_steps: largest number of steps of all requests together.
+        seed: seed for choosing peers.
 
     Raises:
-        CaptureError: a value is outside what it may be.
+        CaptureError: a value is out of range.
     """
 
     spread: float = QUIET_SEVERITY
@@ -120,19 +120,19 @@ class Sampling:
         if not 1 <= self.steps <= MAX_CAPTURE_STEPS:
             raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_STEPS} steps, not {self.steps}")
         if min(self.suspects, self.peers) < 0 or not 1 <= self.suspects + self.peers <= MAX_CAPTURE_RANKS:
-            raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_RANKS} ranks, suspects and peers")
+            raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_RANKS} ranks, suspects and peers together")
         if min(self.cooldown_seconds, self.per_hour, self.total_steps, self.spread, self.times_usual) < 0:
             raise CaptureError("cooldown, budgets and thresholds must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """What the policy looks at in one window.
+class WindowObservation:
+    """Observation of one window, the input of the sampling policy.
 
     Attributes:
         ranks: the window's ranks.
-        spread: by how much of the step ranks' own work differs (``spread_of``); None where it is not known.
-        abnormal: ranks, the most abnormal rhythm first; empty where it is not known.
+        spread: spread of the ranks' own work as a share of the step (``spread_of``); None if unknown.
+        abnormal: ranks, most abnormal timing pattern first; empty if unknown.
     """
 
     diagnosis: Diagnosis
@@ -141,14 +141,14 @@ class Observed:
     abnormal: tuple[int, ...] = ()
 
 
-def observed(window: Window, diagnosis: Diagnosis) -> Observed:
-    """Look at a window and its verdict. Steps that a profiler slowed down are left out."""
+def observed(window: Window, diagnosis: Diagnosis) -> WindowObservation:
+    """Observe a window and its verdict, without the steps that a profiler slowed down."""
     try:
         found = rank_similarity(operators_of(window, diagnosis.wait_stages))
         abnormal = tuple(found.ranks[place] for place in found.order_R.tolist())
     except WindowError:  # the rows of a few ranks only, or too many ranks
         abnormal = ()
-    return Observed(
+    return WindowObservation(
         diagnosis=diagnosis,
         ranks=window.ranks,
         spread=spread_of(window, diagnosis.wait_stages),
@@ -157,11 +157,11 @@ def observed(window: Window, diagnosis: Diagnosis) -> Observed:
 
 
 def spread_of(window: Window, waits: Iterable[str] = ()) -> float | None:
-    """The standard deviation over ranks of a rank's own work a step, as a share of the mean step.
+    """Return the standard deviation over ranks of own work per step, as a share of the mean step.
 
-    Own work is what lies outside the stages in which ranks wait for each other. Where these are not known it
-    is taken stage by stage, and the stage that differs most counts: waiting differs with what is waited for.
-    None where a window does not tell: of one rank, of reduced rows, or with nothing but profiled steps.
+    Own work excludes the stages in which ranks wait for each other. If these are unknown, the spread is
+    computed per stage and the largest counts. None for a window of one rank, of reduced rows or of profiled
+    steps only.
     """
     if window.reduced is not None or len(window.ranks) < 2:
         return None
@@ -182,8 +182,8 @@ def spread_of(window: Window, waits: Iterable[str] = ()) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A capture that was asked for."""
+class PastRequest:
+    """A capture that was requested earlier."""
 
     at: datetime
     steps: int
@@ -191,20 +191,20 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class SamplingState:
-    """What the policy remembers of a run: what it asked for, and the spreads of the newest windows."""
+    """State of the policy for one run: earlier requests and the spreads of the newest windows."""
 
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[PastRequest, ...] = ()
     spreads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What the policy says of a window.
+    """Decision of the policy on one window.
 
     Attributes:
-        request: what to ask for, None for nothing.
-        reason: why, or why not, in a sentence.
-        state: to be handed in with the next window.
+        request: the capture to request, None for no capture.
+        reason: why a capture is or is not requested, in a sentence.
+        state: the state to pass with the next window.
     """
 
     request: CaptureRequest | None
@@ -213,20 +213,20 @@ class Proposal:
 
 
 def propose(
-    found: Observed, state: SamplingState, settings: Sampling, now: datetime, capture: str
+    found: WindowObservation, state: SamplingState, settings: Sampling, now: datetime, capture: str
 ) -> Proposal:
-    """Whether this window calls for a capture.
+    """Decide whether to request a capture for this window.
 
     Args:
-        now: with its time zone; it may run backwards, which counts as no time at all.
-        capture: the id of the request, if there will be one.
+        now: time with time zone; a clock that runs backwards counts as no elapsed time.
+        capture: id for the request, if one is made.
     """
     after = state
     if found.spread is not None:
         after = replace(state, spreads=(*state.spreads, found.spread)[-REMEMBERED:])
     trigger = _trigger(found, state, settings)
     if not trigger:
-        return Proposal(None, "nothing calls for a capture", after)
+        return Proposal(None, "no trigger fired", after)
     refusal = _refusal(state.asked, settings, now)
     if refusal:
         return Proposal(None, f"{trigger}, but {refusal}", after)
@@ -240,11 +240,13 @@ def propose(
         asked_by="policy",
         asked_at=now,
     )
-    return Proposal(request, request.reason, replace(after, asked=(*state.asked, Asked(now, settings.steps))))
+    return Proposal(
+        request, request.reason, replace(after, asked=(*state.asked, PastRequest(now, settings.steps)))
+    )
 
 
-def _trigger(found: Observed, state: SamplingState, settings: Sampling) -> str:
-    """What calls for a capture, in words; empty where nothing does."""
+def _trigger(found: WindowObservation, state: SamplingState, settings: Sampling) -> str:
+    """Return the trigger that fired, in words; empty if none did."""
     spread = found.spread
     if spread is not None and spread >= settings.spread:
         usual = median(state.spreads) if state.spreads else None
@@ -258,7 +260,7 @@ def _trigger(found: Observed, state: SamplingState, settings: Sampling) -> str:
     return "" if held is None else f"{held.text} holds"
 
 
-def _holds(condition: Condition, found: Observed) -> bool:
+def _holds(condition: Condition, found: WindowObservation) -> bool:
     diagnosis = found.diagnosis
     aim = None if diagnosis.is_quiet else diagnosis.aim
     if condition.name == "label":
@@ -277,24 +279,25 @@ def _holds(condition: Condition, found: Observed) -> bool:
     return number is not None and number >= condition.least
 
 
-def _refusal(asked: Sequence[Asked], settings: Sampling, now: datetime) -> str:
-    """Why nothing more may be asked for now; empty where it may."""
+def _refusal(asked: Sequence[PastRequest], settings: Sampling, now: datetime) -> str:
+    """Return why no capture may be requested now; empty if one may."""
     ages = [max(0.0, (now - each.at).total_seconds()) for each in asked]
     if any(age < settings.cooldown_seconds for age in ages):
-        return f"a capture was asked for within the last {settings.cooldown_seconds:g} s"
+        return f"a capture was requested within the last {settings.cooldown_seconds:g} s"
     if sum(age < _HOUR for age in ages) >= settings.per_hour:
-        return f"{settings.per_hour} captures an hour are the most"
+        return f"the limit of {settings.per_hour} captures per hour is reached"
     if sum(each.steps for each in asked) + settings.steps > settings.total_steps:
-        return f"{settings.total_steps} steps in all are the most"
+        return f"the limit of {settings.total_steps} steps in total is reached"
     return ""
 
 
-def chosen_ranks(found: Observed, settings: Sampling) -> tuple[int, ...]:
-    """The suspects and some peers to compare them with, ascending.
+def chosen_ranks(found: WindowObservation, settings: Sampling) -> tuple[int, ...]:
+    """Return the suspects and some peers to compare them with, ascending.
 
-    Suspects: the aim's rank, the culprit's, the leader, then the most abnormal rhythms. Peers are drawn at
-    random, the same for the same seed and window: of the first suspect's role and from other nodes where
-    there are such. Together at least three where the job has them: fewer cannot be compared.
+    Suspects are the rank of the likely cause, the culprit, the slowest rank, then the most abnormal timing
+    patterns. Peers are drawn at random, reproducibly for a seed and window, of the first suspect's role and
+    from other nodes if possible. Together they are at least three ranks, if the job has them: fewer cannot be
+    compared.
     """
     ranks = found.ranks
     suspects = _suspects(found)[: settings.suspects]
@@ -313,7 +316,7 @@ def chosen_ranks(found: Observed, settings: Sampling) -> tuple[int, ...]:
     return tuple(sorted([*suspects, *others[:wanted]]))[:MAX_CAPTURE_RANKS]
 
 
-def _suspects(found: Observed) -> list[int]:
+def _suspects(found: WindowObservation) -> list[int]:
     diagnosis = found.diagnosis
     named = [
         None if diagnosis.aim is None else diagnosis.aim.rank,

@@ -1,4 +1,4 @@
-"""Where only a packet exists: its stages as operator events, so that the same analysis runs on them."""
+"""Convert a packet's stages to operator events, so that the same analysis runs without a trace."""
 
 from __future__ import annotations
 
@@ -13,62 +13,61 @@ from sfapp.model import ALL_RANKS, Lane, Operators, Window, broad_stage, stage_c
 from sfapp.model.operators import COLLECTIVE, DATA, NONE, STAGE
 
 LANE = "steps"
-"""The one lane of each rank: its stages, one after the other."""
+"""Name of the single lane of each rank, which holds its stages in order."""
 
 STAGE_NOTE = (
-    "made from stage durations: each rank's own stages laid end to end from a common begin; how late a rank "
-    "was when the window began is not known, and nothing within a stage is"
+    "derived from stage durations: each rank's stages laid end to end from a common begin; delays from "
+    "before the window and events within a stage are unknown"
 )
 
 
 def of_ranks(operators: Operators, window: Window) -> Operators:
-    """The events of a window's ranks; all of them where it was not cut to a group."""
+    """Return the events of a window's ranks; all events if the window is not cut to a group."""
     if window.group == ALL_RANKS:
         return operators
     return operators.select(np.isin(operators.rank_E, window.ranks.rank))
 
 
 def events_of(operators: Operators | None, window: Window) -> tuple[Operators, str]:
-    """The operator events of a window's ranks, else their stages, and a sentence on what those cannot tell
-    (else empty).
+    """Return the operator events of a window's ranks, or else its stages with a sentence on their limits.
 
     Args:
-        operators: of all ranks; None where none lie beside the packet.
+        operators: events of all ranks, None if the packet has no operator trace.
 
     Raises:
         WindowError: as ``operators_of``.
     """
     if operators is not None:
         return of_ranks(operators, window), ""
-    return operators_of(window), f"No operator events lie beside the packet: {STAGE_NOTE}."
+    return operators_of(window), f"No operator trace for this window: {STAGE_NOTE}."
 
 
-def operators_of(window: Window, meets_in: Collection[str] = ()) -> Operators:
-    """Each stage of each step and rank as one event; stages that took no time are left out.
+def operators_of(window: Window, sync_stages: Collection[str] = ()) -> Operators:
+    """Convert each stage of each step and rank to one event; stages that took no time are left out.
 
     Args:
-        meets_in: broad stages at whose end all ranks wait for each other (the measured waits of the
-            accounting); their last occurrence in a step joins the ranks as a collective does.
+        sync_stages: broad stages at whose end all ranks wait for each other (the measured waits of the
+            accounting); their last occurrence in a step synchronises the ranks like a collective.
 
     Raises:
         WindowError: the window holds the rows of a few ranks only, or no stage took any time.
     """
     if window.reduced is not None:
-        raise WindowError("a reduced window has the rows of a few ranks only: they are no cohort")
+        raise WindowError("a reduced window has the rows of a few ranks only, too few to compare")
     duration_NRS = window.duration_SNR.cpu().numpy().transpose(1, 2, 0)
     steps, ranks, stages = duration_NRS.shape
     spent_RX = duration_NRS.transpose(1, 0, 2).reshape(ranks, steps * stages)
     end_RX = spent_RX.cumsum(axis=1)
-    meets_S = np.zeros(stages, np.bool_)
-    for broad in meets_in:
+    sync_S = np.zeros(stages, np.bool_)
+    for broad in sync_stages:
         places = [place for place, stage in enumerate(window.stages) if broad_stage(stage) == broad]
-        meets_S[places[-1:]] = True
+        sync_S[places[-1:]] = True
     category_S = np.asarray(
         [DATA if stage_category(stage) == "data" else STAGE for stage in window.stages], np.int8
     )
-    category_S[meets_S] = COLLECTIVE
-    order_S = np.cumsum(meets_S) - 1
-    sequence_NS = np.arange(steps)[:, None] * max(int(meets_S.sum()), 1) + order_S
+    category_S[sync_S] = COLLECTIVE
+    order_S = np.cumsum(sync_S) - 1
+    sequence_NS = np.arange(steps)[:, None] * max(int(sync_S.sum()), 1) + order_S
     names = tuple(dict.fromkeys(window.stages))
     kept = (spent_RX > 0).ravel()
     if not kept.any():
@@ -87,7 +86,7 @@ def operators_of(window: Window, meets_in: Collection[str] = ()) -> Operators:
         start_ns_E=(end_RX - spent_RX).ravel()[kept],
         end_ns_E=end_RX.ravel()[kept],
         step_E=column(window.step_N.cpu().numpy()[:, None]),
-        groups=("all",) if meets_S.any() else (),
-        group_E=column(np.where(meets_S, 0, NONE)),
-        sequence_E=column(np.where(meets_S, sequence_NS, NONE)),
+        groups=("all",) if sync_S.any() else (),
+        group_E=column(np.where(sync_S, 0, NONE)),
+        sequence_E=column(np.where(sync_S, sequence_NS, NONE)),
     )

@@ -133,7 +133,7 @@ def test_clocks_that_differ_are_told() -> None:
 def test_causes_from_stages_say_so() -> None:
     window, _ = job({("enumerate(DataLoader)", CULPRIT): 20})
     healthy, _ = job({})
-    found = agreement(diagnose(window), examine_stages(healthy, meets_in=[BACKWARD]), window)
+    found = agreement(diagnose(window), examine_stages(healthy, sync_stages=[BACKWARD]), window)
 
     assert found.kind == "frontier_only"
     assert "from_stages" in found.reasons

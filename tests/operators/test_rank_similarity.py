@@ -77,7 +77,7 @@ def test_the_length_of_a_window_is_explained() -> None:
     ) == (50_000, True)
     short = operators([event(rank, "thread 1", "op", 0, 5) for rank in range(3)])
     assert (rank_similarity(short).window_ns, "1 µs" in rank_similarity(short).why) == (1_000, True)
-    assert rank_similarity(short, window_ns=7_000).why == "as asked"
+    assert rank_similarity(short, window_ns=7_000).why == "as requested"
     stretched = [event(rank, "thread 1", "op", 0, 3_000, step=step) for rank in (0, 1) for step in range(5)]
     stretched.append(event(1, "thread 1", "op", 3_000, 9_000_000, step=4))
     found = rank_similarity(operators(stretched))

@@ -15,10 +15,10 @@ from sfapp.errors import CaptureError
 from sfapp.model import SideChannel, Window
 from sfapp.model.capture import PROFILED, CaptureRequest
 from sfapp.operators.sampling import (
-    Observed,
     Rule,
     Sampling,
     SamplingState,
+    WindowObservation,
     chosen_ranks,
     observed,
     propose,
@@ -29,19 +29,21 @@ from tests.builders import BACKWARD, DATA, MS, ddp_job, reduced, window_of
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def look(window: Window) -> Observed:
+def look(window: Window) -> WindowObservation:
     return observed(window, diagnose(window))
 
 
-def healthy(number: int = 0) -> Observed:
+def healthy(number: int = 0) -> WindowObservation:
     return look(window_of(ddp_job(seed=number), window=number))
 
 
-def straggling(number: int = 0, rank: int = 5, extra: int = 40 * MS) -> Observed:
+def straggling(number: int = 0, rank: int = 5, extra: int = 40 * MS) -> WindowObservation:
     return look(window_of(ddp_job(seed=number, extra={(DATA, rank): extra}), window=number))
 
 
-def ask(found: Observed, state: SamplingState, settings: Sampling, at: datetime) -> CaptureRequest | None:
+def ask(
+    found: WindowObservation, state: SamplingState, settings: Sampling, at: datetime
+) -> CaptureRequest | None:
     return propose(found, state, settings, at, "a-1").request
 
 
@@ -97,7 +99,7 @@ def test_a_healthy_run_is_left_alone() -> None:
         proposal = propose(healthy(number), state, Sampling(), NOON, "a-1")
         state = proposal.state
         assert proposal.request is None
-        assert proposal.reason == "nothing calls for a capture"
+        assert proposal.reason == "no trigger fired"
     assert len(state.spreads) == 6
 
 
@@ -136,7 +138,7 @@ def test_operators_set_triggers_of_their_own() -> None:
     "text", ["", "severity", "severity>=x", "severity=5%", "label=none", "cost>=1", "a,b"]
 )
 def test_a_rule_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(CaptureError, match="is no condition"):
+    with pytest.raises(CaptureError, match="is not a condition"):
         Rule.of(text)
 
 

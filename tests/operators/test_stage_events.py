@@ -28,7 +28,7 @@ def window() -> Window:
 
 
 def test_a_packet_alone_names_rank_and_stage() -> None:
-    found = examine_stages(window(), meets_in=[BACKWARD])
+    found = examine_stages(window(), sync_stages=[BACKWARD])
 
     assert found.source == "stages"
     assert "stage durations" in found.note
@@ -53,7 +53,7 @@ def test_operator_events_say_so_too() -> None:
 
 def test_a_reduced_window_is_no_cohort() -> None:
     whole = window_of(torch.full((3, 4, 4), MS), stages=(DATA, BACKWARD, "step.other_cpu_wall"))
-    with pytest.raises(WindowError, match="no cohort"):
+    with pytest.raises(WindowError, match="too few to compare"):
         operators_of(reduced(whole))
 
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_shown_says_why() -> None:
         ("no events", "collective_split", "no collective with a group and a number"),
         ("outside steps", "straggler_scores", "no event of this window lies in a step"),
         ("one rank", "straggler_distances", "only rank 0 has events"),
-        ("two ranks", "blame_path", "nobody can say which is odd"),
+        ("two ranks", "blame_path", "tell which one differs"),
         ("nothing wrong", "blame_path", "there is nothing to trace"),
     ):
         figure = one(name, kind)

@@ -17,7 +17,7 @@ from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_RANKS, MAX_CAPTURE_ST
 from sfapp.model.parse import parse_ranks
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey
 from sfapp.operators import Findings
-from sfapp.operators.sampling import Observed, Sampling, chosen_ranks
+from sfapp.operators.sampling import Sampling, WindowObservation, chosen_ranks
 from sfapp.packets.captures import ask_for_capture, captures, new_request
 from sfapp.packets.paths import folder_name
 from sfapp.views import format
@@ -147,7 +147,9 @@ def _proposed(judged: Judged, findings: Findings | None) -> Sequence[int]:
         rhythm = findings.similarity
         abnormal = tuple(rhythm.ranks[place] for place in rhythm.order_R.tolist())
     ranks = judged.measures.window.ranks
-    return chosen_ranks(Observed(diagnosis=judged.diagnosis, ranks=ranks, abnormal=abnormal), Sampling())
+    return chosen_ranks(
+        WindowObservation(diagnosis=judged.diagnosis, ranks=ranks, abnormal=abnormal), Sampling()
+    )
 
 
 def _ranks_of(text: str) -> tuple[int, ...]:
