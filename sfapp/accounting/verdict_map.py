@@ -12,10 +12,7 @@ from sfapp.accounting.judge import judge
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.routing import names, ranked
 from sfapp.model import Diagnosis, Label
-from sfapp.model.labels import STRONG_LABELS
-
-_OF_A_STAGE = (*STRONG_LABELS, "co_critical")
-"""The labels that γA and γG decide (accounting.md §7.6)."""
+from sfapp.model.labels import STAGE_LABELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ def _judged(measures: Measures, diagnosis: Diagnosis, gamma_a: float, gamma_g: f
 
 def stage_verdict(diagnosis: Diagnosis) -> StageVerdict:
     """The part of a diagnosis that γA and γG decide."""
-    labels = tuple(label for label in diagnosis.labels if label.label in _OF_A_STAGE)
+    labels = tuple(label for label in diagnosis.labels if label.label in STAGE_LABELS)
     stages: tuple[str, ...] = ()
     if any(label.label == "co_critical" for label in labels):
         stages = diagnosis.co_critical_stages or ()

@@ -11,6 +11,7 @@ from sfapp.app.address import window_page
 from sfapp.errors import StoreError
 from sfapp.model import CULPRITS, LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.labels import label_words
 from sfapp.model.view import WindowKey
 from sfapp.store import SORTABLE
 from sfapp.views import format, palette
@@ -121,7 +122,7 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "imbalance": format.severity(row["exposed_imbalance"]),
         "top": f"{short.get(row['top_stage'], '')} {format.percent(row['top_share'])}".strip(),
         "routing": " + ".join(short.get(stage, stage) for stage in row["routing_set"] or ()),
-        "labels": [label for label in row["labels"] if label != "frontier_accounting"],
+        "labels": [label_words(label) for label in row["labels"] if label != "frontier_accounting"],
         "leader": _leader(row),
         "steps": f"{row['first_step']}–{row['last_step']}",
         "ranks": format.count(row["ranks"]),
@@ -157,7 +158,7 @@ def _persistence(row: Mapping[str, Any]) -> str:
     kind = row["culprit_kind"]
     if _level(row["severity"]) == "quiet" or kind in (None, "none") or row["aim_rank_reason"] == "all_ranks":
         return ""
-    return kind if kind in CULPRITS else ""
+    return CULPRITS[kind].words if kind in CULPRITS else ""
 
 
 def _leader(row: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from sfapp.cli.causes import Causes, causes
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowError
 from sfapp.model import Diagnosis
+from sfapp.model.labels import label_words
 from sfapp.packets import Loaded, Quarantined, read_windows
 from sfapp.views import format
 from sfapp.views import text as words
@@ -213,7 +214,7 @@ def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:
         "–" if diagnosis.change is None else format.percent_change(diagnosis.change),
         "–" if diagnosis.severity is None else format.severity(diagnosis.severity),
         printable(words.summary(diagnosis)),
-        ", ".join(diagnosis.label_names[1:]) or diagnosis.label_names[0],
+        ", ".join(map(label_words, diagnosis.label_names[1:] or diagnosis.label_names)),
     )
 
 

@@ -284,7 +284,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
         return
     from sfapp.accounting import diagnose_runs
     from sfapp.cli.analyze import printable, without_overflow
-    from sfapp.model import REASONS
+    from sfapp.model.reasons import reason_sentence
     from sfapp.packets import packet_path, read_windows
     from sfapp.views import format, text
 
@@ -311,7 +311,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     )
     for reason, windows in limits.items():
         click.echo(
-            f"  limited in {format.counted(windows, 'window')}: {REASONS.get(reason) or printable(reason)}",
+            f"  limited in {format.counted(windows, 'window')}: {printable(reason_sentence(reason))}",
             err=True,
         )
     click.echo(f"  sfapp serve {out}", err=True)

@@ -13,9 +13,10 @@ from sfapp.model.diagnosis import (
     WaitFit,
 )
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates, ModelFit
-from sfapp.model.labels import CULPRITS, LABELS, REASONS
+from sfapp.model.labels import LABELS
 from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
 from sfapp.model.operators import CATEGORIES, Lane, Operators
+from sfapp.model.reasons import CULPRITS, REASONS
 from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank, ReducedPlanes, Reduction
 from sfapp.model.stages import (
     DEFAULT_STAGES,

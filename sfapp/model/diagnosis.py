@@ -49,7 +49,7 @@ class Culprit:
 
     Attributes:
         stage: the broad stage looked at.
-        kind: see ``sfapp.model.labels.CULPRITS``.
+        kind: see ``sfapp.model.CULPRITS``.
         rank: global rank of the most frequent leader, None without eligible steps.
         hostname: its host.
         share: fraction of the eligible steps it leads.

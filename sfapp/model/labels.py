@@ -1,87 +1,259 @@
-"""Every label and reason a diagnosis can carry, with its meaning (accounting.md §7; paper Appendix B)."""
+"""Table of every label that a diagnosis can carry (accounting.md §7; paper Appendix B).
+
+Each entry holds everything that differs between labels: machine name, words on screen, weight,
+strength and texts. Stores, pages, reports and the glossary derive their lists from here.
+Machine names appear in JSON, CSV and the store; people read the words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-LABELS: Mapping[str, str] = {
-    "frontier_accounting": "An additive split of the exposed step time over stages; no claim of cause.",
-    "telemetry_limited": "The signal is incomplete or does not close, so stronger claims are withheld.",
-    "role_aware_needed": "Ranks play different roles; diagnose one role's group instead of all ranks.",
-    "gradient_accumulation_ambiguous": "Micro-steps were collapsed or mixed; data and backward cannot be "
-    "told apart.",
-    "direct_exposure": "Frontier, raw durations, spread and static gain agree: time in this stage is the "
-    "delay itself.",
-    "sync_wait_dependent": "The frontier share is high but clipping the stage alone gains little: what a fix "
-    "brings depends on the waits it removes.",
-    "likely_sync_wait": "As sync_wait_dependent, and the leading rank falls behind the others in this stage.",
-    "co_critical": "Several stages or ranks could hold the step back; more evidence is needed to choose.",
-    "forward_device_supported": "Sampled device events confirm that forward time is device work.",
-    "forward_spillover_suspected": "Forward device time is high, but the host sees the cost later.",
-    "forward_host_overhead_suspected": "Forward wall time is high while device time is low: host overhead.",
-    "forward_event_scope_limited": "Too few device events finished to say anything about the device.",
-}
+from sfapp.model.reasons import REASONS, ReasonSpec, by_name, require_text
 
-STRONG_LABELS = ("direct_exposure", "sync_wait_dependent", "likely_sync_wait")
-"""Suppressed by telemetry_limited, role_aware_needed and gradient_accumulation_ambiguous."""
+LabelGroup = Literal["accounting", "limit", "stage", "device"]
+Strength = Literal["none", "weak", "strong"]
+Tone = Literal["fact", "strong", "doubt", "limit"]
 
-SUPPRESSING_LABELS = ("telemetry_limited", "role_aware_needed", "gradient_accumulation_ambiguous")
 
-REASONS: Mapping[str, str] = {
-    "denominator_floor": "The window holds too little exposed time for shares to mean anything.",
-    "gather_failed": "The window's gather did not complete.",
-    "missing_ranks": "Ranks that should have reported are absent.",
-    "closure_residual": "Too much of the step lies outside the named stages.",
-    "overlap_error": "Stages overlap: their sum exceeds the measured step.",
-    "schema_mismatch": "Ranks reported different stage lists.",
-    "step_misaligned": "Ranks reported different steps; only the common ones are used.",
-    "nonmonotonic_clock": "A rank's clock ran backwards.",
-    "dropped_steps": "The recorder dropped steps.",
-    "nested_stages": "A stage was opened inside another one; its time counts for the outer one.",
-    "nested_steps": "A step was opened inside another one; the inner one is recorded.",
-    "stage_on_another_thread": "A stage was opened on another thread than its step's; its time is left out.",
-    "stage_outside_step": "A stage was opened outside a step; its time is not recorded.",
-    "hook_failed": "A hook of the recorder in a training framework failed; what it times is left out.",
-    "profiled_steps": "A capture's profiler slowed some of these steps down, on the ranks that it ran on.",
-    "unknown_stage": "A stage that the recorder was not told of was opened; its time is in the residual.",
-    "reconfigure_refused": "The recorder was told to record what it cannot, and went on as before.",
-    "prefetch_unaligned": "Data waits may belong to another step than the one they were recorded in.",
-    "optimizers_alternate": "Different optimizers step in turn; each optimizer step is recorded as a step.",
-    "loop_unclear": "What was seen of the training loop leaves open which stage some of its time belongs to.",
-    "roles_differ": "The group holds more than one role.",
-    "roles_missing": "Model parallelism is declared but ranks carry no role.",
-    "accumulation_collapsed": "Several micro-steps share one broad stage.",
-    "accumulation_mixed": "The accumulation factor or the sync pattern changed inside the window.",
-    "single_rank": "One rank alone gives no evidence across ranks.",
-    "carry_over": "Step-aligned shares charge a stage with time another stage of the step before caused.",
-    "steps_not_consecutive": "Step numbers have gaps, so the window-aligned frontier is not defined.",
-    "reduced_rows": "The frontier is that of all ranks, but only a few ranks' rows were kept: gains, excess, "
-    "lags and the wait fit cannot be known.",
-    "share_tie": "The two largest shares are tied.",
-    "leader_switch": "The leading rank changes too often to name one.",
-    "evidence_disagrees": "Raw durations, spread or gain point elsewhere than the frontier.",
-    "low_static_gain": "Clipping the stage alone would gain little, and no wait model supports more.",
-    # Why the aim names no rank, or a line of its evidence is absent.
-    "rotating": "The leading rank changes from step to step.",
-    "all_ranks": "All ranks spend the time alike; no rank stands out.",
-    "no_eligible_steps": "In no step does one rank lead the stage with enough distance.",
-    "no_clear_leader": "No rank leads often enough to be named.",
-    "no_reference": "The run has no healthy window to compare with.",
-    "reference_differs": "The reference has other stages, so it cannot be compared.",
-    "step_time_not_grown": "The mean step is less than 5 % above the reference.",
-    "quiet": "Exposed imbalance is below 5 %.",
-    "below_gamma_g": "No stage reaches the static gain gate.",
-    "no_wait_measured": "The window shows no stage that ranks wait in.",
-    "not_sampled": "No device events were sampled.",
-    "too_few_events": "Too few device events finished.",
-    "no_device_share": "Sampled device time is a small share of the step.",
-}  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSpec:
+    """Everything that is specific to one label.
 
-CULPRITS: Mapping[str, str] = {
-    "chronic": "one rank leads in at least 80 % of the eligible steps",
-    "rotating": "the leading rank keeps changing",
-    "periodic": "the delay returns at a fixed spacing of steps",
-    "one-off": "the delay appears in one or two steps only",
-    "mixed": "one rank leads often, but not in 80 % of the eligible steps",
-    "none": "no step singles out a rank at this stage",
-}
+    Attributes:
+        name: machine name, in snake case.
+        words: the label on screen, in a few words.
+        weight: unique; where only one label fits, the heaviest one is shown.
+        group: ``accounting`` always holds; a ``limit`` suppresses strong stage labels; ``stage`` labels are
+            decided by γA and γG; ``device`` labels come from sampled device events.
+        strength: how much the label claims.
+        reasons: machine names of the reasons that it may carry.
+        explanation: one sentence for tooltips, tables and cards.
+        definition: the conditions under which it holds, for the glossary.
+    """
+
+    name: str
+    words: str
+    weight: int
+    group: LabelGroup
+    strength: Strength
+    reasons: tuple[str, ...]
+    explanation: str
+    definition: str
+
+    def __post_init__(self) -> None:
+        require_text(self)
+
+    @property
+    def tone(self) -> Tone:
+        """The colour role of the label's chip."""
+        if self.group == "limit":
+            return "limit"
+        if self.strength == "strong":
+            return "strong"
+        return "fact" if self.group == "accounting" else "doubt"
+
+    @property
+    def glossary_text(self) -> str:
+        """The explanation, followed by the conditions."""
+        return f"{self.explanation} {self.definition}"
+
+
+def label_table(specs: Iterable[LabelSpec], reasons: Mapping[str, ReasonSpec]) -> dict[str, LabelSpec]:
+    """Return labels by machine name, checked against each other and against the reasons.
+
+    Raises:
+        ValueError: a name, the words or a weight occur twice, or a reason does not exist.
+    """
+    table = by_name(specs)
+    weights: dict[int, str] = {}
+    for spec in table.values():
+        if spec.weight in weights:
+            raise ValueError(f"{spec.name!r} and {weights[spec.weight]!r} have the same weight {spec.weight}")
+        weights[spec.weight] = spec.name
+        for reason in spec.reasons:
+            if reason not in reasons:
+                raise ValueError(f"{spec.name!r} names the unknown reason {reason!r}")
+    return table
+
+
+LABELS: Mapping[str, LabelSpec] = label_table(
+    (
+        LabelSpec(
+            name="frontier_accounting",
+            words="time split by stage",
+            weight=0,
+            group="accounting",
+            strength="none",
+            reasons=(),
+            explanation="The exposed step time is split over stages; the split claims no cause.",
+            definition="Holds for every usable window.",
+        ),
+        LabelSpec(
+            name="telemetry_limited",
+            words="incomplete data",
+            weight=80,
+            group="limit",
+            strength="none",
+            reasons=(
+                "denominator_floor", "gather_failed", "missing_ranks", "closure_residual", "overlap_error",
+                "schema_mismatch", "step_misaligned", "nonmonotonic_clock", "dropped_steps", "nested_stages",
+                "nested_steps", "stage_on_another_thread", "stage_outside_step", "hook_failed",
+                "profiled_steps", "unknown_stage", "reconfigure_refused", "prefetch_unaligned",
+                "optimizers_alternate", "loop_unclear", "accumulation_mixed",
+            ),
+            explanation="The data is incomplete or does not add up, so stronger labels are suppressed.",
+            definition="Holds where ranks or steps are missing, stages do not add up to the step, or the "
+            "recorder reported a fault.",
+        ),
+        LabelSpec(
+            name="role_aware_needed",
+            words="mixed roles",
+            weight=70,
+            group="limit",
+            strength="none",
+            reasons=("roles_differ", "roles_missing"),
+            explanation="Ranks play different roles; diagnose one role's group instead of all ranks.",
+            definition="Holds where the group has several roles, or model parallelism is declared without "
+            "roles.",
+        ),
+        LabelSpec(
+            name="gradient_accumulation_ambiguous",
+            words="merged micro-steps",
+            weight=60,
+            group="limit",
+            strength="none",
+            reasons=("accumulation_collapsed", "accumulation_mixed"),
+            explanation="Micro-steps were merged or mixed, so data and backward cannot be told apart.",
+            definition="Holds where gradients are accumulated without an order of micro-steps, or the factor "
+            "changed inside the window.",
+        ),
+        LabelSpec(
+            name="direct_exposure",
+            words="delay in the stage itself",
+            weight=110,
+            group="stage",
+            strength="strong",
+            reasons=(),
+            explanation="The time in this stage is the delay: shortening the stage shortens the step.",
+            definition="Holds where the share is above γA, the static gain reaches γG, and raw durations, "
+            "spread "
+            "and gain agree.",
+        ),
+        LabelSpec(
+            name="sync_wait_dependent",
+            words="gain depends on waits",
+            weight=90,
+            group="stage",
+            strength="strong",
+            reasons=(),
+            explanation="Shortening the stage alone gains little: the gain of a fix lies in the waits that "
+            "it "
+            "removes on other ranks.",
+            definition="Holds where the share is above γA, the static gain is below γG, and ranks wait for "
+            "each "
+            "other.",
+        ),
+        LabelSpec(
+            name="likely_sync_wait",
+            words="waits for other ranks",
+            weight=100,
+            group="stage",
+            strength="strong",
+            reasons=(),
+            explanation="The slowest rank falls behind in this stage, and the other ranks wait for it later.",
+            definition="Holds with sync_wait_dependent where the rise of the slowest rank's lag reaches ηA.",
+        ),
+        LabelSpec(
+            name="co_critical",
+            words="stages or ranks tied",
+            weight=50,
+            group="stage",
+            strength="weak",
+            reasons=("share_tie", "leader_switch", "evidence_disagrees", "low_static_gain"),
+            explanation="Several stages or ranks could hold the step back; choosing one needs more evidence.",
+            definition="Holds where shares are tied, the slowest rank keeps changing, the evidence "
+            "conflicts, or "
+            "the gain is small and no wait was measured.",
+        ),
+        LabelSpec(
+            name="forward_device_supported",
+            words="forward is device work",
+            weight=40,
+            group="device",
+            strength="strong",
+            reasons=(),
+            explanation="Sampled device events confirm that forward time is device work.",
+            definition="Holds where forward is in the routing set and its device time reaches γdev of the "
+            "step.",
+        ),
+        LabelSpec(
+            name="forward_spillover_suspected",
+            words="forward cost appears later",
+            weight=30,
+            group="device",
+            strength="weak",
+            reasons=(),
+            explanation="Forward device time is high, but the host sees the cost in a later stage.",
+            definition="Holds where a stage after forward has the largest share and forward's device time "
+            "reaches γdev of "
+            "the step.",
+        ),
+        LabelSpec(
+            name="forward_host_overhead_suspected",
+            words="forward host overhead",
+            weight=20,
+            group="device",
+            strength="weak",
+            reasons=(),
+            explanation="Forward wall time is high while its device time is low: host overhead.",
+            definition="Holds where forward is in the routing set and its device time is at most γhost of "
+            "its wall "
+            "time.",
+        ),
+        LabelSpec(
+            name="forward_event_scope_limited",
+            words="few device events",
+            weight=10,
+            group="device",
+            strength="weak",
+            reasons=("too_few_events",),
+            explanation="Too few device events finished to judge the device.",
+            definition="Holds where finished events miss the ready ratio or the minimum number of samples.",
+        ),
+    ),
+    REASONS,
+)  # fmt: skip
+"""Every label by its machine name, in the order in which the glossary lists them."""
+
+STRONG_LABELS = tuple(
+    spec.name for spec in LABELS.values() if spec.group == "stage" and spec.strength == "strong"
+)
+"""Labels that a limiting label suppresses."""
+
+SUPPRESSING_LABELS = tuple(spec.name for spec in LABELS.values() if spec.group == "limit")
+"""Labels that suppress the strong ones."""
+
+STAGE_LABELS = tuple(spec.name for spec in LABELS.values() if spec.group == "stage")
+"""Labels that γA and γG decide (accounting.md §7.6)."""
+
+
+def heaviest_label(names: Iterable[str], labels: Mapping[str, LabelSpec] = LABELS) -> str:
+    """Return the label to show where only one fits.
+
+    Raises:
+        ValueError: a label is not in the table, or there is none.
+    """
+    names = tuple(names)
+    unknown = [name for name in names if name not in labels]
+    if unknown or not names:
+        raise ValueError(f"labels without an entry in the table: {', '.join(unknown) or 'none given'}")
+    return max(names, key=lambda name: labels[name].weight)
+
+
+def label_words(name: str) -> str:
+    """Return a label's words; of one that only another version of sfapp knows, its machine name with
+    spaces."""
+    return LABELS[name].words if name in LABELS else name.replace("_", " ")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import html
 
-from sfapp.views.text import EvidenceWords, Verdict
+from sfapp.views.text import EvidenceWords, VerdictText
 
 _EDGE = {"alarm": "#c62828", "warn": "#b45f06", "quiet": "#2e7d32", "unknown": "#757575"}
 
 
-def markup(verdict: Verdict) -> str:
+def markup(verdict: VerdictText) -> str:
     """The card: headline, explanation, labels, numbers, evidence, why, what is not known."""
     edge = _EDGE[verdict.tone]
     rows = [

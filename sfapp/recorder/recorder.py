@@ -18,8 +18,8 @@ from typing import Any
 import sfapp
 from sfapp.errors import RecorderError, describe_error
 from sfapp.model.capture import DEFAULT_LIMITS, PROFILED, CaptureLimits
-from sfapp.model.labels import REASONS
 from sfapp.model.manifest import Accumulation, ClosedBy, Parallelism, Prefetch, RecorderInfo, Wrapper
+from sfapp.model.reasons import reason_sentence
 from sfapp.model.stages import DEFAULT_STAGES, FORWARD_EVENT, MAX_NAME_LENGTH, stage_category
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo
@@ -415,7 +415,7 @@ class Recorder:
         self._buffer.note(code, detail)
         if code not in self._told:
             self._told.add(code)
-            meaning = REASONS.get(code, code).rstrip(".")
+            meaning = reason_sentence(code).rstrip(".")
             seen = f"{code}: {detail}"[:_LONGEST_WARNING] if detail else code
             warn(f"{meaning} ({seen}; training goes on, packets say it of their window)")
 

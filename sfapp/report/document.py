@@ -87,7 +87,7 @@ class Section:
     size: str
     view: ViewState
     diagnosis: Diagnosis
-    verdict: words.Verdict
+    verdict: words.VerdictText
     plots: tuple[Plot, ...]
     packets: tuple[Packet, ...]
     gates: tuple[str, ...]

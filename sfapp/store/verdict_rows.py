@@ -12,22 +12,8 @@ import pyarrow as pa
 
 from sfapp.accounting import healthy_reference, own_wait_stages
 from sfapp.model import Diagnosis, Manifest, Reference
+from sfapp.model.labels import heaviest_label
 from sfapp.store.schema import STAGES, WINDOWS
-
-_LABELS_BY_WEIGHT = (
-    "direct_exposure",
-    "likely_sync_wait",
-    "sync_wait_dependent",
-    "telemetry_limited",
-    "role_aware_needed",
-    "gradient_accumulation_ambiguous",
-    "co_critical",
-    "forward_device_supported",
-    "forward_spillover_suspected",
-    "forward_host_overhead_suspected",
-    "forward_event_scope_limited",
-)
-"""Which label stands for a window where there is room for one: the strongest claim, or what withholds it."""
 
 Key = tuple[str, int]
 """Run id and window number."""
@@ -118,7 +104,7 @@ def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
         "top_share": shares[top] if shares and top else None,
         "routing_set": diagnosis.routing_set,
         "co_critical_stages": diagnosis.co_critical_stages,
-        "label": weightiest(diagnosis),
+        "label": heaviest_label(diagnosis.label_names),
         "labels": diagnosis.label_names,
         "reasons": tuple(dict.fromkeys(diagnosis.all_reasons)),
         "leader_rank": leader.rank if leader else None,
@@ -178,12 +164,6 @@ def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
         for name, values in by_column.items():
             columns[name] += [None] * len(stages) if values is None else [values[stage] for stage in stages]
     return STAGES.arrow_columns(columns)
-
-
-def weightiest(diagnosis: Diagnosis) -> str:
-    """The one label to show where there is room for one."""
-    held = diagnosis.label_names
-    return next((label for label in _LABELS_BY_WEIGHT if label in held), held[0])
 
 
 def may_serve(diagnosis: Diagnosis) -> bool:

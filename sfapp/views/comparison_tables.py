@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sfapp.accounting import LETTERS, Change, Comparison, Side
+from sfapp.model.labels import label_words
 from sfapp.views import format
 from sfapp.views.tables import Column, Row
 from sfapp.views.text.compare import leader_words, side_names
@@ -93,7 +94,10 @@ def side_rows(found: Comparison) -> list[Row]:
         _side_row(
             "labels",
             [_labels(side) for side in found.sides],
-            _gained_and_lost(found.labels_gained(a, b), found.labels_gained(b, a)),
+            _gained_and_lost(
+                [label_words(label) for label in found.labels_gained(a, b)],
+                [label_words(label) for label in found.labels_gained(b, a)],
+            ),
         )
     )
     return [*rows, *(_leader_row(found, stage) for stage in found.stages if _stands_out(found, stage))]
@@ -156,7 +160,7 @@ def _labels(side: Side) -> str:
     """Labels beside ``frontier_accounting``, which always holds; of several windows, in how many."""
     windows = len(side.windows)
     named = [
-        label if windows == 1 else f"{label} ({count} of {windows})"
+        label_words(label) if windows == 1 else f"{label_words(label)} ({count} of {windows})"
         for label, count in side.labels.items()
         if label != "frontier_accounting"
     ]

@@ -1,4 +1,4 @@
-"""Every gate, label, reason, kind of culprit, of evidence and of cause with its meaning, from the code's own
+"""Every gate, label, reason, kind of culprit, check and kind of cause with its meaning, from the code's
 tables."""
 
 from __future__ import annotations
@@ -8,20 +8,23 @@ from collections.abc import Mapping
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, MODEL_FITS, REASONS, Gates
 from sfapp.model.gates import MODEL_FIT_HELP
 from sfapp.operators import AGREEMENT_REASONS
-from sfapp.views.text.evidence import EVIDENCE_MEANING
+from sfapp.views.text.evidence import EVIDENCE_MEANING, EVIDENCE_TITLES
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
 
 Row = dict[str, str]
 
 
 def glossary() -> list[Row]:
-    """Rows with ``kind``, ``name``, ``symbol``, ``default`` and ``meaning``."""
+    """Return rows with ``kind``, ``name``, ``words``, ``symbol``, ``default`` and ``meaning``.
+
+    ``name`` is the machine name, ``words`` are the words on screen.
+    """
     return [
         *gate_rows(),
-        *_rows("label", LABELS),
-        *_rows("reason", REASONS),
-        *_rows("culprit", CULPRITS),
-        *_rows("evidence", EVIDENCE_MEANING),
+        *(_row("label", name, spec.words, spec.glossary_text) for name, spec in LABELS.items()),
+        *(_row("reason", name, spec.words, spec.explanation) for name, spec in REASONS.items()),
+        *(_row("culprit", name, spec.words, spec.explanation) for name, spec in CULPRITS.items()),
+        *(_row("evidence", name, EVIDENCE_TITLES[name], text) for name, text in EVIDENCE_MEANING.items()),
         *term_rows(),
         *_rows("cause", CAUSE_KINDS),
         *_rows("nature", NATURES),
@@ -31,41 +34,42 @@ def glossary() -> list[Row]:
 
 
 def term_rows() -> list[Row]:
-    """One row a word of the straggler views (kair.md)."""
+    """Return one row per term of the straggler views (kair.md)."""
     return [
-        {"kind": "term", "name": name, "symbol": symbol, "default": "", "meaning": meaning}
+        _row("term", name, name.replace("_", " "), meaning, symbol=symbol)
         for name, (symbol, meaning) in TERMS.items()
     ]
 
 
 def gate_rows() -> list[Row]:
-    """One row a gate, with its default and range; the wait model's choices last."""
+    """Return one row per gate, with its default and range; the wait model's choices last."""
     defaults = Gates()
     rows = [
-        {
-            "kind": "gate",
-            "name": doc.name,
-            "symbol": doc.symbol,
-            "default": f"{getattr(defaults, doc.name):g}",
-            "meaning": doc.help if doc.paper else f"{doc.help} (beyond the paper)",
-        }
+        _row(
+            "gate",
+            doc.name,
+            doc.title,
+            doc.help if doc.paper else f"{doc.help} (beyond the paper)",
+            symbol=doc.symbol,
+            default=f"{getattr(defaults, doc.name):g}",
+        )
         for doc in GATE_DOCS
     ]
     choices = " ".join(f"{name}: {MODEL_FIT_HELP[name]}" for name in MODEL_FITS)
-    rows.append(
-        {
-            "kind": "gate",
-            "name": "model_fit",
-            "symbol": "W",
-            "default": defaults.model_fit,
-            "meaning": f"Whether the wait model holds. {choices}",
-        }
-    )
-    return rows
+    meaning = f"Whether the wait model holds. {choices}"
+    return [*rows, _row("gate", "model_fit", "wait model", meaning, symbol="W", default=defaults.model_fit)]
 
 
 def _rows(kind: str, table: Mapping[str, str]) -> list[Row]:
-    return [
-        {"kind": kind, "name": name, "symbol": "", "default": "", "meaning": meaning}
-        for name, meaning in table.items()
-    ]
+    return [_row(kind, name, name.replace("_", " "), meaning) for name, meaning in table.items()]
+
+
+def _row(kind: str, name: str, words: str, meaning: str, *, symbol: str = "", default: str = "") -> Row:
+    return {
+        "kind": kind,
+        "name": name,
+        "words": words,
+        "symbol": symbol,
+        "default": default,
+        "meaning": meaning,
+    }

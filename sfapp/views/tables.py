@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from sfapp.accounting import Measures, nearest_changes
-from sfapp.model import GATE_DOCS, LABELS, REASONS, Diagnosis, Manifest
+from sfapp.model import GATE_DOCS, LABELS, Diagnosis, Manifest
 from sfapp.model.gates import GATE_BY_NAME, GateDoc
+from sfapp.model.labels import label_words
+from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
 from sfapp.views.figures.active_frontier import Floats, chosen, leads_by_row, position_after, stage_members
 from sfapp.views.figures.node import lead_shares, stragglers
@@ -229,15 +231,19 @@ def label_rows(diagnosis: Diagnosis) -> list[Row]:
     return [
         {
             "label": label.label,
+            "words": label_words(label.label),
             "state": state,
-            "meaning": LABELS.get(label.label, ""),
+            "meaning": LABELS[label.label].explanation,
             "reasons": ", ".join(label.reasons),
-            "reasons_text": " ".join(
-                REASONS.get(reason, LABELS.get(reason, reason)) for reason in label.reasons
-            ),
+            "reasons_text": " ".join(_reason_text(reason) for reason in label.reasons),
         }
         for label, state in (*held, *withheld)
     ]
+
+
+def _reason_text(reason: str) -> str:
+    """Why a label holds, or which label suppresses it."""
+    return f"Suppressed by {label_words(reason)}." if reason in LABELS else reason_sentence(reason)
 
 
 def manifest_rows(manifest: Manifest) -> list[Row]:

@@ -10,7 +10,7 @@ from builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, reduced, win
 
 from sfapp.accounting import diagnose
 from sfapp.model import FORWARD_EVENT, LABELS, Accumulation, Diagnosis, Gates, Label, Parallelism, SideChannel
-from sfapp.model.labels import REASONS
+from sfapp.model.reasons import REASONS
 
 STAGES = (DATA, FORWARD, BACKWARD)
 

@@ -26,7 +26,7 @@ PAGE = f"/w/{DISPLACED.run_id}/0"
 async def test_every_example_is_a_window_page_with_its_lesson(user: User, run_id: str) -> None:
     await user.open(f"/w/{run_id}/0")
     await user.should_see(LESSONS[run_id].title)
-    await user.should_see("Aim the profiler at")
+    await user.should_see("Likely cause")
     await user.should_see("the paper's")
 
 

@@ -17,10 +17,10 @@ from sfapp.views.glossary import glossary
 async def test_every_label_gate_reason_and_culprit_has_its_anchor_and_meaning(user: User) -> None:
     await user.open("/glossary")
     wanted = [
-        *(("label", name, meaning) for name, meaning in LABELS.items()),
+        *(("label", name, spec.glossary_text) for name, spec in LABELS.items()),
         *(("gate", doc.name, doc.help) for doc in GATE_DOCS),
-        *(("reason", name, meaning) for name, meaning in REASONS.items()),
-        *(("culprit", name, meaning) for name, meaning in CULPRITS.items()),
+        *(("reason", name, spec.explanation) for name, spec in REASONS.items()),
+        *(("culprit", name, spec.explanation) for name, spec in CULPRITS.items()),
     ]
     for kind, name, meaning in wanted:
         assert one(user, ui.element, f"{kind}-{name}").props["href"] == f"#{kind}-{name}"

@@ -27,7 +27,7 @@ async def test_the_timeline_names_who_is_behind_it(user: User) -> None:
     await user.should_see("mean exposed step, split by stage")
     figure = plot(user, "Windows").figure
     words = " ".join(str(note.get("text")) for note in figure["layout"]["annotations"])
-    assert "callbacks · rank 3 · chronic" in words
+    assert "callbacks · rank 3 · persistent" in words
 
 
 async def test_a_window_opens_from_the_timeline(user: User) -> None:

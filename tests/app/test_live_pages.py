@@ -79,7 +79,7 @@ async def test_without_a_streamed_job_the_page_says_how_to_stream_one(user: User
 async def test_the_overview_shows_steps_ranks_skew_and_nodes(watcher: User) -> None:
     await watcher.open(PAGE)
     await watcher.should_see("Step time, live", retries=20)
-    assert standing(watcher) == "Live: 8 ranks heard of."
+    assert standing(watcher) == "Live: 8 ranks reporting."
     slowest = plot(watcher, "Step time, live").figure["data"][1]
     assert set(slowest["text"]) == {"rank 6 on node-1"}
     assert "rank 6" in str(plot(watcher, "Ranks, live").figure["layout"]["annotations"])
@@ -133,9 +133,9 @@ async def test_a_frozen_page_stays_until_it_follows_again(watcher: User, job: Li
     await watcher.should_see("frozen at", retries=20)
     job.go(1, until=time.time() + 3, left=range(8))
     await asyncio.sleep(2.5)
-    assert standing(watcher) == "Live: 8 ranks heard of."
+    assert standing(watcher) == "Live: 8 ranks reporting."
     chooser(watcher, "follow").value = True
-    await watcher.should_see("The job has ended: every rank said goodbye.", retries=60)
+    await watcher.should_see("The job has ended: all ranks disconnected.", retries=60)
 
 
 async def test_nothing_is_sent_for_what_did_not_change(watcher: User) -> None:
@@ -189,7 +189,7 @@ async def test_the_twin_holds_what_the_page_shows(live_client: httpx.AsyncClient
     (run,) = (await live_client.get("/live.json")).json()["runs"]
     assert (run["run_id"], run["is_running"], run["ranks"]) == (LIVE, True, 8)
     found = (await live_client.get(f"{PAGE}.json", params={"span": 60})).json()
-    assert (found["state"], found["said"]) == ("live", "Live: 8 ranks heard of.")
+    assert (found["state"], found["said"]) == ("live", "Live: 8 ranks reporting.")
     assert set(found["steps"]["worst_rank"]) == {6}
     assert found["steps"]["rank_skew"][-1] == pytest.approx(0.29, abs=0.02)
     assert [node["worst_rank"] for node in found["nodes"]] == [0, 6]

@@ -71,7 +71,7 @@ def sfapp(*arguments: str | Path) -> str:
 
 def test_the_commands_read_it_like_any_other(root: Path) -> None:
     assert "callbacks on rank 3" in sfapp("analyze", root)
-    assert "No telling without a healthy window" in sfapp("analyze", root / RUN / "00000002.parquet")
+    assert "No verdict without a healthy window" in sfapp("analyze", root / RUN / "00000002.parquet")
     assert "all of it in callbacks" in sfapp("compare", root / RUN / "1", root / RUN / "2")
 
 

@@ -24,7 +24,7 @@ SICK = "/w/job/2"
 async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
-    await user.should_see("Aim the profiler at")
+    await user.should_see("Likely cause")
     await user.should_see("carry_over")
     await user.should_see("evidence")
 

@@ -128,9 +128,7 @@ async def test_nodes_too_many_for_tabs_share_one(tmp_path: Path) -> None:
             assert chooser(user, "node").value == 7
 
 
-@pytest.mark.parametrize(
-    ("address", "opened"), [("/w/job/2", "Aim the profiler at"), ("/runs/job", "Run history")]
-)
+@pytest.mark.parametrize(("address", "opened"), [("/w/job/2", "Likely cause"), ("/runs/job", "Run history")])
 async def test_a_link_that_is_followed_while_packets_are_read_opens_by_itself(
     packets: Path, monkeypatch: pytest.MonkeyPatch, address: str, opened: str
 ) -> None:

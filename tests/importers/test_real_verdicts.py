@@ -10,7 +10,7 @@ import pytest
 from benchmarks.trace_verdicts import Source, of_source
 from tests.importers.foreign import real
 
-SLEEPER = "Quiet: no action called for (largest share: forward)"
+SLEEPER = "Healthy: no straggler found (largest share: forward)"
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_one_rank_shows_where_its_time_goes_and_says_that_nothing_is_compared() 
         )
     )
 
-    assert row.verdict == "One rank, nothing to compare it with (largest share: data, 40 %)"
+    assert row.verdict == "Single rank: no comparison possible (largest share: data, 40 %)"
     assert row.operator.startswith("No cause can be named: 1 rank with events")
-    assert "How ranks compare: there is only one." in row.unknown
+    assert "Ranks cannot be compared: there is only one." in row.unknown
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_it_says_what_the_report_says_and_its_drawings_lie_beside_it() -> None:
         "callbacks on rank 3",
         "co_critical",
         "all at their defaults",
-        "coarse stages can't tell.",
+        "Stage timing cannot identify",
         "sfapp report packets",
         "gone/1: gone",
     ):

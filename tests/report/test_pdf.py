@@ -48,7 +48,7 @@ def test_it_says_what_the_report_says() -> None:
         "callbacks on rank 3",
         "Where the step's time is first exposed",
         "all at their defaults",
-        "Which callback: coarse stages can't tell.",
+        "Stage timing cannot identify the callback.",
         "sfapp report packets",
         "gone/1: gone",
         sick_window().of(Section)[0].packets[0].sha256,

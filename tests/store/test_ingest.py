@@ -223,7 +223,7 @@ def test_a_part_that_is_set_aside_is_told_of_wherever_its_window_is_read(tmp_pat
             assert {"schema_mismatch", "missing_ranks"} <= set(said.all_reasons)
         assert [source.path for source in store.set_aside("run", 0)] == [odd]
         assert odd not in [source.path for source in store.sources("run", 0)]
-        assert "Rank 3 sent nothing that fits the others, and could be slower still." in unknown(said)
+        assert "Rank 3 did not report data that fits the other ranks." in unknown(said)
         # and a part that has gone since takes no window with it
         odd.unlink()
         assert store.window("run", 0).ranks.rank == (0, 1, 2)

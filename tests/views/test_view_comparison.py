@@ -93,10 +93,10 @@ def test_a_change_inside_a_runs_own_spread_is_told() -> None:
         ({"data.next_wait": 50.0, "optim.step_cpu_wall": 0.5}, ", all of it in data"),
         (
             {"data.next_wait": 60.0, "optim.step_cpu_wall": -10.0},
-            ": data +60 ms, other stages a little faster",
+            ": data +60 ms, other stages slightly faster",
         ),
-        ({"data.next_wait": 14.0, "optim.step_cpu_wall": -9.0}, ": data +14 ms against optimizer −9.0 ms"),
-        ({"data.next_wait": -14.0, "optim.step_cpu_wall": 9.0}, ": data −14 ms against optimizer +9.0 ms"),
+        ({"data.next_wait": 14.0, "optim.step_cpu_wall": -9.0}, ": data +14 ms, optimizer −9.0 ms"),
+        ({"data.next_wait": -14.0, "optim.step_cpu_wall": 9.0}, ": data −14 ms, optimizer +9.0 ms"),
         ({"data.next_wait": 30.0, "optim.step_cpu_wall": 20.0}, ": data +30 ms and optimizer +20 ms"),
     ],
 )
@@ -108,8 +108,11 @@ def test_a_change_is_placed_in_the_stages_that_make_it_up(deltas: dict[str, floa
 def test_labels_that_came_and_went_are_told_with_their_meaning() -> None:
     slow_data = replace(jobs.against_healthy(jobs.data_tail())[1], window=2)
     said = words.comparison(compare(judged("healthy", 1), slow_data))
-    assert "+ likely_sync_wait" in [change.text for change in said.labels]
-    assert all(change.meaning.startswith(("gained", "lost")) for change in said.labels)
+    assert "+ waits for other ranks" in [change.text for change in said.labels]
+    assert all(
+        change.meaning.startswith((f"{change.label}: gained", f"{change.label}: lost"))
+        for change in said.labels
+    )
 
 
 def test_every_caveat_has_its_words() -> None:

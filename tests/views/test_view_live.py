@@ -306,11 +306,11 @@ def test_a_row_a_rank_of_the_node() -> None:
 @pytest.mark.parametrize(
     ("silent_s", "left", "said", "kind"),
     [
-        ({0: 0.4, 1: 0.2}, set(), "Live: 2 ranks heard of.", "live"),
-        ({0: 0.4}, {1}, "Live: 1 rank heard of, 1 left.", "live"),
+        ({0: 0.4, 1: 0.2}, set(), "Live: 2 ranks reporting.", "live"),
+        ({0: 0.4}, {1}, "Live: 1 rank reporting, 1 disconnected.", "live"),
         ({0: 0.4, 1: 34.0}, set(), "1 of 2 ranks silent.", "stale"),
-        ({0: 130.0, 1: 190.0}, set(), "Nothing was heard of any rank for 2 min.", "stale"),
-        ({}, {0, 1}, "The job has ended: every rank said goodbye.", "ended"),
+        ({0: 130.0, 1: 190.0}, set(), "No rank has reported for 2 min.", "stale"),
+        ({}, {0, 1}, "The job has ended: all ranks disconnected.", "ended"),
     ],
 )
 def test_how_the_job_stands(silent_s: dict[int, float], left: set[int], said: str, kind: str) -> None:

@@ -82,7 +82,7 @@ def test_labels_that_were_withheld_are_listed_as_such() -> None:
     states = by(tables.label_rows(diagnosis), "label")
     assert states["telemetry_limited"]["state"] == "holds"
     assert states["direct_exposure"]["state"] == "withheld"
-    assert states["direct_exposure"]["meaning"] == LABELS["direct_exposure"]
+    assert states["direct_exposure"]["meaning"] == LABELS["direct_exposure"].explanation
 
 
 def test_the_manifest_is_shown_whole() -> None:

@@ -305,8 +305,8 @@ def test_windows_stack_to_their_mean_step_and_sick_spans_are_named() -> None:
     total = sum(numbers(found["y"]) for found in stacks)
     whole = [place for place, row in enumerate(rows) if row["shares"]]
     assert total[whole] == pytest.approx([rows[place]["step_time_ns"] / 1e6 for place in whole], rel=1e-5)  # type: ignore[operator]
-    assert "callbacks · rank 3 · chronic" in texts(figure)
-    assert "data · rotating" in texts(figure)
+    assert "callbacks · rank 3 · persistent" in texts(figure)
+    assert "data · different ranks" in texts(figure)
     (frame,) = [shape for shape in figure["layout"]["shapes"] if shape.get("name") == "selected"]
     assert (frame["x0"], frame["x1"]) == (8.5, 9.5)
 
@@ -380,6 +380,6 @@ def test_a_thin_region_of_the_verdict_map_has_its_words_on_a_leader_line() -> No
     # Then the thin region at the bottom says its verdict too, beside it
     led = [found for found in figure["layout"]["annotations"] if found["showarrow"]]
     assert led
-    assert all("co_critical" in found["text"] and found["y"] < 0.06 for found in led)
+    assert all("stages or ranks tied" in found["text"] and found["y"] < 0.06 for found in led)
     # And clear of the dot that stands for the gates
     assert all(abs(found["x"] - Gates().gamma_a) > 0.1 for found in led)

@@ -24,29 +24,28 @@ def card(kind: str, frontier: Frontier = "carry_over") -> words.Verdict:
 def test_a_chronic_rank_is_named_with_its_place() -> None:
     verdict = card("slow_callback")
     assert verdict.tone == "alarm"
-    assert verdict.kicker == "Aim the profiler at"
+    assert verdict.kicker == "Likely cause"
     assert verdict.headline == "callbacks on rank 3"
     assert verdict.place == "(node-0, local 3), every step"
-    assert verdict.explanation[0] == "+58 ms per step against healthy window 3, all of it in callbacks."
+    assert verdict.explanation[0] == "+58 ms per step vs healthy window 3, all of it in callbacks."
     assert verdict.action.startswith("Capture rank 3 for a few steps")
-    assert "chronic: rank 3 in 40 of 40 steps" in [chip.text for chip in verdict.chips]
+    assert "persistent: rank 3 in 40 of 40 steps" in [chip.text for chip in verdict.chips]
 
 
 def test_it_says_how_the_others_misread_a_delay_that_carries_over() -> None:
     assert (
-        "The other seven ranks show it as backward time in the next step."
-        in card("slow_callback").explanation
+        "The other seven ranks wait for it in backward of the next step." in card("slow_callback").explanation
     )
 
 
 def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
-    assert "The other seven ranks show it as backward time: they wait there." in card("one_off").explanation
+    assert "The other seven ranks wait for it in backward." in card("one_off").explanation
 
 
 def test_nobody_is_said_to_wait_where_no_wait_was_measured() -> None:
     said = " ".join(card("hand_overs").explanation)
     assert "ranks show it" not in said
-    assert "the delay comes from the step before" in said
+    assert "the delay comes from the previous step" in said
 
 
 def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
@@ -54,7 +53,8 @@ def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
     assert verdict.headline == "data, on a different rank every step"
     said = " ".join(verdict.explanation)
     assert (
-        "Each step another rank is last out of the data loader, so no single rank or node is at fault" in said
+        "A different rank is slowest in the data loader at each step, so no single rank or node is at fault"
+        in said
     )
     assert "look at what all loaders share (storage, shared workers, sample sizes)." in said
     assert "several ranks" in verdict.action
@@ -71,7 +71,7 @@ def test_a_periodic_callback_says_its_period() -> None:
 def test_a_one_off_says_its_step_and_that_it_may_not_return() -> None:
     verdict = card("one_off")
     assert verdict.place.endswith("step 417")
-    assert "One rank leads it clearly in 1 step of 40 only, so it may not return." in verdict.explanation
+    assert "1 step of 40; may not recur." in verdict.explanation
 
 
 def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
@@ -87,7 +87,7 @@ def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
     # then few steps are said to have made it, and no more than the diagnosis knows
     verdict = words.verdict(diagnosis)
     most_percent = 100 * (1 - 95 * diagnosis.step_time.p95_ns / diagnosis.exposed_makespan_ns)
-    assert (verdict.headline, verdict.place) == ("backward on all ranks alike", "in 5 of 100 steps at most")
+    assert (verdict.headline, verdict.place) == ("backward on all ranks equally", "in 5 of 100 steps at most")
     assert (
         f"At least {int(most_percent)} % of the window's time was spent in at most 5 of its 100 steps."
         in verdict.explanation
@@ -106,9 +106,9 @@ def test_steps_that_are_much_alike_are_not_said_to_be_few(kind: str) -> None:
 
 def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:
     verdict = card("slow_everywhere")
-    assert verdict.headline == "forward on all ranks alike"
-    assert verdict.sentence == "forward on all ranks alike, every step"
-    assert "Every rank spends this time alike, so no rank stands out." in verdict.explanation
+    assert verdict.headline == "forward on all ranks equally"
+    assert verdict.sentence == "forward on all ranks equally, every step"
+    assert "All ranks spend this time equally, so no rank stands out." in verdict.explanation
     assert not [chip for chip in verdict.chips if chip.tone == "culprit"]
 
 
@@ -117,13 +117,13 @@ def test_ranks_that_wait_inside_the_slow_stage_hide_who_is_late() -> None:
     slow = jobs.ddp(extra_SNR={"backward": jobs.on(2, 60)})
     measures, diagnosis = jobs.against_healthy(slow)
     verdict = words.verdict(diagnosis, measures.window.ranks)
-    assert verdict.headline == "backward on all ranks alike"
-    assert "one late rank there would look just like this" in " ".join(verdict.explanation)
-    assert "Which rank is late inside backward: durations alone can't tell." in verdict.unknown
+    assert verdict.headline == "backward on all ranks equally"
+    assert "one late rank there would look the same" in " ".join(verdict.explanation)
+    assert "Durations alone cannot identify the late rank inside backward." in verdict.unknown
     assert "one rank of every node" in verdict.action
 
 
-LATE_ALL_ALONG = "ranks wait in it for one that was late from the first step on"
+LATE_ALL_ALONG = "Ranks may wait in backward for a rank that is late in every step"
 
 
 @pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
@@ -150,9 +150,9 @@ def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str)
     (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
     assert (line.agrees, line.text) == (
         True,
-        "ranks wait in backward (measured over the run's windows), not in the stage aimed at",
+        "ranks wait in backward (measured over the run's windows), not in the suspect stage",
     )
-    assert any("as measured over the run's windows" in line for line in verdict.why)
+    assert any("measured over the run's windows" in line for line in verdict.why)
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 
@@ -167,11 +167,9 @@ def test_a_wait_may_be_known_from_meeting_to_meeting(stage: str) -> None:
     (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
     assert (line.agrees, line.text) == (
         True,
-        "ranks wait in backward (measured over the run's windows), not in the stage aimed at",
+        "ranks wait in backward (measured over the run's windows), not in the suspect stage",
     )
-    assert any(
-        "From meeting to meeting ranks wait for who is late in backward" in line for line in verdict.why
-    )
+    assert any("At each sync, ranks wait for the slowest in backward" in line for line in verdict.why)
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 
@@ -180,8 +178,8 @@ def test_a_wait_of_its_own_and_one_that_the_run_knows_are_both_told() -> None:
     waits = RunWaits((BACKWARD, CALLBACKS), CALLBACKS)
     diagnosis = judge(measure(window_of(ddp_job())).in_run(waits))
     told = " ".join(words.why(diagnosis))
-    assert "Ranks measurably wait for each other in backward (slope " in told
-    assert "Ranks wait for each other in callbacks, as measured over the run's windows." in told
+    assert "Ranks wait for each other in backward (slope " in told
+    assert "Ranks wait for each other in callbacks, measured over the run's windows." in told
 
 
 def test_mixed_roles_come_before_any_capture() -> None:
@@ -202,7 +200,7 @@ def test_quiet_is_said_of_those_that_reported() -> None:
 def test_a_quiet_window_calls_for_no_action() -> None:
     verdict = card("healthy")
     assert verdict.tone == "quiet"
-    assert verdict.headline == "Quiet: no action called for"
+    assert verdict.headline == "Healthy: no straggler found"
     assert verdict.action == ""
     assert verdict.explanation == (
         "Ranks are balanced: 1 % of the step is imbalance, and this is the run's healthy window.",
@@ -211,9 +209,9 @@ def test_a_quiet_window_calls_for_no_action() -> None:
 
 def test_one_rank_that_nothing_is_compared_with_is_not_called_quiet() -> None:
     verdict = words.verdict(judge(measure(jobs.single_rank())))
-    assert verdict.headline == "One rank, nothing to compare it with"
+    assert verdict.headline == "Single rank: no comparison possible"
     assert verdict.place.startswith("(largest share: backward, ")
-    assert verdict.explanation == ("There is one rank only, so imbalance cannot show.",)
+    assert verdict.explanation == ("The window has a single rank, so imbalance cannot be measured.",)
     assert verdict.action == ""
 
 
@@ -224,34 +222,32 @@ def test_below_the_floor_nothing_is_claimed_and_nothing_is_zero() -> None:
     assert "less than the floor of 1.00 ms" in verdict.explanation[0]
     assert verdict.numbers[1].value == "n/a"
     assert verdict.evidence == ()
-    assert "Any share, gain or label: the window is too short." in verdict.unknown
+    assert "No shares, gains or labels: the window is too short." in verdict.unknown
 
 
 def test_one_rank_has_no_imbalance_to_speak_of() -> None:
     verdict = card("single_rank")
     assert verdict.numbers[1].value == "n/a"
-    assert verdict.explanation[0].startswith("There is one rank only")
-    assert "How ranks compare: there is only one." in verdict.unknown
+    assert verdict.explanation[0].startswith("The window has a single rank")
+    assert "Ranks cannot be compared: there is only one." in verdict.unknown
 
 
 def test_growth_in_several_stages_is_listed() -> None:
     first = card("accumulation").explanation[0]
-    assert (
-        first == "+89 ms per step against healthy window 3: data +34 ms, backward +28 ms and forward +27 ms."
-    )
+    assert first == "+89 ms per step vs healthy window 3: data +34 ms, backward +28 ms and forward +27 ms."
 
 
 def test_without_a_reference_the_excess_is_said() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
     verdict = words.verdict(diagnosis, measures.window.ranks)
-    assert verdict.explanation[0].endswith("is data time that a typical rank did not need.")
-    assert "Whether this is slower than usual: the run has no healthy window yet." in verdict.unknown
+    assert verdict.explanation[0].endswith("is data time in excess of a typical rank.")
+    assert "No baseline: the run has no healthy window yet." in verdict.unknown
 
 
 def test_evidence_is_counted_and_dissent_named() -> None:
     verdict = card("slow_callback")
-    assert verdict.evidence_summary == "5 of 6 agree"
-    assert verdict.dissent == "share, step by step: backward"
+    assert verdict.evidence_summary == "5 of 6 checks agree"
+    assert verdict.dissent == "per-step share points to backward"
     marks = {line.name: line.mark for line in verdict.evidence}
     assert marks["frontier_share"] == "✗"
     assert marks["carry_over_share"] == "✓"
@@ -265,15 +261,15 @@ def test_absent_evidence_names_the_gate_it_waits_for() -> None:
 
 
 def test_what_is_not_known_follows_from_labels_and_the_stage() -> None:
-    assert "Which callback: coarse stages can't tell." in card("slow_callback").unknown
+    assert "Stage timing cannot identify the callback." in card("slow_callback").unknown
     assert any("roles differ" in line for line in card("two_roles").unknown)
     assert any("step numbers have gaps" in line for line in card("gaps").unknown)
     measures = measure(jobs.ddp(missing_ranks=(8,)))
-    assert "Rank 8 sent nothing, and could be slower still." in words.unknown(judge(measures))
+    assert "Rank 8 did not report." in words.unknown(judge(measures))
 
 
 def test_a_refined_stage_is_not_called_coarse() -> None:
-    assert not any("coarse" in line for line in card("hostile").unknown)
+    assert not any("Stage timing" in line for line in card("hostile").unknown)
 
 
 def test_why_names_gates_with_both_numbers() -> None:
@@ -285,7 +281,8 @@ def test_why_names_gates_with_both_numbers() -> None:
 
 def test_a_withheld_label_says_what_withholds_it() -> None:
     assert any(
-        line.startswith("direct_exposure would hold, but telemetry_limited") for line in card("hostile").why
+        line.startswith("Delay in the stage itself suppressed by incomplete data")
+        for line in card("hostile").why
     )
 
 
@@ -293,7 +290,7 @@ def test_each_gate_says_how_far_the_next_verdict_is() -> None:
     measures, diagnosis = jobs.against_healthy(jobs.slow_callback(), "carry_over")
     found = words.changes(nearest_changes(measures, diagnosis), diagnosis)
     assert set(found) == {"tau_c", "gamma_a", "gamma_g"}
-    assert "3 stages to look at" in found["tau_c"]
+    assert "3 stages in the routing set" in found["tau_c"]
     assert found["gamma_g"] == "verdict stable for any value"
 
 
@@ -301,15 +298,18 @@ def test_a_gate_change_says_which_label_comes_or_goes() -> None:
     measures, diagnosis = jobs.look(jobs.gaps())
     found = words.changes(nearest_changes(measures, diagnosis), diagnosis)
     assert found["gamma_a"].startswith("γA ≥ 0.4")
-    assert "no co_critical" in found["gamma_a"]
+    assert "no longer stages or ranks tied" in found["gamma_a"]
 
 
 @pytest.mark.parametrize(
     ("stored", "said"),
     [
-        ((), "The recorder stored no verdict of its own."),
-        (("frontier_accounting", "co_critical"), "Same labels as the recorder's own"),
-        (("frontier_accounting", "direct_exposure"), "adds co_critical and drops direct_exposure"),
+        ((), ""),
+        (("frontier_accounting", "co_critical"), "Same labels as the recorder"),
+        (
+            ("frontier_accounting", "direct_exposure"),
+            "adds stages or ranks tied and drops delay in the stage itself",
+        ),
     ],
 )
 def test_the_recorders_own_verdict_is_compared(stored: tuple[str, ...], said: str) -> None:
@@ -328,7 +328,7 @@ def test_a_stored_diagnosis_reads_without_its_rank_table() -> None:
 def test_every_window_has_words_for_everything(kind: str) -> None:
     for frontier in ("step", "carry_over"):
         verdict = card(kind, frontier)  # type: ignore[arg-type]
-        sentences = (*verdict.explanation, *verdict.why, *verdict.unknown, verdict.recorder)
+        sentences = (*verdict.explanation, *verdict.why, *verdict.unknown, verdict.recorder or ".")
         assert verdict.headline
         assert all(sentence.endswith(".") for sentence in sentences), sentences
         assert "None" not in " ".join((verdict.headline, verdict.place, *sentences))

@@ -13,13 +13,13 @@ SECTIONS = {
     "label": "Labels",
     "gate": "Gates",
     "reason": "Reasons",
-    "culprit": "Culprits",
-    "evidence": "Evidence",
+    "culprit": "Recurrence",
+    "evidence": "Checks",
     "term": "Stragglers",
     "cause": "Kinds of causes",
-    "nature": "Natures of causes",
+    "nature": "Kinds of work",
     "collective": "What a collective's time went into",
-    "agreement": "Why verdict and operators may differ",
+    "agreement": "Why verdict and operators can differ",
 }
 
 
@@ -31,12 +31,12 @@ def build(workspace: Workspace) -> None:
         rows = glossary()
         with frame(workspace, request, "glossary", (Crumb("Windows", "/"), Crumb("Glossary"))), box("stack"):
             with box("toolbar"):
-                label_text("What every word of a verdict means.", "p", "muted")
+                label_text("The meaning of every term in a verdict.", "p", "muted")
                 box("grow")
                 link(".json", "/glossary.json", "badge")
             with box("card", "section"):
                 label_text("Examples", "h2")
-                label_text("Small enough for a pencil, with the paper's own numbers beside.", "p", "subtitle")
+                label_text("Worked examples, with the paper's own numbers.", "p", "subtitle")
                 example_links()
             for kind, title in SECTIONS.items():
                 with box("card", "section"):
@@ -47,11 +47,12 @@ def build(workspace: Workspace) -> None:
 
 
 def _term(row: Row) -> None:
-    """One term under its own anchor, ``KIND-NAME``: a reason and a gate may share a name."""
+    """Show one term under its own anchor, ``KIND-NAME``: a reason and a gate may share a name."""
     anchor = f"{row['kind']}-{row['name']}"
     with box("term") as term:
         term.props["id"] = anchor
-        named = f"{row['name']} ({row['symbol']})" if row["symbol"] else row["name"]
-        link(named, f"#{anchor}").mark(anchor)
+        words = f"{row['words']} ({row['symbol']})" if row["symbol"] else row["words"]
+        heading = link(words, f"#{anchor}").mark(anchor)
+        heading.props["title"] = row["name"]
         default = f" Default {row['default']}." if row["default"] else ""
         label_text(f"{row['meaning']}{default}", "p")

@@ -227,7 +227,11 @@ class IndexPage:
             with_keys(search, "/")
             self._run_chooser = self._chooser("run", overview.run_choices, state.run)
             self._chooser("stage", {ALL: "any stage", **stages}, state.stage)
-            self._chooser("label", {ALL: "any label", **{label: label for label in LABELS}}, state.label)
+            self._chooser(
+                "label",
+                {ALL: "any label", **{label.name: label.words for label in LABELS.values()}},
+                state.label,
+            )
             ui.switch(
                 "only what calls for action",
                 value=state.calls_for_action,

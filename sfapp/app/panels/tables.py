@@ -134,7 +134,7 @@ def evidence_table(diagnosis: Diagnosis) -> None:
 
 
 LABEL_COLUMNS = (
-    Column("label", "label"),
+    Column("words", "label"),
     Column("state", "state"),
     Column("meaning", "what it claims"),
     Column("reasons_text", "because"),
@@ -143,7 +143,7 @@ LABEL_COLUMNS = (
 
 def label_table(diagnosis: Diagnosis) -> None:
     """Labels that hold and labels that were withheld."""
-    data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label", ("label", "label"))
+    data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label", ("label", "words"))
 
 
 def gate_table(measures: Measures, diagnosis: Diagnosis) -> None:

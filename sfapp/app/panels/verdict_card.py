@@ -8,7 +8,7 @@ from nicegui import ui
 
 from sfapp.app.theme import box, label_text, term
 from sfapp.model.gates import GATE_BY_NAME
-from sfapp.views.text import Chip, EvidenceWords, Verdict
+from sfapp.views.text import Chip, EvidenceWords, VerdictText
 
 _MARKS = {True: "agrees", False: "disagrees", None: "absent"}
 
@@ -38,7 +38,7 @@ class VerdictCard:
                 self._changes = label_text("", "dd")
                 self._unknown = (label_text("not known", "dt", "eyebrow"), label_text("", "dd"))
 
-    def show(self, verdict: Verdict) -> None:
+    def show(self, verdict: VerdictText) -> None:
         """Say this verdict."""
         if self._differs("tone", verdict.tone):
             self._card.classes(replace=f"card verdict tone-{verdict.tone}")
@@ -73,7 +73,7 @@ def _rebuild(container: ui.element, build: Callable[[], None]) -> None:
         build()
 
 
-def _said(verdict: Verdict) -> None:
+def _said(verdict: VerdictText) -> None:
     label_text(verdict.kicker, "div", "eyebrow")
     with box("headline", "h1"):
         label_text(verdict.headline, "span")
@@ -100,7 +100,7 @@ def _chip(chip: Chip) -> None:
                 label_text(part.text, "span")
 
 
-def _facts(verdict: Verdict) -> None:
+def _facts(verdict: VerdictText) -> None:
     for number in verdict.numbers:
         with box("fact"):
             label_text(number.title, "div", "eyebrow")

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.model.labels import REASONS
+from sfapp.model.reasons import REASONS
 from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer

@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.views import format, palette
 from sfapp.views.figures.base import note, plain
 from sfapp.views.figures.prefix_curves import Scene
-from sfapp.views.text.evidence import how_the_wait_is_known
+from sfapp.views.text.evidence import wait_source
 
 _NAMED_HANDOVERS = 4
 
@@ -103,7 +103,7 @@ def _meeting_note(scene: Scene) -> list[dict[str, Any]]:
     spread_S = curves.position_SR.max(axis=1) - curves.position_SR.min(axis=1)
     if spread_S[end] > 0.3 * float(spread_S.max()):
         return []
-    known = how_the_wait_is_known(scene.diagnosis)
+    known = wait_source(scene.diagnosis)
     return [
         note(
             f"ranks meet: they wait<br>in {plain(format.short_stage(stage))} ({known})",

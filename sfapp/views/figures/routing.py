@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sfapp.model import REASONS, Diagnosis
+from sfapp.model import Diagnosis
+from sfapp.model.reasons import reason_sentence
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import chosen_shares
 from sfapp.views.figures.base import Figure, absent, axis, figure, plain, revision
@@ -141,7 +142,7 @@ def threshold(
 def below_floor(diagnosis: Diagnosis) -> str:
     """Why there are no shares, or no gains."""
     if diagnosis.shares is not None:
-        return f"no gains: {REASONS['reduced_rows']}".removesuffix(".")
+        return f"no gains: {reason_sentence('reduced_rows')}".removesuffix(".")
     return (
         f"no shares: the window exposes {format.duration(diagnosis.exposed_makespan_ns)} in total, "
         f"less than the denominator floor of {format.duration(diagnosis.gates.floor_ns)}; "

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from sfapp.accounting import Measures, Region, StageVerdict, routing_intervals, verdict_map
 from sfapp.model import Diagnosis
+from sfapp.model.labels import label_words
+from sfapp.model.reasons import reason_words
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
 from sfapp.views.figures.routing import below_floor, threshold
@@ -64,12 +66,12 @@ def _height(region: Region) -> float:
 
 def _lines(verdict: StageVerdict, diagnosis: Diagnosis) -> list[str]:
     """The labels, what they rest on, the stages they name; plain text."""
-    lines = [" + ".join(label.label for label in verdict.labels) or "no stage label"]
+    lines = [" + ".join(label_words(label.label) for label in verdict.labels) or "no stage label"]
     reasons = [reason for label in verdict.labels for reason in label.reasons]
     if reasons:
-        lines.append(" + ".join(reasons))
+        lines.append(" + ".join(map(reason_words, reasons)))
     if verdict.withheld:
-        lines.append(f"withheld: {' + '.join(label.label for label in verdict.withheld)}")
+        lines.append(f"suppressed: {' + '.join(label_words(label.label) for label in verdict.withheld)}")
     short = format.short_stages(diagnosis.stages)
     if verdict.stages:
         lines.append(format.listed([short[stage] for stage in verdict.stages], 3))

@@ -140,13 +140,13 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _span_words(row: Row) -> str:
-    """``callbacks · rank 3 · chronic``."""
+    """``callbacks · rank 3 · persistent``."""
     parts = [format.short_stage(row["aim_stage"])]
     if row["aim_rank"] is not None:
         parts.append(f"rank {row['aim_rank']}")
     kind = row["culprit_kind"]
     if kind in CULPRITS and kind != "none":
-        parts.append(str(kind))
+        parts.append(CULPRITS[kind].words)
     return " · ".join(parts)
 
 

@@ -1,6 +1,7 @@
-"""A diagnosis in sentences. Plain text, never markup."""
+"""Diagnoses, comparisons and findings in sentences. Plain text, never markup."""
 
 from sfapp.views.selection import suspect_and_peer
+from sfapp.views.text.chips import Chip, Term, chips, culprit_words
 from sfapp.views.text.compare import (
     ComparisonWords,
     LabelChange,
@@ -20,8 +21,10 @@ from sfapp.views.text.evidence import (
     evidence_lines,
 )
 from sfapp.views.text.explanations import against_recorder, changes, why
+from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.live import STALE_S, counters, silences, standing
+from sfapp.views.text.narrative import delta_sentence, misread_sentence
 from sfapp.views.text.pins import pinned, pinned_within, plot_title, seen, signed
 from sfapp.views.text.plot_help import HINTS, LIVE_HINTS, PLOT_TITLES, STAGE_MEANING
 from sfapp.views.text.stragglers import (
@@ -33,20 +36,7 @@ from sfapp.views.text.stragglers import (
     findings_notes,
     stragglers_headline,
 )
-from sfapp.views.text.verdict import (
-    Chip,
-    Number,
-    Term,
-    Verdict,
-    chips,
-    culprit_words,
-    delta_sentence,
-    extent,
-    headline_of,
-    misread_sentence,
-    summary,
-    verdict,
-)
+from sfapp.views.text.verdict import VerdictText, extent, headline_of, summary, verdict
 
 __all__ = [
     "CAUSE_KINDS",
@@ -65,7 +55,7 @@ __all__ = [
     "LabelChange",
     "Number",
     "Term",
-    "Verdict",
+    "VerdictText",
     "against_recorder",
     "agreement",
     "agreement_sentences",

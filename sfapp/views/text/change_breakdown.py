@@ -1,4 +1,4 @@
-"""Where a change in step time lies: its parts by stage, as the end of a sentence."""
+"""The stages behind a change in step time, as the end of a sentence."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from sfapp.views import format
 
 OUTWEIGHED = 1.5
-"""Where one stage changed by more than this many times the whole, what went the other way is named too."""
+"""If one stage changed by more than this multiple of the total, the stage that offsets it is named too."""
 
 
 def where_it_lies(total_ns: float, delta_ns: Mapping[str, float], main: str | None = None) -> str:
-    """Which stages a change lies in, as the end of a sentence: ``, all of it in data`` and the like.
+    """Return the stages of a change as the end of a sentence: ``, all of it in data`` and the like.
 
     Args:
-        total_ns: what ``delta_ns`` adds up to; not 0.
-        main: the stage to name first; the one that changed most in the direction of the whole where None.
+        total_ns: sum of ``delta_ns``; not 0.
+        main: the stage to name first; None for the one that changed most in the direction of the total.
     """
     main = main or main_stage(total_ns, delta_ns)
     short = format.short_stages(list(delta_ns))
@@ -24,17 +24,17 @@ def where_it_lies(total_ns: float, delta_ns: Mapping[str, float], main: str | No
         return f", all of it in {short[main]}"
     if part > OUTWEIGHED:
         against = main_stage(-total_ns, delta_ns)
-        told = [f"{short[stage]} {format.change(delta_ns[stage])}" for stage in (main, against)]
-        return f": {told[0]} against {told[1]}"
+        parts = [f"{short[stage]} {format.change(delta_ns[stage])}" for stage in (main, against)]
+        return f": {', '.join(parts)}"
     if part > 1.05:
         others = "faster" if total_ns > 0 else "slower"
-        return f": {short[main]} {format.change(delta_ns[main])}, other stages a little {others}"
+        return f": {short[main]} {format.change(delta_ns[main])}, other stages slightly {others}"
     rest = sorted((stage for stage in delta_ns if stage != main), key=lambda s: -delta_ns[s] / total_ns)
     grown = [main, *(stage for stage in rest if delta_ns[stage] / total_ns > 0.1)]
     return f": {format.listed([f'{short[stage]} {format.change(delta_ns[stage])}' for stage in grown])}"
 
 
 def main_stage(total_ns: float, delta_ns: Mapping[str, float]) -> str:
-    """The stage that changed most in the direction of the whole."""
+    """Return the stage that changed most in the direction of the total."""
     sign = -1 if total_ns < 0 else 1
     return max(delta_ns, key=lambda stage: sign * delta_ns[stage])

@@ -10,9 +10,10 @@ from typing import Literal
 from sfapp.accounting import LETTERS, Change, Comparison, Side, StageLeader
 from sfapp.accounting.aim import GROWTH
 from sfapp.model import LABELS
+from sfapp.model.labels import label_words
 from sfapp.views import format
 from sfapp.views.text.change_breakdown import main_stage, where_it_lies
-from sfapp.views.text.verdict import Number
+from sfapp.views.text.key_numbers import Number
 
 NOTICEABLE = 0.005
 """A step time that changed by less than this part reads as unchanged: it rounds to ±0 %."""
@@ -45,13 +46,14 @@ class LabelChange:
 
     @property
     def text(self) -> str:
-        """``+ likely_sync_wait``, ``− co_critical``."""
-        return f"{'+' if self.gained else '−'} {self.label}"
+        """``+ waits for other ranks``, ``− stages or ranks tied``."""
+        return f"{'+' if self.gained else '−'} {label_words(self.label)}"
 
     @property
     def meaning(self) -> str:
         """What happened to it, and what it claims."""
-        return f"{'gained' if self.gained else 'lost'} from A to B. {LABELS.get(self.label, '')}".strip()
+        change = "gained" if self.gained else "lost"
+        return f"{self.label}: {change} from A to B. {LABELS[self.label].explanation}"
 
 
 @dataclass(frozen=True, slots=True)

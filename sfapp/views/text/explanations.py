@@ -1,37 +1,39 @@
-"""Why the labels are what they are, what would change them, and how they differ from the recorder's."""
+"""Why the labels hold, which gate values would change them, and how they differ from the recorder's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from sfapp.accounting import GateChange, own_wait_stages
-from sfapp.model import GATE_DOCS, REASONS, Diagnosis
+from sfapp.model import GATE_DOCS, Diagnosis
+from sfapp.model.labels import SUPPRESSING_LABELS, label_words
+from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
 from sfapp.views.text.evidence import over_the_run
 
 _SYMBOLS = {doc.name: doc.symbol for doc in GATE_DOCS}
-_LIMITING = ("telemetry_limited", "role_aware_needed", "gradient_accumulation_ambiguous")
 
 
 def why(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """The comparisons that decided routing set, labels and aim, with their numbers and gates."""
+    """Return the comparisons that decided routing set, labels and suspect, with their numbers and gates."""
     if diagnosis.shares is None:
         return (
             f"{format.duration(diagnosis.exposed_makespan_ns)} of exposed time is below the floor of "
-            f"{format.duration(diagnosis.gates.floor_ns)}: raw advances only.",
+            f"{format.duration(diagnosis.gates.floor_ns)}: advances only, no shares.",
         )
     sentences = [_routing(diagnosis)]
     if diagnosis.ranks > 1:
         sentences += _stage_verdict(diagnosis)
         sentences += _waiting(diagnosis)
     sentences += [
-        f"{label.label}: {_plain_reason(reason)}"
+        f"{_capital(label_words(label.label))}: {_plain_reason(reason)}"
         for label in diagnosis.labels
-        if label.label in _LIMITING
+        if label.label in SUPPRESSING_LABELS
         for reason in label.reasons
     ]
     sentences += [
-        f"{label.label} would hold, but {format.listed(label.reasons)} withholds it."
+        f"{_capital(label_words(label.label))} suppressed by "
+        f"{format.listed([label_words(reason) for reason in label.reasons])}."
         for label in diagnosis.suppressed
     ]
     sentences += _device(diagnosis)
@@ -62,8 +64,8 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
         ]
     if "leader_switch" in reasons:
         return [
-            f"The rank leading {name} changes in {format.percent(diagnosis.switch_rate)} of consecutive "
-            f"steps that count, above γswitch {format.share(gates.gamma_switch)}."
+            f"The slowest rank of {name} changes in {format.percent(diagnosis.switch_rate)} of consecutive "
+            f"eligible steps, above γswitch {format.share(gates.gamma_switch)}."
         ]
     if share <= gates.gamma_a:
         return [
@@ -77,12 +79,12 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
     side = "reaches" if gain >= gates.gamma_g else "is below"
     sentences.append(f"Its static gain {format.share(gain)} {side} γG {format.share(gates.gamma_g)}.")
     if "evidence_disagrees" in reasons:
-        sentences.append(REASONS["evidence_disagrees"])
+        sentences.append(reason_sentence("evidence_disagrees"))
     return sentences
 
 
 def _waiting(diagnosis: Diagnosis) -> list[str]:
-    """Where this window's own fit finds a wait, and where the run's windows do."""
+    """Where this window's own fit finds a wait, and where the run's other windows do."""
     own = own_wait_stages(diagnosis)
     sentences = []
     if own:
@@ -93,21 +95,22 @@ def _waiting(diagnosis: Diagnosis) -> list[str]:
             slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
             parts.append(f"{format.short_stage(stage)}{slope}")
         sentences.append(
-            f"Ranks measurably wait for each other in {format.listed(parts)}; "
-            f"from {format.share(diagnosis.gates.wait_slope)} on, less two standard errors, it counts."
+            f"Ranks wait for each other in {format.listed(parts)}, counted when "
+            f"slope − 2 SE ≥ {format.share(diagnosis.gates.wait_slope)}."
         )
     if diagnosis.met_boundary is not None and diagnosis.met_fit is not None:
         slope = format.slope(diagnosis.met_fit.slope, diagnosis.met_fit.se)
         stage = format.short_stage(diagnosis.met_boundary)
         sentences.append(
-            f"From meeting to meeting ranks wait for who is late in {stage} (slope {slope}); "
-            "it counts where no window of the run measures a wait over all its steps."
+            f"At each sync, ranks wait for the slowest in {stage} (slope {slope}); "
+            "used where no window of the run measures a wait over all its steps."
         )
     if diagnosis.waits_from == "run" and diagnosis.sync_boundary is not None:
         sentences.append(
-            f"Ranks wait for each other in {format.short_stage(diagnosis.sync_boundary)}, as measured "
-            f"{over_the_run(diagnosis)}. The fit over the whole window does not find it, as where a rank is "
-            "late by the same in every step."
+            f"Ranks wait for each other in {format.short_stage(diagnosis.sync_boundary)}, measured "
+            f"{over_the_run(diagnosis)}. This window alone cannot show it, for example because a rank is "
+            f"late "
+            "by the same amount in every step."
         )
     return sentences
 
@@ -126,25 +129,25 @@ def _device(diagnosis: Diagnosis) -> list[str]:
 def _aim_basis(diagnosis: Diagnosis) -> str:
     aim, reference = diagnosis.aim, diagnosis.reference
     if aim is None:
-        return "No aim."
+        return "No suspect."
     name = format.short_stage(aim.stage)
     if aim.basis == "delta" and reference is not None:
         return (
-            f"Aim: {name} grew most against window {reference.window}; the mean step changed by "
+            f"Suspect: {name} grew most since window {reference.window}; the mean step changed by "
             f"{format.percent_change(diagnosis.change)}."
         )
     if aim.basis == "excess":
-        return f"Aim: {name} holds most of the time that a typical rank did not need."
-    return f"Aim: {name} has the largest share; the window is quiet."
+        return f"Suspect: {name} holds most of the time in excess of a typical rank."
+    return f"Largest share: {name}; the window is healthy."
 
 
 def _plain_reason(reason: str) -> str:
-    text = REASONS.get(reason, reason.replace("_", " "))
+    text = reason_sentence(reason)
     return f"{text[0].lower()}{text[1:]}"
 
 
 def changes(found: Mapping[str, Sequence[GateChange]], diagnosis: Diagnosis) -> dict[str, str]:
-    """For each gate, in one line, how far its nearest change of verdict is.
+    """Return for each gate, in one line, the values at which the verdict changes.
 
     Args:
         found: from ``accounting.nearest_changes``.
@@ -154,7 +157,7 @@ def changes(found: Mapping[str, Sequence[GateChange]], diagnosis: Diagnosis) -> 
 
 def _gate_line(gate: str, nearest: list[GateChange], diagnosis: Diagnosis) -> str:
     if diagnosis.shares is None:
-        return "waits for shares: below the denominator floor"
+        return "no shares: below the denominator floor"
     if not nearest:
         return "verdict stable for any value"
     symbol = _SYMBOLS.get(gate, gate)
@@ -167,32 +170,37 @@ def _gate_line(gate: str, nearest: list[GateChange], diagnosis: Diagnosis) -> st
 
 def _becomes(change: GateChange, diagnosis: Diagnosis) -> str:
     """What differs there: stage labels gained and lost, or the size of the routing set."""
-    said = []
+    parts = []
     gained = [label for label in change.labels if label not in diagnosis.label_names]
     lost = [label for label in diagnosis.label_names if label not in change.labels]
     if gained:
-        said.append(" + ".join(gained))
+        parts.append(" + ".join(map(label_words, gained)))
     elif lost:
-        said.append(f"no {' or '.join(lost)}")
+        parts.append(f"no longer {' or '.join(map(label_words, lost))}")
     elif "labels" in change.changes:
-        said.append("same labels, other reasons")
+        parts.append("labels unchanged, reasons change")
     if "routing_set" in change.changes:
-        said.append(f"{format.counted(len(change.routing_set), 'stage')} to look at")
-    return ", ".join(said)
+        parts.append(f"{format.counted(len(change.routing_set), 'stage')} in the routing set")
+    return ", ".join(parts)
 
 
 def against_recorder(diagnosis: Diagnosis) -> str:
-    """What these gates say that the recorder did not, and the other way round."""
+    """Return how the labels differ from the recorder's; empty where the recorder stored none."""
     if not diagnosis.recorder_labels:
-        return "The recorder stored no verdict of its own."
-    theirs = [label.label for label in diagnosis.recorder_labels]
-    gained = [label for label in diagnosis.label_names if label not in theirs]
-    lost = [label for label in theirs if label not in diagnosis.label_names]
+        return ""
+    recorded = [label.label for label in diagnosis.recorder_labels]
+    gained = [label_words(label) for label in diagnosis.label_names if label not in recorded]
+    lost = [label_words(label) for label in recorded if label not in diagnosis.label_names]
+    before = format.listed([label_words(label) for label in recorded], 8)
     if not gained and not lost:
-        return f"Same labels as the recorder's own: {format.listed(theirs, 8)}."
+        return f"Same labels as the recorder: {before}."
     parts = []
     if gained:
         parts.append(f"adds {format.listed(gained, 8)}")
     if lost:
         parts.append(f"drops {format.listed(lost, 8)}")
-    return f"Against the recorder's own verdict ({format.listed(theirs, 8)}), this one {' and '.join(parts)}."
+    return f"The recorder's labels are {before}; this verdict {' and '.join(parts)}."
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"

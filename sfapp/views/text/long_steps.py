@@ -1,4 +1,4 @@
-"""Where a few long steps made a window, and not every step alike."""
+"""Windows whose time lies in a few long steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sfapp.model import Diagnosis
 from sfapp.views import format
 
 _DOMINANT = 0.5
-"""Of the window's exposed time: from there on the few long steps are what it is about."""
+"""Share of the window's exposed time from which its few long steps are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongSteps:
-    """No more than ``most`` of ``steps`` steps took at least ``share`` of its time, in whole percents."""
+    """At most ``most`` of ``steps`` steps took at least ``share`` of the time, in whole percents."""
 
     most: int
     steps: int
@@ -35,7 +35,7 @@ class LongSteps:
 
 
 def long_steps(diagnosis: Diagnosis) -> LongSteps | None:
-    """The steps that made the window, where it was few of them that did.
+    """Return the few steps in which most of the window's time was spent; None where no few steps dominate.
 
     Of N steps no more than k = N − 1 − ⌊0.95 (N − 1)⌋ lie above the 95th percentile; the other N − k take no
     longer than that each, so what they leave of Σ_t F[S,t] was spent in the k.

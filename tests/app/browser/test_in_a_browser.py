@@ -80,7 +80,7 @@ def test_the_verdict_names_stage_and_rank(page: Page) -> None:
 def test_a_dragged_slider_changes_label_and_plot(page: Page) -> None:
     page.goto(SICK)
     figures_drawn(page)
-    expect(page.locator(".verdict .chips")).to_contain_text("co_critical")
+    expect(page.locator(".verdict .chips")).to_contain_text("stages or ranks tied")
     # When dominance is dragged to the right end
     track = page.get_by_role("slider", name="dominance")
     box = track.bounding_box()
@@ -92,7 +92,7 @@ def test_a_dragged_slider_changes_label_and_plot(page: Page) -> None:
     page.mouse.move(box["x"] + box["width"] + 20, middle, steps=5)
     page.mouse.up()
     # Then the label goes, the line in the plot stands elsewhere, and the address says so
-    expect(page.locator(".verdict .chips")).not_to_contain_text("co_critical")
+    expect(page.locator(".verdict .chips")).not_to_contain_text("stages or ranks tied")
     expect(page.locator(".verdict")).to_contain_text("no stage label")
     wait_until(page, lambda: "γA 1.00" in drawn(page, "Ambiguity plane"))
     expect(page).to_have_url(re.compile(r"gamma_a=1"))

@@ -63,7 +63,7 @@ def test_an_example_shows_the_papers_numbers_beside_its_own(page: Page) -> None:
     expect(page.locator(".panels .main-svg").first).to_be_visible()
     # And what is declared of waiting changes its label
     page.get_by_role("link", name="the verdict once waiting is declared").click()
-    expect(page.locator(".verdict .chips")).to_contain_text("likely_sync_wait")
+    expect(page.locator(".verdict .chips")).to_contain_text("waits for other ranks")
 
 
 # Every colour that the page had while any of it could be seen, over reloads too.

@@ -92,7 +92,7 @@ def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
     expect(link).to_be_visible(timeout=40_000)
     wait_until(page, lambda: "4 ranks" in link.inner_text())
     link.click()
-    expect(page.locator(".standing")).to_have_text("Live: 4 ranks heard of.")
+    expect(page.locator(".standing")).to_have_text("Live: 4 ranks reporting.")
     # Then its plots move, and name the slow rank
     first = newest_step(page)
     wait_until(page, lambda: newest_step(page) > first + 20)

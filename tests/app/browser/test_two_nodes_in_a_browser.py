@@ -138,7 +138,7 @@ def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
     # Then all its ranks are in one grid
     page.goto("/live/job")
     standing = page.locator(".standing")
-    expect(standing).to_have_text(f"Live: {NODES * LOCAL} ranks heard of.")
+    expect(standing).to_have_text(f"Live: {NODES * LOCAL} ranks reporting.")
     tiles = page.locator(".figure", has=page.get_by_role("heading", name="Ranks, live", exact=True))
     for rank in range(NODES * LOCAL):
         expect(tiles).to_contain_text(f"rank {rank}")
@@ -158,5 +158,5 @@ def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
     finally:
         stopped.send_signal(signal.SIGCONT)
     # And that it is back
-    expect(standing).to_have_text(f"Live: {NODES * LOCAL} ranks heard of.", timeout=60_000)
+    expect(standing).to_have_text(f"Live: {NODES * LOCAL} ranks reporting.", timeout=60_000)
     job.check()

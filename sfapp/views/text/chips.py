@@ -1,0 +1,84 @@
+"""Labels, reasons and the kind of culprit as small tags: words on screen, machine names in the tooltip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sfapp.model import CULPRITS, LABELS, REASONS, Diagnosis, Label
+from sfapp.model.labels import label_words
+from sfapp.model.reasons import reason_sentence, reason_words
+from sfapp.views import format
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Words of a verdict: ``text``, and the ``kind`` and ``name`` of its glossary entry.
+
+    ``kind`` is empty where the glossary has no entry: a packet may carry faults of another version of sfapp.
+    """
+
+    text: str
+    kind: Literal["label", "reason", "culprit", ""]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A label with its reasons, or a kind of culprit, as a small tag; ``meaning`` is the tooltip."""
+
+    terms: tuple[Term, ...]
+    meaning: str
+    tone: Literal["fact", "strong", "doubt", "limit", "culprit"]
+
+    @property
+    def text(self) -> str:
+        """All terms: ``stages or ranks tied · little gain alone``."""
+        return " · ".join(term.text for term in self.terms)
+
+
+def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
+    """Return labels with their reasons, then reasons without a label, then the kind of culprit."""
+    found = [_label_chip(label) for label in diagnosis.labels]
+    found += [
+        Chip((_reason(reason),), f"{reason}: {reason_sentence(reason)}", "doubt")
+        for reason in diagnosis.reasons
+    ]
+    culprit, aim = diagnosis.culprit, diagnosis.aim
+    has_culprit = aim is not None and aim.rank_reason not in ("all_ranks", "single_rank")
+    if culprit is not None and culprit.kind != "none" and has_culprit and not diagnosis.is_quiet:
+        term = Term(culprit_words(diagnosis), "culprit", culprit.kind)
+        found.append(Chip((term,), f"{culprit.kind}: {CULPRITS[culprit.kind].explanation}", "culprit"))
+    return tuple(found)
+
+
+def _label_chip(label: Label) -> Chip:
+    name = label.label
+    terms = (Term(label_words(name), "label" if name in LABELS else "", name), *map(_reason, label.reasons))
+    names = f"{name} ({', '.join(label.reasons)})" if label.reasons else name
+    explanation = (
+        LABELS[name].explanation if name in LABELS else "This version of sfapp does not know the label."
+    )
+    meaning = " ".join((f"{names}: {explanation}", *map(reason_sentence, label.reasons)))
+    return Chip(terms, meaning, LABELS[name].tone if name in LABELS else "doubt")
+
+
+def _reason(reason: str) -> Term:
+    return Term(reason_words(reason), "reason" if reason in REASONS else "", reason)
+
+
+def culprit_words(diagnosis: Diagnosis) -> str:
+    """Return ``persistent: rank 3 in 40 of 40 steps``, ``periodic: every 10th step`` and the like."""
+    culprit = diagnosis.culprit
+    if culprit is None:
+        return ""
+    words = CULPRITS[culprit.kind].words
+    if culprit.kind == "periodic" and culprit.period:
+        return f"{words}: every {format.ordinal(culprit.period)} step"
+    slowest = format.count(round(culprit.share * culprit.eligible_steps))
+    of = format.counted(culprit.eligible_steps, "step")
+    if culprit.kind in ("chronic", "mixed"):
+        return f"{words}: rank {culprit.rank} in {slowest} of {of}"
+    if culprit.kind == "rotating":
+        return f"{words}: rank {culprit.rank} most often, {slowest} of {of}"
+    return f"{words}: {of}"

@@ -1,0 +1,45 @@
+"""The three numbers of the verdict card: step time, exposed imbalance, evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfapp.model import Diagnosis
+from sfapp.views import format
+from sfapp.views.text.evidence import agreement_words, dissent
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A headline number: ``Step time``, ``149.9 ms``, ``+58 % vs healthy``."""
+
+    title: str
+    value: str
+    note: str
+
+
+def key_numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
+    """Return step time, exposed imbalance and the evidence's agreement."""
+    evidence = Number("Evidence", agreement_words(diagnosis), dissent(diagnosis) or "no conflicting evidence")
+    return (_step_time(diagnosis), _imbalance(diagnosis), evidence)
+
+
+def _step_time(diagnosis: Diagnosis) -> Number:
+    note = "no healthy window to compare with"
+    if diagnosis.change is not None:
+        note = f"{format.percent_change(diagnosis.change)} vs healthy"
+        if diagnosis.reference is not None and diagnosis.reference.window == diagnosis.window:
+            note = "the run's healthy window"
+    return Number("Step time", format.duration(diagnosis.step_time.mean_ns), note)
+
+
+def _imbalance(diagnosis: Diagnosis) -> Number:
+    title, imbalance = "Exposed imbalance", diagnosis.exposed_imbalance
+    if imbalance is None:
+        return Number(
+            title, format.ABSENT, "needs shares" if diagnosis.shares is None else "needs all ranks' rows"
+        )
+    if diagnosis.ranks == 1:
+        return Number(title, format.ABSENT, "needs a second rank")
+    saved = format.duration(imbalance * diagnosis.step_time.mean_ns)
+    return Number(title, format.severity(imbalance), f"fixing this saves up to {saved} per step")

@@ -1,0 +1,159 @@
+"""What happened in a window and what to do next, in sentences for a reader who knows no manual."""
+
+from __future__ import annotations
+
+from sfapp.model import Diagnosis, broad_stage
+from sfapp.views import format
+from sfapp.views.text.advice import look_at_all_ranks, look_at_one_rank, why_ranks_rotate
+from sfapp.views.text.change_breakdown import where_it_lies
+from sfapp.views.text.limitations import waits_inside
+from sfapp.views.text.long_steps import long_steps
+
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return how much time is lost, where it appears on other ranks, and how it recurs."""
+    aim = diagnosis.aim
+    if diagnosis.shares is None or aim is None:
+        return (
+            f"The window exposes {format.duration(diagnosis.exposed_makespan_ns)} in "
+            f"{format.counted(diagnosis.steps, 'step')}, less than the floor of "
+            f"{format.duration(diagnosis.gates.floor_ns)}: too little for meaningful shares.",
+        )
+    if diagnosis.is_quiet:
+        return (_healthy_sentence(diagnosis),)
+    long = long_steps(diagnosis)
+    sentences = (
+        delta_sentence(diagnosis),
+        "" if long is None else long.sentence,
+        _ranks_sentence(diagnosis),
+        misread_sentence(diagnosis),
+        _recurrence_sentence(diagnosis),
+    )
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _ranks_sentence(diagnosis: Diagnosis) -> str:
+    """Why no rank is named; empty where one is."""
+    aim = diagnosis.aim
+    if aim is None or aim.rank_reason not in ("rotating", "all_ranks"):
+        return ""
+    if aim.rank_reason == "rotating":
+        return why_ranks_rotate(aim.stage)
+    if waits_inside(diagnosis):
+        return (
+            f"All ranks spend this time equally, but they wait for each other inside "
+            f"{format.short_stage(aim.stage)}: one late rank there would look the same."
+        )
+    return "All ranks spend this time equally, so no rank stands out."
+
+
+def _healthy_sentence(diagnosis: Diagnosis) -> str:
+    if diagnosis.exposed_imbalance is None:
+        text = "Only a few ranks' rows were kept, so their balance is unknown"
+        if diagnosis.reference is None:
+            return f"{text}, and the run has no healthy window to compare with."
+    else:
+        text = f"Ranks are balanced: {format.severity(diagnosis.exposed_imbalance)} of the step is imbalance"
+    if diagnosis.missing_ranks:
+        text = f"Of the {format.counted(diagnosis.ranks, 'rank')} that reported, {text[0].lower()}{text[1:]}"
+    if diagnosis.ranks == 1:
+        text = "The window has a single rank, so imbalance cannot be measured"
+    if diagnosis.change is not None and diagnosis.reference is not None:
+        if diagnosis.reference.window == diagnosis.window:
+            return f"{text}, and this is the run's healthy window."
+        grown = format.percent_change(diagnosis.change)
+        if grown.startswith("±"):
+            return f"{text}, and the mean step is as long as in healthy window {diagnosis.reference.window}."
+        return f"{text}, and the mean step is {grown} vs healthy window {diagnosis.reference.window}."
+    return f"{text}."
+
+
+def delta_sentence(diagnosis: Diagnosis) -> str:
+    """Return ``+59 ms per step vs healthy window 3, all of it in callbacks.``"""
+    aim, reference, deltas = diagnosis.aim, diagnosis.reference, diagnosis.delta_ns
+    if aim is None:
+        return ""
+    if aim.basis != "delta" or reference is None or deltas is None:
+        excess = (diagnosis.carry_over_excess or diagnosis.excess or {}).get(aim.stage, 0.0)
+        lost = format.duration(excess * diagnosis.step_time.mean_ns)
+        return (
+            f"{lost} of each step ({format.percent(excess)}) is {format.short_stage(aim.stage)} time "
+            "in excess of a typical rank."
+        )
+    total = diagnosis.step_time.mean_ns - reference.step_time_ns
+    grown = f"{format.change(total)} per step vs healthy window {reference.window}"
+    return f"{grown}{where_it_lies(total, deltas, aim.stage)}."
+
+
+def misread_sentence(diagnosis: Diagnosis) -> str:
+    """Return where the delay appears on other ranks or in per-step shares; empty where that misleads
+    nobody."""
+    aim = diagnosis.aim
+    if aim is None or diagnosis.ranks < 2 or aim.rank_reason == "all_ranks" or not diagnosis.shares:
+        return ""
+    aligned = max(diagnosis.shares, key=lambda stage: (diagnosis.shares or {})[stage])
+    if "carry_over" in diagnosis.reasons and aligned != aim.stage:
+        name = format.short_stage(aligned)
+        if diagnosis.sync_boundary is None:
+            return f"Per-step shares point to {name} instead: the delay comes from the previous step."
+        return f"{_other_ranks(diagnosis)} in {name} of the next step."
+    wait = broad_stage(diagnosis.sync_boundary) if diagnosis.sync_boundary else None
+    if wait is not None and wait != aim.stage:
+        return f"{_other_ranks(diagnosis)} in {format.short_stage(wait)}."
+    return ""
+
+
+def _other_ranks(diagnosis: Diagnosis) -> str:
+    """``The other seven ranks wait for it``."""
+    if diagnosis.aim is None or diagnosis.aim.rank is None:
+        return "Faster ranks wait for the slowest"
+    number = diagnosis.ranks - 1
+    if number == 1:
+        return "The other rank waits for it"
+    return f"The other {_WORDS[number] if number < len(_WORDS) else format.count(number)} ranks wait for it"
+
+
+def _recurrence_sentence(diagnosis: Diagnosis) -> str:
+    """How often the delay occurs; empty where it occurs in every step."""
+    culprit, aim = diagnosis.culprit, diagnosis.aim
+    if culprit is None or aim is None or aim.rank_reason in ("all_ranks", "single_rank"):
+        return ""
+    if culprit.kind == "periodic":
+        return (
+            f"It returns every {format.ordinal(culprit.period or 0)} step: look for work at that interval "
+            "(logging, evaluation, checkpoints)."
+        )
+    if culprit.kind == "one-off":
+        seen = format.counted(culprit.eligible_steps, "step")
+        return f"{seen} of {format.count(diagnosis.steps)}; may not recur."
+    if culprit.kind == "chronic" and culprit.eligible_steps < 0.8 * diagnosis.steps:
+        return (
+            f"It appears in {format.count(culprit.eligible_steps)} of "
+            f"{format.counted(diagnosis.steps, 'step')}."
+        )
+    if culprit.kind == "mixed":
+        return (
+            f"Rank {culprit.rank} is slowest most often, in {format.percent(culprit.share)} of the eligible "
+            "steps: too seldom to name it alone."
+        )
+    return ""
+
+
+def action(diagnosis: Diagnosis) -> str:
+    """Return what to do next; empty in healthy windows."""
+    aim = diagnosis.aim
+    if aim is None or diagnosis.is_quiet:
+        return ""
+    if "role_aware_needed" in diagnosis.label_names:
+        return "Diagnose one role's group first: ranks of different roles may take different times."
+    if aim.rank is not None:
+        return f"Capture rank {aim.rank} for a few steps, and {look_at_one_rank(aim.stage)}."
+    if aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
+        return "Capture one rank of every node over the same steps, and see which one the others wait for."
+    if aim.rank_reason == "all_ranks":
+        return f"Capture any rank for a few steps, and {look_at_all_ranks(aim.stage)}."
+    if aim.rank_reason == "rotating":
+        return "Capture several ranks over the same steps, and compare the slowest one with the others."
+    return "Capture the ranks that are slowest most often, and compare them with a typical one."
