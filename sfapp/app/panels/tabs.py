@@ -163,7 +163,9 @@ def _gate_table() -> Block:
 def _why() -> Block:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Why", "the comparisons that decided"), box("lines", "ul"):
-            for sentence in filter(None, (*text.why(scene.diagnosis), text.against_recorder(scene.diagnosis))):
+            for sentence in filter(
+                None, (*text.why(scene.diagnosis), text.against_recorder(scene.diagnosis))
+            ):
                 label_text(sentence, "li")
 
     return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
