@@ -38,7 +38,7 @@ class Pin:
         step: logical step number.
         stage: broad stage.
         rank: global rank.
-        plot: a plot's name, as in ``words.HINTS``.
+        plot: a plot's name, as in ``sfapp.views.plot_registry.PLOTS``.
         region: the part of that plot, one entry an axis.
     """
 

@@ -62,7 +62,7 @@ class Zoom:
     """The part of one axis of a plot that is looked at; as text ``PLOT.AXIS:LOW:HIGH``.
 
     Attributes:
-        plot: its name, as in ``words.HINTS``.
+        plot: its name, as in ``sfapp.views.plot_registry.PLOTS``.
         axis: ``x``, ``y``, ``x2`` and so on.
         low, high: in the axis' own unit; the larger first on a reversed axis.
     """

@@ -10,8 +10,9 @@ import polars as pl
 from sfapp.accounting import Comparison
 from sfapp.notebook.card import escaped
 from sfapp.notebook.window import as_plotly
-from sfapp.views import comparison_tables, figures
+from sfapp.views import comparison_tables
 from sfapp.views import text as words
+from sfapp.views.plot_registry import PLOTS, ComparisonInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +34,7 @@ class ComparisonView:
 
     def plot(self, name: str = "comparison_waterfall") -> go.Figure:
         """One of ``comparison_waterfall``, ``comparison_bars``, ``comparison_spread``."""
-        return as_plotly(figures.COMPARISON_PLOTS[name](self.comparison))
+        return as_plotly(PLOTS[name].build(ComparisonInput(self.comparison), False))
 
     def __repr__(self) -> str:
         said = words.comparison(self.comparison)

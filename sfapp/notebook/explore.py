@@ -16,6 +16,9 @@ from sfapp.notebook import card
 from sfapp.notebook.window import WindowView, titled
 from sfapp.views import figures
 from sfapp.views import text as words
+from sfapp.views.figures.ambiguity import ambiguity_plane
+from sfapp.views.figures.frontier import frontier_steps
+from sfapp.views.figures.routing import routing_pareto
 
 GATES = ("tau_c", "gamma_a", "gamma_g")
 MEAN = "mean"
@@ -110,9 +113,9 @@ class Explorer:
         chosen = self.controls["step"].value
         step = None if chosen == MEAN else chosen
         return {
-            "frontier": figures.frontier_steps(self._measures, diagnosis, step),
-            "routing": figures.routing_pareto(diagnosis),
-            "ambiguity": figures.ambiguity_plane(diagnosis),
+            "frontier": frontier_steps(self._measures, diagnosis, step),
+            "routing": routing_pareto(diagnosis),
+            "ambiguity": ambiguity_plane(diagnosis),
         }
 
     def _say(self) -> None:

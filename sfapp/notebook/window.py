@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
@@ -15,6 +16,7 @@ from sfapp.notebook import card
 from sfapp.operators import Findings, examine_window
 from sfapp.views import figures
 from sfapp.views import text as words
+from sfapp.views.plot_registry import PLOTS, FindingsInput, PlotSpec, WindowInput
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -46,50 +48,56 @@ def titled(figure: figures.Figure) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The plots of a window as Plotly figures. Nothing is shown until the notebook shows what a cell returns.
+    """The plots of a window as Plotly figures, one method per plot: ``figures.frontier(step=40)``.
 
-    ``step`` is a logical step number; None takes the mean over the window.
+    ``dir(figures)`` lists them. Their arguments are the parts of the view that the plot depends on, in the
+    order of its declaration; ``step`` is a logical step number, None for the mean over the window. A cell
+    shows the figure that it returns; nothing is shown otherwise.
     """
 
     measures: Measures
     diagnosis: Diagnosis
     dark: bool = False
 
-    def frontier(self, step: int | None = None) -> go.Figure:
-        """Where the step's time is first exposed: F over the stages, each rise with its leader."""
-        return as_plotly(figures.frontier_steps(self.measures, self.diagnosis, step, dark=self.dark))
+    def __getattr__(self, name: str) -> PlotMethod:
+        spec = PLOTS.notebook_methods.get(name)
+        if spec is None:
+            raise AttributeError(f"no plot is called {name!r}; there are {', '.join(PLOTS.notebook_methods)}")
+        return PlotMethod(spec, self)
 
-    def crossings(self, step: int | None = None, ranks: tuple[int, ...] = ()) -> go.Figure:
-        """Every rank's prefix, the frontier above them, and who leads where; some ranks picked out."""
-        return as_plotly(
-            figures.prefix_crossings(self.measures, self.diagnosis, step, selected=ranks, dark=self.dark)
+    def __dir__(self) -> list[str]:
+        return [*object.__dir__(self), *PLOTS.notebook_methods]
+
+
+class PlotMethod:
+    """Draws one plot when called; its signature and docstring come from the plot's declaration."""
+
+    def __init__(self, spec: PlotSpec[WindowInput], figures: Figures) -> None:
+        self._spec = spec
+        self._figures = figures
+        self.__doc__ = f"{spec.title}.\n\n{spec.help}"
+        default = ViewState()
+        self.__signature__ = Signature(
+            [
+                Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=getattr(default, name))
+                for name in spec.options
+            ]
         )
 
-    def steps(self, step: int | None = None) -> go.Figure:
-        """Advances stacked per step; one step marked."""
-        return as_plotly(figures.step_timeline(self.measures, self.diagnosis, step, dark=self.dark))
+    def __call__(self, *positional: Any, **named: Any) -> go.Figure:
+        """Return the figure.
 
-    def routing(self) -> go.Figure:
-        """Shares in order, the cumulative line, τC and the routing set."""
-        return as_plotly(figures.routing_pareto(self.diagnosis, dark=self.dark))
-
-    def ambiguity(self) -> go.Figure:
-        """Share against static gain, with γA and γG."""
-        return as_plotly(figures.ambiguity_plane(self.diagnosis, dark=self.dark))
-
-    def heatmap(self, stage: str | None = None, quantity: figures.Quantity = "duration") -> go.Figure:
-        """A stage's duration, slack, lag or lead, rank by step; the aim's stage where None."""
-        return as_plotly(
-            figures.rank_step_heatmap(self.measures, self.diagnosis, stage, quantity, dark=self.dark)
-        )
-
-    def handovers(self) -> go.Figure:
-        """Who took the lead from whom at each boundary."""
-        return as_plotly(figures.handover_matrix(self.measures, self.diagnosis, dark=self.dark))
-
-    def rules(self) -> go.Figure:
-        """The five rival rules beside the frontier."""
-        return as_plotly(figures.rules(self.diagnosis, dark=self.dark))
+        Raises:
+            TypeError: the plot takes no such argument.
+        """
+        chosen = self.__signature__.bind(*positional, **named).arguments
+        node = chosen.pop("node", None)
+        view = replace(ViewState(), **chosen)
+        if node is not None:
+            view = replace(view, tab=f"node:{node}")
+        shown = self._figures
+        given = WindowInput(shown.measures, shown.diagnosis, view)
+        return as_plotly(self._spec.build(given, shown.dark))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,8 +150,8 @@ class WindowView:
         """One plot as the app and reports show it.
 
         Args:
-            name: one of ``sfapp.views.figures.WINDOW_PLOTS``, or of ``FINDINGS_PLOTS``, which examine the
-                window's operators first.
+            name: of a plot of a window page, as in ``sfapp.views.plot_registry.PLOTS``; a plot of operators
+                examines the window's operators first.
             ranks: picked out by their numbers.
             stage, quantity: of the heatmap.
             tab: ``node:K`` for the plots of a node.
@@ -160,7 +168,7 @@ class WindowView:
             operator=operator,
             zoom=tuple(map(Zoom.parse, zoom)),
         )
-        if name in figures.FINDINGS_PLOTS:
+        if PLOTS[name].source is FindingsInput:
             return as_plotly(figures.findings_plot(name, self.stragglers, self.diagnosis, view))
         return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 

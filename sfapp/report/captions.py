@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfapp.report.document import Plot
+from sfapp.report.document import ReportPlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Caption:
     alt: str
 
 
-def caption(plot: Plot) -> Caption:
+def caption(plot: ReportPlot) -> Caption:
     """The plot's words."""
     meta = plot.light["layout"]["meta"]
     return Caption(meta["title"], meta["subtitle"], " ".join([plot.hint, *meta["notes"]]), meta["alt"])

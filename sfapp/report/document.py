@@ -16,16 +16,16 @@ from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.operators import Findings
 from sfapp.report.plots import (
     LEFT_OUT,
-    PLOTS,
     RANKS_IN_FULL,
-    STRAGGLER_PLOTS,
-    Plot,
-    comparison_plot,
+    ReportPlot,
+    comparison_plots,
     findings_plots,
+    report_names,
     window_plots,
 )
-from sfapp.views import comparison_tables, figures
+from sfapp.views import comparison_tables
 from sfapp.views import text as words
+from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Section:
     view: ViewState
     diagnosis: Diagnosis
     verdict: words.VerdictText
-    plots: tuple[Plot, ...]
+    plots: tuple[ReportPlot, ...]
     packets: tuple[Packet, ...]
     gates: tuple[str, ...]
     frontier: str
@@ -108,7 +108,7 @@ class Shown:
     window: int
     view: ViewState
     seen: str
-    plot: Plot
+    plot: ReportPlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Compared:
     sides: tuple[ComparedSide, ...]
     title: str
     said: words.ComparisonWords
-    plots: tuple[Plot, ...]
+    plots: tuple[ReportPlot, ...]
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -206,12 +206,12 @@ class Report:
         return tuple(part for part in self.parts if isinstance(part, kind))
 
     @property
-    def plots(self) -> tuple[Plot, ...]:
+    def plots(self) -> tuple[ReportPlot, ...]:
         """Every plot in order."""
         return tuple(plot for part in self.parts for plot in plots_of(part))
 
 
-def plots_of(part: Part) -> tuple[Plot, ...]:
+def plots_of(part: Part) -> tuple[ReportPlot, ...]:
     """The plots of one part."""
     if isinstance(part, Section | Compared):
         return part.plots
@@ -271,13 +271,15 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
         measures = measures.in_run(evidence.run_waits)
         if item.kind == "window" or (item.window, view.judging) not in told:
             told.add((item.window, view.judging))
-            names = PLOTS if item.kind == "window" else ()
+            names = report_names(WindowInput) if item.kind == "window" else ()
             plots = window_plots(names, measures, evidence.diagnosis, view, notes)
-            straggling: Sequence[Plot] | Missing = ()
+            straggling: Sequence[ReportPlot] | Missing = ()
             if names and evidence.has_operators:
                 with_operators += measures.ranks
                 if with_operators <= max(RANKS_IN_FULL, measures.ranks):
-                    straggling = _straggler_plots(STRAGGLER_PLOTS, item.window, evidence, view, notes)
+                    straggling = _straggler_plots(
+                        report_names(FindingsInput), item.window, evidence, view, notes
+                    )
                 else:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
             yield _section(evidence, view, [*plots, *(() if isinstance(straggling, Missing) else straggling)])
@@ -291,9 +293,10 @@ def _collected(
     name: str, key: WindowKey, evidence: Evidence, measures: Measures, view: ViewState, notes: Sequence[Note]
 ) -> Shown | Missing:
     """A plot that was collected by itself."""
-    if name in figures.WINDOW_PLOTS:
+    spec = PLOTS.get(name)
+    if spec is not None and spec.source is WindowInput:
         (plot,) = window_plots((name,), measures, evidence.diagnosis, view, notes)
-    elif name in figures.FINDINGS_PLOTS:
+    elif spec is not None and spec.source is FindingsInput:
         plots = _straggler_plots((name,), key, evidence, view, notes)
         if isinstance(plots, Missing):
             return plots
@@ -305,7 +308,7 @@ def _collected(
 
 def _straggler_plots(
     names: Sequence[str], key: WindowKey, evidence: Evidence, view: ViewState, notes: Sequence[Note]
-) -> Sequence[Plot] | Missing:
+) -> Sequence[ReportPlot] | Missing:
     """Plots of what KAIR finds in a window, or what keeps it from being found."""
     if evidence.findings is None:
         return Missing(f"{key}: its operators cannot be looked at from here")
@@ -316,7 +319,7 @@ def _straggler_plots(
     return findings_plots(names, findings, evidence.diagnosis, view, notes)
 
 
-def _section(evidence: Evidence, view: ViewState, plots: Sequence[Plot]) -> Section:
+def _section(evidence: Evidence, view: ViewState, plots: Sequence[ReportPlot]) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     size = words.extent(window)
     if diagnosis.group != "all":
@@ -354,8 +357,6 @@ def _compared(item: Item, look: Look) -> Compared | Missing:
         found = compare(*given)
     except (WindowError, WindowNotFoundError, ComparisonError) as error:
         return Missing(f"{' and '.join(map(str, state.sides))} cannot be compared: {error}")
-    spread = any(len(side.windows) > 1 for side in found.sides)
-    names = [name for name in figures.COMPARISON_PLOTS if name != "comparison_spread" or spread]
     columns = comparison_tables.stage_columns(found)
     return Compared(
         state=state,
@@ -369,7 +370,7 @@ def _compared(item: Item, look: Look) -> Compared | Missing:
         ),
         title=", ".join(words.side_names(found)),
         said=words.comparison(found),
-        plots=tuple(comparison_plot(name, found) for name in names),
+        plots=comparison_plots(found),
         head=tuple(column.title for column in columns),
         rows=tuple(
             tuple(str(row.get(column.shown, "")) for column in columns)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, Plot, Remark, Report, Section, Shown
+from sfapp.report.document import Compared, Remark, Report, ReportPlot, Section, Shown
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 
@@ -144,7 +144,7 @@ def _compared(part: Compared, folder: str, drawings: dict[str, str]) -> Iterator
     yield table(("", ""), [("packet", f"{one.name} sha256 {one.sha256}") for one in part.packets])
 
 
-def _plot(plot: Plot, folder: str, drawings: dict[str, str]) -> Iterator[str]:
+def _plot(plot: ReportPlot, folder: str, drawings: dict[str, str]) -> Iterator[str]:
     name = f"{len(drawings) + 1:02d}-{plot.name.replace('_', '-')}.svg"
     drawings[name] = to_svg(plot.light)
     said = caption(plot)

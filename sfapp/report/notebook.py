@@ -12,7 +12,7 @@ from typing import Any
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, ComparedSide, Part, Plot, Remark, Report, Section, Shown
+from sfapp.report.document import Compared, ComparedSide, Part, Remark, Report, ReportPlot, Section, Shown
 from sfapp.report.markdown import lines, shown, table
 
 Cell = Mapping[str, Any]
@@ -175,14 +175,14 @@ def _asked(view: ViewState) -> Iterator[tuple[str, str]]:
             yield name, repr(getattr(view, name))
 
 
-def _plot(plot: Plot, view: ViewState, window: str) -> Iterator[Cell]:
+def _plot(plot: ReportPlot, view: ViewState, window: str) -> Iterator[Cell]:
     said = caption(plot)
     yield _text(f"### {shown(said.title)}", shown(plot.hint))
     asked = "".join(f", {name}={value!r}" for name, value in _seen(plot, view).items())
     yield _code(f"{window}.plot({plot.name!r}{asked})")
 
 
-def _seen(plot: Plot, view: ViewState) -> Mapping[str, Any]:
+def _seen(plot: ReportPlot, view: ViewState) -> Mapping[str, Any]:
     """What of a view a plot depends on, where it is not as it is by default."""
     default = ViewState()
     names = ("step", "ranks", "stage", "quantity", "cause", "operator")

@@ -14,7 +14,7 @@ import typst
 from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, Part, Plot, Remark, Report, Section, Shown
+from sfapp.report.document import Compared, Part, Remark, Report, ReportPlot, Section, Shown
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 
@@ -148,7 +148,7 @@ def _compared(part: Compared) -> Mapping[str, Any]:
     }
 
 
-def _plot(plot: Plot) -> Mapping[str, Any]:
+def _plot(plot: ReportPlot) -> Mapping[str, Any]:
     said = caption(plot)
     return {
         "title": said.title,

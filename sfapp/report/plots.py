@@ -1,9 +1,10 @@
-"""The plots of a report: in both themes, with the notes that are pinned to their window marked on them."""
+"""Draw the plots of a report in both themes, marking the notes that are pinned to their window."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sfapp.accounting import Comparison, Measures
 from sfapp.model import Diagnosis
@@ -11,34 +12,23 @@ from sfapp.model.incidents import Note, notes_on
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.views import figures
-from sfapp.views import text as words
-
-PLOTS = (
-    "frontier_steps",
-    "prefix_crossings",
-    "step_timeline",
-    "routing_pareto",
-    "ambiguity_plane",
-    "rank_step_heatmap",
-)
-"""The plots of a window in a report, by their names in ``figures.WINDOW_PLOTS``, in order."""
-
-STRAGGLER_PLOTS = ("straggler_distances", "blame_path", "operator_timeline")
-"""What follows them where operator events lie beside the packets, by names in ``figures.FINDINGS_PLOTS``."""
+from sfapp.views.plot_registry import PLOTS, ComparisonInput, FindingsInput, InputT, WindowInput
 
 RANKS_IN_FULL = 64
-"""Operators are told of the first window, and of more with so many ranks in all: a page on five windows of 64
-ranks stays below a megabyte."""
+"""The operators of the first window are shown, and those of more windows up to this many ranks in all: a page
+on five windows of 64 ranks stays below a megabyte."""
 
-LEFT_OUT = "its operators are left out, to keep the report small; collect plots of them into an incident"
+LEFT_OUT = (
+    "its operators are left out to keep the report small; add plots of them to an incident to show them"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class ReportPlot:
     """One plot in both themes, and how to read it.
 
     Attributes:
-        name: as in ``figures.WINDOW_PLOTS`` or ``figures.FINDINGS_PLOTS``.
+        name: of the plot in ``PLOTS``.
     """
 
     name: str
@@ -47,57 +37,47 @@ class Plot:
     hint: str
 
 
+def report_names(source: type[InputT]) -> tuple[str, ...]:
+    """Return the names of the plots that a report shows of one kind of input, in order."""
+    return tuple(spec.name for spec in PLOTS.in_report(source))
+
+
 def window_plots(
     names: Sequence[str], measures: Measures, diagnosis: Diagnosis, view: ViewState, notes: Sequence[Note]
-) -> list[Plot]:
-    """Plots of a window by their names in ``figures.WINDOW_PLOTS``.
+) -> list[ReportPlot]:
+    """Draw plots of a window by name.
 
     Args:
         notes: of the incident; those pinned to this window are marked.
     """
-    return [
-        _noted(
-            name,
-            lambda name, dark: figures.window_plot(name, measures, diagnosis, view, dark=dark),
-            diagnosis,
-            view,
-            notes,
-        )
-        for name in names
-    ]
+    given = WindowInput(measures, diagnosis, view)
+    return [_plot(name, given, notes) for name in names]
 
 
 def findings_plots(
     names: Sequence[str], findings: Findings, diagnosis: Diagnosis, view: ViewState, notes: Sequence[Note]
-) -> list[Plot]:
-    """Plots of what KAIR finds in a window, by their names in ``figures.FINDINGS_PLOTS``."""
-    return [
-        _noted(
-            name,
-            lambda name, dark: figures.findings_plot(name, findings, diagnosis, view, dark=dark),
-            diagnosis,
-            view,
-            notes,
-        )
-        for name in names
-    ]
+) -> list[ReportPlot]:
+    """Draw plots of a window's operators by name; see ``window_plots``."""
+    given = FindingsInput(findings, diagnosis, view)
+    return [_plot(name, given, notes) for name in names]
 
 
-def comparison_plot(name: str, found: Comparison) -> Plot:
-    """A plot of a comparison, by its name in ``figures.COMPARISON_PLOTS``."""
-    light, dark = (figures.COMPARISON_PLOTS[name](found, dark=dark) for dark in (False, True))
-    return Plot(name, light, dark, words.HINTS[name])
+def comparison_plots(found: Comparison) -> tuple[ReportPlot, ...]:
+    """Draw the plots of a comparison that apply to it."""
+    given = ComparisonInput(found)
+    shown = [spec for spec in PLOTS.in_report(ComparisonInput) if spec.applies(given)]
+    return tuple(_in_both_themes(spec.name, partial(spec.build, given)) for spec in shown)
 
 
-def _noted(
-    name: str,
-    draw: Callable[[str, bool], figures.Figure],
-    diagnosis: Diagnosis,
-    view: ViewState,
-    notes: Sequence[Note],
-) -> Plot:
-    here = notes_on(WindowKey(diagnosis.run_id, diagnosis.window), notes)
-    light, dark = (
-        figures.with_notes(draw(name, dark), name, here, step=view.step, dark=dark) for dark in (False, True)
-    )
-    return Plot(name, light, dark, words.HINTS[name])
+def _plot(name: str, given: WindowInput | FindingsInput, notes: Sequence[Note]) -> ReportPlot:
+    here = notes_on(WindowKey(given.diagnosis.run_id, given.diagnosis.window), notes)
+
+    def draw(dark: bool) -> figures.Figure:
+        drawn = figures.draw_plot(name, given, dark=dark)
+        return figures.with_notes(drawn, name, here, step=given.view.step, dark=dark)
+
+    return _in_both_themes(name, draw)
+
+
+def _in_both_themes(name: str, draw: Callable[[bool], figures.Figure]) -> ReportPlot:
+    return ReportPlot(name, draw(False), draw(True), PLOTS[name].help)

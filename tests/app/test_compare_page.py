@@ -85,8 +85,8 @@ async def test_the_stages_add_up_as_printed(user: User) -> None:
 
 async def test_the_plots_are_drawn_and_the_spread_only_where_there_is_one(user: User) -> None:
     await user.open(ABA)
-    await user.should_see("Where the change lies")
-    drawn = plot(user, "Where the change lies").figure
+    await user.should_see("Change by stage")
+    drawn = plot(user, "Change by stage").figure
     assert drawn["layout"]["xaxis"]["ticktext"][1] == "callbacks"
     await user.should_not_see("Spread between windows")
     await user.open("/compare?a=job&b=job/2")

@@ -33,8 +33,8 @@ async def test_every_example_is_a_window_page_with_its_lesson(user: User, run_id
 async def test_controls_and_plots_work_on_an_example_as_on_any_window(user: User) -> None:
     # Given the paper's first figure
     await user.open(PAGE)
-    await user.should_see("Where the step's time is first exposed", retries=20)
-    figure = plot(user, "Where the step's time is first exposed").figure
+    await user.should_see("Critical-path time by stage", retries=20)
+    figure = plot(user, "Critical-path time by stage").figure
     assert "8.20 s" in str(figure["data"]) + str(figure["layout"])
     # When dominance is asked of more than any stage has
     slider(user, "gamma_a").value = 0.99
@@ -110,7 +110,7 @@ async def test_an_operator_s_run_of_the_same_name_is_shown_instead(packets: Path
 
 async def test_the_only_window_of_a_run_has_no_strip_of_neighbours(user: User) -> None:
     await user.open(PAGE)
-    await user.should_see("Where the step's time is first exposed", retries=20)
+    await user.should_see("Critical-path time by stage", retries=20)
     titles = {element.figure["layout"]["meta"]["title"] for element in user.find(kind=ui.plotly).elements}
     assert "Windows" not in titles
 

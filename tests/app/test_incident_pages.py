@@ -70,11 +70,11 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     user.find(marker="add-frontier_steps").click()
     assert chooser(user, "incident-choice").value == only(own_workspace).id
     user.find(marker="collect").click()
-    await user.should_see("the plot “Where the step's time is first exposed” added")
+    await user.should_see("the plot “Critical-path time by stage” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note", "plot"]
     # And all of it can be undone
     user.find(marker="undo-edit").click()
-    await user.should_see("undone: the plot “Where the step's time is first exposed” added")
+    await user.should_see("undone: the plot “Critical-path time by stage” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note"]
 
 
@@ -87,7 +87,7 @@ async def test_evidence_is_shown_as_it_was_looked_at_and_what_is_gone_says_so(
     await user.should_see("callbacks on rank 3", retries=SHOWN)
     await user.should_see("It begins here.")
     await user.should_see("Not here any more: no run 'gone' in the store", retries=SHOWN)
-    shown = plot(user, "Step by step").figure["layout"]
+    shown = plot(user, "Exposed time per step").figure["layout"]
     assert shown["xaxis"]["range"] == [84.5, 90.5]
     # The note is marked in the plot, too
     assert shown["annotations"][-1]["text"] == "<b>1</b>"

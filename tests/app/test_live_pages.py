@@ -78,12 +78,12 @@ async def test_without_a_streamed_job_the_page_says_how_to_stream_one(user: User
 
 async def test_the_overview_shows_steps_ranks_skew_and_nodes(watcher: User) -> None:
     await watcher.open(PAGE)
-    await watcher.should_see("Step time, live", retries=20)
+    await watcher.should_see("Live step time", retries=20)
     assert standing(watcher) == "Live: 8 ranks reporting."
-    slowest = plot(watcher, "Step time, live").figure["data"][1]
+    slowest = plot(watcher, "Live step time").figure["data"][1]
     assert set(slowest["text"]) == {"rank 6 on node-1"}
-    assert "rank 6" in str(plot(watcher, "Ranks, live").figure["layout"]["annotations"])
-    assert plot(watcher, "Skew, live").figure["data"]
+    assert "rank 6" in str(plot(watcher, "Live ranks").figure["layout"]["annotations"])
+    assert plot(watcher, "Live skew").figure["data"]
     (table,) = watcher.find(kind=ui.table).elements
     assert [row["worst_rank"] for row in table.rows] == [0, 6]
     assert [row["cpu_percent_text"] for row in table.rows] == ["40 %", "41 %"]
@@ -100,11 +100,11 @@ async def test_what_was_lost_and_refused_is_counted_and_the_newest_verdict_is_a_
 
 async def test_a_node_has_its_ranks_its_machine_and_why_there_is_no_gpu(watcher: User) -> None:
     await watcher.open(f"{PAGE}?tab=node:0")
-    await watcher.should_see("Ranks of node 0, live", retries=20)
+    await watcher.should_see("Live ranks of node 0", retries=20)
     assert "CPU: node 0 is at 40 %." in plot(watcher, "CPU").figure["layout"]["meta"]["alt"]
     assert "there is no NVIDIA driver" in plot(watcher, "GPUs").figure["layout"]["meta"]["alt"]
-    assert "no layer is timed" in plot(watcher, "Layers on node 0").figure["layout"]["meta"]["alt"]
-    await watcher.should_see("Nobody measured any")
+    assert "no layer is timed" in plot(watcher, "Layers of node 0").figure["layout"]["meta"]["alt"]
+    await watcher.should_see("No shard sizes")
     watcher.find(kind=ui.tab, content="Node 1").click()
     await watcher.should_see("GPU utilisation", retries=20)
     assert plot(watcher, "GPU power").figure["data"][0]["text"][-1] == "512 W"
@@ -114,21 +114,21 @@ async def test_the_page_moves_with_the_job_and_a_silent_rank_says_for_how_long(
     watcher: User, job: LiveJob
 ) -> None:
     await watcher.open(PAGE)
-    await watcher.should_see("Step time, live", retries=20)
-    before = plot(watcher, "Step time, live").figure["data"][1]["x"][-1]
+    await watcher.should_see("Live step time", retries=20)
+    before = plot(watcher, "Live step time").figure["data"][1]["x"][-1]
     job.go(1, silent={5: 34.0})
     await watcher.should_see("rank 5: no data for 34 s", retries=60)
     assert standing(watcher) == "1 of 8 ranks silent."
     for _ in range(500):
-        if plot(watcher, "Step time, live").figure["data"][1]["x"][-1] > before:
+        if plot(watcher, "Live step time").figure["data"][1]["x"][-1] > before:
             break
         await asyncio.sleep(0.02)
-    assert plot(watcher, "Step time, live").figure["data"][1]["x"][-1] > before
+    assert plot(watcher, "Live step time").figure["data"][1]["x"][-1] > before
 
 
 async def test_a_frozen_page_stays_until_it_follows_again(watcher: User, job: LiveJob) -> None:
     await watcher.open(PAGE)
-    await watcher.should_see("Step time, live", retries=20)
+    await watcher.should_see("Live step time", retries=20)
     chooser(watcher, "follow").value = False
     await watcher.should_see("frozen at", retries=20)
     job.go(1, until=time.time() + 3, left=range(8))
@@ -140,8 +140,8 @@ async def test_a_frozen_page_stays_until_it_follows_again(watcher: User, job: Li
 
 async def test_nothing_is_sent_for_what_did_not_change(watcher: User) -> None:
     await watcher.open(PAGE)
-    await watcher.should_see("Step time, live", retries=20)
-    drawn = plot(watcher, "Step time, live")
+    await watcher.should_see("Live step time", retries=20)
+    drawn = plot(watcher, "Live step time")
     figure = drawn.figure
     await asyncio.sleep(2.2)
     assert drawn.figure is figure
@@ -158,7 +158,7 @@ async def test_more_nodes_than_tabs_share_one(tmp_path: Path) -> None:
             await user.open(PAGE)
             await user.should_see("17 nodes")
             chooser(user, "node").value = 16
-            await user.should_see("Ranks of node 16, live", retries=30)
+            await user.should_see("Live ranks of node 16", retries=30)
 
 
 async def test_names_that_mean_harm_stay_text(tmp_path: Path) -> None:

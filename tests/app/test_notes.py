@@ -40,7 +40,7 @@ async def test_a_note_is_pinned_to_the_step_that_is_looked_at(
     user = watching_user
     # Given somebody who looks into step 85 and picks rank 3 out
     await user.open(f"{SICK}?tab=frontier&step=85&ranks=3")
-    await user.should_see("Step by step")
+    await user.should_see("Exposed time per step")
     # When they write a note
     await write(user, "It begins here.")
     # Then it is pinned to both, for good
@@ -49,7 +49,7 @@ async def test_a_note_is_pinned_to_the_step_that_is_looked_at(
     assert note.pin == Pin(window=KEY, step=85, rank=3)
     assert note.written.by == "anonymous"
     # And it shows in the plot at once, and on its tab
-    shapes = plot(user, "Step by step").figure["layout"]["shapes"]
+    shapes = plot(user, "Exposed time per step").figure["layout"]["shapes"]
     assert [shape["x0"] for shape in shapes if shape["name"] == "note"] == [85]
     await user.should_see("Notes 1")
     user.find(kind=ui.tab, content="Notes 1").click()
@@ -103,7 +103,7 @@ async def test_a_note_leads_to_what_it_is_about(watching_user: User, own_workspa
     await user.should_see(marker="go-to-note")
     user.find(marker="go-to-note").click()
     # The plot's tab, the step, the rank and the zoom; the gates stay as they were
-    await user.should_see("Step by step")
+    await user.should_see("Exposed time per step")
     assert slider(user, "gamma_a").value == 0.5
     for part in ("tab=frontier", "step=85", "ranks=3", "zoom=step_timeline.x:84.5:90.5", "gamma_a=0.5"):
         assert part in href(user, "json")

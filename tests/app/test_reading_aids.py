@@ -8,9 +8,9 @@ from nicegui.testing import User
 from page_elements import one
 
 SICK = "/w/job/2"
-RISE = "A rise is step time that shows for the first time"
-CROSSING = "Where lines cross, another rank becomes the last"
-ONCE = "they are charged once, never again to those that waited"
+RISE = "A rise is step time that is exposed for the first time"
+CROSSING = "Where lines cross, another rank becomes the slowest"
+ONCE = "they are charged once, not again to the ranks that wait"
 
 
 def open_aids(user: User, beginning: str) -> list[bool]:
@@ -30,7 +30,7 @@ async def test_the_first_visit_teaches_rises_crossings_and_that_seconds_count_on
     user: User, lesson: str
 ) -> None:
     await user.open(SICK)
-    await user.should_see("Where the step's time is first exposed", retries=20)
+    await user.should_see("Critical-path time by stage", retries=20)
     assert open_aids(user, lesson) == [True]
 
 
@@ -45,7 +45,7 @@ async def test_a_narrow_plot_keeps_its_aid_behind_the_i(user: User) -> None:
 async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
     # Given the same plot on two tabs, with its aid open on both
     await user.open(SICK)
-    await user.should_see("Where the step's time is first exposed", retries=20)
+    await user.should_see("Critical-path time by stage", retries=20)
     user.find(kind=ui.tab, content="Frontier").click()
     await user.should_see("Pick out ranks", retries=20)
     assert open_aids(user, RISE) == [True, True]
@@ -62,19 +62,19 @@ async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
 async def test_what_a_browser_dismissed_stays_closed(user: User) -> None:
     user.http_client.cookies.set("sfapp-read", "frontier_steps.rules")
     await user.open(SICK)
-    await user.should_see("Where the step's time is first exposed", retries=20)
+    await user.should_see("Critical-path time by stage", retries=20)
     assert open_aids(user, RISE) == [False]
     assert open_aids(user, CROSSING) == [True]
 
 
 async def test_all_of_them_can_be_dismissed_at_once(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("Where the step's time is first exposed", retries=20)
+    await user.should_see("Critical-path time by stage", retries=20)
     user.find(kind=ui.element, marker="got-all").click()
     assert not any(open_aids(user, ""))
     user.http_client.cookies.set("sfapp-read", "all")
     await user.open(SICK)
-    await user.should_see("Where the step's time is first exposed", retries=20)
+    await user.should_see("Critical-path time by stage", retries=20)
     assert not any(open_aids(user, ""))
 
 

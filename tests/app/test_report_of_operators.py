@@ -13,7 +13,7 @@ from sfapp.app.workspace import Workspace
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.store import Store
 
-TITLES = ("Which rank differs", "From the cause to its victim", "The suspect beside a healthy peer")
+TITLES = ("Rank similarity", "Path from cause to delayed rank", "Suspect vs typical rank")
 
 
 @pytest.fixture(scope="module")

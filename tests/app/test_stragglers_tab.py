@@ -58,7 +58,7 @@ async def test_the_operator_that_held_all_up_is_named_and_the_verdict_agrees(use
     rows = one(user, ui.table, "causes").rows
     assert rows[0]["rank"] == 5
     assert "DataLoader" in rows[0]["name"]
-    for title in ("Which rank differs", "Abnormality of each rank", "From the cause to its victim"):
+    for title in ("Rank similarity", "Abnormality score per rank", "Path from cause to delayed rank"):
         assert plot(user, title)
 
 
@@ -190,12 +190,12 @@ async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path:
         async with simulated(workspace) as user:
             await user.open(incident_page(incident.id))
             await user.should_see(kind=ui.plotly, retries=PATIENT)
-            assert "rank 2" in str(plot(user, "From the cause to its victim").figure["layout"]["meta"])
+            assert "rank 2" in str(plot(user, "Path from cause to delayed rank").figure["layout"]["meta"])
 
 
 async def test_a_plot_of_it_can_be_noted_on(user: User) -> None:
     await user.open(TAB)
     await user.should_see("Verdict and operators agree", retries=PATIENT)
     user.find(marker="note-blame_path").click()
-    await user.should_see("From the cause to its victim")
+    await user.should_see("Path from cause to delayed rank")
     assert one(user, ui.element, "note-form").visible

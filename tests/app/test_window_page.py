@@ -266,13 +266,13 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
 @pytest.mark.parametrize(
     ("tab", "shows"),
     [
-        ("overview", "Where the step's time is first exposed"),
-        ("frontier", "Step by step"),
-        ("ranks", "Hand-overs of the lead"),
+        ("overview", "Critical-path time by stage"),
+        ("frontier", "Exposed time per step"),
+        ("ranks", "Changes of the slowest rank"),
         ("node:0", "Ranks of node 0"),
         ("ambiguity", "Ambiguity plane"),
         ("evidence", "what each claims, and why it holds or was withheld"),
-        ("rules", "What other rules would say"),
+        ("rules", "Comparison with other rules"),
         ("data", "what the recorder wrote down"),
     ],
 )
@@ -283,11 +283,11 @@ async def test_every_tab_has_its_content(user: User, tab: str, shows: str) -> No
 
 async def test_tabs_are_built_when_first_opened(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("Where the step's time is first exposed")
-    await user.should_not_see("Hand-overs of the lead")
+    await user.should_see("Critical-path time by stage")
+    await user.should_not_see("Changes of the slowest rank")
     user.find(kind=ui.tab, content="Ranks").click()
-    await user.should_see("Hand-overs of the lead")
-    await user.should_not_see("Where the step's time is first exposed")
+    await user.should_see("Changes of the slowest rank")
+    await user.should_not_see("Critical-path time by stage")
 
 
 async def test_the_node_with_the_slow_rank_is_marked(user: User) -> None:
@@ -312,8 +312,8 @@ async def test_steps_are_walked_from_end_to_end(user: User) -> None:
 
 async def test_clicking_a_step_in_a_plot_picks_it(user: User) -> None:
     await user.open(f"{SICK}?tab=frontier")
-    await user.should_see("Step by step")
-    fire(user, plot(user, "Step by step"), "plotly_click", {"x": 92, "y": 1.0, "customdata": 92})
+    await user.should_see("Exposed time per step")
+    fire(user, plot(user, "Exposed time per step"), "plotly_click", {"x": 92, "y": 1.0, "customdata": 92})
     await user.should_see("step 92")
 
 
@@ -354,8 +354,8 @@ async def test_a_missing_window_says_which_there_are(watching_user: User) -> Non
 async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User) -> None:
     # Given somebody who zooms the frontier of the mean step
     await user.open(f"{SICK}?tab=frontier")
-    await user.should_see("Where the step's time is first exposed")
-    zoomed = plot(user, "Where the step's time is first exposed")
+    await user.should_see("Critical-path time by stage")
+    zoomed = plot(user, "Critical-path time by stage")
     fire(user, zoomed, "plotly_relayout", {"xaxis": [1.0, 3.0]})
     await user.should_see("undo")
     # Then the next drawing keeps to it, and the address has it
@@ -365,7 +365,7 @@ async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User
     user.find(marker="undo").click()
     user.find(marker="undo").click()
     assert "zoom" not in href(user, "json")
-    assert plot(user, "Where the step's time is first exposed").figure["layout"]["xaxis"].get("range") != [
+    assert plot(user, "Critical-path time by stage").figure["layout"]["xaxis"].get("range") != [
         1.0,
         3.0,
     ]
@@ -373,8 +373,8 @@ async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User
 
 async def test_a_link_restores_the_zoom_and_a_double_click_ends_it(user: User) -> None:
     await user.open(f"{SICK}?tab=frontier&zoom=frontier_steps.x:1:3")
-    await user.should_see("Where the step's time is first exposed")
-    shown = plot(user, "Where the step's time is first exposed")
+    await user.should_see("Critical-path time by stage")
+    shown = plot(user, "Critical-path time by stage")
     assert shown.figure["layout"]["xaxis"]["range"] == [1.0, 3.0]
     # When the browser resets the axis to what it came with
     fire(user, shown, "plotly_relayout", {"xaxis": [1.0, 3.0]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,10 @@ from nbclient import NotebookClient
 
 import sfapp
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.notebook import Figures, Packets, card
+from sfapp.notebook import Packets, card
 from sfapp.notebook.explore import Explorer
 from sfapp.views import text as words
+from sfapp.views.plot_registry import PLOTS
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -74,9 +74,7 @@ def test_what_is_not_there_is_named(packets: Packets) -> None:
         packets.window(RUN, SICK, group="role:nobody")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, _ in inspect.getmembers(Figures, inspect.isfunction) if name[0] != "_"]
-)
+@pytest.mark.parametrize("name", PLOTS.notebook_methods)
 def test_every_figure_is_a_plotly_figure_with_its_title(packets: Packets, name: str) -> None:
     figure = getattr(packets.window(RUN, SICK).figures, name)()
     assert isinstance(figure, go.Figure)
@@ -90,7 +88,7 @@ def test_what_operators_say_is_asked_of_the_window(packets: Packets) -> None:
     found = window.stragglers
     assert found.source == "stages"
     assert found.blame.causes[0].rank == 3
-    assert window.plot("straggler_scores").layout.title.text.startswith("Abnormality of each rank")
+    assert window.plot("straggler_scores").layout.title.text.startswith("Abnormality score per rank")
     assert packets.window(RUN, SICK, group="node:1").stragglers.similarity.ranks == (4, 5, 6, 7)
 
 

@@ -46,7 +46,7 @@ def test_it_says_what_the_report_says() -> None:
         "It begins here.",
         "Ada, today",
         "callbacks on rank 3",
-        "Where the step's time is first exposed",
+        "Critical-path time by stage",
         "all at their defaults",
         "Stage timing cannot identify the callback.",
         "sfapp report packets",

@@ -23,7 +23,11 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path, packet_path, read_windows, write_operators, write_packet
 from sfapp.report import Evidence, Missing, Pseudonyms, Report, Section, Shown, document, render
 from sfapp.report.document import Look
-from sfapp.report.plots import PLOTS, STRAGGLER_PLOTS
+from sfapp.report.plots import report_names
+from sfapp.views.plot_registry import FindingsInput, WindowInput
+
+WINDOW_PLOTS = report_names(WindowInput)
+OPERATOR_PLOTS = report_names(FindingsInput)
 
 WHEN = datetime(2026, 11, 21, 9, 14, tzinfo=UTC)
 KEY = WindowKey("job", 4)
@@ -50,7 +54,7 @@ def told(look: Look) -> Report:
 
 def test_a_window_with_operator_events_is_told_with_what_they_say(packets: Path) -> None:
     (section,) = told(PacketEvidence(read_windows([packets]).windows)).of(Section)
-    assert [plot.name for plot in section.plots] == [*PLOTS, *STRAGGLER_PLOTS]
+    assert [plot.name for plot in section.plots] == [*WINDOW_PLOTS, *OPERATOR_PLOTS]
     path = next(plot for plot in section.plots if plot.name == "blame_path")
     assert "next_batch" in path.light["layout"]["meta"]["alt"]
     assert path.hint
@@ -59,7 +63,7 @@ def test_a_window_with_operator_events_is_told_with_what_they_say(packets: Path)
 def test_a_window_without_them_is_told_as_before(packets: Path) -> None:
     operators_path(packets, KEY.run_id, KEY.window).unlink()
     (section,) = told(PacketEvidence(read_windows([packets]).windows)).of(Section)
-    assert [plot.name for plot in section.plots] == list(PLOTS)
+    assert [plot.name for plot in section.plots] == list(WINDOW_PLOTS)
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.md", "report.pdf", "report.ipynb", "report.json"])
@@ -108,8 +112,8 @@ def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() ->
     book, incident = sketch("Many", [(key, ViewState()) for key in keys], WHEN, book_of(()))
     made = document(book.incident(incident), lambda *_: evidence, command="", version="1")  # type: ignore[arg-type]
     first, second = made.of(Section)
-    assert len(first.plots) == len(PLOTS) + len(STRAGGLER_PLOTS)
-    assert len(second.plots) == len(PLOTS)
+    assert len(first.plots) == len(WINDOW_PLOTS) + len(OPERATOR_PLOTS)
+    assert len(second.plots) == len(WINDOW_PLOTS)
     (missing,) = made.of(Missing)
     assert missing.said.startswith("job/5: its operators are left out")
 

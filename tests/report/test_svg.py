@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import re
 import sys
 import zlib
@@ -31,6 +30,11 @@ from sfapp.model.view import ViewState, Zoom
 from sfapp.report.svg import KINDS, text, to_svg
 from sfapp.views import figures, format
 from sfapp.views.figures.base import axis, f4, figure, note
+from sfapp.views.figures.frontier import frontier_steps
+from sfapp.views.figures.history import run_history
+from sfapp.views.figures.routing import routing_pareto
+from sfapp.views.figures.window_timeline import window_timeline
+from sfapp.views.plot_registry import PLOTS, ComparisonInput, FindingsInput, RunInput, WindowInput
 
 SVG = "{http://www.w3.org/2000/svg}"
 ALLOWED = {"svg", "title", "desc", "defs", "clipPath", "pattern", "linearGradient", "stop", "g"}
@@ -89,24 +93,17 @@ def test_comparisons_can_be_drawn() -> None:
     healthy, sick = (jobs.against_healthy(jobs.ALL[kind]())[1] for kind in ("healthy", "slow_callback"))
     sides = [healthy, replace(healthy, window=3)], [replace(sick, window=1)], replace(healthy, window=2)
     found = compare(*sides)
-    for name in figures.__all__:
-        if name.startswith("comparison_"):
-            ElementTree.fromstring(to_svg(getattr(figures, name)(found)))
+    for spec in PLOTS.of(ComparisonInput):
+        ElementTree.fromstring(to_svg(spec.build(ComparisonInput(found), False)))
 
 
-def test_every_figure_there_is_is_drawn_here() -> None:
+def test_every_plot_but_the_live_ones_is_drawn_here() -> None:
+    # Comparisons are drawn above; the plots of a running job are not part of any report.
     measures, diagnosis = jobs.look(jobs.healthy())
     drawn_here = {name.split()[0] for name in every_figure(measures, diagnosis)}
-    drawn_here |= set(figures.FINDINGS_PLOTS)
-    # One of the others, and one of them with marks upon it
-    drawn_here |= {"window_plot", "findings_plot", "with_notes"}
-    for name in figures.__all__:
-        found = getattr(figures, name)
-        if inspect.isfunction(found) and inspect.signature(found).return_annotation == "Figure":
-            # Comparisons are drawn above; a running job is looked at, not handed over.
-            assert name in drawn_here or name.startswith(("comparison_", "live_", "samples_", "no_gpus")), (
-                name
-            )
+    for source in (WindowInput, RunInput):
+        assert {spec.name for spec in PLOTS.of(source)} <= drawn_here
+    assert set(every_figure_of(found_in.found("input"))) == {spec.name for spec in PLOTS.of(FindingsInput)}
 
 
 def test_notes_are_marked_on_a_drawing() -> None:
@@ -125,19 +122,19 @@ def test_figures_of_many_windows_can_be_drawn() -> None:
     for count in (3, 700):
         rows = [jobs.timeline_row(diagnosis) | {"window": place} for place in range(count)]
         for made in (
-            figures.window_timeline(rows, selected=(rows[0]["run_id"], 1), brushed=(0, 1)),
-            figures.run_history(rows, selected=1, reference=2),
+            window_timeline(rows, selected=(rows[0]["run_id"], 1), brushed=(0, 1)),
+            run_history(rows, selected=1, reference=2),
         ):
             ElementTree.fromstring(to_svg(made))
 
 
 def test_all_the_words_of_a_figure_are_in_its_drawing() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
-    root = ElementTree.fromstring(to_svg(figures.frontier_steps(measures, diagnosis)))
+    root = ElementTree.fromstring(to_svg(frontier_steps(measures, diagnosis)))
     said = " ".join(texts(root))
     for words in ("data", "callbacks", "optimizer", "per-stage max", "0 ms", "+117 ms"):
         assert words in said
-    assert root.findtext(f"{SVG}title") == "Where the step's time is first exposed"
+    assert root.findtext(f"{SVG}title") == "Critical-path time by stage"
     assert str(root.findtext(f"{SVG}desc")).startswith("The step-aligned frontier reaches")
 
 
@@ -268,7 +265,7 @@ def test_a_range_is_left_by_lines_but_not_by_notes() -> None:
 
 def test_thresholds_say_where_they_are_and_not_that_they_can_be_dragged() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback())
-    said = texts(ElementTree.fromstring(to_svg(figures.routing_pareto(diagnosis))))
+    said = texts(ElementTree.fromstring(to_svg(routing_pareto(diagnosis))))
     assert "τC 0.80" in said
 
 

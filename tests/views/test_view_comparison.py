@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from sfapp.accounting import CAVEATS, Comparison, compare
 from sfapp.model import Diagnosis
-from sfapp.views import comparison_tables, figures, format
+from sfapp.views import comparison_tables, format
 from sfapp.views import text as words
+from sfapp.views.figures.compare import comparison_spread, comparison_waterfall
 from sfapp.views.text.change_breakdown import where_it_lies
 from sfapp.views.text.compare import CAVEAT_WORDS
 
@@ -149,7 +150,7 @@ def test_the_sides_say_what_changed_from_a_to_b(aba: Comparison) -> None:
 
 
 def test_the_waterfall_arrives_at_b(aba: Comparison) -> None:
-    drawn = figures.comparison_waterfall(aba)
+    drawn = comparison_waterfall(aba)
     names = [name.replace("<b>", "").replace("</b>", "") for name in drawn["layout"]["xaxis"]["ticktext"]]
     assert names == ["A", "callbacks", "5 others", "B", "callbacks", "5 others", "C"]
     bars = [(trace["base"][0], trace["y"][0]) for trace in drawn["data"]]
@@ -161,14 +162,14 @@ def test_the_waterfall_arrives_at_b(aba: Comparison) -> None:
 
 def test_a_small_change_is_drawn_on_a_cut_axis_that_says_so() -> None:
     other = jobs.look(jobs.ddp(seed=7, number=2))[1]
-    drawn = figures.comparison_waterfall(compare(jobs.look(jobs.healthy())[1], other))
+    drawn = comparison_waterfall(compare(jobs.look(jobs.healthy())[1], other))
     assert drawn["layout"]["yaxis"]["range"][0] > 0
     assert "does not begin at 0" in " ".join(drawn["layout"]["meta"]["notes"])
 
 
 def test_the_spread_has_a_dot_for_every_window() -> None:
     run = [judged("healthy", number) for number in range(5)]
-    drawn = figures.comparison_spread(compare(run, judged("slow_callback", 9)))
+    drawn = comparison_spread(compare(run, judged("slow_callback", 9)))
     dots = [trace["customdata"] for trace in drawn["data"] if "customdata" in trace]
     assert [len(side) for side in dots] == [5, 1]
 

@@ -15,10 +15,21 @@ import simulated_windows as jobs
 from sfapp.accounting import Measures, compare, judge, measure
 from sfapp.model import Diagnosis
 from sfapp.model.diagnosis import Frontier
-from sfapp.model.view import ViewState
-from sfapp.views import figures
+from sfapp.model.view import QUANTITIES, ViewState
 from sfapp.views.figures import Figure
-from sfapp.views.text import HINTS, PLOT_TITLES
+from sfapp.views.figures.ambiguity import ambiguity_plane
+from sfapp.views.figures.crossings import prefix_crossings
+from sfapp.views.figures.frontier import frontier_steps
+from sfapp.views.figures.handover import handover_matrix
+from sfapp.views.figures.heatmap import rank_step_heatmap
+from sfapp.views.figures.history import run_history
+from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines
+from sfapp.views.figures.rival_rules import rules
+from sfapp.views.figures.routing import routing_pareto
+from sfapp.views.figures.step_timeline import step_timeline
+from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
+from sfapp.views.figures.window_timeline import window_timeline
+from sfapp.views.plot_registry import PLOTS, ComparisonInput, WindowInput
 
 KINDS = sorted(jobs.ALL)
 
@@ -29,32 +40,30 @@ def every_figure(measures: Measures, diagnosis: Diagnosis, dark: bool = False) -
     rank = measures.window.ranks.rank[-1]
     stage = measures.window.stages[-1]
     drawn = {
-        "frontier_steps mean": figures.frontier_steps(measures, diagnosis, dark=dark),
-        "frontier_steps step": figures.frontier_steps(measures, diagnosis, first, dark=dark),
-        "prefix_crossings mean": figures.prefix_crossings(measures, diagnosis, dark=dark),
-        "prefix_crossings step": figures.prefix_crossings(
-            measures, diagnosis, last, selected=[rank], dark=dark
-        ),
-        "step_timeline": figures.step_timeline(measures, diagnosis, first, dark=dark),
-        "routing_pareto": figures.routing_pareto(diagnosis, dark=dark),
-        "ambiguity_plane": figures.ambiguity_plane(diagnosis, dark=dark),
-        "verdict_regions": figures.verdict_regions(measures, diagnosis, dark=dark),
-        "routing_over_tau": figures.routing_over_tau(diagnosis, dark=dark),
-        "handover_matrix": figures.handover_matrix(measures, diagnosis, dark=dark),
-        "handover_matrix last": figures.handover_matrix(measures, diagnosis, stage, dark=dark),
-        "rules": figures.rules(diagnosis, dark=dark),
-        "node_ranks": figures.node_ranks(measures, diagnosis, 0, dark=dark),
-        "node_sparklines": figures.node_sparklines(measures, diagnosis, 0, dark=dark),
-        "node_skew": figures.node_skew(measures, diagnosis, 0, dark=dark),
-        "node_ranks absent": figures.node_ranks(measures, diagnosis, 99, dark=dark),
-        "window_timeline": figures.window_timeline([jobs.timeline_row(diagnosis)], dark=dark),
-        "run_history": figures.run_history([jobs.timeline_row(diagnosis)], dark=dark),
+        "frontier_steps mean": frontier_steps(measures, diagnosis, dark=dark),
+        "frontier_steps step": frontier_steps(measures, diagnosis, first, dark=dark),
+        "prefix_crossings mean": prefix_crossings(measures, diagnosis, dark=dark),
+        "prefix_crossings step": prefix_crossings(measures, diagnosis, last, selected=[rank], dark=dark),
+        "step_timeline": step_timeline(measures, diagnosis, first, dark=dark),
+        "routing_pareto": routing_pareto(diagnosis, dark=dark),
+        "ambiguity_plane": ambiguity_plane(diagnosis, dark=dark),
+        "verdict_regions": verdict_regions(measures, diagnosis, dark=dark),
+        "routing_over_tau": routing_over_tau(diagnosis, dark=dark),
+        "handover_matrix": handover_matrix(measures, diagnosis, dark=dark),
+        "handover_matrix last": handover_matrix(measures, diagnosis, stage, dark=dark),
+        "rules": rules(diagnosis, dark=dark),
+        "node_ranks": node_ranks(measures, diagnosis, 0, dark=dark),
+        "node_sparklines": node_sparklines(measures, diagnosis, 0, dark=dark),
+        "node_skew": node_skew(measures, diagnosis, 0, dark=dark),
+        "node_ranks absent": node_ranks(measures, diagnosis, 99, dark=dark),
+        "window_timeline": window_timeline([jobs.timeline_row(diagnosis)], dark=dark),
+        "run_history": run_history([jobs.timeline_row(diagnosis)], dark=dark),
     }
     found = compare(diagnosis, [diagnosis, replace(diagnosis, window=diagnosis.window + 1)], diagnosis)
-    for name in ("comparison_bars", "comparison_waterfall", "comparison_spread"):
-        drawn[name] = getattr(figures, name)(found, dark=dark)
-    for quantity in figures.QUANTITIES:
-        drawn[f"rank_step_heatmap {quantity}"] = figures.rank_step_heatmap(
+    for spec in PLOTS.of(ComparisonInput):
+        drawn[spec.name] = spec.build(ComparisonInput(found), dark)
+    for quantity in QUANTITIES:
+        drawn[f"rank_step_heatmap {quantity}"] = rank_step_heatmap(
             measures, diagnosis, quantity=quantity, step=last, dark=dark
         )
     return drawn
@@ -76,12 +85,6 @@ def test_every_figure_is_valid_for_plotly_and_says_itself_in_words(kind: str, fr
         json.dumps(figure, allow_nan=False)
 
 
-def test_every_figure_has_a_hint_how_to_read_it() -> None:
-    measures, diagnosis = jobs.look(jobs.healthy())
-    names = {name.split()[0] for name in every_figure(measures, diagnosis)}
-    assert names | set(figures.FINDINGS_PLOTS) == set(HINTS)
-
-
 def test_words_that_also_stand_in_reports_invite_to_nothing() -> None:
     # Given plots that can be dragged or clicked in the app
     invites = re.compile(r"\b(drag|click)\b", re.IGNORECASE)
@@ -90,7 +93,7 @@ def test_words_that_also_stand_in_reports_invite_to_nothing() -> None:
     # Then what is said of them elsewhere too leaves that out
     for meta in metas:
         assert not invites.search(" ".join((meta["subtitle"], *meta["notes"])))
-    assert not any(invites.search(HINTS[name]) for name in (*figures.WINDOW_PLOTS, *figures.FINDINGS_PLOTS))
+    assert not any(invites.search(spec.help) for spec in PLOTS.of_windows)
 
 
 def test_light_and_dark_differ_in_colour_only() -> None:
@@ -137,14 +140,14 @@ def test_names_from_files_stay_text(frontier: Frontier) -> None:
 
 def test_a_click_target_is_the_name_as_it_is_stored() -> None:
     _, diagnosis = jobs.look(jobs.hostile())
-    figure = figures.window_timeline([jobs.timeline_row(diagnosis)])
+    figure = window_timeline([jobs.timeline_row(diagnosis)])
     assert figure["data"][0]["customdata"] == [["<img src=x onerror=alert(1)>", 9]]
 
 
 def test_zoom_survives_updates_of_one_window_and_ends_with_it() -> None:
-    one = figures.frontier_steps(*jobs.look(jobs.slow_callback()))
-    stepped = figures.frontier_steps(*jobs.look(jobs.slow_callback()), 420)
-    other = figures.frontier_steps(*jobs.look(jobs.healthy()))
+    one = frontier_steps(*jobs.look(jobs.slow_callback()))
+    stepped = frontier_steps(*jobs.look(jobs.slow_callback()), 420)
+    other = frontier_steps(*jobs.look(jobs.healthy()))
     assert one["layout"]["uirevision"] == stepped["layout"]["uirevision"]
     assert one["layout"]["uirevision"] != other["layout"]["uirevision"]
 
@@ -152,9 +155,9 @@ def test_zoom_survives_updates_of_one_window_and_ends_with_it() -> None:
 def test_below_the_floor_shares_are_na_and_the_reason_is_given() -> None:
     _, diagnosis = jobs.look(jobs.below_floor())
     for figure in (
-        figures.routing_pareto(diagnosis),
-        figures.ambiguity_plane(diagnosis),
-        figures.rules(diagnosis),
+        routing_pareto(diagnosis),
+        ambiguity_plane(diagnosis),
+        rules(diagnosis),
     ):
         (box,) = figure["data"]
         (words,) = figure["layout"]["annotations"]
@@ -166,6 +169,6 @@ def test_below_the_floor_shares_are_na_and_the_reason_is_given() -> None:
 def test_a_plot_is_spoken_of_by_the_title_that_stands_over_it() -> None:
     measures = measure(jobs.data_tail())
     diagnosis = judge(measures)
-    for name in figures.WINDOW_PLOTS:
-        title = figures.window_plot(name, measures, diagnosis, ViewState())["layout"]["meta"]["title"]
-        assert PLOT_TITLES[name].replace("a node", "node 0") == title
+    for spec in PLOTS.of(WindowInput):
+        figure = spec.build(WindowInput(measures, diagnosis, ViewState()), False)
+        assert figure["layout"]["meta"]["title"] == spec.title_of(0)

@@ -18,9 +18,12 @@ from builders import window_of
 from sfapp.accounting import StepTimes, step_times
 from sfapp.errors import WindowError
 from sfapp.model import RankIdentity, RankTable, SideChannel, Window
-from sfapp.views import figures, format
+from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.figures import Figure
+from sfapp.views.figures.live import live_ranks, live_skew, live_steps
+from sfapp.views.figures.live_node import live_courses, live_layers
+from sfapp.views.figures.live_samples import no_gpus, samples_over_time
 from sfapp.views.live_tables import (
     NODE_COLUMNS,
     RANK_COLUMNS,
@@ -29,7 +32,7 @@ from sfapp.views.live_tables import (
     rank_rows,
     shard_rows,
 )
-from sfapp.views.text.plot_help import LIVE_HINTS
+from sfapp.views.plot_registry import PLOTS, LiveInput
 
 MS = 1_000_000
 NAUGHTY = "<img src=x onerror=alert(1)>%{y}"
@@ -73,12 +76,12 @@ def sampled(count: int = 5) -> list[dict[str, Any]]:
 def every_figure(times: StepTimes, dark: bool = False) -> dict[str, Figure]:
     rows = sampled()
     return {
-        "live_steps": figures.live_steps(times, run=NAUGHTY, dark=dark),
-        "live_skew": figures.live_skew(times, run=NAUGHTY, dark=dark),
-        "live_ranks": figures.live_ranks(times, {3: 34.4}, run=NAUGHTY, dark=dark),
-        "live_courses": figures.live_courses(times, 0, run=NAUGHTY, dark=dark),
-        "live_layers": figures.live_layers(finished(), 0, run=NAUGHTY, dark=dark),
-        "samples_over_time": figures.samples_over_time(rows, "cpu_percent", title="CPU", dark=dark),
+        "live_steps": live_steps(times, run=NAUGHTY, dark=dark),
+        "live_skew": live_skew(times, run=NAUGHTY, dark=dark),
+        "live_ranks": live_ranks(times, {3: 34.4}, run=NAUGHTY, dark=dark),
+        "live_courses": live_courses(times, 0, run=NAUGHTY, dark=dark),
+        "live_layers": live_layers(finished(), 0, run=NAUGHTY, dark=dark),
+        "samples_over_time": samples_over_time(rows, "cpu_percent", title="CPU", dark=dark),
     }
 
 
@@ -133,7 +136,7 @@ def test_every_live_figure_is_valid_and_says_itself_in_words(times: StepTimes, d
 
 
 def test_every_live_figure_has_a_hint_how_to_read_it() -> None:
-    assert set(every_figure(job())) == set(LIVE_HINTS)
+    assert set(every_figure(job())) == {spec.help_name for spec in PLOTS.of(LiveInput)}
 
 
 def test_steps_of_ranks_at_different_places_lie_side_by_side() -> None:
@@ -148,7 +151,7 @@ def test_steps_of_ranks_at_different_places_lie_side_by_side() -> None:
 
 
 def test_the_slowest_rank_and_the_median_are_drawn() -> None:
-    nodes, slowest, median = figures.live_steps(job())["data"]
+    nodes, slowest, median = live_steps(job())["data"]
     assert numbers(median["y"]) == pytest.approx(np.full(30, 100))
     assert numbers(slowest["y"]) == pytest.approx(np.full(30, 130))
     assert set(slowest["text"]) == {"rank 6 on node-1"}
@@ -157,22 +160,22 @@ def test_the_slowest_rank_and_the_median_are_drawn() -> None:
 
 def test_medians_of_very_many_nodes_are_a_band() -> None:
     rows = [np.array([[5, (100 + node) * MS]]) for node in range(17)]
-    fastest, slowest, _, median = figures.live_steps(step_times(table(17, 1), rows))["data"]
+    fastest, slowest, _, median = live_steps(step_times(table(17, 1), rows))["data"]
     assert [numbers(trace["y"]).tolist() for trace in (fastest, slowest, median)] == [[100], [116], [108]]
     assert slowest["text"] == ["slowest node 16"]
 
 
 def test_skew_is_that_of_the_design() -> None:
-    ranks, nodes = figures.live_skew(job())["data"]
+    ranks, nodes = live_skew(job())["data"]
     assert numbers(ranks["y"]) == pytest.approx(np.full(30, 0.3))
     assert numbers(nodes["y"]) == pytest.approx(np.zeros(30))
-    assert figures.live_skew(job())["layout"]["meta"]["alt"] == (
+    assert live_skew(job())["layout"]["meta"]["alt"] == (
         "In step 36 the slowest rank is 30.0 % above the median rank."
     )
 
 
 def test_a_rank_that_is_silent_says_for_how_long() -> None:
-    figure = figures.live_ranks(job(), {3: 34.4, 5: 1.0})
+    figure = live_ranks(job(), {3: 34.4, 5: 1.0})
     (heat,) = figure["data"]
     z = numbers(heat["z"])
     assert np.isnan(z[0, 3])
@@ -183,13 +186,13 @@ def test_a_rank_that_is_silent_says_for_how_long() -> None:
 
 
 def test_what_was_not_read_is_a_gap_and_units_are_those_of_the_name() -> None:
-    first, second = figures.samples_over_time(sampled(), "cpu_percent", title="CPU")["data"]
+    first, second = samples_over_time(sampled(), "cpu_percent", title="CPU")["data"]
     assert np.isnan(numbers(first["y"])[2])
     assert (first["name"], second["text"][-1]) == ("node 0", "41 %")
-    network = figures.samples_over_time(sampled(), "network_sent_bytes_per_s", title="Sent")
+    network = samples_over_time(sampled(), "network_sent_bytes_per_s", title="Sent")
     assert network["layout"]["yaxis"]["ticksuffix"] == " GB/s"
     assert numbers(network["data"][0]["y"]) == pytest.approx(np.full(5, 2.5))
-    nothing = figures.samples_over_time([], "cpu_percent", title="CPU")
+    nothing = samples_over_time([], "cpu_percent", title="CPU")
     assert "nothing is known of cpu percent" in nothing["layout"]["meta"]["alt"]
 
 
@@ -234,13 +237,13 @@ def test_a_node_that_has_done_nothing_yet_has_a_row() -> None:
 
 def test_rows_of_several_steps_say_so() -> None:
     times = replace(job(), steps_each=50)
-    assert "every 50 steps, their mean" in figures.live_steps(times)["layout"]["meta"]["subtitle"]
-    assert "mean of the newest 50 steps" in figures.live_ranks(times)["layout"]["meta"]["subtitle"]
+    assert "every 50 steps, their mean" in live_steps(times)["layout"]["meta"]["subtitle"]
+    assert "mean of the newest 50 steps" in live_ranks(times)["layout"]["meta"]["subtitle"]
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_without_a_gpu_its_place_says_why(dark: bool) -> None:
-    figure = figures.no_gpus(NAUGHTY, dark=dark)
+    figure = no_gpus(NAUGHTY, dark=dark)
     go.Figure(figure)
     assert "<img" not in json.dumps(figure["layout"]["annotations"])
     assert "n/a" in figure["layout"]["meta"]["alt"]
@@ -249,22 +252,22 @@ def test_without_a_gpu_its_place_says_why(dark: bool) -> None:
 def test_few_rows_of_many_steps_have_few_ticks() -> None:
     rows = step_times(table(1, 1), [np.array([[5, MS], [1_000_000, MS]])])
     for times in (replace(job(5), steps_each=100), rows):
-        for figure in (figures.live_steps(times), figures.live_skew(times), figures.live_courses(times, 0)):
+        for figure in (live_steps(times), live_skew(times), live_courses(times, 0)):
             assert "dtick" not in figure["layout"]["xaxis"]  # a browser would draw a million
 
 
 def test_a_node_s_ranks_have_a_line_each_on_one_scale() -> None:
-    (line,) = figures.live_courses(job(), 1)["data"]
+    (line,) = live_courses(job(), 1)["data"]
     level = numbers(line["y"]).reshape(4, 31)
     assert level[2, 0] == pytest.approx(0.85 - 2)
     assert level[0, 0] == pytest.approx(0.85 * 100 / 130)
     assert np.isnan(level[:, -1]).all()
-    nobody = figures.live_courses(job(), 7)["layout"]["meta"]["alt"]
+    nobody = live_courses(job(), 7)["layout"]["meta"]["alt"]
     assert "no rank of node 7 has finished a step yet" in nobody
 
 
 def test_layers_are_means_over_what_was_sampled() -> None:
-    figure = figures.live_layers(finished(), 0)
+    figure = live_layers(finished(), 0)
     forward, backward = figure["data"]
     assert (forward["x"], backward["x"]) == ([2.5, 1], [4, 0])
     assert "<img" not in str(forward["hovertext"])
@@ -275,7 +278,7 @@ def test_layers_are_means_over_what_was_sampled() -> None:
     [(None, "no window has been finished yet"), (window_of([[[5]]], stages=("a",)), "no layer is timed")],
 )
 def test_without_layer_times_the_figure_says_why(window: Window | None, why: str) -> None:
-    assert why in figures.live_layers(window, 0)["layout"]["meta"]["alt"]
+    assert why in live_layers(window, 0)["layout"]["meta"]["alt"]
     assert shard_rows(window, 0) == []
 
 

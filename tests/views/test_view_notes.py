@@ -10,6 +10,7 @@ import simulated_windows as jobs
 from sfapp.model.incidents import Note, Pin, Stamp
 from sfapp.model.view import ViewState, WindowKey, Zoom
 from sfapp.views import figures
+from sfapp.views.plot_registry import PLOTS, WindowInput
 
 KEY = WindowKey("job", 1)
 HARM = "<img src=x onerror=alert(1)> %{x} $e^x$"
@@ -36,7 +37,7 @@ def numbers(figure: figures.Figure) -> list[str]:
     return [mark["text"] for mark in found if mark.get("name") == "note"]
 
 
-@pytest.mark.parametrize("name", figures.WINDOW_PLOTS)
+@pytest.mark.parametrize("name", [spec.name for spec in PLOTS.of(WindowInput)])
 def test_a_plot_without_notes_stays_as_it_is(name: str) -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
     figure = figures.window_plot(name, measures, diagnosis, ViewState())

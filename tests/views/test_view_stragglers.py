@@ -24,7 +24,7 @@ from sfapp.views.figures.blame import STEPS_SHOWN
 from sfapp.views.figures.collectives import COLLECTIVES_SHOWN
 from sfapp.views.figures.rank_similarity import RANKS_SHOWN
 from sfapp.views.figures.timeline_lanes import DEPTHS_SHOWN, EVENTS_SHOWN
-from sfapp.views.text import HINTS, PLOT_TITLES
+from sfapp.views.plot_registry import PLOTS, FindingsInput
 from tests.operators.lanes import event, operators
 
 MB = 1_000_000
@@ -33,7 +33,7 @@ MB = 1_000_000
 def every_figure(findings: Findings, view: ViewState | None = None, dark: bool = False) -> dict[str, Figure]:
     return {
         name: figures.findings_plot(name, findings, found_in.diagnosis(), view or ViewState(), dark=dark)
-        for name in figures.FINDINGS_PLOTS
+        for name in (spec.name for spec in PLOTS.of(FindingsInput))
     }
 
 
@@ -69,10 +69,9 @@ def test_every_figure_is_valid_for_plotly_and_says_itself_in_words(kind: str, da
     for name, figure in every_figure(found_in.found(kind), dark=dark).items():
         go.Figure(figure)
         meta = figure["layout"]["meta"]
-        assert meta["title"] == PLOT_TITLES[name]
+        assert meta["title"] == PLOTS[name].title
         assert meta["alt"].endswith("."), name
         json.dumps(figure, allow_nan=False)
-        assert name in HINTS
 
 
 def test_light_and_dark_differ_in_colour_only() -> None:

@@ -13,8 +13,18 @@ import simulated_windows as jobs
 from sfapp.accounting import judge, measure
 from sfapp.model import Gates
 from sfapp.views import figures
-from sfapp.views.figures.crossings import ALL_RANKS_UP_TO
-from sfapp.views.figures.heatmap import CELLS
+from sfapp.views.figures.ambiguity import ambiguity_plane
+from sfapp.views.figures.crossings import ALL_RANKS_UP_TO, prefix_crossings
+from sfapp.views.figures.frontier import frontier_steps
+from sfapp.views.figures.handover import handover_matrix
+from sfapp.views.figures.heatmap import CELLS, rank_step_heatmap
+from sfapp.views.figures.history import run_history
+from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines
+from sfapp.views.figures.rival_rules import rules
+from sfapp.views.figures.routing import routing_pareto
+from sfapp.views.figures.step_timeline import step_timeline
+from sfapp.views.figures.verdict_map import verdict_regions
+from sfapp.views.figures.window_timeline import window_timeline
 
 
 def numbers(spec: Any) -> np.ndarray:
@@ -38,7 +48,7 @@ def trace(figure: figures.Figure, name: str) -> dict[str, Any]:
 
 
 def test_the_motivating_example_charges_data_and_shows_the_overcount() -> None:
-    figure = figures.frontier_steps(*jobs.look(jobs.tiny()))
+    figure = frontier_steps(*jobs.look(jobs.tiny()))
     blocks = figure["data"][0]
     assert blocks["y"] == pytest.approx([6.0, 1.0, 1.2])
     names = [found["name"] for found in figure["data"]]
@@ -48,29 +58,29 @@ def test_the_motivating_example_charges_data_and_shows_the_overcount() -> None:
 
 
 def test_each_rise_stands_on_the_frontier_before_it() -> None:
-    figure = figures.frontier_steps(*jobs.look(jobs.slow_callback()))
+    figure = frontier_steps(*jobs.look(jobs.slow_callback()))
     blocks = figure["data"][0]
     tops = np.add(blocks["base"], blocks["y"])
     assert blocks["base"][1:] == pytest.approx(tops[:-1])
 
 
 def test_carry_over_names_the_callback_and_keeps_step_aligned_as_a_ghost() -> None:
-    figure = figures.frontier_steps(*jobs.look(jobs.slow_callback(), "carry_over"))
+    figure = frontier_steps(*jobs.look(jobs.slow_callback(), "carry_over"))
     assert "+61 ms</b> rank 3 leads" in texts(figure)
     assert "ranks meet" in texts(figure)
     assert trace(figure, "step-aligned frontier")["name"] == "step-aligned frontier: +59 ms at backward"
 
 
 def test_ranks_that_take_turns_are_not_given_a_leader() -> None:
-    figure = figures.frontier_steps(*jobs.look(jobs.rotating_data_tail()))
+    figure = frontier_steps(*jobs.look(jobs.rotating_data_tail()))
     assert "+63 ms</b> ranks take turns" in texts(figure)
 
 
 def test_a_chosen_step_is_shown_instead_of_the_mean() -> None:
     measures, diagnosis = jobs.look(jobs.one_off())
     mean, sick = (
-        figures.frontier_steps(measures, diagnosis),
-        figures.frontier_steps(measures, diagnosis, 417),
+        frontier_steps(measures, diagnosis),
+        frontier_steps(measures, diagnosis, 417),
     )
     assert mean["layout"]["meta"]["subtitle"] == "step-aligned frontier, mean step of the window"
     assert sick["layout"]["meta"]["subtitle"] == "step-aligned frontier, step 417"
@@ -82,7 +92,7 @@ def test_a_chosen_step_is_shown_instead_of_the_mean() -> None:
 
 def test_all_ranks_are_one_trace_with_a_gap_after_each() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
-    ranks = trace(figures.prefix_crossings(measures, diagnosis, 420), "ranks")
+    ranks = trace(prefix_crossings(measures, diagnosis, 420), "ranks")
     y = numbers(ranks["y"]).reshape(8, 8)
     assert np.isnan(y[:, -1]).all()
     assert np.isfinite(y[:, :-1]).all()
@@ -91,7 +101,7 @@ def test_all_ranks_are_one_trace_with_a_gap_after_each() -> None:
 
 
 def test_hand_overs_are_named_where_curves_cross() -> None:
-    figure = figures.prefix_crossings(*jobs.look(jobs.hand_overs()), 405)
+    figure = prefix_crossings(*jobs.look(jobs.hand_overs()), 405)
     assert "rank 0 → rank 1" in texts(figure)
     assert "rank 1 → rank 2" in texts(figure)
     crossing = next(
@@ -101,7 +111,7 @@ def test_hand_overs_are_named_where_curves_cross() -> None:
 
 
 def test_carry_over_shows_who_starts_late_and_where_ranks_meet() -> None:
-    figure = figures.prefix_crossings(*jobs.look(jobs.slow_callback(), "carry_over"), 420)
+    figure = prefix_crossings(*jobs.look(jobs.slow_callback(), "carry_over"), 420)
     assert "rank 3 starts 59." in texts(figure)
     assert "behind the others" in texts(figure)
     assert "ranks meet: they wait in backward (slope 1.00" in texts(figure)
@@ -113,7 +123,7 @@ def test_carry_over_shows_who_starts_late_and_where_ranks_meet() -> None:
 def test_many_ranks_become_bands_with_leaders_and_selected_drawn_by_name() -> None:
     measures, diagnosis = jobs.look(jobs.many(200))
     assert measures.ranks > ALL_RANKS_UP_TO
-    figure = figures.prefix_crossings(measures, diagnosis, 410, selected=[11])
+    figure = prefix_crossings(measures, diagnosis, 410, selected=[11])
     names = {found["name"] for found in figure["data"]}
     assert {"90 % of ranks", "50 % of ranks", "median rank", "rank 137", "rank 11"} <= names
     assert "ranks" not in names
@@ -125,34 +135,34 @@ def test_many_ranks_become_bands_with_leaders_and_selected_drawn_by_name() -> No
 
 
 def test_a_click_on_a_bar_gives_its_step_and_the_chosen_step_is_framed() -> None:
-    figure = figures.step_timeline(*jobs.look(jobs.gaps()), 431)
+    figure = step_timeline(*jobs.look(jobs.gaps()), 431)
     assert figure["data"][0]["customdata"] == [*range(400, 420), *range(430, 450)]
     (frame,) = figure["layout"]["shapes"]
     assert (frame["x0"], frame["x1"]) == (430.5, 431.5)
 
 
 def test_the_strip_below_shows_a_level_row_for_one_rank_and_scatter_for_turns() -> None:
-    chronic = trace(figures.step_timeline(*jobs.look(jobs.data_tail())), "leader")
-    turns = trace(figures.step_timeline(*jobs.look(jobs.rotating_data_tail())), "leader")
+    chronic = trace(step_timeline(*jobs.look(jobs.data_tail())), "leader")
+    turns = trace(step_timeline(*jobs.look(jobs.rotating_data_tail())), "leader")
     assert set(chronic["y"]) == {2}
     assert len(set(turns["y"])) == 8
 
 
 def test_stacked_advances_add_up_to_the_step() -> None:
     measures, diagnosis = jobs.look(jobs.accumulation())
-    figure = figures.step_timeline(measures, diagnosis)
+    figure = step_timeline(measures, diagnosis)
     total = sum(numbers(found["y"]) for found in figure["data"] if found["type"] == "bar")
     assert total == pytest.approx(measures.makespan_N / 1e6, rel=1e-6)
 
 
 def test_more_steps_than_pixels_are_drawn_as_areas() -> None:
-    figure = figures.step_timeline(*jobs.look(jobs.ddp(ranks=2, steps=700)))
+    figure = step_timeline(*jobs.look(jobs.ddp(ranks=2, steps=700)))
     assert {found["type"] for found in figure["data"]} == {"scatter"}
 
 
 def test_the_heatmap_shows_durations_of_every_rank_and_step() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
-    (heat,) = figures.rank_step_heatmap(measures, diagnosis, "callbacks.cpu_wall")["data"]
+    (heat,) = rank_step_heatmap(measures, diagnosis, "callbacks.cpu_wall")["data"]
     assert numbers(heat["z"]) == pytest.approx(measures.window.duration_SNR[3].numpy().T / 1e6, rel=1e-6)
     assert heat["y"][3] == "rank 3 on node-0"
 
@@ -160,8 +170,8 @@ def test_the_heatmap_shows_durations_of_every_rank_and_step() -> None:
 def test_slack_and_lead_follow_the_slack_identity() -> None:
     measures, diagnosis = jobs.look(jobs.rotating_data_tail())
     stage = "model.fwd_loss_cpu_wall"
-    (slack,) = figures.rank_step_heatmap(measures, diagnosis, stage, "slack")["data"]
-    (lead,) = figures.rank_step_heatmap(measures, diagnosis, stage, "lead")["data"]
+    (slack,) = rank_step_heatmap(measures, diagnosis, stage, "slack")["data"]
+    (lead,) = rank_step_heatmap(measures, diagnosis, stage, "lead")["data"]
     own = measures.window.duration_SNR[1].numpy().T / 1e6
     assert (own - numbers(slack["z"])).max(axis=0) == pytest.approx(measures.advance_SN[1] / 1e6, abs=1e-3)
     assert ((numbers(lead["z"]) > 0).sum(axis=0) == 1).all()
@@ -169,7 +179,7 @@ def test_slack_and_lead_follow_the_slack_identity() -> None:
 
 def test_carry_over_slack_is_zero_for_the_rank_that_leads() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback(), "carry_over")
-    (slack,) = figures.rank_step_heatmap(measures, diagnosis, "data.next_wait", "slack")["data"]
+    (slack,) = rank_step_heatmap(measures, diagnosis, "data.next_wait", "slack")["data"]
     values = numbers(slack["z"])
     assert values.min() >= 0
     assert values[3] == pytest.approx(np.zeros(40), abs=0.5)
@@ -179,7 +189,7 @@ def test_carry_over_slack_is_zero_for_the_rank_that_leads() -> None:
 
 def test_a_heatmap_past_its_cap_is_downsampled_keeps_the_worst_and_says_so() -> None:
     subject = jobs.ddp(ranks=4096, steps=80, extra_SNR={"data": jobs.on(1001, 50, 4096, 80)})
-    figure = figures.rank_step_heatmap(*jobs.look(subject), "data.next_wait")
+    figure = rank_step_heatmap(*jobs.look(subject), "data.next_wait")
     values = numbers(figure["data"][0]["z"])
     assert values.size <= CELLS
     assert values.max() > 50
@@ -188,7 +198,7 @@ def test_a_heatmap_past_its_cap_is_downsampled_keeps_the_worst_and_says_so() -> 
 
 
 def test_a_stage_the_window_does_not_have_is_na() -> None:
-    figure = figures.rank_step_heatmap(*jobs.look(jobs.tiny()), "no.such_stage")
+    figure = rank_step_heatmap(*jobs.look(jobs.tiny()), "no.such_stage")
     assert "n/a" in texts(figure)
 
 
@@ -197,7 +207,7 @@ def test_a_stage_the_window_does_not_have_is_na() -> None:
 
 def test_members_of_the_routing_set_are_filled_and_the_others_hatched() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback(), "carry_over")
-    bars, line = figures.routing_pareto(diagnosis)["data"]
+    bars, line = routing_pareto(diagnosis)["data"]
     assert bars["customdata"][:2] == ["callbacks.cpu_wall", "model.backward_cpu_wall"]
     assert bars["marker"]["pattern"]["shape"] == ["", "", "/", "/", "/", "/"]
     assert line["y"][-1] == pytest.approx(1)
@@ -209,9 +219,9 @@ GATES = {"tau_c", "gamma_a", "gamma_g"}
 @pytest.mark.parametrize(
     ("draw", "gate", "along"),
     [
-        (figures.routing_pareto, "tau_c", "y"),
-        (figures.ambiguity_plane, "gamma_a", "x"),
-        (figures.ambiguity_plane, "gamma_g", "y"),
+        (routing_pareto, "tau_c", "y"),
+        (ambiguity_plane, "gamma_a", "x"),
+        (ambiguity_plane, "gamma_g", "y"),
     ],
 )
 def test_a_threshold_is_a_named_shape_that_can_be_dragged(draw: Any, gate: str, along: str) -> None:
@@ -232,7 +242,7 @@ def test_a_threshold_is_a_named_shape_that_can_be_dragged(draw: Any, gate: str, 
 
 def test_the_plane_outlines_the_ambiguity_set_and_draws_takeovers() -> None:
     _, diagnosis = jobs.look(jobs.hand_overs())
-    figure = figures.ambiguity_plane(diagnosis)
+    figure = ambiguity_plane(diagnosis)
     points = trace(figure, "stages")
     outlined = {
         stage
@@ -251,7 +261,7 @@ def test_the_plane_outlines_the_ambiguity_set_and_draws_takeovers() -> None:
 def test_a_name_that_had_to_be_moved_away_from_its_point_has_a_line_to_it() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback())
     crowded = dict(zip(diagnosis.stages, (0.10, 0.11, 0.12, 0.13, 0.14, 0.40), strict=True))
-    figure = figures.ambiguity_plane(
+    figure = ambiguity_plane(
         replace(diagnosis, shares=crowded, static_gain=dict.fromkeys(crowded, 0.02), takeover=None)
     )
     names = [note for note in figure["layout"]["annotations"] if note.get("text", "").startswith("<b>")]
@@ -262,7 +272,7 @@ def test_a_name_that_had_to_be_moved_away_from_its_point_has_a_line_to_it() -> N
 
 def test_rules_show_both_frontiers_five_rivals_and_their_overcount() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback())
-    figure = figures.rules(diagnosis)
+    figure = rules(diagnosis)
     assert len(figure["data"][0]["y"]) == 7
     assert "×1.41: counts 41 % twice" in texts(figure)
     for place in range(7):
@@ -283,14 +293,14 @@ def test_the_frontier_of_the_diagnosis_has_its_own_routing_set_among_the_rules()
 
 def test_hand_overs_are_counted_between_sure_leaders_only() -> None:
     measures, diagnosis = jobs.look(jobs.hand_overs())
-    (cells,) = figures.handover_matrix(measures, diagnosis)["data"]
+    (cells,) = handover_matrix(measures, diagnosis)["data"]
     assert numbers(cells["z"]).tolist() == [[0, 12, 0], [0, 0, 12], [0, 0, 0]]
-    (cells,) = figures.handover_matrix(measures, diagnosis, "model.backward_cpu_wall")["data"]
+    (cells,) = handover_matrix(measures, diagnosis, "model.backward_cpu_wall")["data"]
     assert numbers(cells["z"]).tolist() == [[0, 0, 0], [0, 0, 12], [0, 0, 0]]
 
 
 def test_chance_hand_overs_are_left_out_and_said() -> None:
-    figure = figures.handover_matrix(*jobs.look(jobs.healthy()))
+    figure = handover_matrix(*jobs.look(jobs.healthy()))
     assert "none" in texts(figure)
     assert "too close to call" in texts(figure)
 
@@ -300,7 +310,7 @@ def test_chance_hand_overs_are_left_out_and_said() -> None:
 
 def test_windows_stack_to_their_mean_step_and_sick_spans_are_named() -> None:
     rows = jobs.timeline()
-    figure = figures.window_timeline(rows, selected=("gpt-small-ddp", 9))
+    figure = window_timeline(rows, selected=("gpt-small-ddp", 9))
     stacks = [found for found in figure["data"] if found.get("yaxis") is None and found["name"] != "n/a"]
     total = sum(numbers(found["y"]) for found in stacks)
     whole = [place for place, row in enumerate(rows) if row["shares"]]
@@ -312,25 +322,25 @@ def test_windows_stack_to_their_mean_step_and_sick_spans_are_named() -> None:
 
 
 def test_neighbouring_windows_with_one_culprit_are_named_once() -> None:
-    assert texts(figures.window_timeline(jobs.timeline())).count("callbacks · rank 3") == 1
+    assert texts(window_timeline(jobs.timeline())).count("callbacks · rank 3") == 1
 
 
 def test_a_window_without_shares_is_hatched_not_zero() -> None:
     rows = jobs.timeline()
-    missing = trace(figures.window_timeline(rows), "n/a")
+    missing = trace(window_timeline(rows), "n/a")
     assert missing["x"] == [place for place, row in enumerate(rows) if not row["shares"]]
     assert missing["marker"]["pattern"]["shape"] == "/"
 
 
 def test_thousands_of_windows_are_areas_and_small_enough_to_send() -> None:
     rows = [row | {"window": number} for number, row in enumerate(jobs.timeline() * 67)]
-    figure = figures.window_timeline(rows)
+    figure = window_timeline(rows)
     assert trace(figure, "data")["type"] == "scatter"
     assert len(rows) > 2000
 
 
 def test_run_history_shows_the_healthy_step_and_the_ranks_aimed_at() -> None:
-    figure = figures.run_history(jobs.timeline(), reference=3, selected=9)
+    figure = run_history(jobs.timeline(), reference=3, selected=9)
     assert "healthy window 3: 89.7 ms" in texts(figure)
     aims = trace(figure, "aim")
     assert set(aims["y"]) == {3, 5, 6}
@@ -343,8 +353,8 @@ def test_a_straggler_is_marked_on_its_node_only() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback(), "carry_over")
     assert figures.stragglers(measures, diagnosis) == {3}
     assert figures.straggling_nodes(measures, diagnosis) == {0}
-    assert "▲ rank 3" in texts(figures.node_ranks(measures, diagnosis, 0))
-    assert "▲" not in texts(figures.node_ranks(measures, diagnosis, 1))
+    assert "▲ rank 3" in texts(node_ranks(measures, diagnosis, 0))
+    assert "▲" not in texts(node_ranks(measures, diagnosis, 1))
 
 
 def test_rotating_ranks_and_quiet_windows_have_no_straggler() -> None:
@@ -354,7 +364,7 @@ def test_rotating_ranks_and_quiet_windows_have_no_straggler() -> None:
 
 def test_sparklines_are_one_trace_closed_down_to_each_ranks_zero() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
-    (line,) = figures.node_sparklines(measures, diagnosis, 1)["data"]
+    (line,) = node_sparklines(measures, diagnosis, 1)["data"]
     y = numbers(line["y"]).reshape(4, -1)
     assert np.isnan(y[:, -1]).all()
     assert y[:, 0].tolist() == [0, -1, -2, -3]
@@ -363,12 +373,12 @@ def test_sparklines_are_one_trace_closed_down_to_each_ranks_zero() -> None:
 
 def test_skew_against_other_nodes_is_na_with_one_node() -> None:
     measures = measure(jobs.ddp(ranks=4))
-    figure = figures.node_skew(measures, judge(measures), 0)
+    figure = node_skew(measures, judge(measures), 0)
     assert figure["layout"]["meta"]["notes"] == ["n/a against other nodes: this group holds one node only."]
 
 
 def test_skew_inside_a_node_is_its_slowest_rank_against_its_median() -> None:
-    figure = figures.node_skew(*jobs.look(jobs.data_tail()), 0)
+    figure = node_skew(*jobs.look(jobs.data_tail()), 0)
     inside, against = figure["data"][:2]
     assert inside["x"][0] == pytest.approx(70, abs=1)
     assert against["x"][0] == pytest.approx(0, abs=1)
@@ -376,7 +386,7 @@ def test_skew_inside_a_node_is_its_slowest_rank_against_its_median() -> None:
 
 def test_a_thin_region_of_the_verdict_map_has_its_words_on_a_leader_line() -> None:
     # Given a window whose verdict changes only where next to no gain is asked for
-    figure = figures.verdict_regions(*jobs.look(jobs.slow_callback()))
+    figure = verdict_regions(*jobs.look(jobs.slow_callback()))
     # Then the thin region at the bottom says its verdict too, beside it
     led = [found for found in figure["layout"]["annotations"] if found["showarrow"]]
     assert led

@@ -22,6 +22,7 @@ from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.store import RunSummary
 from sfapp.views import figures, format
+from sfapp.views.figures.history import run_history
 
 MEASURED = -1
 """The reference chooser's value for the window measured as healthy."""
@@ -129,7 +130,7 @@ class HistoryPage:
             ui.notify(str(error), type="negative")
 
     def _figure(self) -> figures.Figure:
-        return figures.run_history(self._rows, dark=self._dark, reference=self._summary.reference_window)
+        return run_history(self._rows, dark=self._dark, reference=self._summary.reference_window)
 
     def _draw(self, dark: bool) -> None:
         self._dark = dark

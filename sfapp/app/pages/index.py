@@ -36,7 +36,8 @@ from sfapp.model import LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.view import WindowKey
 from sfapp.store import RunSummary
-from sfapp.views import figures, format
+from sfapp.views import format
+from sfapp.views.figures.window_timeline import window_timeline
 
 RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
 for batch in loader:
@@ -321,7 +322,7 @@ class IndexPage:
         if not self._overview.rows:
             return
         figure = await asyncio.to_thread(
-            figures.window_timeline,
+            window_timeline,
             self._overview.rows,
             dark=dark,
             brushes=True,

@@ -13,7 +13,7 @@ from nicegui import events, ui
 from sfapp.app.address import live_page, run_of, run_page
 from sfapp.app.live import SPANS, LiveScene, LiveState, live_scene, parse_live, running_now
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.live_tabs import Drawn, LiveHead, LivePanel, Part, parts_of
+from sfapp.app.panels.live_tabs import Drawn, LiveHead, LivePanel, LivePart, parts_of
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tab_bar import NODE_TABS
 from sfapp.app.theme import (
@@ -271,7 +271,7 @@ _NODES = "nodes"
 """The tab that the nodes share where there are many."""
 
 
-def _drawn(parts: Sequence[Part], scene: LiveScene, dark: bool) -> list[Drawn]:
+def _drawn(parts: Sequence[LivePart], scene: LiveScene, dark: bool) -> list[Drawn]:
     return [part.draw(scene, dark) for part in parts]
 
 

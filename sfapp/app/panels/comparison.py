@@ -12,14 +12,9 @@ from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import box, label_text, link, term
-from sfapp.views import comparison_tables, figures, text
+from sfapp.views import comparison_tables, text
 from sfapp.views.figures import Figure
-
-SPANS: Mapping[str, int] = {"comparison_waterfall": 7, "comparison_bars": 5, "comparison_spread": 12}
-"""How wide each plot is, in twelfths of the page."""
-
-SIDE_BY_SIDE = 330
-"""Height of the two plots in the first row, in pixels."""
+from sfapp.views.plot_registry import COMPARE_TAB, PLOTS, ComparisonInput
 
 
 class ComparisonPanel:
@@ -53,18 +48,18 @@ class ComparisonPanel:
             _tables(found)
 
     def draw(self, found: Comparison, dark: bool) -> None:
-        """Draw the plots; the spread where a side has several windows."""
+        """Draw the plots that apply to this comparison, and hide the others."""
         self._grid.set_visibility(True)
-        for name, span in SPANS.items():
-            figure = figures.COMPARISON_PLOTS[name](found, dark=dark)
-            if span < 12:
-                figure["layout"]["height"] = SIDE_BY_SIDE
-            if name in self._plots:
-                self._plots[name].redraw(figure)
+        given = ComparisonInput(found)
+        for spec, place in PLOTS.on_tab(COMPARE_TAB):
+            figure = spec.build(given, dark)
+            if place.height is not None:
+                figure["layout"]["height"] = place.height
+            if spec.name in self._plots:
+                self._plots[spec.name].redraw(figure)
             else:
-                self._plots[name] = self._card(name, figure, span)
-        spread = self._plots["comparison_spread"].card
-        spread.set_visibility(any(len(side.windows) > 1 for side in found.sides))
+                self._plots[spec.name] = self._card(spec.name, figure, place.span)
+            self._plots[spec.name].card.set_visibility(spec.applies(given))
 
     def clear(self) -> None:
         """Show nothing."""

@@ -11,7 +11,8 @@ from sfapp.model.incidents import Item
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import ViewState, parse_query
 from sfapp.operators import Findings
-from sfapp.views import figures, text
+from sfapp.views import text
+from sfapp.views.plot_registry import PLOTS, FindingsInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ def evidence_of(workspace: Workspace, item: Item) -> Evidence:
 
 def _looked(workspace: Workspace, item: Item) -> Evidence:
     assert item.window is not None
-    plots = (*figures.WINDOW_PLOTS, *figures.FINDINGS_PLOTS)
-    if item.kind == "plot" and item.plot not in plots:
+    spec = PLOTS.get(item.plot or "")
+    if item.kind == "plot" and spec not in PLOTS.of_windows:
         return MissingEvidence(f"this sfapp knows no plot called {item.plot!r}")
     source = workspace.source(item.window)
     view, _ = parse_query(item.view)
     view, told = view.fitted(workspace.window(source))
     judged = workspace.judge(source, view)
-    if item.plot not in figures.FINDINGS_PLOTS:
+    if spec is None or spec.source is not FindingsInput:
         return ViewEvidence(judged, view, tuple(told))
     examined = workspace.examined(judged).result()
     return ViewEvidence(judged, view, (*told, *examined.told), examined.or_raise())

@@ -13,135 +13,106 @@ from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, refill, titled
 from sfapp.app.theme import box, label_text, link
-from sfapp.views import figures, text
+from sfapp.views import text
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
+from sfapp.views.plot_registry import LIVE_NODE_TAB, LIVE_TAB, PLOTS, LiveInput, Placement, PlotSpec
 from sfapp.views.tables import Column
 
 Drawn = Figure | list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LivePart:
     """A plot, or a table where it has columns.
 
     Attributes:
-        name: tells it from the other parts of its tab.
-        draw: its figure or its rows, given what is known and whether the theme is dark.
-        span: width in twelfths of the page.
-        aid: its reading aid in ``text.LIVE_HINTS``.
-        columns: of a table, whose title is ``name`` and whose rows have the first column as their key.
-        nothing: said in the place of a table without rows.
+        name: unique on its tab; a table's title.
+        draw: returns its figure or its rows, given the scene and whether the theme is dark.
+        span: width in columns of the page grid.
+        columns: of a table; the first one is the key of its rows.
+        nothing: shown in the place of a table without rows.
     """
 
     name: str
     draw: Callable[[LiveScene, bool], Drawn]
     span: int = 12
-    aid: str = ""
     columns: tuple[Column, ...] = ()
     subtitle: str = ""
     nothing: str = ""
 
 
-def parts_of(scene: LiveScene) -> Sequence[Part]:
-    """The parts of the open tab, in order."""
+def parts_of(scene: LiveScene) -> Sequence[LivePart]:
+    """Return the parts of the open tab in order of position."""
     node = scene.state.node
-    if node is None:
-        return _OVERVIEW
-    return (
-        Part("courses", lambda s, dark: figures.live_courses(s.times, node, run=s.run_id, dark=dark), 6,
-             "live_courses"),
-        Part("Ranks of the node", lambda s, _: s.rank_table(node), 6, columns=RANK_COLUMNS,
-             subtitle="newest of each; CPU and memory are those of the rank's process"),
-        *(_of_node(field, title) for field, title in _NODE_FIELDS.items()),
-        *(_gpu_parts(scene, node)),
-        Part("layers", lambda s, dark: figures.live_layers(s.window, node, run=s.run_id, dark=dark), 6,
-             "live_layers"),
-        Part("Shards", lambda s, _: shard_rows(s.window, node), 6, columns=SHARD_COLUMNS,
-             subtitle="parameters by rank, from the newest finished window",
-             nothing=f"Nobody measured any: perf.watch_memory(model) does, under FSDP too ({SHARD})."),
-    )  # fmt: skip
+    tab, tables = (LIVE_TAB, _OVERVIEW_TABLES) if node is None else (LIVE_NODE_TAB, _node_tables(node))
+    given = live_input(scene)
+    placed = [
+        (place.position, _plot(spec, place)) for spec, place in PLOTS.on_tab(tab) if spec.applies(given)
+    ]
+    return [part for _, part in sorted((*placed, *tables.items()), key=lambda each: each[0])]
 
 
-_OVERVIEW: Sequence[Part] = (
-    Part("steps", lambda s, dark: figures.live_steps(s.times, run=s.run_id, dark=dark), 7, "live_steps"),
-    Part(
-        "ranks",
-        lambda s, dark: figures.live_ranks(s.times, s.silent_s, run=s.run_id, dark=dark),
-        5,
-        "live_ranks",
-    ),
-    Part("skew", lambda s, dark: figures.live_skew(s.times, run=s.run_id, dark=dark), 12, "live_skew"),
-    Part("Nodes", lambda s, _: s.node_table, columns=NODE_COLUMNS, subtitle="in the newest step of all"),
-)
+def live_input(scene: LiveScene) -> LiveInput:
+    """Return what the live plots are drawn from."""
+    node = scene.state.node
+    return LiveInput(
+        run=scene.run_id,
+        times=scene.times,
+        silent_s=scene.silent_s,
+        node=0 if node is None else node,
+        node_samples=scene.history.nodes,
+        gpu_samples=scene.history.gpus,
+        window=scene.window,
+        no_samples_reason="" if scene.history.nodes else _NO_SAMPLES,
+        no_gpus_reason="" if node is None else _no_gpus_reason(scene, node),
+    )
 
-_NODE_FIELDS: Mapping[str, str] = {
-    "cpu_percent": "CPU",
-    "load_1min": "Load, over a minute",
-    "memory_used_bytes": "Memory in use",
-    "disk_read_bytes_per_s": "Read from disks",
-    "disk_written_bytes_per_s": "Written to disks",
-    "network_received_bytes_per_s": "Received",
-    "network_sent_bytes_per_s": "Sent",
-}
 
-_GPU_FIELDS: Mapping[str, str] = {
-    "utilisation_percent": "GPU utilisation",
-    "memory_used_bytes": "GPU memory",
-    "temperature_celsius": "GPU temperature",
-    "power_watts": "GPU power",
-    "sm_clock_mhz": "GPU clock",
+def _plot(spec: PlotSpec[LiveInput], place: Placement) -> LivePart:
+    return LivePart(spec.name, lambda scene, dark: spec.build(live_input(scene), dark), place.span)
+
+
+_OVERVIEW_TABLES: Mapping[int, LivePart] = {
+    40: LivePart("Nodes", lambda s, _: s.node_table, columns=NODE_COLUMNS, subtitle="in the newest step")
 }
 
 
-def _of_node(field: str, title: str) -> Part:
-    """One of the node's own values over time."""
+def _node_tables(node: int) -> Mapping[int, LivePart]:
+    return {
+        20: LivePart(
+            "Ranks of the node",
+            lambda scene, _: scene.rank_table(node),
+            6,
+            columns=RANK_COLUMNS,
+            subtitle="newest values; CPU and memory are those of the rank's process",
+        ),
+        70: LivePart(
+            "Shards",
+            lambda scene, _: shard_rows(scene.window, node),
+            6,
+            columns=SHARD_COLUMNS,
+            subtitle="parameters by rank, from the newest finished window",
+            nothing=f"No shard sizes: perf.watch_memory(model) measures them, also under FSDP ({SHARD}).",
+        ),
+    }
 
-    def draw(scene: LiveScene, dark: bool) -> Figure:
-        return figures.samples_over_time(
-            scene.history.nodes, field, title=title, run=scene.run_id, dark=dark, why=_why_no_sample(scene)
-        )
 
-    return Part(field, draw, 4, "samples_over_time")
+_NO_SAMPLES = "no samples of this node in this time; its leader needs psutil, which sfapp[stream] installs"
 
 
-def _why_no_sample(scene: LiveScene) -> str:
-    if scene.history.nodes:
+def _no_gpus_reason(scene: LiveScene, node: int) -> str:
+    """Return why the node has no GPU samples; empty where it has some."""
+    if any(row["node_rank"] == node for row in scene.gpus):
         return ""
-    return "nothing was said of this node in this time; its leader needs psutil, which sfapp[stream] brings"
-
-
-def _gpu_parts(scene: LiveScene, node: int) -> Sequence[Part]:
-    """A plot a value of the node's GPUs; where there is none, why."""
-    if not any(row["node_rank"] == node for row in scene.gpus):
-        return (Part("GPUs", lambda s, dark: figures.no_gpus(_why_no_gpu(s, node), dark=dark), 4),)
-    return [_of_gpus(field, title) for field, title in _GPU_FIELDS.items()]
-
-
-def _of_gpus(field: str, title: str) -> Part:
-    def draw(scene: LiveScene, dark: bool) -> Figure:
-        return figures.samples_over_time(
-            scene.history.gpus,
-            field,
-            title=title,
-            subject="gpu",
-            why="the driver does not say for these GPUs",
-            run=scene.run_id,
-            dark=dark,
-        )
-
-    return Part(f"gpu {field}", draw, 4, "samples_over_time")
-
-
-def _why_no_gpu(scene: LiveScene, node: int) -> str:
     newest = next((row for row in scene.nodes if row["node_rank"] == node), None)
-    return (newest and newest["no_gpu_because"]) or "the node's leader has said nothing of GPUs"
+    return (newest and newest["no_gpu_because"]) or "the node's leader has not reported any GPU"
 
 
 class LivePanel:
     """The content of one tab; ``bring`` is given what was drawn for it elsewhere."""
 
-    def __init__(self, parts: Sequence[Part], drawn: Sequence[Drawn], aids: ReadingAids) -> None:
+    def __init__(self, parts: Sequence[LivePart], drawn: Sequence[Drawn], aids: ReadingAids) -> None:
         """Build every part inside the current container."""
         self.names = [part.name for part in parts]
         self._parts = parts
@@ -165,12 +136,13 @@ class LivePanel:
             elif isinstance(built, _TableCard) and isinstance(one, list):
                 built.show(one)
 
-    def _build(self, part: Part, drawn: Drawn) -> FigureCard | _TableCard:
+    def _build(self, part: LivePart, drawn: Drawn) -> FigureCard | _TableCard:
         if isinstance(drawn, dict):
-            # One reading aid for all plots of a kind.
-            aided = part.aid and part.aid not in self._placed
-            self._placed.add(part.aid)
-            aid = (lambda head: self._aids.place(part.aid, head, part.span)) if aided else None
+            # Plots of one kind share one help, which stands at the first of them.
+            shared = PLOTS[part.name].help_name
+            is_first = shared not in self._placed
+            self._placed.add(shared)
+            aid = (lambda head: self._aids.place(part.name, head, part.span)) if is_first else None
             return FigureCard(drawn, part.span, aid=aid)
         return _TableCard(part, drawn)
 
@@ -178,7 +150,7 @@ class LivePanel:
 class _TableCard:
     """A table with its title; the same element as long as there are rows, so that it stays sorted."""
 
-    def __init__(self, part: Part, rows: list[dict[str, Any]]) -> None:
+    def __init__(self, part: LivePart, rows: list[dict[str, Any]]) -> None:
         self._part = part
         self._box = box(f"span-{part.span}")
         self._table: ui.table | None = None

@@ -13,7 +13,8 @@ from sfapp.incidents import MAX_TEXT
 from sfapp.model import Window
 from sfapp.model.incidents import Pin
 from sfapp.model.view import ViewState, WindowKey, Zoom
-from sfapp.views import format, text
+from sfapp.views import format
+from sfapp.views.plot_registry import PLOTS
 
 
 class NoteForm:
@@ -81,7 +82,7 @@ class NoteForm:
         )
         self._words.on("keydown.ctrl.enter", self._save)
         stages = {None: "any stage", **format.short_stages(self._window.broad_stages)}
-        plots = {None: "no plot", **text.PLOT_TITLES}
+        plots = {None: "no plot", **{spec.name: spec.title for spec in PLOTS.of_windows}}
         with box("pins"):
             self._fields: Mapping[str, Any] = {
                 "step": self._number("step", "the whole window"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sfapp.app.panels.plot_card import Plot
-from sfapp.app.panels.tabs import items_of
 from sfapp.model.incidents import Pin
 from sfapp.model.view import NOTES, OVERVIEW, TABS, ViewState
+from sfapp.views.plot_registry import NODE_TAB, PLOTS
 
 
 def looked_at(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
@@ -41,5 +40,5 @@ def _tab(pin: Pin, view: ViewState, node: int) -> str:
 
 
 def _has(tab: str, plot: str) -> bool:
-    items = items_of(tab, ViewState(tab=tab).node, False)
-    return any(isinstance(item, Plot) and item.name == plot for item in items)
+    shown = NODE_TAB if ViewState(tab=tab).node is not None else tab
+    return any(spec.name == plot for spec, _ in PLOTS.on_tab(shown))

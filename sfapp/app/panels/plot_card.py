@@ -18,14 +18,8 @@ from sfapp.app.theme import box, label_text
 from sfapp.app.workspace import Judged
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings
-from sfapp.views.figures import (
-    FINDINGS_PLOTS,
-    Figure,
-    findings_plot,
-    window_plot,
-    with_notes,
-    zoomed_axes,
-)
+from sfapp.views.figures import Figure, draw_plot, notes_in, with_notes, zoomed_axes
+from sfapp.views.plot_registry import PLOTS, FindingsInput, Placement, PlotSpec, WindowInput
 
 # What a click tells the server: where it was, not the data of the whole trace.
 _CLICKED = """(event) => {
@@ -62,34 +56,30 @@ Axes = Mapping[str, tuple[float, float] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
-    """A plot of a window on its page: what it depends on, and what clicking or dragging in it does.
+class PlacedPlot:
+    """A plot on a tab of a window page."""
 
-    Attributes:
-        name: one of ``figures.WINDOW_PLOTS`` or ``figures.FINDINGS_PLOTS``, and of its reading aid in
-            ``words.HINTS``.
-        key: what of a scene it depends on; it is drawn again when this changed.
-        span: width in twelfths of the page.
-        height: in pixels, to line up with its neighbours; the figure's own where None.
-        picks_step: a click chooses the step under it.
-        gates: names of shapes that are gates and can be dragged.
-    """
+    spec: PlotSpec[Any]
+    place: Placement
 
-    name: str
-    key: Callable[[TabViewModel], Key]
-    span: int
-    height: int | None = None
-    picks_step: bool = False
-    gates: tuple[str, ...] = ()
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def key(self, scene: TabViewModel) -> Key:
+        """Return what of a scene the plot depends on; it is drawn again when this changes."""
+        reads = tuple(part for name in self.spec.reads for part in scene.part(name))
+        return *scene.matrix_key, *reads, notes_in(self.name, scene.notes, scene.view.step)
 
     def figure(self, scene: TabViewModel) -> Figure:
-        """The figure at the height it has here, zoomed as the view says, with the notes pinned to it."""
+        """Return the figure at its height here, zoomed as the view says, with the notes pinned to it."""
         findings = None if scene.examined is None else scene.examined.findings
-        drawn = draw(self.name, scene.judged, findings, scene.view, dark=scene.dark, height=self.height)
+        height = self.place.height
+        drawn = draw(self.name, scene.judged, findings, scene.view, dark=scene.dark, height=height)
         return with_notes(drawn, self.name, scene.notes, step=scene.view.step, dark=scene.dark)
 
     def axes(self, scene: TabViewModel) -> dict[str, tuple[float, float]]:
-        """The axes of it that are zoomed."""
+        """Return its zoomed axes."""
         return zoomed_axes(self.name, scene.view)
 
 
@@ -102,16 +92,18 @@ def draw(
     dark: bool,
     height: int | None = None,
 ) -> Figure:
-    """Any plot of a window by its name.
+    """Draw any plot of a window or of its operators by name.
 
     Args:
-        findings: needed by ``figures.FINDINGS_PLOTS`` alone.
+        findings: needed by plots of operators alone.
     """
-    if name not in FINDINGS_PLOTS:
-        return window_plot(name, judged.measures, judged.diagnosis, view, dark=dark, height=height)
-    if findings is None:
-        raise ValueError(f"{name} shows what operators say, and these were not examined")
-    return findings_plot(name, findings, judged.diagnosis, view, dark=dark, height=height)
+    if PLOTS[name].source is not FindingsInput:
+        given: WindowInput | FindingsInput = WindowInput(judged.measures, judged.diagnosis, view)
+    elif findings is None:
+        raise ValueError(f"{name} shows findings in operators, and these were not examined")
+    else:
+        given = FindingsInput(findings, judged.diagnosis, view)
+    return draw_plot(name, given, dark=dark, height=height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,19 +278,20 @@ def _ends(value: Any) -> tuple[float, float] | None:
     return float(value[0]), float(value[1])
 
 
-def plot_card(plot: Plot, scene: TabViewModel, reactions: Reactions) -> FigureCard:
-    """A plot of a window page with its clicks, drags and zooms wired up."""
+def plot_card(plot: PlacedPlot, scene: TabViewModel, reactions: Reactions) -> FigureCard:
+    """Build a plot of a window page with its clicks, drags and zooms wired up."""
+    span, gates = plot.place.span, plot.spec.gates
 
-    def beside_title(head: ui.element) -> None:
+    def add_buttons(head: ui.element) -> None:
         with head:
             reactions.notes_panel.plot_buttons(plot.name)
-        reactions.aids.place(plot.name, head, plot.span)
+        reactions.aids.place(plot.name, head, span)
 
-    card = FigureCard(plot.figure(scene), plot.span, aid=beside_title, axes=plot.axes(scene))
-    if plot.picks_step:
+    card = FigureCard(plot.figure(scene), span, aid=add_buttons, axes=plot.axes(scene))
+    if plot.spec.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
-    if plot.gates:
-        card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in plot.gates else None)
+    if gates:
+        card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in gates else None)
     card.on_zoom(lambda axes: reactions.zoom(plot.name, axes))
     return card
 

@@ -1,4 +1,4 @@
-"""How to read each plot: open the first time where there is room for it, behind an i once dismissed."""
+"""Show how to read each plot: open at first where there is room, behind the info button once dismissed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from nicegui import ui
 
 from sfapp.app.theme import READ_COOKIE, box, label_text, with_keys
 from sfapp.views import text
+from sfapp.views.plot_registry import PLOTS
 
 ALL = "all"
-"""Stands for every reading aid in the cookie."""
+"""Stands for every plot's help in the cookie."""
 
-ROOMY = 5
-"""Twelfths of the page that a plot must be wide for its aid to open by itself."""
+MIN_OPEN_SPAN = 5
+"""Columns of the page grid that a plot must span for its help to open by itself."""
 
 
 class ReadingAids:
-    """The reading aids of one page, and which of them this browser has dismissed for good.
+    """The help of every plot on one page, and what this browser has dismissed for good.
 
-    A plot may stand on several tabs: dismissed on one, its aid closes on all.
+    A plot may stand on several tabs: its help, dismissed on one, closes on all.
     """
 
     def __init__(self, dismissed: Collection[str]) -> None:
@@ -30,33 +31,35 @@ class ReadingAids:
 
     @classmethod
     def of(cls, request: Request) -> ReadingAids:
-        """As this browser left them."""
+        """Return the help with what this browser has dismissed."""
         return cls(request.cookies.get(READ_COOKIE, "").split("."))
 
     def place(self, name: str, head: ui.element, span: int) -> None:
-        """Put a plot's aid into the current container, and the button for it into the plot's head.
+        """Put a plot's help into the current container, and the button for it into the plot's head.
+
+        Plots of one kind share one help, which is dismissed for all of them.
 
         Args:
-            name: of the plot, a key of ``text.HINTS`` or ``text.LIVE_HINTS``.
-            span: width of the plot in twelfths of the page.
+            name: of the plot in ``PLOTS``.
+            span: width of the plot in columns of the page grid.
         """
+        shared = PLOTS[name].help_name
         with head:
-            button = with_keys(label_text("i", "button", "info"), label="how to read this").mark(
-                f"read-{name}"
-            )
-            button.props["title"] = "how to read this"
+            button = with_keys(label_text("i", "button", "info"), label="How to read this plot")
+            button.mark(f"read-{shared}")
+            button.props["title"] = "How to read this plot"
         with box("reading") as aid:
             aid.props["role"] = "note"
-            label_text(text.HINTS.get(name) or text.LIVE_HINTS[name], "p")
+            label_text(text.plot_help(name), "p")
             with box("actions"):
-                self._dismissal("got it", name).mark(f"got-{name}")
-                self._dismissal("no more of these", ALL).mark("got-all")
-        aid.set_visibility(span >= ROOMY and not self._dismissed & {name, ALL})
+                self._dismissal("Got it", shared).mark(f"got-{shared}")
+                self._dismissal("Hide all tips", ALL).mark("got-all")
+        aid.set_visibility(span >= MIN_OPEN_SPAN and not self._dismissed & {shared, ALL})
         button.on("click", lambda: aid.set_visibility(not aid.visible))
-        self._placed.append((name, aid))
+        self._placed.append((shared, aid))
 
-    def _dismissal(self, said: str, name: str) -> ui.element:
-        button = label_text(said, "button", "plain")
+    def _dismissal(self, label: str, name: str) -> ui.element:
+        button = label_text(label, "button", "plain")
         button.on("click", lambda: self._dismiss(name))
         return button.on("click", js_handler=f"() => sfapp.rememberRead({json.dumps(name)})")
 

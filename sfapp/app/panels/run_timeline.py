@@ -9,6 +9,7 @@ from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.theme import box
 from sfapp.model.view import WindowKey
 from sfapp.views import figures
+from sfapp.views.figures.window_timeline import window_timeline
 
 REACH = 100
 """Windows shown on either side of the open one."""
@@ -49,7 +50,7 @@ class RunTimeline:
         place = numbers.index(self._key.window) if self._key.window in numbers else 0
         near = rows[max(0, place - REACH) : place + REACH + 1]
         selected = (self._key.run_id, self._key.window)
-        figure = figures.window_timeline(near, dark=dark, selected=selected, height=HEIGHT)
+        figure = window_timeline(near, dark=dark, selected=selected, height=HEIGHT)
         figure["layout"] |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
         return figure
 

@@ -1,4 +1,4 @@
-"""What the tabs of a window page hold: plots and tables by name, each with what it depends on."""
+"""Lay out the tabs of a window page: the registered plots, and the tables and choosers between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nicegui import ui
 
 from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_chooser
 from sfapp.app.panels.data_tab import data_block
-from sfapp.app.panels.plot_card import FigureCard, Plot, Reactions, plot_card
+from sfapp.app.panels.plot_card import FigureCard, PlacedPlot, Reactions, plot_card
 from sfapp.app.panels.straggler_cards import (
     cause_table,
     collective_table,
@@ -25,95 +25,43 @@ from sfapp.app.panels.straggler_cards import (
 from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
 from sfapp.app.panels.view_model import Follow, Key, TabViewModel
 from sfapp.app.theme import box, label_text
-from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS
-from sfapp.views import figures, tables, text
+from sfapp.model.view import NOTES, STRAGGLERS
+from sfapp.views import tables, text
+from sfapp.views.plot_registry import NODE_TAB, PLOTS
 
 RANKS_LISTED = 200
 """Ranks listed in the table of a window; the CSV has them all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Anything beside a plot: built from a scene, and built again when its key changed.
+class TabBlock:
+    """A table, chooser or card on a tab: built from a scene, and built again when its key changes.
 
     Attributes:
-        build: may return what brings it up to date in place while only ``follows`` changes: what somebody
-            works with must not be taken away under the pointer, nor the keyboard's focus with it.
-        rests: it takes many judgements, so it follows once a drag rests.
+        build: may return a function that updates it in place while only ``follows`` changes, so that a
+            control in use keeps the pointer and the keyboard focus.
+        is_slow: takes many judgements, so it is updated only once a drag has ended.
     """
 
     build: Callable[[TabViewModel, Reactions], Follow | None]
     key: Callable[[TabViewModel], Key]
     span: int = 12
-    rests: bool = False
+    is_slow: bool = False
     follows: Callable[[TabViewModel], Key] = lambda scene: ()
 
 
-Item = Plot | Block
+Item = PlacedPlot | TabBlock
 
 
-def _plot(name: str, span: int, height: int | None = None) -> Plot:
-    """A plot by its name, with what it depends on and how it answers."""
-    reads = _READS[name]
-    return Plot(
-        name,
-        key=lambda scene: (
-            *scene.matrix_key,
-            *reads(scene),
-            figures.notes_in(name, scene.notes, scene.view.step),
-        ),
-        span=span,
-        height=height,
-        picks_step=name in ("step_timeline", "rank_step_heatmap"),
-        gates=_DRAGGED.get(name, ()),
-    )
-
-
-_READS: Mapping[str, Callable[[TabViewModel], Key]] = {
-    "frontier_steps": lambda s: (*s.frontier_key, s.view.step),
-    "prefix_crossings": lambda s: (*s.frontier_key, *s.aim_key, s.view.step, s.view.ranks),
-    "step_timeline": lambda s: (*s.frontier_key, *s.aim_key, s.view.step),
-    "routing_pareto": lambda s: s.verdict_key,
-    "ambiguity_plane": lambda s: s.verdict_key,
-    "verdict_regions": lambda s: s.verdict_key,
-    "routing_over_tau": lambda s: s.verdict_key,
-    "rank_step_heatmap": lambda s: (
-        *s.frontier_key, *s.aim_key, s.view.stage, s.view.quantity, s.view.step,
-    ),
-    "handover_matrix": lambda s: (),
-    "rules": lambda s: s.verdict_key,
-    "node_ranks": lambda s: (*s.frontier_key, *s.aim_key),
-    "node_sparklines": lambda s: (*s.frontier_key, *s.aim_key),
-    "node_skew": lambda s: (*s.frontier_key, *s.aim_key),
-    "straggler_distances": lambda s: (*s.examined_key, *s.aim_key),
-    "straggler_scores": lambda s: (*s.examined_key, *s.aim_key, s.view.cause),
-    "blame_path": lambda s: (*s.examined_key, s.view.cause),
-    "operator_timeline": lambda s: (
-        *s.examined_key, *s.aim_key, s.view.cause, s.view.ranks, s.view.step,
-    ),
-    "operator_frequency": lambda s: (*s.examined_key, s.view.cause, s.view.operator),
-    "collective_split": lambda s: (*s.examined_key, s.view.step),
-}  # fmt: skip
-"""What of a scene each plot depends on, beside the matrix."""
-
-_DRAGGED: Mapping[str, tuple[str, ...]] = {
-    "routing_pareto": ("tau_c",),
-    "routing_over_tau": ("tau_c",),
-    "ambiguity_plane": ("gamma_a", "gamma_g"),
-    "verdict_regions": ("gamma_a", "gamma_g"),
-}
-"""The thresholds drawn in a plot, which can be dragged there."""
-
-
-def _stage_table() -> Block:
+def _stage_table() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Stages", "what each number means is in the column's tooltip"):
             data_table(tables.STAGE_COLUMNS, tables.stage_rows(scene.diagnosis), "stage")
 
-    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key))
 
 
-def _rank_table(node: int | None = None) -> Block:
+def _rank_table(node: int | None = None) -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         rows = tables.rank_rows(scene.measures, scene.diagnosis)
         if node is not None:
@@ -125,42 +73,42 @@ def _rank_table(node: int | None = None) -> Block:
         with titled("Ranks", subtitle):
             data_table(tables.RANK_COLUMNS, shown, "rank")
 
-    return Block(build, lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key))
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key))
 
 
-def _step_table() -> Block:
+def _step_table() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Steps", "exposed time of each step, and who set it"):
             data_table(tables.STEP_COLUMNS, tables.step_rows(scene.measures, scene.diagnosis), "step")
 
-    return Block(build, lambda s: (*s.matrix_key, *s.frontier_key))
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.frontier_key))
 
 
-def _evidence() -> Block:
+def _evidence() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Evidence", text.agreement_words(scene.diagnosis)):
             evidence_table(scene.diagnosis)
 
-    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
 
 
-def _labels() -> Block:
+def _labels() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Labels", "what each claims, and why it holds or was withheld"):
             label_table(scene.diagnosis)
 
-    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
 
 
-def _gate_table() -> Block:
+def _gate_table() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Gates", "how far each is from the next change of verdict, the others as they are"):
             gate_table(scene.measures, scene.diagnosis)
 
-    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key), rests=True)
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), is_slow=True)
 
 
-def _why() -> Block:
+def _why() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
         with titled("Why", "the comparisons that decided"), box("lines", "ul"):
             for sentence in filter(
@@ -168,93 +116,74 @@ def _why() -> Block:
             ):
                 label_text(sentence, "li")
 
-    return Block(build, lambda s: (*s.matrix_key, *s.verdict_key))
+    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key))
 
 
-def _straggler_items() -> Sequence[Item]:
-    """Of a scene whose operators were examined: what they say, who differs, why, and the evidence."""
+def _operators_shown(scene: TabViewModel) -> Key:
+    view = scene.view
+    return *scene.examined_key, *scene.aim_key, view.cause, view.ranks, view.step
 
-    def looked_into(scene: TabViewModel) -> Key:
-        view = scene.view
-        return *scene.examined_key, *scene.aim_key, view.cause, view.ranks, view.step
 
-    return (
-        Block(headline_card, lambda s: (*s.examined_key, s.agreement)),
-        _plot("straggler_distances", 7),
-        _plot("straggler_scores", 5),
-        Block(cause_table, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.step)),
-        _plot("blame_path", 12),
-        Block(timeline_choosers, lambda s: s.examined_key, follows=looked_into),
-        _plot("operator_timeline", 12),
-        Block(files_card, lambda s: (*looked_into(s), s.view)),
-        Block(operator_chooser, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.operator)),
-        _plot("operator_frequency", 12),
-        Block(outlier_table, lambda s: s.examined_key),
-        _plot("collective_split", 12),
-        Block(collective_table, lambda s: s.examined_key),
-        Block(notes_card, lambda s: s.examined_key),
-    )
+def _blocks(tab: str, node: int | None, many_nodes: bool) -> Mapping[int, TabBlock]:
+    """Return the blocks of a tab by their positions between its plots."""
+    if node is not None:
+        # The chooser is rebuilt with the verdict's marks; a change of node opens another panel.
+        chooser = TabBlock(
+            node_chooser, lambda s: (*s.matrix_key, *s.aim_key), follows=lambda s: (s.view.node,)
+        )
+        return {**({10: chooser} if many_nodes else {}), 50: _rank_table(node)}
+    return _BLOCKS.get(tab, {})
+
+
+_BLOCKS: Mapping[str, Mapping[int, TabBlock]] = {
+    "frontier": {
+        10: TabBlock(rank_chooser, lambda s: s.matrix_key, follows=lambda s: (s.view.ranks,)),
+        50: _stage_table(),
+    },
+    "ranks": {
+        10: TabBlock(
+            heatmap_choosers,
+            lambda s: (*s.matrix_key, *s.aim_key),
+            follows=lambda s: (s.view.stage, s.view.quantity),
+        ),
+        40: _rank_table(),
+    },
+    "ambiguity": {50: _gate_table(), 60: _stage_table()},
+    STRAGGLERS: {
+        10: TabBlock(headline_card, lambda s: (*s.examined_key, s.agreement)),
+        40: TabBlock(cause_table, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.step)),
+        60: TabBlock(timeline_choosers, lambda s: s.examined_key, follows=_operators_shown),
+        80: TabBlock(files_card, lambda s: (*_operators_shown(s), s.view)),
+        90: TabBlock(
+            operator_chooser, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.operator)
+        ),
+        110: TabBlock(outlier_table, lambda s: s.examined_key),
+        130: TabBlock(collective_table, lambda s: s.examined_key),
+        140: TabBlock(notes_card, lambda s: s.examined_key),
+    },
+    "evidence": {10: _evidence(), 20: _labels(), 30: _why(), 40: _stage_table()},
+    "rules": {20: _stage_table()},
+    "data": {10: TabBlock(data_block, lambda s: (s.judged.source,)), 20: _step_table()},
+    # The notes panel updates its list itself, so that text being typed in it is kept.
+    NOTES: {10: TabBlock(lambda _, reactions: reactions.notes_panel.notes_list(), lambda s: ())},
+}
 
 
 def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
-    """The plots and tables of a tab, in order.
+    """Return the plots and blocks of a tab in order of position.
 
     Args:
-        node: whose tab it is, None for the others.
-        many_nodes: nodes share one tab, so it needs a way to choose.
+        node: the node of a node's tab, None for the others.
+        many_nodes: whether the nodes share one tab, which needs a chooser then.
     """
-    if node is not None:
-        # The chooser is rebuilt with the verdict's marks; a change of node is another panel.
-        chooser = Block(node_chooser, lambda s: (*s.matrix_key, *s.aim_key), follows=lambda s: (s.view.node,))
-        return (
-            *((chooser,) if many_nodes else ()),
-            _plot("node_ranks", 12),
-            _plot("node_sparklines", 7),
-            _plot("node_skew", 5),
-            _rank_table(node),
-        )
-    choosers = Block(
-        heatmap_choosers,
-        lambda s: (*s.matrix_key, *s.aim_key),
-        follows=lambda s: (s.view.stage, s.view.quantity),
-    )
-    ranks = Block(rank_chooser, lambda s: s.matrix_key, follows=lambda s: (s.view.ranks,))
-    tabs: dict[str, Sequence[Item]] = {
-        OVERVIEW: (
-            _plot("frontier_steps", 7, 400),
-            _plot("prefix_crossings", 5, 400),
-            _plot("routing_pareto", 4, 340),
-            _plot("ambiguity_plane", 4, 340),
-            _plot("rank_step_heatmap", 4, 340),
-        ),
-        "frontier": (
-            ranks,
-            _plot("frontier_steps", 6, 440),
-            _plot("prefix_crossings", 6, 440),
-            _plot("step_timeline", 12),
-            _stage_table(),
-        ),
-        "ranks": (choosers, _plot("rank_step_heatmap", 12), _plot("handover_matrix", 12), _rank_table()),
-        "ambiguity": (
-            _plot("ambiguity_plane", 7, 420),
-            _plot("routing_pareto", 5, 420),
-            _plot("verdict_regions", 7),
-            _plot("routing_over_tau", 5),
-            _gate_table(),
-            _stage_table(),
-        ),
-        STRAGGLERS: _straggler_items(),
-        "evidence": (_evidence(), _labels(), _why(), _stage_table()),
-        "rules": (_plot("rules", 12), _stage_table()),
-        "data": (Block(data_block, lambda s: (s.judged.source,)), _step_table()),
-        # The list is kept up to date by the notes_panel: what is being typed in it must stay.
-        NOTES: (Block(lambda _, reactions: reactions.notes_panel.notes_list(), lambda s: ()),),
-    }
-    return tabs[tab]
+    shown = NODE_TAB if node is not None else tab
+    placed: list[tuple[int, Item]] = [*_blocks(tab, node, many_nodes).items()]
+    placed += [(place.position, PlacedPlot(spec, place)) for spec, place in PLOTS.on_tab(shown)]
+    return [item for _, item in sorted(placed, key=lambda each: each[0])]
 
 
 class Panel:
-    """One tab's content, built on first show; afterwards only what changed is drawn again."""
+    """The content of one tab, built when first shown; afterwards only what changed is drawn again."""
 
     def __init__(self, items: Sequence[Item], scene: TabViewModel, reactions: Reactions) -> None:
         """Build every item inside the current container."""
@@ -274,35 +203,37 @@ class Panel:
         """Draw again what depends on something that changed.
 
         Args:
-            resting: no control is being dragged, so that what takes its time may follow too.
+            resting: whether no control is being dragged, so that slow blocks are updated too.
         """
         for place, item in enumerate(self._items):
-            if isinstance(item, Block) and item.rests and not resting:
+            if isinstance(item, TabBlock) and item.is_slow and not resting:
                 continue
             key = item.key(scene)
             built = self._built[place]
             zoomed = (
-                isinstance(item, Plot) and isinstance(built, FigureCard) and built.axes != item.axes(scene)
+                isinstance(item, PlacedPlot)
+                and isinstance(built, FigureCard)
+                and built.axes != item.axes(scene)
             )
             if key == self._keys[place] and not zoomed:
-                if isinstance(item, Block):
+                if isinstance(item, TabBlock):
                     self._bring_up_to_date(place, item, scene)
                 continue
             self._keys[place] = key
-            if isinstance(item, Plot) and isinstance(built, FigureCard):
+            if isinstance(item, PlacedPlot) and isinstance(built, FigureCard):
                 built.redraw(item.figure(scene), item.axes(scene))
-            elif isinstance(item, Block) and isinstance(built, ui.element):
+            elif isinstance(item, TabBlock) and isinstance(built, ui.element):
                 built.clear()
                 self._fill(place, item, built, scene)
 
     def _build(self, place: int, item: Item, scene: TabViewModel) -> FigureCard | ui.element:
-        if isinstance(item, Plot):
+        if isinstance(item, PlacedPlot):
             return plot_card(item, scene, self._reactions)
         container = box(f"span-{item.span}")
         self._fill(place, item, container, scene)
         return container
 
-    def _fill(self, place: int, block: Block, container: ui.element, scene: TabViewModel) -> None:
+    def _fill(self, place: int, block: TabBlock, container: ui.element, scene: TabViewModel) -> None:
         with container, self._quietly():
             follow = block.build(scene, self._reactions)
         self._follow.pop(place, None)
@@ -310,7 +241,7 @@ class Panel:
             self._follow[place] = follow
             self._shown[place] = block.follows(scene)
 
-    def _bring_up_to_date(self, place: int, block: Block, scene: TabViewModel) -> None:
+    def _bring_up_to_date(self, place: int, block: TabBlock, scene: TabViewModel) -> None:
         follow, wanted = self._follow.get(place), block.follows(scene)
         if follow is not None and wanted != self._shown.get(place):
             self._shown[place] = wanted
@@ -319,7 +250,7 @@ class Panel:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """NiceGUI tells of every change of a value, also of one that only shows what is looked at already."""
+        """Ignore change events while controls are updated: NiceGUI reports programmatic changes too."""
         self._following = True
         try:
             yield
@@ -327,7 +258,7 @@ class Panel:
             self._following = False
 
     def _look(self, **fields: Any) -> None:
-        """Somebody picked something: it shows that already, whatever comes of it."""
+        """Forward what the user picked; the control shows it already, whatever the page answers."""
         if not self._following:
             self._shown.clear()
             self._asked(**fields)

@@ -53,6 +53,20 @@ class TabViewModel:
             raise ValueError("the operators of this scene were not examined, or could not be")
         return found
 
+    def part(self, name: str) -> Key:
+        """Return one part of the scene that a plot declares to read.
+
+        Args:
+            name: one of ``plot_registry.VERDICT_PARTS`` or ``VIEW_FIELDS``.
+        """
+        keys: dict[str, Key] = {
+            "frontier": self.frontier_key,
+            "aim": self.aim_key,
+            "verdict": self.verdict_key,
+            "findings": self.examined_key,
+        }
+        return keys[name] if name in keys else (getattr(self.view, name),)
+
     @property
     def examined_key(self) -> Key:
         """Whose operators were examined."""

@@ -9,8 +9,24 @@ from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import chosen_shares
 from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
 from sfapp.views.figures.routing import below_floor, threshold
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
-TITLE = "Ambiguity plane"
+PLOT = PlotSpec(
+    name="ambiguity_plane",
+    title="Ambiguity plane",
+    help=(
+        "Further right: the stage holds more of the exposed time. Further up: clipping that stage alone "
+        "shortens the step more. The bar extends to the gain if the waits that the stage causes vanish too; "
+        "a long bar means that the result depends on waiting."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: ambiguity_plane(given.diagnosis, dark=dark),
+    reads=("verdict",),
+    tabs=(Placement("overview", 40, 4, 340), Placement("ambiguity", 10, 7, 420)),
+    report=50,
+    notebook="ambiguity",
+    gates=("gamma_a", "gamma_g"),
+)
 
 _LETTER = 0.022
 """About how much of the plot's width a letter of a stage's name takes on a laptop's page."""
@@ -24,7 +40,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     shares = chosen_shares(diagnosis)
     gains = diagnosis.static_gain
     if not shares or gains is None:
-        return absent(below_floor(diagnosis), dark=dark, title=TITLE)
+        return absent(below_floor(diagnosis), dark=dark, title=PLOT.title)
     excess = _excess(diagnosis)
     gates = diagnosis.gates
     order = sorted(shares, key=lambda stage: -shares[stage])
@@ -36,7 +52,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             _points(diagnosis, order, shares, gains, excess, dark),
         ],
         dark=dark,
-        title=TITLE,
+        title=PLOT.title,
         subtitle="bars run from the static gain to the gain if waits vanish",
         works="drag γA and γG",
         alt=_in_words(diagnosis, order, shares, gains, excess),

@@ -10,10 +10,7 @@ import numpy.typing as npt
 
 from sfapp.model import Diagnosis, Window
 from sfapp.views import format, palette
-
-Figure = dict[str, Any]
-"""A plain Plotly figure: ``data``, ``layout`` and ``config``. ``layout.meta`` holds ``title``, ``subtitle``,
-``alt`` (one sentence for screen readers) and ``notes`` (downsampling and the like) as plain text."""
+from sfapp.views.plot_registry import Figure
 
 Trace = dict[str, Any]
 

@@ -11,10 +11,24 @@ from sfapp.model.view import ViewState
 from sfapp.operators import Cause, Findings, PathStep
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, figure, note, plain, revision
+from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import chosen_cause
 from sfapp.views.text.stragglers import CAUSE_KINDS, VIAS, cause_words, operator_name
 
-TITLE = "From the cause to its victim"
+PLOT = PlotSpec(
+    name="blame_path",
+    title="Path from cause to delayed rank",
+    help=(
+        "The cause is on the left, the operator that it delays last on the right. Each edge says why the "
+        "later one had to wait for the earlier one; a change of row means that one rank delays another."
+    ),
+    source=FindingsInput,
+    build=lambda given, dark: blame_path(given.findings, given.diagnosis, given.view, dark=dark),
+    reads=("findings", "cause"),
+    tabs=(Placement("stragglers", 50),),
+    report=20,
+    notebook=None,
+)
 
 STEPS_SHOWN = 7
 """Events of a path drawn at most, for want of room for their names; a longer one loses its middle."""
@@ -40,12 +54,12 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
     cause = chosen_cause(findings, view)
     if cause is None:
         message, heading = _no_cause(findings, view)
-        return absent(message, dark=dark, title=TITLE, heading=heading)
+        return absent(message, dark=dark, title=PLOT.title, heading=heading)
     if not cause.path:
         return absent(
             f"the path of {cause_words(cause)} is not kept: only those of the causes that cost most are",
             dark=dark,
-            title=TITLE,
+            title=PLOT.title,
         )
     nodes = _nodes(cause.path)
     ranks = list(dict.fromkeys(node.step.rank for node in nodes))
@@ -54,7 +68,7 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
     return figure(
         [_markers(findings, cause, nodes, row_of, dark)],
         dark=dark,
-        title=TITLE,
+        title=PLOT.title,
         subtitle=f"{format.clip(cause_words(cause), 90)}, {format.duration(cause.worst_ns)} at worst",
         alt=_in_words(cause, ranks),
         notes=_notes(findings, cause, nodes, left_out),

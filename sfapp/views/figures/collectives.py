@@ -8,9 +8,23 @@ from sfapp.model import Diagnosis
 from sfapp.operators import Collective, Findings
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, legend_above, plain, revision
+from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS
 
-TITLE = "Waiting against transfer"
+PLOT = PlotSpec(
+    name="collective_split",
+    title="Wait vs transfer",
+    help=(
+        "One bar per collective. Hatched: how long the first rank to arrive waits for the last one, which is "
+        "late. Solid: the transfer itself, on the network. Grey: the two cannot be separated."
+    ),
+    source=FindingsInput,
+    build=lambda given, dark: collective_split(given.findings, given.diagnosis, given.view.step, dark=dark),
+    reads=("findings", "step"),
+    tabs=(Placement("stragglers", 120),),
+    report=None,
+    notebook=None,
+)
 
 COLLECTIVES_SHOWN = 200
 """Bars drawn at most, the longest ones: more are too thin to be told apart."""
@@ -28,7 +42,7 @@ def collective_split(
     """
     found = findings.blame.collectives
     if not found:
-        return absent(_why_none(findings), dark=dark, title=TITLE)
+        return absent(_why_none(findings), dark=dark, title=PLOT.title)
     longest = sorted(range(len(found)), key=lambda place: -_whole(found[place]))[:COLLECTIVES_SHOWN]
     shown = [found[place] for place in sorted(longest)]
     unit = format.unit_for(max(map(_whole, shown)))
@@ -70,7 +84,7 @@ def collective_split(
     return figure(
         traces,
         dark=dark,
-        title=TITLE,
+        title=PLOT.title,
         subtitle="per collective: how long the first rank waited for the last, and what came after",
         alt=_in_words(found),
         notes=_notes(found, len(shown)),

@@ -11,7 +11,54 @@ from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, legend_above, legend_key, note, plain
+from sfapp.views.plot_registry import ComparisonInput, Placement, PlotSpec
 from sfapp.views.text.compare import headline, side_names
+
+WATERFALL = PlotSpec(
+    name="comparison_waterfall",
+    title="Change by stage",
+    help=(
+        "Starts at A's step and adds what each stage adds (solid) or saves (hatched), ending exactly at B's "
+        "step, because no second is counted twice. Look at the largest block."
+    ),
+    source=ComparisonInput,
+    build=lambda given, dark: comparison_waterfall(given.comparison, dark=dark),
+    reads=(),
+    tabs=(Placement("compare", 10, 7, 330),),
+    report=10,
+    notebook=None,
+)
+
+BARS = PlotSpec(
+    name="comparison_bars",
+    title="Mean step of each side",
+    help=(
+        "Each bar is one side's mean step, split by stage. What grows from one bar to the next is what the "
+        "change is made of."
+    ),
+    source=ComparisonInput,
+    build=lambda given, dark: comparison_bars(given.comparison, dark=dark),
+    reads=(),
+    tabs=(Placement("compare", 20, 5, 330),),
+    report=20,
+    notebook=None,
+)
+
+SPREAD = PlotSpec(
+    name="comparison_spread",
+    title="Spread between windows",
+    help=(
+        "Each dot is one window. Where the dots of two sides overlap, their difference may be no more than "
+        "the job's normal variation; triangles are windows that need attention."
+    ),
+    source=ComparisonInput,
+    build=lambda given, dark: comparison_spread(given.comparison, dark=dark),
+    reads=(),
+    tabs=(Placement("compare", 30),),
+    report=30,
+    notebook=None,
+    applies=lambda given: given.has_several_windows,
+)
 
 SMALL = 0.04
 """Stages whose change is below this part of the largest one are drawn together."""
@@ -64,7 +111,7 @@ def comparison_bars(found: Comparison, *, dark: bool = False) -> Figure:
     return figure(
         traces,
         dark=dark,
-        title="A step of each side",
+        title=BARS.title,
         subtitle=f"mean exposed time per step, {_frontier_words(found)}",
         alt=f"{_step_times_in_words(found)}.",
         height=96 + 54 * len(names),
@@ -120,7 +167,7 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
     return figure(
         traces,
         dark=dark,
-        title="Where the change lies",
+        title=WATERFALL.title,
         subtitle=f"{unit.name} per step; solid: longer, hatched: shorter; bar by bar they add up exactly",
         alt=f"{headline(found)}. {_step_times_in_words(found)}.",
         notes=notes,
@@ -247,7 +294,7 @@ def comparison_spread(found: Comparison, *, dark: bool = False) -> Figure:
     return figure(
         traces,
         dark=dark,
-        title="Spread between windows",
+        title=SPREAD.title,
         subtitle="one dot a window's mean step; upright line: median; diamond: mean of all steps",
         alt=f"{_spreads_in_words(found)}.",
         height=110 + 74 * len(names),

@@ -14,6 +14,26 @@ from sfapp.views.figures.active_frontier import chosen, step_index, too_few_rows
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, plain, revision
 from sfapp.views.figures.crossing_labels import notes_of
 from sfapp.views.figures.prefix_curves import Curves, Scene, curves_of
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+PLOT = PlotSpec(
+    name="prefix_crossings",
+    title="Arrival time per stage",
+    help=(
+        "Each line is the time that one rank has used since the step began; the highest line at a boundary "
+        "sets the frontier. Where lines cross, another rank becomes the slowest: the time before and after "
+        "the crossing has different causes. Where lines meet, the ranks synchronise."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: prefix_crossings(
+        given.measures, given.diagnosis, given.view.step, selected=given.view.ranks, dark=dark
+    ),
+    reads=("frontier", "aim", "step", "ranks"),
+    tabs=(Placement("overview", 20, 5, 400), Placement("frontier", 30, 6, 440)),
+    report=20,
+    notebook="crossings",
+    shows_one_step=True,
+)
 
 ALL_RANKS_UP_TO = 128
 """Above this many ranks, quantile bands stand for the ranks that neither lead nor are selected."""
@@ -39,7 +59,7 @@ def prefix_crossings(
         selected: global ranks to draw by name.
     """
     if not measures.has_all_rows:
-        return absent(too_few_rows(measures), dark=dark, title="Who reaches each boundary when")
+        return absent(too_few_rows(measures), dark=dark, title=PLOT.title)
     index = step_index(measures, step)
     taken = chosen(measures, diagnosis)
     curves = curves_of(measures, taken, index)
@@ -59,7 +79,7 @@ def prefix_crossings(
     return figure(
         traces,
         dark=dark,
-        title="Who reaches each boundary when",
+        title=PLOT.title,
         subtitle=f"time used by every rank, {which}; the last to arrive sets the frontier",
         alt=_in_words(scene),
         notes=(bands,) if many else (),

@@ -9,10 +9,25 @@ from sfapp.model.view import ViewState
 from sfapp.operators import Band, Findings, Frequency, frequency
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
+from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import operator_shown
 from sfapp.views.text.stragglers import operator_name
 
-TITLE = "How often an operator occurs"
+PLOT = PlotSpec(
+    name="operator_frequency",
+    title="Operator frequency",
+    help=(
+        "How often one operator begins, over time and ranks. A pale stretch in one row is a rank that falls "
+        "behind, a pale stretch across all rows is a stall of all ranks; frames mark where half or more is "
+        "missing."
+    ),
+    source=FindingsInput,
+    build=lambda given, dark: operator_frequency(given.findings, given.diagnosis, given.view, dark=dark),
+    reads=("findings", "cause", "operator"),
+    tabs=(Placement("stragglers", 100),),
+    report=None,
+    notebook=None,
+)
 
 RANKS_SHOWN = 256
 """Ranks drawn at most: those with the most occurrences missing, then the first ones."""
@@ -31,10 +46,12 @@ def operator_frequency(
     operators = findings.operators
     name = operator_shown(findings, view)
     if name is None:
-        return absent("there are no events to count", dark=dark, title=TITLE)
+        return absent("there are no events to count", dark=dark, title=PLOT.title)
     found = frequency(operators, name)
     if not found.ranks:
-        return absent(f"these events hold no operator called {format.clip(name, 80)}", dark=dark, title=TITLE)
+        return absent(
+            f"these events hold no operator called {format.clip(name, 80)}", dark=dark, title=PLOT.title
+        )
     rows = _rows(found)
     ranks = [found.ranks[row] for row in rows]
     colours = palette.theme(dark)
@@ -65,7 +82,7 @@ def operator_frequency(
     return figure(
         [heat],
         dark=dark,
-        title=TITLE,
+        title=PLOT.title,
         subtitle=f"{operator_name(name, 60)}: how often it begins in each {format.duration(found.window_ns)}",
         alt=_in_words(found, name, span),
         notes=_notes(findings, found, len(rows), len(bands)),

@@ -11,6 +11,26 @@ from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import Chosen, Floats, chosen, main_leaders, mean_rise, step_index
 from sfapp.views.figures.base import Figure, Trace, axis, figure, note, plain, revision
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+PLOT = PlotSpec(
+    name="frontier_steps",
+    title="Critical-path time by stage",
+    help=(
+        "The line shows when the slowest rank reaches each stage boundary. A rise is step time that is "
+        "exposed for the first time, and it is charged to that stage. While one rank works and the others "
+        "wait, the same seconds pass on every rank: they are charged once, not again to the ranks that wait. "
+        "The dotted line adds up per-stage maxima and counts such seconds twice; the dashed line adds up "
+        "means and hides slow ranks."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: frontier_steps(given.measures, given.diagnosis, given.view.step, dark=dark),
+    reads=("frontier", "step"),
+    tabs=(Placement("overview", 10, 7, 400), Placement("frontier", 20, 6, 440)),
+    report=10,
+    notebook="frontier",
+    shows_one_step=True,
+)
 
 _LABELLED = 8
 """Rises named in the plot; more are left to the hover."""
@@ -104,7 +124,7 @@ def frontier_steps(
     return figure(
         [_blocks(stairs), *_ghosts(stairs), _main_line(stairs)],
         dark=dark,
-        title="Where the step's time is first exposed",
+        title=PLOT.title,
         subtitle=f"{taken.words}, {stairs.which}",
         alt=_in_words(stairs),
         height=360,

@@ -10,11 +10,26 @@ from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+PLOT = PlotSpec(
+    name="handover_matrix",
+    title="Changes of the slowest rank",
+    help=(
+        "How often the rank of the column overtakes the rank of the row as the slowest one within a step. An "
+        "empty matrix means that the slowest rank stays the slowest until the step ends."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: handover_matrix(given.measures, given.diagnosis, dark=dark),
+    reads=(),
+    tabs=(Placement("ranks", 30),),
+    report=None,
+    notebook="handovers",
+)
 
 RANKS_SHOWN = 64
 """Above this many ranks only those that hand over most are shown; the others are added up in one row."""
 
-_TITLE = "Hand-overs of the lead"
 _WITH_NUMBERS = 16
 
 Pairs = Counter[tuple[int, int]]
@@ -32,12 +47,14 @@ def handover_matrix(
         boundary: a recorded stage, None for all.
     """
     if measures.ranks < 2:
-        return absent("one rank alone hands nothing over", dark=dark, title=_TITLE)
+        return absent("one rank alone hands nothing over", dark=dark, title=PLOT.title)
     where = "all boundaries" if boundary is None else f"the end of {format.short_stage(boundary)}"
     pairs, close = _pairs(measures, diagnosis, boundary)
     notes = () if not close else (_too_close(close, diagnosis),)
     if not pairs:
-        return absent(_why_none(measures, boundary, where, notes), dark=dark, title=_TITLE, heading="none")
+        return absent(
+            _why_none(measures, boundary, where, notes), dark=dark, title=PLOT.title, heading="none"
+        )
     ranks, others = _most_involved(pairs, measures.led_by.rank)
     if others:
         shown = f"The {format.counted(len(ranks), 'rank')} that hand over most"
@@ -48,7 +65,7 @@ def handover_matrix(
     return figure(
         [_cells(pairs, ranks, bool(others), dark)],
         dark=dark,
-        title=_TITLE,
+        title=PLOT.title,
         subtitle=f"row: who led before; column: who took the lead; {where}, step-aligned",
         alt=(
             f"{format.counted(sum(pairs.values()), 'hand-over')} at {where}; "

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
+from sfapp.model.view import Quantity
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
     Floats,
@@ -19,9 +18,31 @@ from sfapp.views.figures.active_frontier import (
     too_few_rows,
 )
 from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision, step_axis
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
-Quantity = Literal["duration", "slack", "lag", "lead"]
-QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+PLOT = PlotSpec(
+    name="rank_step_heatmap",
+    title="Rank × step",
+    help=(
+        "One cell per rank and step. A dark row is one slow rank, a dark column a step that is slow on all "
+        "ranks, regular stripes a periodic cause, scattered dark cells different slow ranks."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: rank_step_heatmap(
+        given.measures,
+        given.diagnosis,
+        given.view.stage,
+        given.view.quantity,
+        step=given.view.step,
+        dark=dark,
+    ),
+    reads=("frontier", "aim", "stage", "quantity", "step"),
+    tabs=(Placement("overview", 50, 4, 340), Placement("ranks", 20)),
+    report=60,
+    notebook="heatmap",
+    picks_step=True,
+    has_step_axis=True,
+)
 
 QUANTITY_WORDS: dict[Quantity, str] = {
     "duration": "time spent in the stage",
@@ -56,9 +77,9 @@ def rank_step_heatmap(
     stage = stage or (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
     members = stage_members(measures, stage)
     if not members:
-        return absent(f"the window has no stage {stage}", dark=dark, title="Rank × step")
+        return absent(f"the window has no stage {stage}", dark=dark, title=PLOT.title)
     if quantity == "lag" and not measures.has_all_rows:
-        return absent(too_few_rows(measures), dark=dark, title="Rank × step")
+        return absent(too_few_rows(measures), dark=dark, title=PLOT.title)
     value_RN = _values(measures, diagnosis, stage, quantity)
     value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
     if not measures.has_all_rows:
@@ -96,7 +117,7 @@ def rank_step_heatmap(
     return figure(
         [heat],
         dark=dark,
-        title="Rank × step",
+        title=PLOT.title,
         subtitle=f"{name}: {QUANTITY_WORDS[quantity]}",
         alt=_in_words(measures, value_RN, merged_ranks, name, quantity),
         notes=notes,

@@ -8,6 +8,24 @@ from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
 from sfapp.views.figures.window_timeline import Row, hover_of, stage_order
+from sfapp.views.plot_registry import PlotSpec, RunInput
+
+PLOT = PlotSpec(
+    name="run_history",
+    title="Run history",
+    help=(
+        "Triangles are windows that need attention. The dots at the bottom show the suspect rank of each of "
+        "them, in the colour of the suspect stage."
+    ),
+    source=RunInput,
+    build=lambda given, dark: run_history(
+        given.rows, dark=dark, selected=given.selected and given.selected[1], reference=given.reference
+    ),
+    reads=(),
+    tabs=(),
+    report=None,
+    notebook=None,
+)
 
 
 def run_history(
@@ -19,9 +37,8 @@ def run_history(
         rows: of one run, ascending.
         selected: window number to frame. reference: the run's healthy window.
     """
-    title = "Run history"
     if not rows:
-        return absent("this run has no windows", dark=dark, title=title)
+        return absent("this run has no windows", dark=dark, title=PLOT.title)
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
     numbers = [row["window"] for row in rows]
     colours = palette.theme(dark)
@@ -55,7 +72,7 @@ def run_history(
     return figure(
         [_step_times(rows, unit, dark), *_share_areas(rows, dark), _aims(rows, dark)],
         dark=dark,
-        title=title,
+        title=PLOT.title,
         subtitle="mean exposed step; shares of the exposed time; the rank that the aim names",
         alt=(
             f"{format.counted(len(rows), 'window')} of run {rows[0]['run_id']}; the slowest is window "

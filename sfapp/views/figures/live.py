@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,55 @@ from sfapp.views.figures.base import (
     plain,
     step_axis,
 )
+from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
 from sfapp.views.text.live import STALE_S
+
+STEPS = PlotSpec(
+    name="live_steps",
+    title="Live step time",
+    help=(
+        "Ranks that wait for each other take the same time per step, whichever rank is slow: their lines "
+        "coincide, and only their level shows a problem. Where the lines part, some ranks run ahead."
+    ),
+    source=LiveInput,
+    build=lambda given, dark: live_steps(given.times, run=given.run, dark=dark),
+    reads=(),
+    tabs=(Placement("live", 10, 7),),
+    report=None,
+    notebook=None,
+)
+
+RANKS = PlotSpec(
+    name="live_ranks",
+    title="Live ranks",
+    help=(
+        "Blue ranks are faster than the median rank, vermilion ranks are slower, over their newest steps. A "
+        "rank that no longer reports is marked with the time since its last sample. Ranks that wait for each "
+        "other look alike."
+    ),
+    source=LiveInput,
+    build=lambda given, dark: live_ranks(given.times, given.silent_s, run=given.run, dark=dark),
+    reads=(),
+    tabs=(Placement("live", 20, 5),),
+    report=None,
+    notebook=None,
+)
+
+SKEW = PlotSpec(
+    name="live_skew",
+    title="Live skew",
+    help=(
+        "By how much the slowest rank exceeds the median rank, and the slowest node's median the fastest "
+        "node's. Both are small where ranks wait for each other, whichever rank delays them: finished "
+        "windows name it."
+    ),
+    source=LiveInput,
+    build=lambda given, dark: live_skew(given.times, run=given.run, dark=dark),
+    reads=(),
+    tabs=(Placement("live", 30),),
+    report=None,
+    notebook=None,
+)
 
 RECENT = 20
 """Steps that a rank's tile is the mean of."""
@@ -33,9 +81,8 @@ _NO_STEPS = "no rank has finished a step yet"
 
 def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
     """Step time over the newest steps: median of all ranks, the slowest rank, each node's median."""
-    title = "Step time, live"
     if not len(times.step_N):
-        return absent(_NO_STEPS, dark=dark, title=title)
+        return absent(_NO_STEPS, dark=dark, title=STEPS.title)
     summary = times.summary
     unit = format.unit_for(float(np.nanmax(times.wall_NR)))
     colours = palette.theme(dark)
@@ -67,7 +114,7 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
     return figure(
         traces,
         dark=dark,
-        title=title,
+        title=STEPS.title,
         subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, medians of the nodes",
         alt=(
             f"The newest {format.counted(_count(times), 'step')} up to "
@@ -159,9 +206,8 @@ def _node_band(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bo
 
 def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
     """How uneven ranks and nodes were in each of the newest steps."""
-    title = "Skew, live"
     if not len(times.step_N):
-        return absent(_NO_STEPS, dark=dark, title=title)
+        return absent(_NO_STEPS, dark=dark, title=SKEW.title)
     summary = times.summary
     ranks, colours = times.ranks, palette.theme(dark)
     rank_text = [
@@ -192,7 +238,7 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
             for name, values_N, text, colour, dash in shown
         ],
         dark=dark,
-        title=title,
+        title=SKEW.title,
         subtitle="how far the slowest rank is above the median, and the slowest node above the fastest",
         alt=f"In step {times.step_N[-1]} the slowest rank is {last} above the median rank.",
         height=240,
@@ -213,10 +259,9 @@ def live_ranks(
     Args:
         silent_s: by global rank, seconds since anything was heard of it; marked from ``STALE_S`` on.
     """
-    title = "Ranks, live"
     ranks = times.ranks
     if not len(ranks):
-        return absent("no rank has said anything yet", dark=dark, title=title)
+        return absent("no rank has said anything yet", dark=dark, title=RANKS.title)
     silent = silent_s or {}
     mean_R = times.recent_R(recent_rows(times))
     middle = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")
@@ -259,7 +304,7 @@ def live_ranks(
             }
         ],
         dark=dark,
-        title=title,
+        title=RANKS.title,
         subtitle=(
             f"mean of the newest {recent_rows(times) * times.steps_each} steps, against the median rank; "
             "a row a node"
@@ -299,74 +344,3 @@ def _tile_font(above: float, is_stale: bool, dark: bool) -> dict[str, Any]:
         return {"size": 11, "color": colours.alarm if is_stale else colours.muted}
     tile = palette.at(palette.diverging(colours), above / (2 * _FULL) + 0.5)
     return {"size": 11, "color": palette.readable_on(tile)}
-
-
-def samples_over_time(
-    rows: Sequence[Mapping[str, Any]],
-    field: str,
-    *,
-    title: str,
-    subject: str = "node_rank",
-    why: str = "",
-    run: str = "",
-    dark: bool = False,
-) -> Figure:
-    """One sampled value over time, a line for each subject.
-
-    Args:
-        rows: of the store, by subject and time, with ``sampled_at``; values that are None leave a gap.
-        field: which value; its name says the unit.
-        subject: the field that tells the lines apart: ``node_rank``, ``gpu`` or ``rank``.
-        why: where nothing is known, the reason.
-    """
-    there = [row for row in rows if row[field] is not None]
-    if not there:
-        said = why or f"nothing is known of {field.replace('_', ' ')}"
-        return absent(said, dark=dark, title=title, height=180)
-    by_subject: dict[int, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        by_subject.setdefault(row[subject], []).append(row)
-    what = subject.removesuffix("_rank")
-    colours = palette.stage_colours([f"{what} {number}" for number in by_subject], dark)
-    divisor, unit = _axis_unit(field, max(float(row[field]) for row in there))
-    newest = {number: found[-1][field] for number, found in by_subject.items()}
-    largest = max(newest, key=lambda number: newest[number] or 0.0)
-    return figure(
-        [
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": [row["sampled_at"].isoformat() for row in found],
-                "y": f4([np.nan if row[field] is None else row[field] / divisor for row in found]),
-                "name": f"{what} {number}",
-                "line": {"color": colours[f"{what} {number}"], "width": 1.5},
-                "connectgaps": False,
-                "text": [format.measured(field, row[field]) for row in found],
-                "hovertemplate": f"{what} {number}: %{{text}}<br>%{{x|%H:%M:%S}}<extra></extra>",
-            }
-            for number, found in by_subject.items()
-        ],
-        dark=dark,
-        title=title,
-        alt=f"{title}: {what} {largest} is at {format.measured(field, newest[largest])}.",
-        height=180,
-        xaxis=axis(dark, type="date", showgrid=False, nticks=6),
-        yaxis=axis(dark, ticksuffix=f" {unit}" if unit else "", nticks=4, rangemode="tozero"),
-        showlegend=1 < len(by_subject) <= 8,
-        legend=legend_above(),
-        hovermode="closest",
-        uirevision=f"live/{run}",
-    )
-
-
-def _axis_unit(field: str, largest: float) -> tuple[float, str]:
-    """What values are divided by for an axis, and the unit then."""
-    unit = format.unit_of(field)
-    if unit == "ns":
-        found = format.unit_for(largest)
-        return found.ns, found.name
-    if unit in ("B", "B/s"):
-        for divisor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if largest >= divisor:
-                return divisor, f"{prefix}{unit}"
-    return 1.0, unit

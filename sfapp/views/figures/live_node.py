@@ -19,6 +19,37 @@ from sfapp.views.figures.base import (
     step_axis,
 )
 from sfapp.views.figures.live import extent
+from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
+
+COURSES = PlotSpec(
+    name="live_courses",
+    title="Live ranks of a node",
+    help=(
+        "One line per rank, all on one scale from 0: a rank with a higher line is slower, not noisier. A "
+        "line that ends early belongs to a rank that no longer reports, or lags behind."
+    ),
+    source=LiveInput,
+    build=lambda given, dark: live_courses(given.times, given.node, run=given.run, dark=dark),
+    reads=("node",),
+    tabs=(Placement("live:node", 10, 6),),
+    report=None,
+    notebook=None,
+)
+
+LAYERS = PlotSpec(
+    name="live_layers",
+    title="Layers of a node",
+    help=(
+        "Host time in each layer of the model, from the newest finished window. On a GPU this is the time "
+        "that launching the work takes, not running it."
+    ),
+    source=LiveInput,
+    build=lambda given, dark: live_layers(given.window, given.node, run=given.run, dark=dark),
+    reads=("node",),
+    tabs=(Placement("live:node", 60, 6),),
+    report=None,
+    notebook=None,
+)
 
 LAYERS_SHOWN = 40
 _PASSES = ("forward", "backward")
@@ -27,7 +58,7 @@ _NS_PER_MS = 1e6
 
 def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = False) -> Figure:
     """Each rank's step time, one line a rank, all on one scale, as one trace."""
-    title = f"Ranks of node {node}, live"
+    title = COURSES.title_of(node)
     ranks = times.ranks
     places = [place for place in range(len(ranks)) if ranks.node_rank[place] == node]
     value_RN = times.wall_NR[:, places].T
@@ -73,7 +104,7 @@ def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = Fal
 
 def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool = False) -> Figure:
     """Mean time of each layer over the newest window's sampled steps and the node's ranks."""
-    title = f"Layers on node {node}"
+    title = LAYERS.title_of(node)
     if window is None:
         return absent("no window has been finished yet", dark=dark, title=title, height=180)
     times = _layer_times(window, node)
@@ -122,11 +153,6 @@ def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool =
         hovermode="closest",
         uirevision=f"live/{run}/layers",
     )
-
-
-def no_gpus(why: str, *, dark: bool = False) -> Figure:
-    """The place of a node's GPUs where nothing is known of any."""
-    return absent(why, dark=dark, title="GPUs", height=180)
 
 
 def _layer_times(window: Window, node: int) -> dict[str, dict[str, float]]:

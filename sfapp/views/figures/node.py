@@ -27,6 +27,50 @@ from sfapp.views.figures.base import (
     revision,
     step_axis,
 )
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+RANKS = PlotSpec(
+    name="node_ranks",
+    title="Ranks of a node",
+    help=(
+        "One tile per rank: its time in the suspect stage, and how often it is the slowest there. ▲ marks a "
+        "rank that delays the others."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: node_ranks(given.measures, given.diagnosis, given.node, dark=dark),
+    reads=("frontier", "aim", "node"),
+    tabs=(Placement("node", 20),),
+    report=None,
+    notebook="node_ranks",
+)
+
+SPARKLINES = PlotSpec(
+    name="node_sparklines",
+    title="Stage time per rank of a node",
+    help="All ranks on one scale: a rank with a higher line is slower, not noisier.",
+    source=WindowInput,
+    build=lambda given, dark: node_sparklines(given.measures, given.diagnosis, given.node, dark=dark),
+    reads=("frontier", "aim", "node"),
+    tabs=(Placement("node", 30, 7),),
+    report=None,
+    notebook="node_sparklines",
+    has_step_axis=True,
+)
+
+SKEW = PlotSpec(
+    name="node_skew",
+    title="Skew of a node",
+    help=(
+        "Solid: by how much the node's slowest rank exceeds its typical rank. Hatched: by how much the whole "
+        "node exceeds the others. A long hatched bar points to the host, a long solid bar to a rank."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: node_skew(given.measures, given.diagnosis, given.node, dark=dark),
+    reads=("frontier", "aim", "node"),
+    tabs=(Placement("node", 40, 5),),
+    report=None,
+    notebook="node_skew",
+)
 
 STRAGGLES_FROM = 0.5
 """A rank that leads the aim's stage in at least this part of the eligible steps is a straggler."""
@@ -77,7 +121,7 @@ def _on(measures: Measures, node: int) -> list[int]:
 def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool = False) -> Figure:
     """The node's ranks as tiles: time in the aim's stage, lead share, ▲ on stragglers."""
     places = _on(measures, node)
-    title = f"Ranks of node {node}"
+    title = RANKS.title_of(node)
     if not places:
         return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
     stage = _stage(measures, diagnosis)
@@ -170,7 +214,7 @@ def node_sparklines(
     places = _on(measures, node)
     stage = stage or _stage(measures, diagnosis)
     members = stage_members(measures, stage)
-    title = f"Course of each rank of node {node}"
+    title = SPARKLINES.title_of(node)
     if not places or not members:
         return absent(f"no rank of node {node} has a stage {stage}", dark=dark, title=title)
     value_NR = time_in(measures, stage)[:, places]
@@ -232,7 +276,7 @@ def node_sparklines(
 def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool = False) -> Figure:
     """Per stage: how far the node's slowest rank is from its median rank, and its median from the others'."""
     places = _on(measures, node)
-    title = f"Skew of node {node}"
+    title = SKEW.title_of(node)
     if not places:
         return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
     if not measures.has_all_rows:

@@ -11,13 +11,7 @@ from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import Zoom
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, plain
-
-STEP_PLOTS = ("step_timeline", "rank_step_heatmap", "node_sparklines")
-"""Plots whose x is the logical step: a note pinned to a step is marked there."""
-
-ONE_STEP_PLOTS = ("frontier_steps", "prefix_crossings", "operator_timeline")
-"""Plots of one step, or without a choice of the mean or most telling one: a note on another step has no place
-in them."""
+from sfapp.views.plot_registry import PLOTS
 
 MARK = 18
 """Height of a numbered mark in pixels; those at one place stand side by side."""
@@ -31,7 +25,7 @@ def notes_in(name: str, notes: Sequence[Note], step: int | None = None) -> tuple
     """The notes that have a place in a plot, each with its number: its place among all of the window.
 
     Args:
-        name: of the plot, as in ``words.HINTS``.
+        name: of the plot.
         notes: every note on the window, in order.
         step: the step looked at; None for the mean.
     """
@@ -81,11 +75,17 @@ def with_notes(
 
 
 def _has_place(pin: Pin, name: str, step: int | None) -> bool:
-    if name in STEP_PLOTS and pin.step is not None:
+    if _has_step_axis(name) and pin.step is not None:
         return True
     if pin.plot != name:
         return False
-    return name not in ONE_STEP_PLOTS or pin.step == step
+    spec = PLOTS.get(name)
+    return spec is None or not spec.shows_one_step or pin.step == step
+
+
+def _has_step_axis(name: str) -> bool:
+    spec = PLOTS.get(name)
+    return spec is not None and spec.has_step_axis
 
 
 def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | None, dict[str, Any]]]:
@@ -103,7 +103,7 @@ def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | 
                 "fillcolor": palette.alpha(colour, 0.05), "name": "note",
             }  # fmt: skip
             yield frame, {"xref": x[0], "x": x[1], "yref": y[0], "y": y[2]}
-    if name in STEP_PLOTS and pin.step is not None:
+    if _has_step_axis(name) and pin.step is not None:
         line = {
             "type": "line", "x0": pin.step, "x1": pin.step, "yref": "paper", "y0": 0, "y1": 1,
             "line": {"color": colour, "width": 1.6, "dash": "dot"}, "name": "note",

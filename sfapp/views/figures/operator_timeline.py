@@ -26,12 +26,28 @@ from sfapp.views.figures.base import (
     revision,
 )
 from sfapp.views.figures.timeline_lanes import Block, block_of
+from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import chosen_cause, step_shown, suspect_and_peer
 from sfapp.views.text.stragglers import operator_name
 
-Ints = npt.NDArray[np.int64]
+PLOT = PlotSpec(
+    name="operator_timeline",
+    title="Suspect vs typical rank",
+    help=(
+        "Above: what the suspect rank did in one step. Below: what a typical rank did, on the same time "
+        "axis. Look where the two stop matching: an operator that is longer above is the likely cause, one "
+        "that starts later has been waiting. A bar lies below the one that encloses it."
+    ),
+    source=FindingsInput,
+    build=lambda given, dark: operator_timeline(given.findings, given.diagnosis, given.view, dark=dark),
+    reads=("findings", "aim", "cause", "ranks", "step"),
+    tabs=(Placement("stragglers", 70),),
+    report=30,
+    notebook=None,
+    shows_one_step=True,
+)
 
-TITLE = "The suspect beside a healthy peer"
+Ints = npt.NDArray[np.int64]
 
 _NAMED_FROM = 0.03
 """An event that takes this part of the time axis has room for its name."""
@@ -45,11 +61,11 @@ def operator_timeline(
     suspect, peer = suspect_and_peer(findings, diagnosis, view)
     step, why = step_shown(findings, view)
     if suspect is None or step is None:
-        return absent("no event of this window lies in a step", dark=dark, title=TITLE)
+        return absent("no event of this window lies in a step", dark=dark, title=PLOT.title)
     in_step = operators.step_E == step
     if not in_step.any():
         steps = format.ranges(operators.steps)
-        return absent(f"there are no events of step {step}: they hold {steps}", dark=dark, title=TITLE)
+        return absent(f"there are no events of step {step}: they hold {steps}", dark=dark, title=PLOT.title)
     rank_E = operators.rank_E
     cause = chosen_cause(findings, view)
     caused_E = _caused(findings, cause, in_step, rank_E)
@@ -64,7 +80,7 @@ def operator_timeline(
         return absent(
             f"{format.listed([f'rank {rank}' for rank in ranks])} did nothing in step {step}",
             dark=dark,
-            title=TITLE,
+            title=PLOT.title,
         )
     row_K = np.concatenate([block.row_K + low for block, low in zip(blocks, first, strict=False)])
     span = int(operators.end_ns_E[event_K].max()) - begin
@@ -78,7 +94,7 @@ def operator_timeline(
     return figure(
         traces,
         dark=dark,
-        title=TITLE,
+        title=PLOT.title,
         subtitle=_subtitle(step, why, cause if outlined.any() else None),
         alt=_in_words(operators, blocks, step, span, cause if outlined.any() else None),
         notes=_notes(findings, blocks, peer),

@@ -1,4 +1,4 @@
-"""Which rank differs: distances of completion curves between ranks, and their scores (kair.md, `rhythm`)."""
+"""Rank similarity: distances between the completion curves of ranks, and a score per rank (kair.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,39 @@ from sfapp.operators import Cause, Findings, RankSimilarity
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, note, revision
+from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import aimed_rank, chosen_cause
+
+DISTANCES = PlotSpec(
+    name="straggler_distances",
+    title="Rank similarity",
+    help=(
+        "One cell per pair of ranks: the darker, the less their operators complete at the same time within a "
+        "step. A dark row and column is one rank that differs from all others; a dark block in a corner is a "
+        "group of ranks that differ together; no pattern means that no rank stands out."
+    ),
+    source=FindingsInput,
+    build=lambda given, dark: straggler_distances(given.findings, given.diagnosis, dark=dark),
+    reads=("findings", "aim"),
+    tabs=(Placement("stragglers", 20, 7),),
+    report=10,
+    notebook=None,
+)
+
+SCORES = PlotSpec(
+    name="straggler_scores",
+    title="Abnormality score per rank",
+    help=(
+        "A rank's mean distance from all others. One long bar is one rank that differs. It need not be slow: "
+        "a rank that is early differs too."
+    ),
+    source=FindingsInput,
+    build=lambda given, dark: straggler_scores(given.findings, given.diagnosis, given.view, dark=dark),
+    reads=("findings", "aim", "cause"),
+    tabs=(Placement("stragglers", 30, 5),),
+    report=None,
+    notebook=None,
+)
 
 RANKS_SHOWN = 256
 """Ranks drawn at most, the most abnormal ones: more rows than this have less than two pixels each."""
@@ -23,15 +55,14 @@ _TICKS = 16
 
 def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """Ranks × ranks: how far the completion curves of any two lie apart, the most abnormal rank first."""
-    rhythm = findings.similarity
-    title = "Which rank differs"
-    if len(rhythm.ranks) < 2:
-        return absent(_too_few(rhythm), dark=dark, title=title)
-    shown = rhythm.order_R[:RANKS_SHOWN]
+    similarity = findings.similarity
+    if len(similarity.ranks) < 2:
+        return absent(_too_few(similarity), dark=dark, title=DISTANCES.title)
+    shown = similarity.order_R[:RANKS_SHOWN]
     colours = palette.theme(dark)
-    distance = rhythm.distance_RR[np.ix_(shown, shown)]
-    names = _names(rhythm)
-    ranks = [rhythm.ranks[place] for place in shown]
+    distance = similarity.distance_RR[np.ix_(shown, shown)]
+    names = _names(similarity)
+    ranks = [similarity.ranks[place] for place in shown]
     rows = len(shown)
     heat = {
         "type": "heatmap",
@@ -53,16 +84,16 @@ def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool 
     return figure(
         [heat],
         dark=dark,
-        title=title,
+        title=DISTANCES.title,
         subtitle="K-S distance of any two ranks' completions within a step, ordered by abnormality",
-        alt=f"K-S distances of {format.counted(len(rhythm.ranks), 'rank')}: {_in_words(rhythm)}",
+        alt=f"K-S distances of {format.counted(len(similarity.ranks), 'rank')}: {_in_words(similarity)}",
         notes=_notes(findings, aimed),
         height=_height(rows),
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
         xaxis=_rank_axis(ranks, aimed, dark),
         yaxis=_rank_axis(ranks, aimed, dark) | {"autorange": "reversed"},
         hovermode="closest",
-        uirevision=revision(diagnosis, "rhythm"),
+        uirevision=revision(diagnosis, "similarity"),
     )
 
 
@@ -70,21 +101,20 @@ def straggler_scores(
     findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
 ) -> Figure:
     """Each rank's score, in the rows of ``straggler_distances``; those of aim and cause are marked."""
-    rhythm = findings.similarity
-    title = "Abnormality of each rank"
-    if len(rhythm.ranks) < 2:
-        return absent(_too_few(rhythm), dark=dark, title=title)
-    shown = rhythm.order_R[:RANKS_SHOWN]
+    similarity = findings.similarity
+    if len(similarity.ranks) < 2:
+        return absent(_too_few(similarity), dark=dark, title=SCORES.title)
+    shown = similarity.order_R[:RANKS_SHOWN]
     colours = palette.theme(dark)
-    ranks = [rhythm.ranks[place] for place in shown]
-    score = rhythm.score_R[shown]
+    ranks = [similarity.ranks[place] for place in shown]
+    score = similarity.score_R[shown]
     marks = _marks(aimed_rank(diagnosis), chosen_cause(findings, view))
     named = len(ranks) <= _NAMED
     bars: Trace = {
         "type": "bar",
         "orientation": "h",
         "x": f4(score),
-        "y": _names(rhythm),
+        "y": _names(similarity),
         "marker": {"color": [colours.accent if rank in marks else colours.rank for rank in ranks]},
         "hovertemplate": "%{y}<extra></extra>",
     }
@@ -98,7 +128,7 @@ def straggler_scores(
             "cliponaxis": False,
             "textfont": {"color": colours.ink, "size": 11},
         }
-    median = float(np.median(rhythm.score_R))
+    median = float(np.median(similarity.score_R))
     highest = max(float(score.max()), 1e-3)
     aimed = aimed_rank(diagnosis)
     middle = {
@@ -108,9 +138,9 @@ def straggler_scores(
     return figure(
         [bars],
         dark=dark,
-        title=title,
+        title=SCORES.title,
         subtitle="mean K-S distance from all other ranks, 0 to 1",
-        alt=f"Scores of {format.counted(len(rhythm.ranks), 'rank')}: {_in_words(rhythm)}",
+        alt=f"Scores of {format.counted(len(similarity.ranks), 'rank')}: {_in_words(similarity)}",
         notes=_notes(findings, aimed),
         height=_height(len(ranks)),
         bargap=0.25 if named else 0,
@@ -126,21 +156,21 @@ def straggler_scores(
             *([] if named else _mark_notes(ranks, marks, dark)),
         ],
         hovermode="closest",
-        uirevision=revision(diagnosis, "rhythm"),
+        uirevision=revision(diagnosis, "similarity"),
     )  # fmt: skip
 
 
-def _too_few(rhythm: RankSimilarity) -> str:
-    if not rhythm.ranks:
-        return "no event of this window lies in a step, so no rank has a rhythm"
-    return f"only rank {rhythm.ranks[0]} has events in steps: there is no other to compare it with"
+def _too_few(similarity: RankSimilarity) -> str:
+    if not similarity.ranks:
+        return "no event of this window lies in a step, so no rank has a similarity"
+    return f"only rank {similarity.ranks[0]} has events in steps: there is no other to compare it with"
 
 
-def _names(rhythm: RankSimilarity) -> list[str]:
+def _names(similarity: RankSimilarity) -> list[str]:
     """The rows by rank and score; a rank comes once, so no two are alike."""
     return [
-        f"rank {rhythm.ranks[place]} · score {rhythm.score_R[place]:.3f}"
-        for place in rhythm.order_R[:RANKS_SHOWN]
+        f"rank {similarity.ranks[place]} · score {similarity.score_R[place]:.3f}"
+        for place in similarity.order_R[:RANKS_SHOWN]
     ]
 
 
@@ -175,12 +205,18 @@ def _mark_notes(ranks: list[int], marks: dict[int, str], dark: bool) -> list[dic
 
 
 def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
-    rhythm = findings.similarity
-    total = len(rhythm.ranks)
-    notes = [f"Completions are counted in windows of {format.duration(rhythm.window_ns)}: {rhythm.why}."]
+    similarity = findings.similarity
+    total = len(similarity.ranks)
+    notes = [
+        f"Completions are counted in windows of {format.duration(similarity.window_ns)}: {similarity.why}."
+    ]
     if total > RANKS_SHOWN:
         notes.insert(0, f"The {RANKS_SHOWN} most abnormal of {format.count(total)} ranks are shown.")
-        place = rhythm.order_R.tolist().index(rhythm.ranks.index(aimed)) if aimed in rhythm.ranks else 0
+        place = (
+            similarity.order_R.tolist().index(similarity.ranks.index(aimed))
+            if aimed in similarity.ranks
+            else 0
+        )
         if place >= RANKS_SHOWN:
             notes.append(
                 f"Rank {aimed}, which is aimed at, is not among them: it is the {format.ordinal(place + 1)}."
@@ -192,12 +228,12 @@ def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _in_words(rhythm: RankSimilarity) -> str:
-    first = int(rhythm.order_R[0])
+def _in_words(similarity: RankSimilarity) -> str:
+    first = int(similarity.order_R[0])
     return (
-        f"rank {rhythm.ranks[first]} is the most abnormal with a score of "
-        f"{format.share(float(rhythm.score_R[first]))}, the median rank has "
-        f"{format.share(float(np.median(rhythm.score_R)))}."
+        f"rank {similarity.ranks[first]} is the most abnormal with a score of "
+        f"{format.share(float(similarity.score_R[first]))}, the median rank has "
+        f"{format.share(float(np.median(similarity.score_R)))}."
     )
 
 

@@ -16,6 +16,22 @@ from sfapp.views.figures.base import (
     revision,
 )
 from sfapp.views.figures.routing import below_floor
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+PLOT = PlotSpec(
+    name="rules",
+    title="Comparison with other rules",
+    help=(
+        "What simpler summaries of the same durations would name. A total above the step counts waiting "
+        "twice; a total below it hides slow ranks."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: rules(given.diagnosis, dark=dark),
+    reads=("verdict",),
+    tabs=(Placement("rules", 10),),
+    report=None,
+    notebook="rules",
+)
 
 RULE_NAMES = {
     "frontier": "frontier",
@@ -84,7 +100,7 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     return figure(
         traces,
         dark=dark,
-        title="What other rules would say",
+        title=PLOT.title,
         subtitle="same matrix, same τC; solid: in the rule's routing set; right: its total against the step",
         alt=_in_words(diagnosis),
         height=90 + 38 * len(lines),

@@ -7,6 +7,23 @@ from sfapp.model.reasons import reason_sentence
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import chosen_shares
 from sfapp.views.figures.base import Figure, absent, axis, figure, plain, revision
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+PLOT = PlotSpec(
+    name="routing_pareto",
+    title="Routing set",
+    help=(
+        "Stages by their share of the exposed time. The filled stages together reach the threshold τC: the "
+        "delay is very likely in one of them."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: routing_pareto(given.diagnosis, dark=dark),
+    reads=("verdict",),
+    tabs=(Placement("overview", 30, 4, 340), Placement("ambiguity", 20, 5, 420)),
+    report=40,
+    notebook="routing",
+    gates=("tau_c",),
+)
 
 _ROOM = 0.1
 """Bars of at least this share hold their number inside, clear of the running sum."""
@@ -16,7 +33,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """The shortest run of leading stages that reaches τC, filled; τC is the draggable shape ``tau_c``."""
     shares = chosen_shares(diagnosis)
     if not shares or diagnosis.routing_set is None:
-        return absent(below_floor(diagnosis), dark=dark, title="Routing set")
+        return absent(below_floor(diagnosis), dark=dark, title=PLOT.title)
     colours = palette.theme(dark)
     order = sorted(shares, key=lambda stage: -shares[stage])  # sorted is stable: ties keep stage order
     short = format.short_stages(diagnosis.stages)
@@ -76,7 +93,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     return figure(
         [bars, line],
         dark=dark,
-        title="Routing set",
+        title=PLOT.title,
         subtitle=f"smallest set of stages reaching τC: {named}",
         works="drag τC to ask for more or less",
         alt=(

@@ -22,6 +22,25 @@ from sfapp.views.figures.base import (
     revision,
     step_axis,
 )
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+
+PLOT = PlotSpec(
+    name="step_timeline",
+    title="Exposed time per step",
+    help=(
+        "One bar per step, split by the stage in which its time is first exposed. The dots below show which "
+        "rank is the slowest at the suspect stage: a level row is the same rank every step, scattered dots "
+        "are different ranks."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: step_timeline(given.measures, given.diagnosis, given.view.step, dark=dark),
+    reads=("frontier", "aim", "step"),
+    tabs=(Placement("frontier", 40),),
+    report=30,
+    notebook="steps",
+    picks_step=True,
+    has_step_axis=True,
+)
 
 _BARS_UP_TO = 600
 """More steps than this are drawn as filled stairs: bars would be thinner than a pixel."""
@@ -68,7 +87,7 @@ def step_timeline(
     return figure(
         traces,
         dark=dark,
-        title="Step by step",
+        title=PLOT.title,
         subtitle=f"{taken.words}, advance of each stage per step",
         works="click a step to look into it",
         alt=_in_words(measures, advance_BN, diagnosis),

@@ -11,9 +11,40 @@ from sfapp.model.reasons import reason_words
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
 from sfapp.views.figures.routing import below_floor, threshold
+from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
-TITLE = "Verdict map"
-STEPS_TITLE = "Routing set over τC"
+MAP = PlotSpec(
+    name="verdict_regions",
+    title="Verdict map",
+    help=(
+        "Each field is one verdict: moving γA or γG within it changes nothing, crossing an edge changes the "
+        "labels. The further the dot is from an edge, the less the verdict depends on these two gates."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: verdict_regions(given.measures, given.diagnosis, dark=dark),
+    reads=("verdict",),
+    tabs=(Placement("ambiguity", 30, 7),),
+    report=None,
+    notebook="verdict_map",
+    gates=("gamma_a", "gamma_g"),
+)
+
+STEPS = PlotSpec(
+    name="routing_over_tau",
+    title="Routing set over τC",
+    help=(
+        "A bar begins where the stages before it no longer add up to τC. The longer the way from the line to "
+        "the next edge, the less the choice of τC matters."
+    ),
+    source=WindowInput,
+    build=lambda given, dark: routing_over_tau(given.diagnosis, dark=dark),
+    reads=("verdict",),
+    tabs=(Placement("ambiguity", 40, 5),),
+    report=None,
+    notebook="routing_over_tau",
+    gates=("tau_c",),
+)
+
 _THIN = 0.12
 """A region less high than this has no room for its words: they stand beside it, on a leader line."""
 _ROOM = 0.15
@@ -24,7 +55,7 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
     """The label, and what it names, for every γA and γG; both are draggable lines, as in the plane."""
     found = verdict_map(measures, diagnosis)
     if found is None:
-        return absent(below_floor(diagnosis), dark=dark, title=TITLE)
+        return absent(below_floor(diagnosis), dark=dark, title=MAP.title)
     gates = diagnosis.gates
     here = found.at(gates.gamma_a, gates.gamma_g)
     regions = found.regions
@@ -32,7 +63,7 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
     return figure(
         [*(_filled(region, diagnosis, dark) for region in regions), _here(diagnosis, here, dark)],
         dark=dark,
-        title=TITLE,
+        title=MAP.title,
         subtitle="the verdict for every γA and γG; the dot is where the gates stand",
         works="drag either line",
         alt=f"Now: {_words(here, diagnosis)}. {'; '.join(said)}.",
@@ -167,7 +198,7 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """A row a stage, filled over the τC for which it is in the routing set; τC is a draggable line."""
     intervals = routing_intervals(diagnosis)
     if not intervals:
-        return absent(below_floor(diagnosis), dark=dark, title=STEPS_TITLE)
+        return absent(below_floor(diagnosis), dark=dark, title=STEPS.title)
     joins: dict[str, float] = {}
     for interval in intervals:
         for stage in interval.stages:
@@ -207,7 +238,7 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     return figure(
         [bars],
         dark=dark,
-        title=STEPS_TITLE,
+        title=STEPS.title,
         subtitle="filled where the stage is in the set",
         works="drag τC across an edge and a stage joins or leaves",
         alt=(

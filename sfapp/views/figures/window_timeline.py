@@ -9,6 +9,22 @@ from sfapp.model import CULPRITS
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
+from sfapp.views.plot_registry import PlotSpec, RunInput
+
+PLOT = PlotSpec(
+    name="window_timeline",
+    title="Windows",
+    help=(
+        "One bar per window, as high as its mean step. The strip below is thin and grey for a healthy "
+        "window, full and coloured for one that needs attention. Click a window to open it."
+    ),
+    source=RunInput,
+    build=lambda given, dark: window_timeline(given.rows, dark=dark, selected=given.selected),
+    reads=(),
+    tabs=(),
+    report=None,
+    notebook=None,
+)
 
 Row = Mapping[str, Any]
 """One window as ``Store.timeline`` gives it: ``run_id, window, step_time_ns, shares, severity, aim_stage,
@@ -42,10 +58,9 @@ def window_timeline(
         brushes: dragging picks a stretch of windows instead of zooming.
         brushed: places of the first and last window of the stretch that is picked.
     """
-    title = "Windows"
     if not rows:
         return absent(
-            "no window yet: record one, or check the packet folder", dark=dark, title=title, height=200
+            "no window yet: record one, or check the packet folder", dark=dark, title=PLOT.title, height=200
         )
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
     stages = stage_order(rows)
@@ -62,7 +77,7 @@ def window_timeline(
     return figure(
         traces,
         dark=dark,
-        title=title,
+        title=PLOT.title,
         subtitle="mean exposed step, split by stage; below: severity and who is behind it",
         works="drag across windows to list only those" if brushes else "",
         alt=(

@@ -25,8 +25,8 @@ from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.live import STALE_S, counters, silences, standing
 from sfapp.views.text.narrative import delta_sentence, misread_sentence
-from sfapp.views.text.pins import pinned, pinned_within, plot_title, seen, signed
-from sfapp.views.text.plot_help import HINTS, LIVE_HINTS, PLOT_TITLES, STAGE_MEANING
+from sfapp.views.text.pins import pinned, pinned_within, seen, signed
+from sfapp.views.text.plot_help import plot_help, plot_title
 from sfapp.views.text.stragglers import (
     CAUSE_KINDS,
     COLLECTIVE_VERDICTS,
@@ -43,11 +43,7 @@ __all__ = [
     "COLLECTIVE_VERDICTS",
     "EVIDENCE_MEANING",
     "EVIDENCE_TITLES",
-    "HINTS",
-    "LIVE_HINTS",
     "NATURES",
-    "PLOT_TITLES",
-    "STAGE_MEANING",
     "STALE_S",
     "Chip",
     "ComparisonWords",
@@ -78,6 +74,7 @@ __all__ = [
     "over_limit",
     "pinned",
     "pinned_within",
+    "plot_help",
     "plot_title",
     "seen",
     "side_names",

@@ -7,7 +7,7 @@ from datetime import UTC
 from sfapp.model.incidents import Pin, Stamp
 from sfapp.model.view import ViewState
 from sfapp.views import format
-from sfapp.views.text.plot_help import PLOT_TITLES
+from sfapp.views.text.plot_help import plot_title
 
 
 def pinned(pin: Pin) -> str:
@@ -29,11 +29,6 @@ def pinned_within(pin: Pin) -> tuple[str, ...]:
         plot = plot_title(pin.plot)
         found.append(f"a part of the plot “{plot}”" if pin.region else f"the plot “{plot}”")
     return tuple(found)
-
-
-def plot_title(name: str) -> str:
-    """What a plot is called; one that this sfapp does not know by its own name."""
-    return PLOT_TITLES.get(name) or format.clip(name).replace("_", " ")
 
 
 def seen(view: ViewState) -> str:

@@ -26,7 +26,7 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     colleague.goto(f"{SICK}&step=520")
     # When the first step is looked into and annotated, by key, under a name
     page.goto(SICK)
-    steps = card(page, "Step by step")
+    steps = card(page, "Exposed time per step")
     expect(steps.locator(".main-svg").first).to_be_visible()
     page.keyboard.press("]")
     expect(page.locator(".stepper")).to_contain_text("step 520")
@@ -40,7 +40,7 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     page.keyboard.press("Control+Enter")
     # Then its number stands in the plot, for the colleague too, without a reload
     for looked_at in (page, colleague):
-        mark = card(looked_at, "Step by step").locator(".annotation", has_text=re.compile("^1$"))
+        mark = card(looked_at, "Exposed time per step").locator(".annotation", has_text=re.compile("^1$"))
         expect(mark).to_be_visible()
         expect(looked_at.get_by_role("tab", name="Notes 1")).to_be_visible()
     colleague.get_by_role("tab", name="Notes 1").click()
@@ -51,9 +51,9 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     page.get_by_role("dialog").get_by_label("title of the new incident").fill("Slow loader")
     page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
     expect(page.locator(".snack")).to_contain_text("window 13 added")
-    steps.get_by_role("button", name="add Step by step to an incident").click()
+    steps.get_by_role("button", name="add Exposed time per step to an incident").click()
     page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
-    expect(page.locator(".snack")).to_contain_text("the plot “Step by step” added")
+    expect(page.locator(".snack")).to_contain_text("the plot “Exposed time per step” added")
     page.locator(".snack").get_by_role("link").click()
     # Then the incident tells them in order, and evidence is moved by keys
     items = page.locator(".item")

@@ -34,8 +34,8 @@ def test_the_recorded_a_b_a_is_found_from_its_window_and_reads_as_recorded(page:
     expect(headline).to_contain_text("C recovers 98 % of it")
     expect(page.locator(".verdict .why")).to_contain_text("rank 0 (node-0) leads data in 40 of 40 steps")
     expect(page).to_have_url(re.compile(re.escape(ABA)))
-    expect(card(page, "Where the change lies").locator(".main-svg").first).to_be_visible()
-    assert "+77.30" in " ".join(card(page, "Where the change lies").locator(".main-svg").all_text_contents())
+    expect(card(page, "Change by stage").locator(".main-svg").first).to_be_visible()
+    assert "+77.30" in " ".join(card(page, "Change by stage").locator(".main-svg").all_text_contents())
     # and opening that address again shows the same
     page.reload()
     expect(headline).to_contain_text("C recovers 98 % of it")
@@ -45,13 +45,13 @@ def test_the_recorded_a_b_a_is_found_from_its_window_and_reads_as_recorded(page:
 def test_nothing_sticks_out_of_the_page(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(ABA)
-    expect(card(page, "A step of each side").locator(".main-svg").first).to_be_visible()
+    expect(card(page, "Mean step of each side").locator(".main-svg").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_comparison_changes_its_theme(page: Page) -> None:
     page.goto(ABA)
-    drawn = card(page, "Where the change lies").locator(".main-svg").first
+    drawn = card(page, "Change by stage").locator(".main-svg").first
     expect(drawn).to_be_visible()
     colour = "getComputedStyle(document.querySelector('.figure .xtick text')).fill"
     light = page.evaluate(colour)

@@ -89,7 +89,7 @@ def test_a_b_a_is_compared_annotated_handed_over_and_made_again(
     add_to_incident(page, "Slow loader, taken out again")
     # and the step where the fault begins is annotated, and the window added with its note
     page.goto("/w/gpt-small-ddp/13?tab=frontier")
-    expect(card(page, "Step by step").locator(".main-svg").first).to_be_visible()
+    expect(card(page, "Exposed time per step").locator(".main-svg").first).to_be_visible()
     page.keyboard.press("]")
     expect(page.locator(".stepper")).to_contain_text("step 520")
     page.keyboard.press("n")

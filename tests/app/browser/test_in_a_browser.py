@@ -282,7 +282,7 @@ def test_brushing_the_timeline_lists_those_windows(page: Page) -> None:
 
 
 def test_a_zoom_survives_a_moved_gate_and_a_reload_and_ends_with_a_double_click(page: Page) -> None:
-    title = "Step by step"
+    title = "Exposed time per step"
     page.goto(f"{SICK}?tab=frontier")
     figures_drawn(page)
     plot = page.locator(".figure", has=page.get_by_role("heading", name=title, exact=True)).locator(

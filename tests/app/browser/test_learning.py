@@ -8,8 +8,8 @@ from playwright.sync_api import Page, expect
 pytestmark = pytest.mark.browser
 
 SICK = "/w/gpt-small-ddp/10"
-RISE = "A rise is step time that shows for the first time"
-CROSSING = "Where lines cross, another rank becomes the last"
+RISE = "A rise is step time that is exposed for the first time"
+CROSSING = "Where lines cross, another rank becomes the slowest"
 
 
 def test_a_dismissed_reading_aid_stays_away_until_asked_for(page: Page) -> None:
@@ -19,14 +19,14 @@ def test_a_dismissed_reading_aid_stays_away_until_asked_for(page: Page) -> None:
     expect(page.get_by_text(CROSSING)).to_be_visible()
     # When one aid is dismissed
     frontier = page.locator(".reading", has_text=RISE)
-    frontier.get_by_role("button", name="got it").click()
+    frontier.get_by_role("button", name="Got it").click()
     expect(page.get_by_text(RISE)).to_be_hidden()
     # Then it stays away, here and on the tab with the same plot
     page.goto(f"{SICK}?tab=frontier")
     expect(page.get_by_text(CROSSING)).to_be_visible()
     expect(page.get_by_text(RISE)).to_be_hidden()
     # And once all are dismissed, so do they
-    page.locator(".reading", has_text=CROSSING).get_by_role("button", name="no more of these").click()
+    page.locator(".reading", has_text=CROSSING).get_by_role("button", name="Hide all tips").click()
     page.goto(f"{SICK}?tab=ambiguity")
     expect(page.locator(".panels .main-svg").first).to_be_visible()
     expect(page.locator(".reading:visible")).to_have_count(0)

@@ -96,7 +96,7 @@ def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
     # Then its plots move, and name the slow rank
     first = newest_step(page)
     wait_until(page, lambda: newest_step(page) > first + 20)
-    tiles = page.locator(".figure", has=page.get_by_role("heading", name="Ranks, live", exact=True))
+    tiles = page.locator(".figure", has=page.get_by_role("heading", name="Live ranks", exact=True))
     wait_until(page, lambda: "rank 3" in " ".join(tiles.locator(".main-svg").all_text_contents()))
     # And a finished window leads to its verdict
     expect(page.locator("a[href^='/w/streamed/']")).to_be_visible(timeout=30_000)
@@ -116,11 +116,11 @@ def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Job) ->
     page.goto("/live/streamed")
     newest_step(page)
     page.keyboard.press("2")
-    expect(page.get_by_role("heading", name="Ranks of node 1, live")).to_be_visible()
+    expect(page.get_by_role("heading", name="Live ranks of node 1")).to_be_visible()
     expect(page.locator(".plot[aria-label^='CPU: node 1 is at']")).to_be_visible()
     expect(page.get_by_role("heading", name="GPU").first).to_be_visible()
     page.keyboard.press("o")
-    expect(page.get_by_role("heading", name="Step time, live")).to_be_visible()
+    expect(page.get_by_role("heading", name="Live step time")).to_be_visible()
 
 
 def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: Job) -> None:

@@ -139,7 +139,7 @@ def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
     page.goto("/live/job")
     standing = page.locator(".standing")
     expect(standing).to_have_text(f"Live: {NODES * LOCAL} ranks reporting.")
-    tiles = page.locator(".figure", has=page.get_by_role("heading", name="Ranks, live", exact=True))
+    tiles = page.locator(".figure", has=page.get_by_role("heading", name="Live ranks", exact=True))
     for rank in range(NODES * LOCAL):
         expect(tiles).to_contain_text(f"rank {rank}")
     # And the slow one is named
@@ -147,7 +147,7 @@ def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
     # And each node has its tab
     for node in range(NODES):
         page.get_by_role("tab", name=f"Node {node}").click()
-        expect(page.get_by_role("heading", name=f"Ranks of node {node}, live")).to_be_visible()
+        expect(page.get_by_role("heading", name=f"Live ranks of node {node}")).to_be_visible()
     # When a rank stops, it is said for how long
     stopped = job.rank(SLOW)
     stopped.send_signal(signal.SIGSTOP)

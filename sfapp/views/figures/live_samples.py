@@ -1,0 +1,175 @@
+"""What a node's machine reports while a job runs: one sampled value over time per plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sfapp.views import format, palette
+from sfapp.views.figures.base import Figure, absent, axis, f4, figure, legend_above
+from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
+
+_HELP = (
+    "Values that the machine reports, read once a second; older ones are shown at a lower resolution. "
+    "Compare them with the step times; they are not part of them."
+)
+
+_NODE_FIELDS: Mapping[str, str] = {
+    "cpu_percent": "CPU",
+    "load_1min": "Load, 1 min",
+    "memory_used_bytes": "Memory in use",
+    "disk_read_bytes_per_s": "Read from disks",
+    "disk_written_bytes_per_s": "Written to disks",
+    "network_received_bytes_per_s": "Received",
+    "network_sent_bytes_per_s": "Sent",
+}
+
+_GPU_FIELDS: Mapping[str, str] = {
+    "utilisation_percent": "GPU utilisation",
+    "memory_used_bytes": "GPU memory",
+    "temperature_celsius": "GPU temperature",
+    "power_watts": "GPU power",
+    "sm_clock_mhz": "GPU clock",
+}
+
+
+def _node_plot(position: int, field: str, title: str) -> PlotSpec[LiveInput]:
+    return PlotSpec(
+        name=f"live_node_{field}",
+        title=title,
+        help=_HELP,
+        help_name="samples_over_time",
+        source=LiveInput,
+        build=lambda given, dark: samples_over_time(
+            given.node_samples, field, title=title, why=given.no_samples_reason, run=given.run, dark=dark
+        ),
+        reads=("node",),
+        tabs=(Placement("live:node", position, 4),),
+        report=None,
+        notebook=None,
+    )
+
+
+def _gpu_plot(position: int, field: str, title: str) -> PlotSpec[LiveInput]:
+    return PlotSpec(
+        name=f"live_gpu_{field}",
+        title=title,
+        help=_HELP,
+        help_name="samples_over_time",
+        source=LiveInput,
+        build=lambda given, dark: samples_over_time(
+            given.gpu_samples,
+            field,
+            title=title,
+            subject="gpu",
+            why="the driver does not report it for these GPUs",
+            run=given.run,
+            dark=dark,
+        ),
+        reads=("node",),
+        tabs=(Placement("live:node", position, 4),),
+        report=None,
+        notebook=None,
+        applies=lambda given: not given.no_gpus_reason,
+    )
+
+
+NODE_PLOTS = tuple(
+    _node_plot(position, field, title) for position, (field, title) in enumerate(_NODE_FIELDS.items(), 30)
+)
+
+GPU_PLOTS = tuple(
+    _gpu_plot(position, field, title) for position, (field, title) in enumerate(_GPU_FIELDS.items(), 40)
+)
+
+NO_GPUS = PlotSpec(
+    name="live_no_gpus",
+    title="GPUs",
+    help=_HELP,
+    help_name="samples_over_time",
+    source=LiveInput,
+    build=lambda given, dark: no_gpus(given.no_gpus_reason, dark=dark),
+    reads=("node",),
+    tabs=(Placement("live:node", 50, 4),),
+    report=None,
+    notebook=None,
+    applies=lambda given: bool(given.no_gpus_reason),
+)
+
+
+def samples_over_time(
+    rows: Sequence[Mapping[str, Any]],
+    field: str,
+    *,
+    title: str,
+    subject: str = "node_rank",
+    why: str = "",
+    run: str = "",
+    dark: bool = False,
+) -> Figure:
+    """One sampled value over time, a line for each subject.
+
+    Args:
+        rows: of the store, by subject and time, with ``sampled_at``; values that are None leave a gap.
+        field: which value; its name says the unit.
+        subject: the field that tells the lines apart: ``node_rank``, ``gpu`` or ``rank``.
+        why: where nothing is known, the reason.
+    """
+    there = [row for row in rows if row[field] is not None]
+    if not there:
+        said = why or f"nothing is known of {field.replace('_', ' ')}"
+        return absent(said, dark=dark, title=title, height=180)
+    by_subject: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_subject.setdefault(row[subject], []).append(row)
+    what = subject.removesuffix("_rank")
+    colours = palette.stage_colours([f"{what} {number}" for number in by_subject], dark)
+    divisor, unit = _axis_unit(field, max(float(row[field]) for row in there))
+    newest = {number: found[-1][field] for number, found in by_subject.items()}
+    largest = max(newest, key=lambda number: newest[number] or 0.0)
+    return figure(
+        [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [row["sampled_at"].isoformat() for row in found],
+                "y": f4([np.nan if row[field] is None else row[field] / divisor for row in found]),
+                "name": f"{what} {number}",
+                "line": {"color": colours[f"{what} {number}"], "width": 1.5},
+                "connectgaps": False,
+                "text": [format.measured(field, row[field]) for row in found],
+                "hovertemplate": f"{what} {number}: %{{text}}<br>%{{x|%H:%M:%S}}<extra></extra>",
+            }
+            for number, found in by_subject.items()
+        ],
+        dark=dark,
+        title=title,
+        alt=f"{title}: {what} {largest} is at {format.measured(field, newest[largest])}.",
+        height=180,
+        xaxis=axis(dark, type="date", showgrid=False, nticks=6),
+        yaxis=axis(dark, ticksuffix=f" {unit}" if unit else "", nticks=4, rangemode="tozero"),
+        showlegend=1 < len(by_subject) <= 8,
+        legend=legend_above(),
+        hovermode="closest",
+        uirevision=f"live/{run}",
+    )
+
+
+def _axis_unit(field: str, largest: float) -> tuple[float, str]:
+    """What values are divided by for an axis, and the unit then."""
+    unit = format.unit_of(field)
+    if unit == "ns":
+        found = format.unit_for(largest)
+        return found.ns, found.name
+    if unit in ("B", "B/s"):
+        for divisor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if largest >= divisor:
+                return divisor, f"{prefix}{unit}"
+    return 1.0, unit
+
+
+def no_gpus(why: str, *, dark: bool = False) -> Figure:
+    """The place of a node's GPUs where nothing is known of any."""
+    return absent(why, dark=dark, title=NO_GPUS.title, height=180)
