@@ -80,4 +80,4 @@ async def test_all_of_them_can_be_dismissed_at_once(user: User) -> None:
 
 async def test_the_help_brings_them_back(user: User) -> None:
     await user.open(SICK)
-    assert one(user, ui.element, "aids-again").text == "show the reading aids again"
+    assert one(user, ui.element, "aids-again").text == "Show all tips again"

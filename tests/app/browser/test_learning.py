@@ -32,7 +32,7 @@ def test_a_dismissed_reading_aid_stays_away_until_asked_for(page: Page) -> None:
     expect(page.locator(".reading:visible")).to_have_count(0)
     # Until the help brings them back, on the same view
     page.keyboard.press("?")
-    page.get_by_role("button", name="show the reading aids again").click()
+    page.get_by_role("button", name="Show all tips again").click()
     expect(page.locator(".reading:visible").first).to_be_visible()
     expect(page.get_by_role("tab", name="Ambiguity")).to_have_attribute("aria-selected", "true")
 
