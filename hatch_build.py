@@ -1,7 +1,8 @@
-"""Compiles the recorder's hot path where there is a compiler; without one the package is Python alone."""
+"""Compile the recorder's hot path where there is a C compiler; without one it runs in Python."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -12,19 +13,26 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("sfapp", "recorder", "timing", "_timers.pyx")
+SOURCE = Path("sfapp", "recorder", "timing", "timers.py")
+MODULE = "sfapp.recorder.timing._timers"
+
+IN_C = {"state.clock()": "read_clock(state)", "from threading import get_ident\n": ""}
+"""Replaced in the copy of the source that is compiled: ``_timers.pxd`` has both as inline C."""
+
+DIRECTIVES = {"language_level": 3, "annotation_typing": False, "infer_types": True, "wraparound": False}
 
 
 class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
-    """A wheel carries the compiled module, an editable install has it beside its source."""
+    """Build hook: a wheel carries the compiled module, an editable install has it beside its source."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        module = SOURCE.with_name("_timers" + str(sysconfig.get_config_var("EXT_SUFFIX")))
+        name = MODULE.rpartition(".")[2] + str(sysconfig.get_config_var("EXT_SUFFIX"))
+        module = SOURCE.with_name(name)
         self._folder = tempfile.mkdtemp()
         try:
             if version == "editable":
-                (root / module).unlink(missing_ok=True)  # what was built from another source
+                (root / module).unlink(missing_ok=True)  # It was built from another source.
             built = compiled(root / SOURCE, Path(self._folder))
             if version == "editable":
                 whole = shutil.copy(built, (root / module).with_suffix(".new"))
@@ -40,19 +48,19 @@ class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
 
 
 class CannotCompile(Exception):
-    """Why there is no compiled hot path."""
+    """The hot path cannot be compiled; the message states why."""
 
 
 def compiled(source: Path, folder: Path) -> Path:
-    """The extension module made of this source, in this folder.
+    """Compile this source to an extension module in this folder, and return the module's path.
 
     Raises:
-        CannotCompile: there is no compiler, or it is not wanted.
+        CannotCompile: there is no compiler, or ``SFAPP_COMPILED`` is ``off``.
     """
     if os.environ.get("SFAPP_COMPILED", "").lower() == "off":
         raise CannotCompile("SFAPP_COMPILED=off")
-    if not sys.platform.startswith("linux"):  # its clock is read as Python does on Linux
-        raise CannotCompile(f"it is made for Linux, not {sys.platform}")
+    if not sys.platform.startswith("linux"):  # The clock is read as Python does on Linux.
+        raise CannotCompile(f"it is written for Linux, not {sys.platform}")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise CannotCompile("this Python has no global lock, which it relies on")
     try:
@@ -62,11 +70,13 @@ def compiled(source: Path, folder: Path) -> Path:
         from setuptools.errors import BaseError, CCompilerError
     except ImportError as missing:
         raise CannotCompile(str(missing)) from missing
-    extension = Extension(
-        "sfapp.recorder.timing._timers", [str(source)], extra_compile_args=["-g0"]
-    )  # 1 MB with symbols
+    copy = folder / "source" / Path(*MODULE.split(".")).with_suffix(".py")
     try:
-        modules = cythonize([extension], build_dir=str(folder / "c"), force=True)
+        _copy_for_c(source, copy)
+        extension = Extension(MODULE, [str(copy)], extra_compile_args=["-g0"])  # 1 MB with symbols
+        modules = cythonize(
+            [extension], build_dir=str(folder / "c"), compiler_directives=DIRECTIVES, force=True
+        )
         command = Distribution({"name": "sfapp", "ext_modules": modules}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
         command.ensure_finalized()
@@ -74,3 +84,18 @@ def compiled(source: Path, folder: Path) -> Path:
     except (NotCython, BaseError, CCompilerError) as failed:
         raise CannotCompile(str(failed)) from failed
     return Path(command.get_outputs()[0])
+
+
+def _copy_for_c(source: Path, copy: Path) -> None:
+    """Copy the hot path and its C types to where Cython finds them under the compiled module's name."""
+    text = source.read_text(encoding="utf-8")
+    for python, c in IN_C.items():
+        if python not in text:
+            raise CannotCompile(f"{source.name} has no {python!r} to replace")
+        text = text.replace(python, c)
+    text += f'\nSOURCE_DIGEST = "{hashlib.sha256(source.read_bytes()).hexdigest()}"\n'
+    copy.parent.mkdir(parents=True)
+    for package in copy.relative_to(copy.parents[3]).parents:
+        (copy.parents[3] / package / "__init__.py").touch()
+    copy.write_text(text, encoding="utf-8")
+    shutil.copy(source.with_name(copy.stem + ".pxd"), copy.with_suffix(".pxd"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -23,14 +23,11 @@ from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_c
 
 Rows = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
-Cells = MutableSequence[int]
-"""Durations in ns, and step numbers."""
-
 STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
 """Columns of a row: step number, wall ns, then the stages in order."""
 
 PAGE_ROWS = 256
-"""Most steps in a page of the step timers: a Python integer takes some 40 bytes there, and 8 bytes here."""
+"""Most steps in a page of the step timers."""
 
 MAX_CHANNELS = 24
 """Maximum number of side channels of one recorder."""
@@ -113,16 +110,16 @@ class RowSource(Protocol):
     """The step timers of a recorder, as far as a buffer reads them.
 
     Attributes:
-        cells: a page of rows, one after the other, without the residual.
+        page: rows, one after the other, without the residual; replaced by ``next_page``.
         base: index of the first cell after the complete rows.
         width: number of cells of a row.
     """
 
-    cells: Cells
+    page: array[int]
     base: int
     width: int
 
-    def next_page(self, rows: int) -> Cells:
+    def next_page(self, rows: int) -> array[int]:
         """Start an empty page for so many rows and return it."""
 
 
@@ -157,7 +154,7 @@ class WindowBuffer:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     _source: RowSource | None = field(default=None, repr=False)
-    _page: Cells = field(default_factory=list, repr=False)
+    _page: array[int] = field(default_factory=lambda: array("q"), repr=False)
     _page_row: int = field(default=0, repr=False)  # row of this buffer where the page's first row belongs
     _copied: int = field(default=0, repr=False)  # cells of the page that were copied
     _copying: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -191,24 +188,20 @@ class WindowBuffer:
     def recorded(self) -> int:
         """Number of recorded steps, including those in the page; only on the training thread."""
         source = self._source
-        if source is None or source.cells is not self._page:
+        if source is None or source.page is not self._page:
             return self.filled
         return self._page_row + source.base // source.width
 
     def sync(self) -> int:
-        """Copy the rows recorded since the last call and return the number of filled rows; on any thread.
-
-        Raises:
-            TypeError, OverflowError: recorded values are not 64-bit integers.
-        """
+        """Copy the rows recorded since the last call and return the number of filled rows; on any thread."""
         with self._copying:
             source = self._source
             # A different page belongs to a later window, which began after this one's rows had been copied.
-            if source is not None and source.cells is self._page:
+            if source is not None and source.page is self._page:
                 new = self._page[self._copied : source.base]
                 self._copied += len(new)
                 if new:
-                    self.add(np.frombuffer(array("q", new), np.int64).reshape(-1, source.width))
+                    self.add(np.frombuffer(new, np.int64).reshape(-1, source.width))
         return self.filled
 
     def add(self, row_MC: Rows) -> None:

@@ -30,9 +30,10 @@ from sfapp.recorder.side_channels.channels import EventSample, SideChannel
 from sfapp.recorder.side_channels.recording import Beside
 from sfapp.recorder.termination import WATCH
 from sfapp.recorder.timing.batches import Batch, Batches
+from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state, times_in_c
-from sfapp.recorder.timing.timers import Clock, MicroStep, Stage, Step, Uncounted
+from sfapp.recorder.timing.timers import Clock, Stage, Step
 from sfapp.recorder.transport.errors import warn
 from sfapp.recorder.transport.process_group import GATHER_MODES, GatherMode, distributed_rank, join
 from sfapp.recorder.transport.sink import open_sink
@@ -189,7 +190,7 @@ class Recorder:
         """Context of one optimizer step. A step whose body raises keeps its number but is not recorded."""
         return self._step
 
-    def stage(self, name: str) -> Stage | Uncounted:
+    def stage(self, name: str) -> Stage | UncountedStage:
         """Context of one stage of the current step. Entered twice, its time adds up. Stages do not nest: an
         inner one is a fault, its time the outer one's."""
         return self._state.by_name[name]
@@ -241,7 +242,7 @@ class Recorder:
         state, end = self._state, self._state.clock()
         for code, detail in (faults or {}).items():
             self._note(code, detail)
-        state.forget()
+        state.reset()
         state.syncs.extend(syncs)
         spent_so_far = state.spent()
         for stages, column_of in zip_longest(micro_steps, self._schema.column_of[: len(micro_steps)]):
@@ -252,7 +253,7 @@ class Recorder:
                 else:
                     self.stage(name)  # none such, which is noted
         try:
-            state.put(spent_so_far)
+            state.set_spent(spent_so_far)
         except (TypeError, OverflowError) as error:
             self._give_up(error)
         self._finish_step(end - wall_ns, end, True)
@@ -265,12 +266,12 @@ class Recorder:
 
     # ---- beside the stages ----------------------------------------------------------------------
 
-    def side_channel(self, name: str) -> SideChannel | Uncounted:
+    def side_channel(self, name: str) -> SideChannel | UncountedStage:
         """Context of something measured beside the stages, inside one or round several: its time over a step,
         in ms, as ``side.<name>``. Never part of the accounting."""
         return self._beside.channel(name)
 
-    def cuda_event_sample(self, name: str = FORWARD_EVENT) -> EventSample | Uncounted:
+    def cuda_event_sample(self, name: str = FORWARD_EVENT) -> EventSample | UncountedStage:
         """Context of a region of the current stream that two timing events go round in ``event_fraction`` of
         the steps, in ms. Nothing is waited for. Without a CUDA device the channel is there, sampled nowhere.
         """
@@ -423,7 +424,7 @@ class Recorder:
         """A step that has more than a row has ended, or none that counts."""
         state = self._state
         if not self._recording:
-            state.leave_out()
+            state.clear_row()
             return
         try:
             if state.syncs:
@@ -437,7 +438,7 @@ class Recorder:
                 self._buffer.record_ns += state.clock() - end
             else:
                 self._beside.drop_step()
-                state.leave_out()
+                state.clear_row()
             state.number += 1
         except Exception as error:
             self._give_up(error)
@@ -477,10 +478,10 @@ class Recorder:
         sync = "last" if last else "every" if all(syncs) else "mixed"
         if sync != old.sync:
             spent = self._state.spent()
-            self._state.leave_out()
+            self._state.clear_row()
             changed = replace(self._schema, accumulation=replace(old, sync=sync))
             self._close_window("accumulation_change", changed)
-            self._state.put(spent)  # the step's own: the columns are the same
+            self._state.set_spent(spent)  # the step's own: the columns are the same
 
     def _open_window(self, schema: WindowSchema, step: int) -> None:
         """Begin a window with this step."""
@@ -518,7 +519,7 @@ class Recorder:
     def _give_up(self, error: Exception) -> None:
         """Fail-open: recording ends, training goes on."""
         self._recording = False
-        self._state.tells_all = True
+        self._state.reports_every_step = True
         self._captures.stop("recording stopped")
         self._writer.failures.append(f"recording stopped: {describe_error(error)}")
 
@@ -554,7 +555,7 @@ class Recorder:
         with self._stopping:  # the training's thread and SIGTERM's may both be here
             if self._recording:
                 self._recording = False
-                self._state.tells_all = True
+                self._state.reports_every_step = True
                 try:
                     self._hand_over("shutdown")
                 except Exception as error:

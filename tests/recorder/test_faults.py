@@ -17,7 +17,7 @@ import sfapp
 from sfapp.model import Accumulation
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
-from sfapp.recorder.timing.timers import UNCOUNTED
+from sfapp.recorder.timing.contexts import UNCOUNTED
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 

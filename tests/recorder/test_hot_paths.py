@@ -19,8 +19,8 @@ from test_recorder import DATA, FORWARD, Clock
 
 from sfapp.errors import RecorderError
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
-from sfapp.recorder.timing import timer_backend
-from sfapp.recorder.timing.timers import MicroStep
+from sfapp.recorder.timing import timer_backend, timers
+from sfapp.recorder.timing.contexts import MicroStep
 
 compiled = pytest.mark.skipif(
     not timer_backend.IS_COMPILED, reason="this installation has no compiled hot path"
@@ -61,7 +61,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
 
     def turn() -> None:
         """As a window does: take in what there is, and begin a page of two steps."""
-        seen.append(("due", state.number, list(state.cells[: state.base])))
+        seen.append(("due", state.number, list(state.page[: state.base])))
         state.next_page(2)
         state.due = state.number + 2
 
@@ -72,7 +72,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         if completed and end >= begin:
             state.add_row(end - begin)
         else:
-            state.leave_out()
+            state.clear_row()
         state.number += 1
 
     step, kept = state.new_step(), state.by_name[DATA]
@@ -103,21 +103,28 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         "left": lambda n: step.__exit__(None, None, None),  # though it may never have been entered
         "kept": lambda n: enter(kept),  # which may be of a schema that is gone
         "use": lambda n: not state.in_step and use(1 + abs(n) % 3),
-        "choose": lambda n: state.choose([dict(stages) for stages in reversed(state.stages)]),
+        "choose": lambda n: state.use_timers([dict(stages) for stages in reversed(state.stages)]),
         "micro": lambda n: enter(micros[n % len(micros)]),
         "tick": clock.tick,
         "held": lambda n: put("held_ns", abs(n)),
         "moved": lambda n: state.in_step and state.move_to_next_step(abs(n)),
-        "stock": lambda n: put("stock", abs(n) % 4),
+        "stock": lambda n: put("unused_batches", abs(n) % 4),
         "side": lambda n: state.in_step and state.side.update(loss=n),
         "sync": lambda n: state.in_step and state.syncs.append(n > 0),
     }
     for name, value in actions:
         do[name](value)
         if name == "fail":
-            put("tells_all", value > 25)
+            put("reports_every_step", value > 25)
     turn()
-    left = [state.in_step, state.number, state.nested_ns, state.held_ns, state.stock, state.odd]
+    left = [
+        state.in_step,
+        state.number,
+        state.nested_ns,
+        state.held_ns,
+        state.unused_batches,
+        state.has_refused,
+    ]
     return [*seen, state.spent(), left]
 
 
@@ -147,14 +154,23 @@ def test_it_reads_the_clock_that_python_reads() -> None:
         time.sleep(0.01)
         over = time.perf_counter_ns()
     after = time.perf_counter_ns()
-    number, wall, data = state.cells[: FIRST_STAGE_COLUMN + 1]
+    number, wall, data = state.page[: FIRST_STAGE_COLUMN + 1]
     assert number == 0
     assert over - begun <= data <= wall <= after - before
 
 
 @compiled
-def test_it_takes_no_page_but_of_whole_numbers() -> None:
+def test_its_page_is_replaced_by_next_page_alone() -> None:
     state = timer_backend.new_state(Clock(), lambda *step: None, lambda: None, lambda *seen: None)
-    for page in (None, [0] * 9, array("b", bytes(9))):
-        with pytest.raises(TypeError):
-            state.cells = page  # type: ignore[assignment]
+    for name in ("page", "cells"):
+        with pytest.raises(AttributeError):
+            setattr(state, name, array("q", bytes(8)))
+
+
+def test_a_module_compiled_from_another_source_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = tmp_path / "timers.py"
+    changed.write_bytes(Path(timers.__file__).read_bytes() + b"# changed\n")
+    monkeypatch.setattr(timers, "__file__", str(changed))
+    assert timer_backend._load_compiled() is None

@@ -43,7 +43,7 @@ class Recording:
     def step(self, wall: int, data: int, forward: int) -> None:
         if not self.buffer.room:
             self.buffer.next_page()
-        self.state.put([data, forward])
+        self.state.set_spent([data, forward])
         self.state.add_row(wall)
         self.state.number += 1
 
@@ -132,13 +132,13 @@ def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
     state = new_state(clock, lambda *step: None, lambda: None, lambda *seen: None)
     state.use([{DATA: 0, FORWARD: 1}], 2)
     kept = state.by_name[FORWARD]
-    state.choose([{name: state.new_stage(name, kept.index) for name in (DATA, FORWARD)}, {}])
+    state.use_timers([{name: state.new_stage(name, kept.index) for name in (DATA, FORWARD)}, {}])
     state.use([{DATA: 0}], 1)
     for _ in range(2):
         state.next_page(1)
         with state.new_step(), kept:
             clock.tick(7)
-        assert list(state.cells)[1:] == [7, 0, 0, 0, 0]
+        assert list(state.page)[1:] == [7, 0, 0, 0, 0]
 
 
 def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) -> None:

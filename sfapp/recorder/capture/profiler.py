@@ -117,7 +117,7 @@ class Profiling:
         if self._guard is not None:
             self._guard.take_down()
         if self._plain is not None and self._state.stages is self._marked:
-            self._state.choose(self._plain)
+            self._state.use_timers(self._plain)
         self._close()
         try:
             self._profiler.add_metadata_json("sfapp", json.dumps(about))
@@ -140,7 +140,7 @@ class Profiling:
                 {name: MarkedStage(self._state, name, stage.index) for name, stage in stages.items()}
                 for stages in self._plain
             ]
-            self._state.choose(self._marked)
+            self._state.use_timers(self._marked)
         self._range = record_function(f"{STEP_NAME}{step}")
         self._range.__enter__()
 

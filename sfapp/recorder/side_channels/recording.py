@@ -10,7 +10,8 @@ from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, V
 from sfapp.recorder.side_channels.channels import EventSample, EventSampler, SideChannel, cuda_device
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
-from sfapp.recorder.timing.timers import UNCOUNTED, StepState, Uncounted
+from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
+from sfapp.recorder.timing.timers import StepState
 
 
 class Beside:
@@ -33,9 +34,9 @@ class Beside:
         if event_fraction:
             device, self.no_events = cuda_device()
             self._sampler = None if device is None else EventSampler(event_fraction, device)
-        state.tells_all = self._sampler is not None
+        state.reports_every_step = self._sampler is not None
 
-    def channel(self, name: str) -> SideChannel | Uncounted:
+    def channel(self, name: str) -> SideChannel | UncountedStage:
         """The context of a side channel."""
         found = self._channels.get(name)
         if found is None:
@@ -44,7 +45,7 @@ class Beside:
             found = self._channels[name] = SideChannel(self._state, name)
         return found if isinstance(found, SideChannel) else UNCOUNTED
 
-    def event(self, name: str, step: int) -> EventSample | Uncounted:
+    def event(self, name: str, step: int) -> EventSample | UncountedStage:
         """The context of a device event channel in a step."""
         if self._sampler is None:
             if self._fraction and (name in self._channels or self._may_add(name)):
@@ -86,7 +87,7 @@ class Beside:
         if self._memory is not None:
             self._memory.close()
         self._memory = watch
-        self._state.tells_all = True
+        self._state.reports_every_step = True
 
     def time_layers(self, model: Any) -> None:
         """See ``Recorder.time_layers``."""

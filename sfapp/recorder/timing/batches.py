@@ -54,7 +54,7 @@ class _Fetch(Generic[Batch]):
         self._per_step = per_step
         self._stage = stage
         self._thread = threading.get_ident()
-        state.stock = 0
+        state.unused_batches = 0
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -71,15 +71,15 @@ class _Fetch(Generic[Batch]):
 
     def _charge(self, waited: int) -> None:
         state, per_step = self._state, self._per_step()
-        state.stock += 1
-        ahead = state.stock > per_step
+        state.unused_batches += 1
+        ahead = state.unused_batches > per_step
         if not state.in_step:
             state.held_ns += waited
             if ahead:
                 state.on_fault(UNALIGNED, "more batches were fetched before a step than it consumes")
         elif not ahead:
-            state.charge(self._stage, state.stock - 1, waited)
+            state.charge(self._stage, state.unused_batches - 1, waited)
         else:
             state.move_to_next_step(waited)
-            if state.stock > 2 * per_step:
+            if state.unused_batches > 2 * per_step:
                 state.on_fault(UNALIGNED, "batches were fetched more than a step ahead")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sfapp.recorder.timing.timers import MicroStep, Stage, Step, StepState, Uncounted
+from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
+from sfapp.recorder.timing.timers import Stage, Step, StepState
 
 
 class Phases:
@@ -18,14 +19,14 @@ class Phases:
         self,
         state: StepState,
         step: Step,
-        stage_of: Callable[[str], Stage | Uncounted],
+        stage_of: Callable[[str], Stage | UncountedStage],
         micro_step_of: Callable[[int], MicroStep],
     ) -> None:
         self._state = state
         self._step = step
         self._stage_of = stage_of
         self._micro_step_of = micro_step_of
-        self._stage: Stage | Uncounted | None = None
+        self._stage: Stage | UncountedStage | None = None
         self._waiting_since: int | None = None
 
     @property

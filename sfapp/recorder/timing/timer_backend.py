@@ -1,26 +1,39 @@
-"""Which hot path times steps: the compiled one where the package has it, else that in Python."""
+"""Choose between the compiled hot path and the same source in Python, and measure what either costs."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
-from sfapp.recorder.timing.timers import Clock, InPython, StepState
-
-try:
-    from sfapp.recorder.timing import _timers
-except ImportError:  # built without a compiler, for another Python, or for what was here before
-    _timers = None
-
-IS_COMPILED = _timers is not None
+from sfapp.recorder.timing import timers
+from sfapp.recorder.timing.timers import Clock, StepState
 
 COMPILED_VARIABLE = "SFAPP_COMPILED"
-"""``off`` in the environment: time steps in Python though the compiled hot path is there."""
+"""``off`` in the environment: time steps in Python although the compiled hot path is available."""
+
+
+def _load_compiled() -> ModuleType | None:
+    """Return the compiled hot path; None where there is none, or it was compiled from another source."""
+    try:
+        compiled = importlib.import_module("sfapp.recorder.timing._timers")
+        source = Path(timers.__file__).read_bytes()
+    except (ImportError, OSError):  # Installed without a compiler, or for another Python.
+        return None
+    return compiled if hashlib.sha256(source).hexdigest() == compiled.SOURCE_DIGEST else None
+
+
+_COMPILED = _load_compiled()
+
+IS_COMPILED = _COMPILED is not None
 
 
 def times_in_c() -> bool:
-    """Whether recorders that are made now time steps in C."""
+    """Return whether recorders that are made now time steps in C."""
     return IS_COMPILED and os.environ.get(COMPILED_VARIABLE, "").lower() != "off"
 
 
@@ -31,14 +44,18 @@ def new_state(
     on_fault: Callable[[str, str], None],
     strict: bool = False,
 ) -> StepState:
-    """The state of a recorder's steps; its arguments are those of ``StepState``."""
-    kept_in = _timers.InC if times_in_c() else InPython
-    return kept_in(clock, on_step, on_due, on_fault, strict)
+    """Return the state of a recorder's steps; arguments are those of ``StepState``."""
+    module = _COMPILED if _COMPILED is not None and times_in_c() else timers
+    state: StepState = module.StepState(clock, on_step, on_due, on_fault, strict)
+    return state
 
 
 def measure_costs(rounds: int = 200) -> tuple[int, int]:
-    """What a step without stages costs on this machine now, and each stage in it, in ns: the overhead that no
-    clock sees. In a loop, that is: between a model's kernels it is several times that."""
+    """Measure what a step without stages costs on this machine now, and each stage in it, in ns.
+
+    This is the overhead that no clock sees, in a tight loop; between a model's kernels it is several times
+    that.
+    """
     state = new_state(
         time.perf_counter_ns, lambda begin, end, completed: None, lambda: None, lambda code, detail: None
     )

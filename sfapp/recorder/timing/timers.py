@@ -1,85 +1,107 @@
-"""The hot path: the reusable timers behind ``step()``, ``stage()`` and ``micro_step()``.
+"""The hot path: the state of the current step and the reusable contexts behind ``step()`` and ``stage()``.
 
-Steps and stages are here in Python and in ``_timers.pyx`` once more, in C, for where the package was built
-with a compiler (``sfapp.recorder.timing.timer_backend`` chooses); a test holds them to the same. What is rare
-is here alone.
+This file is the only source of the hot path. Where a C compiler is available, ``hatch_build.py`` compiles a
+copy of it, with the C types of ``_timers.pxd``, to the module ``_timers``; otherwise it runs as it is.
+``sfapp.recorder.timing.timer_backend`` chooses between the two.
 
-Two clock reads and an addition a stage; a step that ends leaves its row where it is. Whatever more is to be
-done with rows is done for many at once, when one is ``due``. Contexts are made once per schema and entered
-again and again; nothing is allocated, locked or logged here, and nothing a trainer does with them raises,
-unless the recorder is strict. Shared by one training thread.
+A stage costs two clock reads and an addition; a step that ends leaves its row where it is. Everything else is
+done for many rows at once, when a step is ``due``. Contexts are created once per schema and entered again and
+again. Nothing is allocated, locked or logged here, and nothing raises into the training loop, unless the
+recorder is strict. One training thread uses the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
-from contextlib import suppress
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
+from time import perf_counter_ns
 from types import TracebackType
 
 from sfapp.errors import RecorderError
-from sfapp.model.stages import RESIDUAL
+from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN
+from sfapp.recorder.timing.contexts import StagesByName
 
 Clock = Callable[[], int]
 """Monotonic time in ns."""
 
-Cells = MutableSequence[int]
-"""ns, and step numbers."""
-
-_Kind = type[BaseException] | None
-
-VERSION = 1
-"""Raise it when the fields of a state or of a row change, so that ``_timers.pyx`` is compiled again."""
-
-STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
-"""Columns of a row: step number, wall ns, then the stages in order."""
-
 NEVER = 2**63 - 1
-"""A step that does not come."""
-
-
-_NO_ROW = suppress(IndexError)
+"""A step number that does not come."""
 
 
 class StepState:
-    """The step under way on this rank, and the rows of those before it: what is done with them, wherever they
-    are kept.
+    """The current step on this rank, and a page with the rows of the steps before it.
 
-    Where several threads step one recorder at once, none of them may have turned the page yet: a step that
-    finds no row leaves nothing.
+    Several threads may step one recorder at once although it is made for one. A step may then find no row
+    left in the page, in which case it is not recorded.
 
     Attributes:
-        cells: a page of rows, one after the other, without the residual: zeros where no step has been.
-        base: where the row of the step under way begins; complete rows lie before it.
-        width: cells of a row.
-        number: of the step under way, or of the next one.
-        due: the step before which ``on_due`` must be called.
-        capture_due: the same for captures, written by another thread.
-        tells_all: whether ``on_step`` is called for every step, not only where one has more than its row.
-        open_stage: the stage being timed: one at a time; ``outside`` where there is no step.
-        outside: stands for no step in ``open_stage``.
-        refused: when each context was entered that was refused (nested, outside a step) and not yet left.
-        odd: whether any context was refused and not yet left.
-        nested_ns: time in nested stages: theirs was dropped, the outer one's holds it.
-        held_ns: waited for the next step's batch so far; it is put before that step.
-        moved_ns: the part of ``held_ns`` that was waited inside the step under way: not its own time.
-        held_column: where the held time goes.
-        stock: batches fetched and not yet consumed.
-        syncs: per micro-step of the step whether gradients were exchanged, where the trainer says so.
+        page: int64 array of rows, one after the other, without the residual; zeros where no step has been.
+        cells: the same memory, as the hot path accesses it.
+        base: index of the first cell of the current step's row; complete rows lie before it.
+        width: number of cells of a row.
+        clock: monotonic time in ns. The compiled module reads ``time.perf_counter_ns`` without calling it.
+        number: number of the current step, or of the next one.
+        due: number of the step before which ``on_due`` must be called.
+        capture_due: the same for captures; written by another thread.
+        reports_every_step: whether ``on_step`` is called for every step, and not only for those that have
+            more than their row.
+        open_stage: the stage being timed, None between stages, ``outside`` where there is no step.
+        outside: value of ``open_stage`` outside a step.
+        refused: when each context was entered that was refused (nested, or outside a step) and is not left.
+        has_refused: whether any context was refused and is not left.
+        nested_ns: time in nested stages; it counts for the outer stage alone.
+        held_ns: time spent so far waiting for the next step's batch; it is put before that step.
+        moved_ns: the part of ``held_ns`` that lies within the current step and is subtracted from it.
+        held_column: stage column that receives ``held_ns``; None where there is no data stage.
+        unused_batches: number of batches that were fetched and not used by a step.
+        syncs: per micro-step of the step whether gradients were exchanged, where the training loop states it.
         side: side-channel values of the step.
-        strangers: stages entered on other threads than the step's and not yet left: refused.
-        strict: raise where a stage is nested.
-        thread: the one that entered the step.
-        stages: per gradient-accumulation micro-step, the timers of its stages by name; a last, empty one
-            for a micro-step that the accumulation does not have.
-        by_name: those of the micro-step under way, by whatever name is asked for.
-        on_step: called with the step's begin and end (clock) and whether its body ended without an error, in
-            place of putting the step into its row, where that is not all, or there is none.
+        foreign_stages: number of stages entered on another thread than the step's and not left: refused.
+        strict: whether a refused stage raises.
+        thread: the thread that entered the step.
+        stages: per gradient-accumulation micro-step, the timers of its stages by name; a last, empty entry
+            serves micro-steps that the accumulation does not have.
+        by_name: the timers of the current micro-step, for any name.
+        on_step: called with the step's begin and end (clock) and whether its body ended without an error,
+            instead of completing its row, where the step has more than a row, or no row.
         on_due: called between steps.
-        on_fault: called with a fault's code and what was seen.
+        on_fault: called with a fault's code and detail.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_current",
+        "_made",
+        "base",
+        "by_name",
+        "capture_due",
+        "cells",
+        "clock",
+        "due",
+        "foreign_stages",
+        "has_refused",
+        "held_column",
+        "held_ns",
+        "moved_ns",
+        "nested_ns",
+        "number",
+        "on_due",
+        "on_fault",
+        "on_step",
+        "open_stage",
+        "outside",
+        "page",
+        "reads_perf_counter",
+        "refused",
+        "reports_every_step",
+        "side",
+        "stages",
+        "strict",
+        "syncs",
+        "thread",
+        "unused_batches",
+        "width",
+    )
 
     def __init__(
         self,
@@ -91,19 +113,20 @@ class StepState:
     ) -> None:
         self.by_name = StagesByName(on_fault, strict)
         self.clock = clock
+        self.reads_perf_counter = clock is perf_counter_ns
         self.on_step = on_step
         self.on_due = on_due
         self.on_fault = on_fault
         self.number = 0
         self.due = self.capture_due = NEVER
-        self.tells_all = False
-        self.outside = self.new_stage("", STEP_COLUMN)
+        self.reports_every_step = False
+        self.outside = Stage(self, "", STEP_COLUMN)
         self.open_stage: Stage | None = self.outside
         self.refused: list[int] = []
         self.nested_ns = 0
-        self.held_ns = self.moved_ns = self.stock = 0
-        self.strangers = 0
-        self.odd = False
+        self.held_ns = self.moved_ns = self.unused_batches = 0
+        self.foreign_stages = 0
+        self.has_refused = False
         self.thread = get_ident()
         self.held_column: int | None = None
         self.syncs: list[bool] = []
@@ -114,197 +137,160 @@ class StepState:
         self.use([{}], 0)
 
     def use(self, column_of: Sequence[Mapping[str, int]], columns: int) -> None:
-        """From the next step on, time these stages: per micro-step, the column of each by name."""
-        # Who has kept one of these times nothing: the step's number goes there.
-        for gone in (*self._made, *self.stages):
-            for stage in gone.values():
+        """Time these stages from the next step on.
+
+        Args:
+            column_of: per micro-step, the column of each stage by name.
+            columns: number of stage columns.
+        """
+        # A timer of the earlier stages that the training loop has kept must not write into another stage's
+        # cell: it adds to the step number's cell, which is overwritten when the row is complete.
+        for timers in (*self._made, *self.stages):
+            for stage in timers.values():
                 stage.index = STEP_COLUMN
         self.width = FIRST_STAGE_COLUMN + columns
         self.next_page(1)
         self._made = [
-            {name: self.new_stage(name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
+            {name: Stage(self, name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
             for names in (*column_of, {})
         ]
-        self.choose(self._made)
+        self.use_timers(self._made)
 
     @property
     def in_step(self) -> bool:
-        """Whether a step is under way."""
+        """Whether there is a current step."""
         return self.open_stage is not self.outside
 
-    def next_page(self, rows: int) -> Cells:
-        """Begin a page for so many steps, and one row that stays empty; between steps."""
+    def next_page(self, rows: int) -> array[int]:
+        """Start an empty page for so many steps, and return it; between steps."""
         self.base = 0
-        self.cells = self.new_cells((rows + 1) * self.width)
-        return self.cells
-
-    def new_cells(self, count: int) -> Cells:
-        """So many zeros."""
-        raise NotImplementedError
+        self.page = array("q", bytes(8 * (rows + 1) * self.width))  # The last row stays empty.
+        self.cells = self.page
+        return self.page
 
     def new_step(self) -> Step:
-        """The context of its steps."""
-        raise NotImplementedError
+        """Return the context of this state's steps."""
+        return Step(self)
 
     def new_stage(self, name: str, index: int) -> Stage:
-        """The context of a stage with this column."""
-        raise NotImplementedError
+        """Return the context of a stage whose time goes into this cell of a row."""
+        return Stage(self, name, index)
 
     def spent(self) -> list[int]:
-        """ns per explicit stage of the step under way so far."""
-        return list(self.cells[self.base + FIRST_STAGE_COLUMN : self.base + self.width])
+        """Return the ns of each explicit stage of the current step so far."""
+        return list(self.page[self.base + FIRST_STAGE_COLUMN : self.base + self.width])
 
-    def put(self, spent: Sequence[int]) -> None:
-        """The step under way has spent this so far: zeros for one that is left out.
+    def set_spent(self, spent: Sequence[int]) -> None:
+        """Set the ns of each explicit stage of the current step; ignored where it has no row.
 
         Raises:
-            TypeError, OverflowError: cells that hold nothing else were given no whole numbers of 64 bits.
+            TypeError, OverflowError: a value is no 64-bit integer.
         """
-        with _NO_ROW:
-            for place, ns in enumerate(spent, self.base + FIRST_STAGE_COLUMN):
-                self.cells[place] = ns
+        begin = self.base + FIRST_STAGE_COLUMN
+        if begin + len(spent) <= len(self.page):
+            for offset, ns in enumerate(spent):
+                self.page[begin + offset] = ns
 
-    def leave_out(self) -> None:
-        """The step under way gets no row."""
-        self.put([0] * (self.width - FIRST_STAGE_COLUMN))
+    def clear_row(self) -> None:
+        """Clear the current step's row: the step is not recorded."""
+        self.set_spent([0] * (self.width - FIRST_STAGE_COLUMN))
 
     def add_row(self, wall_ns: int) -> None:
-        """The step under way has ended: its row is complete.
+        """Complete the row of the current step, which has ended.
 
         Raises:
             IndexError: it has none.
         """
-        try:
-            self.cells[self.base + STEP_COLUMN] = self.number
-            self.cells[self.base + WALL_COLUMN] = wall_ns
-        except IndexError as error:
-            raise IndexError("a step has no row: do several threads step this recorder?") from error
-        self.base += self.width  # last: whoever reads on another thread finds complete rows before it
+        if self.base + WALL_COLUMN >= len(self.page):
+            raise IndexError("a step has no row: do several threads step this recorder?")
+        self.page[self.base + STEP_COLUMN] = self.number
+        self.page[self.base + WALL_COLUMN] = wall_ns
+        self.base += self.width  # Last, so that another thread finds complete rows before it.
 
-    def choose(self, stages: list[dict[str, Stage]]) -> None:
-        """From now on, these are the stages' timers."""
+    def use_timers(self, stages: list[dict[str, Stage]]) -> None:
+        """Use these timers of the stages from now on, per micro-step."""
         self.stages = stages
-        self.turn_to(0)
+        self.use_micro_step(0)
 
-    def turn_to(self, micro: int) -> None:
-        """From now on, names mean the stages of this micro-step."""
-        self._chosen = self.stages[micro]
-        self.by_name.update(self._chosen)  # not emptied before: another thread may ask for a stage just now
-        if len(self.by_name) > len(self._chosen):
-            for gone in self.by_name.keys() - self._chosen.keys():
-                del self.by_name[gone]
+    def use_micro_step(self, micro: int) -> None:
+        """Let names mean the stages of this micro-step from now on."""
+        self._current = self.stages[micro]
+        # The names are never cleared first: another thread may look a stage up at any moment.
+        self.by_name.update(self._current)
+        if len(self.by_name) > len(self._current):
+            for name in self.by_name.keys() - self._current.keys():
+                del self.by_name[name]
 
-    def forget(self) -> None:
-        """What only some steps have, before the next one."""
+    def reset(self) -> None:
+        """Clear what only some steps have, before the next one."""
         self.refused.clear()
-        self.strangers = 0
-        self.odd = False
+        self.foreign_stages = 0
+        self.has_refused = False
         self.side.clear()
         self.syncs.clear()
 
     def leave_refused(self, end: int) -> bool:
-        """Whether what is left now is a context that was refused; timers are left in reverse order."""
-        if self.strangers and get_ident() != self.thread:
-            self.strangers -= 1
+        """Return whether the context that is being left was refused; contexts are left in reverse order."""
+        if self.foreign_stages and get_ident() != self.thread:
+            self.foreign_stages -= 1
         elif self.refused:
             self.nested_ns += max(0, end - self.refused.pop()) if self.in_step else 0
         else:
             return False
-        self.odd = bool(self.refused or self.strangers)
+        self.has_refused = bool(self.refused or self.foreign_stages)
         return True
 
     def take_held(self) -> int:
-        """What was waited for the batch of the step that begins, put into its data stage; where there is none
-        it stays in the residual."""
+        """Move the wait for the beginning step's batch into its data stage, and return it.
+
+        Where there is no data stage it stays in the residual.
+        """
         held, self.held_ns, self.moved_ns = self.held_ns, 0, 0
         if held and self.held_column is not None:
-            with _NO_ROW:
-                self.cells[self.base + FIRST_STAGE_COLUMN + self.held_column] = held
+            self._add(FIRST_STAGE_COLUMN + self.held_column, held)
         return held
 
     def charge(self, name: str, micro: int, waited: int) -> None:
-        """Time waited inside the step for its own batch; a stage that is open holds it already."""
+        """Add time that the current step waited for its own batch; an open stage contains it already."""
         if self.open_stage is None:
             stage = self.stages[min(micro, len(self.stages) - 2)].get(name)
             if stage is not None:
-                with _NO_ROW:
-                    self.cells[self.base + stage.index] += waited
+                self._add(stage.index, waited)
 
     def move_to_next_step(self, waited: int) -> None:
-        """Time waited inside the step for the next one's batch: that one's, not this one's."""
+        """Move time that the current step waited for the next step's batch out of this step."""
         self.held_ns += waited
         self.moved_ns += waited
         if self.open_stage is not None:
             self.open_stage.begin += waited
 
     def refuse(self, name: str) -> None:
-        """A stage inside another or outside a step: noted, not timed.
+        """Record a fault for a stage that was entered inside another one or outside a step; it is not timed.
 
         Raises:
             RecorderError: the recorder is strict.
         """
         if self.in_step and get_ident() != self.thread:
-            self.strangers += 1
-            self.odd = True
+            self.foreign_stages += 1
+            self.has_refused = True
             self.on_fault("stage_on_another_thread", name)
             return
-        inside = self.open_stage if self.in_step else None
-        if self.strict and inside is not None:
+        outer = self.open_stage if self.in_step else None
+        if self.strict and outer is not None:
             raise RecorderError(
-                f"stage {name!r} was entered inside stage {inside.name!r}: ordered stages do not nest; "
+                f"stage {name!r} was entered inside stage {outer.name!r}: ordered stages do not nest; "
                 "measure what lies within one with side_channel()"
             )
         if self.strict:
             raise RecorderError(f"stage {name!r} was entered outside a step")
         self.refused.append(self.clock())
-        self.odd = True
+        self.has_refused = True
         self.on_fault("nested_stages" if self.in_step else "stage_outside_step", name)
 
-
-class InPython(StepState):
-    """The same, kept in Python. Its cells are one list of Python's own integers: nothing that holds them
-    otherwise is written to from Python as fast."""
-
-    __slots__ = (
-        "_chosen",
-        "_made",
-        "base",
-        "by_name",
-        "capture_due",
-        "cells",
-        "clock",
-        "due",
-        "held_column",
-        "held_ns",
-        "moved_ns",
-        "nested_ns",
-        "number",
-        "odd",
-        "on_due",
-        "on_fault",
-        "on_step",
-        "open_stage",
-        "outside",
-        "refused",
-        "side",
-        "stages",
-        "stock",
-        "strangers",
-        "strict",
-        "syncs",
-        "tells_all",
-        "thread",
-        "width",
-    )
-
-    def new_cells(self, count: int) -> Cells:
-        return [0] * count
-
-    def new_step(self) -> Step:
-        return Step(self)
-
-    def new_stage(self, name: str, index: int) -> Stage:
-        return Stage(self, name, index)
+    def _add(self, index: int, ns: int) -> None:
+        """Add to a cell of the current step's row, if it has one."""
+        if self.base + index < len(self.page):
+            self.page[self.base + index] += ns
 
 
 class Step:
@@ -318,38 +304,40 @@ class Step:
 
     def __enter__(self) -> None:
         state = self._state
-        if state.open_stage is not state.outside:  # in a step, or one was never left: the newest counts
+        if state.open_stage is not state.outside:  # A step inside a step, or one that was never left.
             state.on_fault("nested_steps", "")
-            state.leave_out()
+            state.clear_row()
         state.open_stage = None
-        if state.odd or state.side or state.syncs:
-            state.forget()
+        if state.has_refused or state.side or state.syncs:
+            state.reset()
         state.thread = get_ident()
-        if state._chosen is not state.stages[0]:
-            state.turn_to(0)
+        if state._current is not state.stages[0]:
+            state.use_micro_step(0)
+        self._begin = state.clock()
         if state.held_ns or state.moved_ns:
-            self._begin = state.clock() - state.take_held()
-        else:
-            self._begin = state.clock()
+            self._begin -= state.take_held()
 
-    def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         state = self._state
         end = state.clock()
         if state.open_stage is state.outside:
             return
         state.open_stage = state.outside
-        if state.stock:
-            state.stock = max(0, state.stock - len(state.stages) + 1)
-        wall = end - self._begin - state.moved_ns
-        if kind is not None or wall < 0 or state.side or state.syncs or state.tells_all:
-            state.on_step(self._begin + state.moved_ns, end, kind is None)
-        else:  # as add_row: a call less
-            cells, base = state.cells, state.base
+        if state.unused_batches:
+            state.unused_batches = max(0, state.unused_batches - len(state.stages) + 1)
+        begin = self._begin + state.moved_ns
+        wall = end - begin
+        if kind is not None or wall < 0 or state.side or state.syncs or state.reports_every_step:
+            state.on_step(begin, end, kind is None)
+        else:  # The same as ``add_row``, without a call.
+            base = state.base
             try:
-                cells[base] = state.number
-                cells[base + 1] = wall
+                state.cells[base] = state.number
+                state.cells[base + 1] = wall
             except IndexError:
-                state.on_step(self._begin + state.moved_ns, end, True)
+                state.on_step(begin, end, True)
             else:
                 state.base = base + state.width
                 state.number += 1
@@ -358,7 +346,12 @@ class Step:
 
 
 class Stage:
-    """The context of one stage. Inside another stage, or outside a step, it records a fault and no time."""
+    """The context of one stage. Inside another stage, or outside a step, it records a fault and no time.
+
+    Attributes:
+        index: cell of a row that its time is added to.
+        begin: when it was entered (clock).
+    """
 
     __slots__ = ("_state", "begin", "index", "name")
 
@@ -376,10 +369,12 @@ class Stage:
         else:
             state.refuse(self.name)
 
-    def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         state = self._state
         end = state.clock()
-        if state.odd and state.leave_refused(end):
+        if state.has_refused and state.leave_refused(end):
             return
         if state.open_stage is self:
             state.open_stage = None
@@ -388,70 +383,5 @@ class Stage:
                 return
             try:
                 state.cells[state.base + self.index] += end - self.begin
-            except IndexError:  # no row
+            except IndexError:  # The step has no row.
                 return
-
-
-class StagesByName(dict[str, Stage]):
-    """What stages' names mean now. One object for the recorder's life, so that its own lookup can be
-    ``Recorder.stage``: between a model's kernels every frame of Python's costs a microsecond or two."""
-
-    __slots__ = ("_on_fault", "_strict")
-
-    def __init__(self, on_fault: Callable[[str, str], None], strict: bool) -> None:
-        super().__init__()
-        self._on_fault = on_fault
-        self._strict = strict
-
-    def __missing__(self, name: str) -> Uncounted:
-        if name == RESIDUAL:
-            return UNCOUNTED
-        if self._strict and self:
-            raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(self)}")
-        if self._strict:
-            raise RecorderError(
-                f"stage {name!r} was entered in a micro-step that the recorder does not expect: "
-                "give it accumulation=Accumulation(factor=…)"
-            )
-        where = "" if self else ", in an undeclared micro-step"
-        self._on_fault("unknown_stage", f"{name}{where}")
-        return UNCOUNTED
-
-
-class Uncounted:
-    """The context of a stage that has no column: its time stays in the residual."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
-        return
-
-
-UNCOUNTED = Uncounted()
-
-
-class MicroStep:
-    """The context of one gradient-accumulation micro-step.
-
-    Attributes:
-        sync: whether its gradients are exchanged, None where the trainer does not say.
-    """
-
-    __slots__ = ("_index", "_state", "sync")
-
-    def __init__(self, state: StepState, index: int) -> None:
-        self._state = state
-        self._index = index
-        self.sync: bool | None = None
-
-    def __enter__(self) -> None:
-        state = self._state
-        state.turn_to(self._index)
-        if self.sync is not None:
-            state.syncs.append(self.sync)
-
-    def __exit__(self, kind: _Kind, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._state.turn_to(0)
