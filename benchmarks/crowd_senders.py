@@ -51,16 +51,16 @@ class SimulatedRank:
         self._team = JobRank(identity, job, attempt="0")
         self._window_steps = window_steps
         self._random = np.random.default_rng(identity.rank)
-        self._spool = SendQueue(
+        self._queue = SendQueue(
             self._incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
-        self._sender = StreamSender(options, self._spool, self._incarnation, self._greeting, self.failures)
+        self._sender = StreamSender(options, self._queue, self._incarnation, self._make_hello, self.failures)
         self._step = 0
         self._open()
 
     @property
     def lost_steps(self) -> int:
-        return self._spool.lost_steps
+        return self._queue.lost_steps
 
     def finish_step(self, wall_ns: int) -> bool:
         """Record a step that ends now; whether a window ended with it."""
@@ -70,14 +70,14 @@ class SimulatedRank:
         if self._buffer.filled < self._window_steps:
             return False
         self._buffer.ended_at = datetime.now(UTC)
-        self._spool.close(self._team, self._buffer)
+        self._queue.close(self._team, self._buffer)
         self._open()
         return True
 
     @property
     def is_delivered(self) -> bool:
         """Whether every window that was closed is acknowledged."""
-        return self._spool.windows == 0
+        return self._queue.windows == 0
 
     def close(self) -> bool:
         """Whether everything was acknowledged."""
@@ -86,7 +86,7 @@ class SimulatedRank:
     def _open(self) -> None:
         number = self._step // self._window_steps
         self._buffer = WindowBuffer.empty(_SCHEMA, number, self._window_steps)
-        self._spool.open(self._team, self._buffer)
+        self._queue.open(self._team, self._buffer)
 
     def _samples(self) -> list[ProcessSample]:
         """What would be seen of its process; made up: one process cannot be read so often."""
@@ -105,7 +105,7 @@ class SimulatedRank:
             )
         ]
 
-    def _greeting(self, team: JobRank, first: int) -> StreamHello:
+    def _make_hello(self, team: JobRank, first: int) -> StreamHello:
         identity, job = team.identity, team.job
         return StreamHello(
             v=VERSION,

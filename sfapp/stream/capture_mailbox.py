@@ -1,7 +1,7 @@
-"""A rank's end of captures over the stream: requests come from the aggregator, events go to it in pieces.
+"""Exchange capture requests, reports and operator events with the aggregator, on a rank that streams.
 
-What is said is kept until the aggregator has it on disk, and sent again from there on where that takes long
-(go-back-N): it is little, and seldom.
+Messages are queued until the aggregator has them on disk. If acknowledgements stop, all queued messages are
+sent again from the first one (go-back-N), which suffices for few and rare messages.
 """
 
 from __future__ import annotations
@@ -29,91 +29,90 @@ from sfapp.stream.messages import (
     CaptureReport,
 )
 
-MOST_BYTES = 64 << 20
-"""Events of one capture that are kept for the aggregator; a large model's steps take some megabytes."""
+MAX_BYTES = 64 << 20
+"""Largest events of one capture. The steps of a large model take some megabytes."""
 
-_AGAIN_SECONDS = 3.0
-_PAUSE_SECONDS = 0.5
-_KNOWN = 1000
+_RESEND_SECONDS = 3.0
+_POLL_SECONDS = 0.5
+_MAX_KNOWN = 1000
 
-Said = CaptureReport | CapturePiece
+CaptureMessage = CaptureReport | CapturePiece
 
 
 class StreamCaptureMailbox:
     """The ``CaptureMailbox`` of a rank that streams.
 
-    The sender's thread takes and gives messages, the captures'
-    thread the rest.
+    The sender's thread calls ``receive`` and ``messages``, the captures' thread everything else.
 
     Args:
-        clock_offset_ns: what to add to this machine's time now to have the aggregator's; 0 where not known.
+        clock_offset_ns: returns what to add to this machine's time to get the aggregator's; 0 if unknown.
     """
 
     def __init__(self, incarnation: str, clock_offset_ns: Callable[[], int]) -> None:
         self._incarnation = incarnation
         self._clock_offset_ns = clock_offset_ns
         self._lock = threading.Lock()
-        self._known: deque[str] = deque(maxlen=_KNOWN)
-        self._asked: deque[CaptureRequest] = deque()
-        self._kept: deque[Said] = deque()
-        self._first = 0  # number of the first that is kept
-        self._next = 0  # of the one that is sent next
+        self._known: deque[str] = deque(maxlen=_MAX_KNOWN)
+        self._requests: deque[CaptureRequest] = deque()
+        self._queue: deque[CaptureMessage] = deque()
+        self._first = 0  # number of the first queued message
+        self._next = 0  # number of the next message to send
         self._moved_at = 0.0
 
     # ---- the captures' thread -------------------------------------------------------------------
 
-    def poll_seconds(self, team: JobRank) -> float:
-        """As ``CaptureMailbox``: nothing is asked of anybody else."""
-        return _PAUSE_SECONDS
+    def poll_seconds(self, rank: JobRank) -> float:
+        """As ``CaptureMailbox``; it only looks into memory."""
+        return _POLL_SECONDS
 
-    def new_requests(self, team: JobRank) -> list[CaptureRequest]:
+    def new_requests(self, rank: JobRank) -> list[CaptureRequest]:
         """As ``CaptureMailbox``."""
         with self._lock:
-            found = [each for each in self._asked if team.identity.rank in each.ranks]
-            self._asked.clear()
-        return [each for each in found if each.run_id == team.job.run_id]
+            found = [each for each in self._requests if rank.identity.rank in each.ranks]
+            self._requests.clear()
+        return [each for each in found if each.run_id == rank.job.run_id]
 
-    def first_step(self, team: JobRank, request: CaptureRequest) -> int:
-        """As ``CaptureMailbox``: the aggregator has chosen already."""
+    def first_step(self, rank: JobRank, request: CaptureRequest) -> int:
+        """As ``CaptureMailbox``; requests of the aggregator have a first step."""
         return NEVER_CHOSEN
 
-    def report(self, team: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
+    def report(self, rank: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
         """As ``CaptureMailbox``."""
-        self._keep(CaptureReport, team, capture=request.id, said=capture)
+        self._append(CaptureReport, rank, capture=request.id, said=capture)
 
-    def root(self, team: JobRank, scratch: Path) -> Path:
-        """As ``CaptureMailbox``: they go to the aggregator from there."""
+    def root(self, rank: JobRank, scratch: Path) -> Path:
+        """As ``CaptureMailbox``; events are sent from there."""
         return scratch
 
-    def deliver(self, team: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
-        """As ``CaptureMailbox``: in pieces, from memory. An unreadable trace stays on this machine.
+    def deliver(self, rank: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
+        """As ``CaptureMailbox``: queue the events in pieces. An unreadable trace stays on this machine.
 
         Raises:
-            StreamError: there are too many events to keep them.
+            StreamError: the events exceed the limit.
         """
         from sfapp.packets.captures import TRACE_SUFFIX
         from sfapp.packets.paths import operators_path
 
-        run_id, rank = team.job.run_id, team.identity.rank
-        paths = {window: operators_path(root, run_id, window, rank) for window in windows}
+        run_id, number = rank.job.run_id, rank.identity.rank
+        paths = {window: operators_path(root, run_id, window, number) for window in windows}
         found = {window: path.read_bytes() for window, path in paths.items() if path.exists()}
         size = sum(map(len, found.values()))
-        if size > MOST_BYTES:
-            raise StreamError(f"{size:,} bytes of events are more than {MOST_BYTES:,}: capture fewer steps")
+        if size > MAX_BYTES:
+            raise StreamError(f"{size:,} bytes of events, limit {MAX_BYTES:,}: capture fewer steps")
         for window, content in found.items():
-            self._keep_pieces(team, request, window, content)
+            self._queue_pieces(rank, request, window, content)
         for trace in root.rglob(f"*{TRACE_SUFFIX}"):
-            kept = team.job.root / trace.relative_to(root)
+            kept = rank.job.root / trace.relative_to(root)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(trace, kept)
 
-    def _keep_pieces(self, team: JobRank, request: CaptureRequest, window: int, content: bytes) -> None:
+    def _queue_pieces(self, rank: JobRank, request: CaptureRequest, window: int, content: bytes) -> None:
         offset_ns = self._clock_offset_ns()
         begins = range(0, len(content), PIECE_BYTES)
         for piece, begin in enumerate(begins):
-            self._keep(
+            self._append(
                 CapturePiece,
-                team,
+                rank,
                 capture=request.id,
                 window=window,
                 piece=piece,
@@ -122,47 +121,47 @@ class StreamCaptureMailbox:
                 clock_offset_ns=offset_ns,
             )
 
-    def _keep(self, kind: Callable[..., Said], team: JobRank, **about: Any) -> None:
+    def _append(self, kind: Callable[..., CaptureMessage], rank: JobRank, **fields: Any) -> None:
         with self._lock:
-            number = self._first + len(self._kept)
+            number = self._first + len(self._queue)
             head: dict[str, Any] = {
                 "v": VERSION,
-                "rank": team.identity.rank,
+                "rank": rank.identity.rank,
                 "incarnation": self._incarnation,
             }
-            self._kept.append(kind(**head, number=number, first=0, **about))
+            self._queue.append(kind(**head, number=number, first=0, **fields))
 
     # ---- the sender's thread --------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
-        """Whether the aggregator has all that was said."""
-        return not self._kept
+        """Whether the aggregator has acknowledged every message."""
+        return not self._queue
 
-    def hear(self, answer: CaptureCommand | CaptureAck) -> None:
-        """What the aggregator says."""
+    def receive(self, answer: CaptureCommand | CaptureAck) -> None:
+        """Take a request or an acknowledgement of the aggregator."""
         with self._lock:
             if isinstance(answer, CaptureCommand):
                 if answer.request.id not in self._known:
                     self._known.append(answer.request.id)
-                    self._asked.append(answer.request)
+                    self._requests.append(answer.request)
                 return
-            while self._kept and self._first < answer.number:
-                self._kept.popleft()
+            while self._queue and self._first < answer.number:
+                self._queue.popleft()
                 self._first += 1
                 self._moved_at = time.monotonic()
             self._next = max(self._next, self._first)
 
-    def messages(self) -> Iterator[Said]:
-        """What is to be sent now, in order; one counts as sent once the next is asked for."""
+    def messages(self) -> Iterator[CaptureMessage]:
+        """Yield the messages to send now, in order. One counts as sent when the next is requested."""
         while True:
             with self._lock:
-                now, end = time.monotonic(), self._first + len(self._kept)
-                if self._next == end and self._kept and now - self._moved_at > _AGAIN_SECONDS:
+                now, end = time.monotonic(), self._first + len(self._queue)
+                if self._next == end and self._queue and now - self._moved_at > _RESEND_SECONDS:
                     self._next = self._first
                 if self._next >= end:
                     return
-                message = self._kept[self._next - self._first]
+                message = self._queue[self._next - self._first]
                 first = self._first
             yield msgspec.structs.replace(message, first=first)
             with self._lock:

@@ -1,13 +1,13 @@
-"""How far another machine's clock is from ours, from questions and answers. Reads no clock itself.
+"""Estimate the offset of another machine's clock from message exchanges. Reads no clock itself.
 
-Only for laying what several nodes say on one time axis; durations are of one clock each, and the accounting
-never looks here.
+The offset only places data of several nodes on one time axis; durations come from one clock each, and the
+accounting does not use it.
 
-One exchange with round trip δ says that the offset is θ give or take δ/2, however unevenly the delay is
-shared between the two ways (Cristian 1989; NTP's RFC 5905 §8). The quickest exchange of every ten seconds is
-kept, and a line through these, by the median of all slopes (Theil–Sen), is offset and drift. What the bounds
-of single exchanges say of the line's error is its uncertainty: they hold, they are not confidence intervals.
-So an exchange that lies outside both bounds shows that a clock was set, or that its rate is another now.
+An exchange with round trip δ bounds the offset to θ ± δ/2, however the delay is split between the two
+directions (Cristian 1989; NTP's RFC 5905 §8). The fastest exchange of every ten seconds is kept, and a line
+through these, with the median of all slopes (Theil–Sen), gives offset and drift. The bounds of the single
+exchanges bound the error of the line: these are hard bounds, not confidence intervals. An exchange that lies
+outside both bounds therefore shows that a clock was set or changed its rate.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from statistics import median
 
 BLOCK_NS = 10 * 10**9
 BLOCKS = 30
-"""Five minutes: long enough for the drift, short enough for it to be one number (crystals follow their
-temperature)."""
+"""Five minutes: long enough to measure drift, short enough for it to be constant (it follows temperature)."""
 
 MAX_DRIFT = 500e-6
-"""No clock that is kept by NTP is faster or slower than this against another one by more."""
+"""Largest drift between two clocks that NTP controls."""
 
 JUMP_NS = 10**6
-"""A clock that is off what was foretold by more was set; by less, its rate has changed."""
+"""A larger deviation from the estimate means that a clock was set, a smaller one that its rate changed."""
 
-_SLACK = 1.0 + 2 * MAX_DRIFT  # the clocks drift while the question travels
+_SLACK = 1.0 + 2 * MAX_DRIFT  # the clocks drift during the exchange
 
 
 @dataclass(frozen=True, slots=True)
 class ClockExchange:
-    """One question and its answer, each ns of the clock of who stamps it.
+    """Times of one request and its answer, ns.
 
     Attributes:
-        sent_ns, returned_ns: our clock. received_ns, replied_ns: the other's.
+        sent_ns, returned_ns: by this machine's clock. received_ns, replied_ns: by the other clock.
     """
 
     sent_ns: int
@@ -46,22 +45,22 @@ class ClockExchange:
 
     @property
     def round_trip_ns(self) -> int:
-        """δ = (t3 − t0) − (t2 − t1): how long question and answer travelled."""
+        """δ = (t3 − t0) − (t2 − t1): time that request and answer spent in transit."""
         return (self.returned_ns - self.sent_ns) - (self.replied_ns - self.received_ns)
 
     @property
     def offset_ns(self) -> float:
-        """θ = ((t1 − t0) + (t2 − t3)) / 2: what to add to our time to have the other's."""
+        """θ = ((t1 − t0) + (t2 − t3)) / 2: what to add to this machine's time to get the other's."""
         return ((self.received_ns - self.sent_ns) + (self.replied_ns - self.returned_ns)) / 2
 
     @property
     def at_ns(self) -> int:
-        """The middle of it, by our clock."""
+        """Midpoint of the exchange by this machine's clock."""
         return (self.sent_ns + self.returned_ns) // 2
 
     @property
     def is_possible(self) -> bool:
-        """Whether neither clock was set back meanwhile."""
+        """Whether neither clock was set back during the exchange."""
         return (
             self.returned_ns >= self.sent_ns
             and self.replied_ns >= self.received_ns
@@ -71,14 +70,15 @@ class ClockExchange:
 
 @dataclass(frozen=True, slots=True)
 class OffsetEstimate:
-    """How far the other clock is ahead of ours at one moment.
+    """Estimated offset of the other clock at one time.
 
     Attributes:
-        at_ns: the moment, by our clock.
-        offset_ns: what to add to our time to have the other's.
-        uncertainty_ns: by how much that may be wrong, as long as no clock is set.
-        drift_ppm: how much faster the other clock is, in millionths; drift_spread_ppm: give or take.
-        jumps: how often a clock was seen to be set.
+        at_ns: the time, by this machine's clock.
+        offset_ns: what to add to this machine's time to get the other's.
+        uncertainty_ns: largest error of that, as long as no clock is set.
+        drift_ppm: how much faster the other clock runs, in parts per million; drift_spread_ppm: its largest
+            error.
+        jumps: how often a clock was set.
     """
 
     at_ns: int
@@ -91,10 +91,10 @@ class OffsetEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Offset over our time: ``level_ns + slope · (t − origin_ns)``, with what bounds its error.
+    """Offset over this machine's time, ``level_ns + slope · (t − origin_ns)``, with bounds of its error.
 
     Attributes:
-        bounds: (our time, largest error there), one a kept exchange.
+        bounds: (time, largest error at that time), one per kept exchange.
         slope_error: largest error of the slope.
     """
 
@@ -108,12 +108,12 @@ class _Line:
         return self.level_ns + self.slope * (at_ns - self.origin_ns)
 
     def uncertainty(self, at_ns: int) -> float:
-        """The error is a line itself: known at some moments, it grows from there by the slope's."""
+        """Return the largest error: the bound at a kept exchange plus the slope's error since then."""
         return min(bound + self.slope_error * abs(at_ns - when) for when, bound in self.bounds)
 
 
 class ClockOffsetEstimator:
-    """What is known of one other clock; exchanges in, offsets out. Bounded: 31 exchanges are kept."""
+    """Estimates the offset of one other clock from at most 31 kept exchanges."""
 
     def __init__(self) -> None:
         self._best: deque[ClockExchange] = deque(maxlen=BLOCKS + 1)
@@ -121,10 +121,10 @@ class ClockOffsetEstimator:
         self._newest_ns = 0
         self.jumps = 0
         self.impossible = 0
-        """Exchanges that cannot have been: a clock was set back between question and answer."""
+        """Number of exchanges during which a clock was set back."""
 
     def add(self, exchange: ClockExchange) -> None:
-        """Take an exchange into account; in the order of our clock."""
+        """Add an exchange. Exchanges are added in the order of this machine's clock."""
         if not exchange.is_possible:
             self.impossible += 1
             return
@@ -141,7 +141,7 @@ class ClockOffsetEstimator:
         self._line = fit(tuple(self._best))
 
     def at(self, at_ns: int) -> OffsetEstimate | None:
-        """The offset at a moment of our clock; None before the first exchange."""
+        """Return the offset at a time of this machine's clock; None before the first exchange."""
         line = self._line
         if line is None:
             return None
@@ -155,13 +155,13 @@ class ClockOffsetEstimator:
         )
 
     def _contradicts(self, exchange: ClockExchange, line: _Line) -> bool:
-        """Whether what was known up to now cannot hold any more; counts the jump if it is one."""
-        off = abs(exchange.offset_ns - line.offset(exchange.at_ns))
-        beyond = off - exchange.round_trip_ns / 2 * _SLACK - line.uncertainty(exchange.at_ns)
+        """Whether the exchange contradicts the line; counts a jump if a clock was set."""
+        deviation = abs(exchange.offset_ns - line.offset(exchange.at_ns))
+        excess = deviation - exchange.round_trip_ns / 2 * _SLACK - line.uncertainty(exchange.at_ns)
         went_back = exchange.at_ns < self._newest_ns
-        if beyond > JUMP_NS or went_back:
+        if excess > JUMP_NS or went_back:
             self.jumps += 1
-        return beyond > 1 or went_back
+        return excess > 1 or went_back
 
 
 def _block(exchange: ClockExchange) -> int:
@@ -169,7 +169,7 @@ def _block(exchange: ClockExchange) -> int:
 
 
 def fit(exchanges: tuple[ClockExchange, ...]) -> _Line:
-    """The line through the offsets of these exchanges; at least one, at moments that differ."""
+    """Fit a line to the offsets of one or more exchanges at different times."""
     origin_ns = exchanges[-1].at_ns
     points = [(exchange.at_ns - origin_ns, exchange.offset_ns) for exchange in exchanges]
     slopes = [(after - before) / (late - early) for (early, before), (late, after) in combinations(points, 2)]

@@ -1,4 +1,4 @@
-"""A window's buffer as the messages that carry it, and back from a part on disk."""
+"""Convert a window's buffer into messages, and a part on disk back into a buffer."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sfapp.stream.messages import MAX_MESSAGE_BYTES, VERSION, Steps, WindowClose
 
 @dataclass(frozen=True, slots=True)
 class ElementId:
-    """Whose element of which sequence a message begins with."""
+    """Identity of one element of a stream: the first one that a message carries."""
 
     rank: int
     incarnation: str
     sequence: int
 
 
-def opened(place: ElementId, buffer: WindowBuffer) -> WindowOpened:
-    """The window begins."""
+def opened_message(element: ElementId, buffer: WindowBuffer) -> WindowOpened:
+    """Return the message that opens the buffer's window."""
     return WindowOpened(
         v=VERSION,
-        rank=place.rank,
-        incarnation=place.incarnation,
-        sequence=place.sequence,
+        rank=element.rank,
+        incarnation=element.incarnation,
+        sequence=element.sequence,
         window=buffer.number,
         broad=buffer.schema.broad,
         stages=buffer.schema.stages,
@@ -39,31 +39,32 @@ def opened(place: ElementId, buffer: WindowBuffer) -> WindowOpened:
     )
 
 
-def steps(place: ElementId, buffer: WindowBuffer, begin: int, end: int) -> Steps:
-    """Its steps from the place ``begin`` in the window to before ``end``."""
+def steps_message(element: ElementId, buffer: WindowBuffer, begin: int, end: int) -> Steps:
+    """Return the message with the window's steps ``begin`` to ``end − 1``, by their index in the window."""
     return Steps(
         v=VERSION,
-        rank=place.rank,
-        incarnation=place.incarnation,
-        sequence=place.sequence,
+        rank=element.rank,
+        incarnation=element.incarnation,
+        sequence=element.sequence,
         window=buffer.number,
-        rows=_little(buffer.row_NC[begin:end]),
-        side={name: _little(values[begin:end]) for name, values in tuple(buffer.side.items())},
+        rows=_little_endian(buffer.row_NC[begin:end]),
+        side={name: _little_endian(values[begin:end]) for name, values in tuple(buffer.side.items())},
     )
 
 
-def closed(place: ElementId, buffer: WindowBuffer) -> WindowClosed:
-    """The window ends."""
-    side = {name: _little(values[: buffer.filled]) for name, values in buffer.side.items()}
+def closed_message(element: ElementId, buffer: WindowBuffer) -> WindowClosed:
+    """Return the message that closes the buffer's window."""
+    side = {name: _little_endian(values[: buffer.filled]) for name, values in buffer.side.items()}
     side_faults = dict(buffer.side_faults)
     if sum(map(len, side.values())) > MAX_MESSAGE_BYTES // 2:
-        side_faults |= dict.fromkeys(side, "too long to be streamed: fewer steps a window, or gather instead")
+        reason = "too large to stream: record fewer steps per window, or gather instead"
+        side_faults |= dict.fromkeys(side, reason)
         side = {}
     return WindowClosed(
         v=VERSION,
-        rank=place.rank,
-        incarnation=place.incarnation,
-        sequence=place.sequence,
+        rank=element.rank,
+        incarnation=element.incarnation,
+        sequence=element.sequence,
         window=buffer.number,
         steps=buffer.filled,
         closed_by=buffer.closed_by,
@@ -77,46 +78,45 @@ def closed(place: ElementId, buffer: WindowBuffer) -> WindowClosed:
     )
 
 
-def buffer_of(window: Window) -> WindowBuffer:
-    """The buffer that a rank's own part was written from."""
+def buffer_from_part(window: Window) -> WindowBuffer:
+    """Return the buffer that a rank's own part was written from."""
     manifest = window.manifest
     planes_CN = [window.step_N, window.wall_NR[:, 0], *window.duration_SNR[:, :, 0]]
     broad = tuple(name for name in window.broad_stages if name != RESIDUAL)
-    seen = manifest.extra.get("faults_seen", {})
+    details = manifest.extra.get("faults_seen", {})
     buffer = WindowBuffer(
         WindowSchema(broad, window.stages, manifest.accumulation, window.ranks.role[0], ()),
         window.number,
         np.column_stack([plane.numpy() for plane in planes_CN]),
         filled=len(window.step_N),
-        faults={code: str(seen.get(code, "")) for code in manifest.faults},
+        faults={code: str(details.get(code, "")) for code in manifest.faults},
         side_faults=dict(manifest.extra.get("side_faults", {})),
         nested_ns=int(manifest.extra.get("nested_ns", 0)),
         record_ns=manifest.overhead.record_ns,
         train_ns=manifest.overhead.train_ns,
         closed_by=manifest.closed_by,
-        started_at=_moment(manifest.started_at),
-        ended_at=_moment(manifest.ended_at),
+        started_at=_datetime_from_iso(manifest.started_at),
+        ended_at=_datetime_from_iso(manifest.ended_at),
     )
     for name, channel in window.side.items():
         bits = channel.value_NR[:, 0].numpy().view(np.int64)
-        nothing = unsampled(1).view(np.int64)
-        buffer.side[name] = np.where(channel.sampled_NR[:, 0].numpy(), bits, nothing).view(np.float64)
+        unsampled_bits = unsampled(1).view(np.int64)
+        buffer.side[name] = np.where(channel.sampled_NR[:, 0].numpy(), bits, unsampled_bits).view(np.float64)
     return buffer
 
 
-def moment_of(unix_ns: int | None) -> datetime | None:
-    """A moment on the wire as the recorder keeps it."""
+def datetime_from_ns(unix_ns: int | None) -> datetime | None:
+    """Return a time of a message as the recorder stores it."""
     return None if unix_ns is None else datetime.fromtimestamp(unix_ns // 1000 / 1e6, UTC)
 
 
-def _little(values: npt.NDArray[np.generic]) -> bytes:
-    """The values' bytes, little-endian on any machine."""
+def _little_endian(values: npt.NDArray[np.generic]) -> bytes:
     return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _unix_ns(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * 1e6) * 1000
+def _unix_ns(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1e6) * 1000
 
 
-def _moment(text: str | None) -> datetime | None:
+def _datetime_from_iso(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)

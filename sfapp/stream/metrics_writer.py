@@ -1,8 +1,7 @@
-"""The aggregator's side of samples: what ranks send and how fast they step, into files beside packets."""
+"""Write samples and step times that the aggregator receives into files beside the packets."""
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import Counter, deque
@@ -19,35 +18,36 @@ from sfapp.stream.messages import StreamHello
 EVERY_S = 1.0
 THIN_EVERY_S = 60.0
 THIN_FOR_S = 0.05
-"""Of each second: who takes the messages shares the interpreter, and waits for it at every one of them."""
+"""Per second: the aggregator's thread shares the interpreter with this one."""
 
-KEPT = 65_536
-"""Samples that wait for the disk at most; beyond, the oldest are dropped and counted."""
+MAX_QUEUED = 65_536
+"""Most samples that are queued for the disk; the oldest above that are dropped and counted."""
 
-MOST_RUNS = 64
+MAX_RUNS = 64
 GONE_AFTER_S = 3600.0
-"""A rank that was silent for so long is written of no more."""
+"""Links of ranks that are silent for longer are no longer written."""
 
 
 class MetricsWriter:
-    """Writes once a second, steps that took as long twice, on a thread of its own: the aggregator's only puts
-    samples into a queue, and counts steps.
+    """Writes samples on a separate thread. The aggregator's thread only queues samples and counts steps.
+
+    All samples are written once a second; steps of a second or longer twice, so that they are shown sooner.
 
     Args:
         root: the packet directory.
 
     Attributes:
-        dropped: samples that were not written: too many waited, or too many runs were named.
-        failures: the newest things that went wrong, at most 16.
+        dropped: samples that were not written, because too many were queued or too many runs exist.
+        failures: the newest failures, at most 16.
     """
 
     def __init__(self, root: Path, now_s: Callable[[], float] = time.time) -> None:
         self._root = root
         self._now_s = now_s
-        self._waiting: deque[tuple[str, AnySample]] = deque()
+        self._queue: deque[tuple[str, AnySample]] = deque()
         self._logs: dict[str, MetricsLog] = {}
         self._paces: dict[str, Paces] = {}
-        self._counting = threading.Lock()
+        self._pace_lock = threading.Lock()
         self._gone: set[tuple[str, int]] = set()
         self._thinning: Iterator[None] = iter(())
         self._next_thin_s = 0.0
@@ -55,35 +55,36 @@ class MetricsWriter:
         self.failures: deque[str] = deque(maxlen=16)
 
     def take(self, hello: StreamHello, samples: Sequence[AnySample]) -> None:
-        """Samples of a rank; on any thread, never waits."""
-        self._waiting.extend((hello.run_id, sample) for sample in samples)
-        while len(self._waiting) > KEPT:
-            self._waiting.popleft()
+        """Queue samples of a rank. Safe on any thread; never blocks."""
+        self._queue.extend((hello.run_id, sample) for sample in samples)
+        while len(self._queue) > MAX_QUEUED:
+            self._queue.popleft()
             self.dropped += 1
 
     def count(self, hello: StreamHello, row_NC: Rows) -> None:
-        """Steps of a rank; on any thread, never waits for the disk."""
+        """Count steps of a rank. Safe on any thread; never waits for the disk."""
         step_N, wall_N = row_NC[:, STEP_COLUMN].tolist(), row_NC[:, WALL_COLUMN].tolist()
-        with self._counting:
+        with self._pace_lock:
             paces = self._paces.setdefault(hello.run_id, Paces())
             paces.add(hello.rank, hello.node_rank, step_N, wall_N)
 
     @contextmanager
-    def running(self, now: Callable[[], LiveSnapshot]) -> Iterator[None]:
-        """Write while the body runs, and once more at its end.
+    def running(self, snapshot: Callable[[], LiveSnapshot]) -> Iterator[None]:
+        """Write inside the ``with`` block, and once more at its end.
 
         Args:
-            now: the state of all ranks.
+            snapshot: returns the state of all ranks.
         """
         stop = threading.Event()
 
         def run() -> None:
-            turns = itertools.cycle((self._write_long_steps, lambda: self.write(now())))
             while not stop.wait(EVERY_S / 2):
-                next(turns)()
-            self.write(now())
+                self._write_long_steps()
+                if not stop.wait(EVERY_S / 2):
+                    self.write(snapshot())
+            self.write(snapshot())
 
-        thread = threading.Thread(target=run, name="sfapp-collector", daemon=True)
+        thread = threading.Thread(target=run, name="sfapp-metrics", daemon=True)
         thread.start()
         try:
             yield
@@ -91,38 +92,40 @@ class MetricsWriter:
             stop.set()
             thread.join()
 
-    def write(self, now: LiveSnapshot) -> None:
-        """Write what waits and the pace since last time, and thin for a moment what is old. Never raises for
-        the disk."""
+    def write(self, snapshot: LiveSnapshot) -> None:
+        """Write queued samples and the pace since the last call, and downsample old files for a moment.
+
+        A failure of the disk is noted in ``failures``.
+        """
         by_run: dict[str, list[AnySample]] = {}
-        for _ in range(len(self._waiting)):
-            run_id, sample = self._waiting.popleft()
+        for _ in range(len(self._queue)):
+            run_id, sample = self._queue.popleft()
             by_run.setdefault(run_id, []).append(sample)
         at_ns = int(self._now_s() * 1e9)
-        with self._counting:
+        with self._pace_lock:
             counted, self._paces = self._paces, {}
         for run_id, paces in counted.items():
             by_run.setdefault(run_id, []).extend(paces.take(at_ns))
-        for run_id, links in self._links(now, at_ns).items():
-            by_run.setdefault(run_id, []).extend([*links, _aggregator(now, at_ns)])
+        for run_id, links in self._links(snapshot, at_ns).items():
+            by_run.setdefault(run_id, []).extend([*links, _aggregator(snapshot, at_ns)])
         for run_id, samples in by_run.items():
             self._write_run(run_id, samples)
-        self._forget(now, by_run.keys())
-        self._thin_on()
+        self._remove_gone_runs(snapshot, by_run.keys())
+        self._continue_thinning()
 
     def _write_long_steps(self) -> None:
-        """They are few, and somebody may wait for each."""
+        """Write the pace of ranks whose steps take a second or longer: few samples, watched one by one."""
         at_ns = int(self._now_s() * 1e9)
-        with self._counting:
+        with self._pace_lock:
             taken = {run: paces.take(at_ns, int(EVERY_S * 1e9)) for run, paces in self._paces.items()}
         for run_id, samples in taken.items():
             if samples:
                 self._write_run(run_id, samples)
 
-    def _links(self, now: LiveSnapshot, at_ns: int) -> dict[str, list[AnySample]]:
-        """By run, how each of its ranks is heard of; not again of one that has left or is long gone."""
+    def _links(self, snapshot: LiveSnapshot, at_ns: int) -> dict[str, list[AnySample]]:
+        """Return link samples by run; a rank that has left or is long silent gets one last sample."""
         found: dict[str, list[AnySample]] = {}
-        for rank in now.ranks:
+        for rank in snapshot.ranks:
             key = rank.run_id, rank.identity.rank
             if key in self._gone and (rank.has_left or rank.silent_seconds > GONE_AFTER_S):
                 continue
@@ -133,7 +136,7 @@ class MetricsWriter:
         return found
 
     def _write_run(self, run_id: str, samples: Sequence[AnySample]) -> None:
-        if run_id not in self._logs and len(self._logs) >= MOST_RUNS:
+        if run_id not in self._logs and len(self._logs) >= MAX_RUNS:
             self.dropped += len(samples)
             return
         log = self._logs.setdefault(run_id, MetricsLog(self._root, run_id, now_s=self._now_s))
@@ -142,15 +145,15 @@ class MetricsWriter:
         if log.lost > lost:
             self.failures.append(log.failure)
 
-    def _forget(self, now: LiveSnapshot, written: Collection[str]) -> None:
-        """Let go of runs and ranks that the aggregator has let go of: others may come in their place."""
-        self._gone &= {(rank.run_id, rank.identity.rank) for rank in now.ranks}
-        runs = {rank.run_id for rank in now.ranks}
-        for run_id in self._logs.keys() - runs - written:
+    def _remove_gone_runs(self, snapshot: LiveSnapshot, written: Collection[str]) -> None:
+        """Remove runs and ranks that the aggregator no longer knows, to make room for others."""
+        self._gone &= {(rank.run_id, rank.identity.rank) for rank in snapshot.ranks}
+        runs = {rank.run_id for rank in snapshot.ranks}
+        for run_id in self._logs.keys() - runs - set(written):
             del self._logs[run_id]
 
-    def _thin_on(self) -> None:
-        """Go on where it was left a second ago; from the beginning once a minute."""
+    def _continue_thinning(self) -> None:
+        """Continue downsampling where the last call stopped, and start over once a minute."""
         end = time.monotonic() + THIN_FOR_S
         for _ in self._thinning:
             if time.monotonic() >= end:
@@ -168,13 +171,13 @@ class MetricsWriter:
 
 
 def _link(rank: RankSnapshot, at_ns: int) -> LinkSample:
-    who = rank.identity
+    identity = rank.identity
     return LinkSample(
         at_ns=at_ns,
-        node_rank=who.node_rank,
-        rank=who.rank,
-        local_rank=who.local_rank,
-        hostname=who.hostname,
+        node_rank=identity.node_rank,
+        rank=identity.rank,
+        local_rank=identity.local_rank,
+        hostname=identity.hostname,
         world_size=rank.world_size,
         silent_s=round(rank.silent_seconds, 1),
         has_left=rank.has_left,
@@ -183,17 +186,17 @@ def _link(rank: RankSnapshot, at_ns: int) -> LinkSample:
     )
 
 
-def _aggregator(now: LiveSnapshot, at_ns: int) -> AggregatorSample:
+def _aggregator(snapshot: LiveSnapshot, at_ns: int) -> AggregatorSample:
     total: Counter[str] = Counter()
-    for counts in now.faults.values():
+    for counts in snapshot.faults.values():
         total.update(counts)
-    *_, (peer, what) = [("", ""), *now.last_fault.items()]
+    *_, (peer, reason) = [("", ""), *snapshot.last_fault.items()]
     return AggregatorSample(
         at_ns=at_ns,
         node_rank=0,
-        messages=now.messages,
+        messages=snapshot.messages,
         malformed=total["malformed"],
         oversized=total["oversized"],
         newer_version=total["newer_version"],
-        last_fault=f"{peer}: {what}" if peer else "",
+        last_fault=f"{peer}: {reason}" if peer else "",
     )

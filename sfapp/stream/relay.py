@@ -1,7 +1,7 @@
-"""One per node: the node's ranks connect here, and one connection leaves for the aggregator.
+"""Forward the streams of a node's ranks to the aggregator over one connection.
 
-Forwards frames both ways and keeps nothing: what was on the way when a relay dies is asked for again. While
-the aggregator is away it takes no more from the ranks, whose spools fill.
+A relay stores nothing: messages in transit when it dies are requested again. While the aggregator is away the
+relay accepts nothing from the ranks, and their send queues fill.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sfapp.stream.messages import MAX_MESSAGE_BYTES
 from sfapp.stream.security import Keys, authenticating, bind, connect
 
 _TICK_MS = 100
-_AWAY_MS = 20  # between two attempts at handing a message on
-_AT_ONCE = 500
+_RETRY_MS = 20  # between two attempts to forward a message
+_BATCH_MESSAGES = 500
 _HIGH_WATER = 1000
 
 
 @dataclass(slots=True)
 class RelayCounts:
-    """What has passed. ``dropped``: frames that are no message of a rank, or too long."""
+    """Counts of messages forwarded up and down; ``dropped`` counts malformed or too long ones."""
 
     up: int = 0
     down: int = 0
@@ -33,20 +33,21 @@ class RelayCounts:
 
 
 class Relay:
-    """Listens from when it is made; ``run`` forwards, on one thread, until it is told to stop.
+    """Relay of one node. It listens as soon as it is created; ``run`` forwards on one thread.
 
     Args:
-        endpoint: where this node's ranks connect; port 0 or ``*`` is chosen.
-        aggregator: where the aggregator listens.
-        keys: of the session; needed for any address but this machine's own. Ranks then need them too.
+        endpoint: address for this node's ranks; port 0 or ``*`` picks a free one.
+        aggregator: address of the aggregator.
+        keys: keys of the session, required for any address that other machines can reach. Ranks then need
+            them too.
 
     Raises:
-        StreamError: an endpoint is none, is taken, or needs keys.
+        StreamError: an endpoint is invalid, is in use, or needs keys.
     """
 
     def __init__(self, endpoint: str, aggregator: str, keys: Keys | None = None) -> None:
         self.counts = RelayCounts()
-        self._held: list[bytes] | None = None
+        self._unsent: list[bytes] | None = None
         self._resources = ExitStack()
         try:
             context: zmq.Context[Any] = zmq.Context()
@@ -58,7 +59,7 @@ class Relay:
             self._resources.callback(self._up.close, linger=0)
             for socket in (self._ranks, self._up):
                 socket.rcvhwm = socket.sndhwm = _HIGH_WATER
-            self._up.immediate = True  # nothing is queued for an aggregator that is not there
+            self._up.immediate = True  # queue nothing before a connection exists
             connect(self._up, aggregator, keys)
             self.endpoint = bind(self._ranks, endpoint, None if keys is None else keys.of_relay())
         except BaseException:
@@ -71,15 +72,15 @@ class Relay:
         poller.register(self._up, zmq.POLLIN)
         poller.register(self._ranks, zmq.POLLIN)
         while not stop.is_set():
-            poller.modify(self._ranks, 0 if self._held else zmq.POLLIN)
-            ready = dict(poller.poll(_AWAY_MS if self._held else _TICK_MS))
+            poller.modify(self._ranks, 0 if self._unsent else zmq.POLLIN)
+            ready = dict(poller.poll(_RETRY_MS if self._unsent else _TICK_MS))
             if self._up in ready:
-                self._pass_down()
-            if self._held or self._ranks in ready:
-                self._pass_up()
+                self._forward_down()
+            if self._unsent or self._ranks in ready:
+                self._forward_up()
 
     def close(self) -> None:
-        """Stop listening; again is no harm."""
+        """Stop listening. Safe to call again."""
         self._resources.close()
 
     def __enter__(self) -> Relay:
@@ -90,28 +91,28 @@ class Relay:
     ) -> None:
         self.close()
 
-    def _pass_up(self) -> None:
-        for _ in range(_AT_ONCE):
+    def _forward_up(self) -> None:
+        for _ in range(_BATCH_MESSAGES):
             try:
-                frames = self._held or self._ranks.recv_multipart(zmq.NOBLOCK)
+                frames = self._unsent or self._ranks.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             if len(frames) != 2 or len(frames[1]) > MAX_MESSAGE_BYTES:
                 self.counts.dropped += 1
                 continue
-            self._held = frames
+            self._unsent = frames
             try:
                 self._up.send_multipart(frames, zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._held = None
+            self._unsent = None
             self.counts.up += 1
 
-    def _pass_down(self) -> None:
-        for _ in range(_AT_ONCE):
+    def _forward_down(self) -> None:
+        for _ in range(_BATCH_MESSAGES):
             try:
                 frames = self._up.recv_multipart(zmq.NOBLOCK)
                 self._ranks.send_multipart(frames, zmq.NOBLOCK)
-            except zmq.ZMQError:  # no more, or for a rank that is gone
+            except zmq.ZMQError:  # no more messages, or the rank has disconnected
                 return
             self.counts.down += 1

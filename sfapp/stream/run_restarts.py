@@ -1,8 +1,8 @@
-"""Which window on disk a rank's window is: attempts at a run follow each other in one row of numbers.
+"""Map the window numbers of a restarted job to numbers on disk, which continue over all attempts at a run.
 
-A job that is started again counts its windows from where its own disk says, which may be 0. Its attempt gets
-the numbers after those that the run has. What was decided is kept in ``.stream.jsonl`` beside the packets, so
-that an aggregator that is started again decides alike.
+A restarted job counts its windows from what its own disk holds, possibly from 0. Each attempt gets an offset
+that moves its windows behind those the run already has. Offsets are stored in ``.stream.jsonl`` beside the
+packets, so that a restarted aggregator uses the same ones.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ RESTARTS_FILE = ".stream.jsonl"
 
 
 class RestartEntry(msgspec.Struct, frozen=True):
-    """One line of the ledger: this process is this rank of this attempt, whose windows move by ``offset``.
+    """One line of the file: a process, its rank and attempt, and the attempt's offset.
 
     Attributes:
-        turn: of attempts that call themselves the same: a rank that is there already begins the next.
+        turn: distinguishes attempts of the same name. A process of a rank that is already in the last turn
+            begins the next one.
     """
 
     attempt: str
@@ -35,7 +36,7 @@ class RestartEntry(msgspec.Struct, frozen=True):
 
 
 class RunRestarts:
-    """The attempts at one run."""
+    """Attempts at one run, and the offset of each."""
 
     def __init__(self, root: Path, run_id: str) -> None:
         self._folder = packet_path(root, run_id, 0).parent
@@ -43,22 +44,22 @@ class RunRestarts:
         self._offset: dict[tuple[str, int], int] = {}
         self._entries: dict[tuple[str, str], RestartEntry] = {}
         for entry in self._read():
-            self._take(entry)
+            self._add(entry)
 
     def offset(self, hello: StreamHello, newest: int | None) -> int:
-        """What to add to the numbers of this process's windows.
+        """Return what to add to the window numbers of this process.
 
         Args:
-            newest: the highest number of a window of the run that is under way, None without one.
+            newest: highest number of a window of the run that is in memory, or None.
 
         Raises:
-            StreamError: the ledger cannot be written.
+            StreamError: the file cannot be written.
         """
         known = self._entries.get((hello.attempt, hello.incarnation))
         if known is None:
             known = self._decide(hello, newest)
             self._write(known)
-            self._take(known)
+            self._add(known)
         return known.offset
 
     def _decide(self, hello: StreamHello, newest: int | None) -> RestartEntry:
@@ -67,11 +68,11 @@ class RunRestarts:
         turn = max(free, default=len(turns))
         offset = self._offset.get((hello.attempt, turn))
         if offset is None:
-            following = max(self._on_disk(), -1 if newest is None else newest) + 1
+            following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
             offset = max(0, following - hello.first_window)
         return RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
 
-    def _take(self, entry: RestartEntry) -> None:
+    def _add(self, entry: RestartEntry) -> None:
         turns = self._turns[entry.attempt]
         while len(turns) <= entry.turn:
             turns.append({})
@@ -79,8 +80,8 @@ class RunRestarts:
         self._offset[entry.attempt, entry.turn] = entry.offset
         self._entries[entry.attempt, entry.incarnation] = entry
 
-    def _on_disk(self) -> int:
-        """The highest number of a packet of the run, −1 without one."""
+    def _newest_on_disk(self) -> int:
+        """Return the highest number of a packet of the run, or −1."""
         names = (path.name.partition(".")[0] for path in self._folder.glob("*.parquet"))
         return max((int(name) for name in names if name.isascii() and name.isdigit()), default=-1)
 
@@ -93,7 +94,7 @@ class RunRestarts:
         for line in lines:
             try:
                 found.append(msgspec.json.decode(line, type=RestartEntry))
-            except msgspec.DecodeError:  # cut off when the aggregator was killed: the rank says hello again
+            except msgspec.DecodeError:  # truncated when the aggregator was killed: the rank will reconnect
                 continue
         return found
 
@@ -103,7 +104,7 @@ class RunRestarts:
             self._folder.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-                was_cut_off = file.read(1) not in (b"", b"\n")
-                file.write(b"\n" * was_cut_off + msgspec.json.encode(entry) + b"\n")
+                was_truncated = file.read(1) not in (b"", b"\n")
+                file.write(b"\n" * was_truncated + msgspec.json.encode(entry) + b"\n")
         except OSError as error:
-            raise StreamError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+            raise StreamError(f"cannot write {str(path)!r}: {error.strerror}") from error

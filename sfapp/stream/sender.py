@@ -1,6 +1,6 @@
-"""A rank's end of the stream: one daemon thread that owns the socket and sends what the spool holds.
+"""Send a rank's stream: one daemon thread that owns the socket and sends what the queue holds.
 
-Part of the recorder, so it fails open: whatever happens here is noted, and training goes on.
+It runs inside training and fails open: errors are noted, and training goes on.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from sfapp.stream.messages import (
 from sfapp.stream.security import Keys, connect, is_local
 from sfapp.stream.send_queue import SendQueue
 
-_BEAT_SECONDS = 1.0
-_LAST_BEAT_SECONDS = 0.25  # while the recorder closes
-_SILENT_SECONDS, _NEVER_HEARD_SECONDS = 10.0, 3.0
-"""How long a recorder that closes waits for an aggregator that says nothing, or never did."""
+_HEARTBEAT_SECONDS = 1.0
+_CLOSING_HEARTBEAT_SECONDS = 0.25
+_SILENT_SECONDS, _NEVER_CONNECTED_SECONDS = 10.0, 3.0
+"""How long ``close`` waits for an aggregator that has fallen silent, or that never answered."""
 _REOPEN_SECONDS = 1.0
-"""A recorder that closes connects anew after so long, and then after twice as long each time: libzmq's own
-pauses may be long by then, and an aggregator that is slow to answer a thousand ranks must not greet each of
-them every second."""
-_HIGH_WATER = 64  # messages that libzmq may hold
-_LINGER_MS = 200  # for the goodbye
+"""How long ``close`` waits for an answer before it reconnects, doubled each time. libzmq's own pauses may be
+long by then, but an aggregator that answers a thousand ranks slowly must not get new connections every
+second."""
+_HIGH_WATER = 64  # messages that libzmq may queue
+_LINGER_MS = 200  # to deliver the last message
 _RESTART_SECONDS = 1.0
 
 SampleSource = Callable[[], Sequence[AnySample]]
@@ -58,17 +58,19 @@ EchoCallback = Callable[[Echo, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """Where a recorder streams to, and what it may hold.
+    """Where a recorder streams to, and how much it may hold back.
 
     Attributes:
-        endpoint: of the node's relay or the aggregator, ``tcp://127.0.0.1:29766``.
-        keys: of the session, to the aggregator; ``keys.of_relay()`` to a relay. Needed for any address but
-            this machine's own.
-        batch_seconds: how long a step waits to be sent together with others.
-        spool_memory_bytes: unacknowledged windows in memory; beyond that, they are written as parts.
-        spool_disk_bytes: of those parts; beyond that, the oldest are discarded, and counted.
-        sources: asked about once a second, on the sender's thread, for what there is to say beside the steps.
-        on_echo: told of every answer to a heartbeat and when it came (ns since 1970), on the same thread.
+        endpoint: address of the node's relay or of the aggregator, ``tcp://127.0.0.1:29766``.
+        keys: keys of the session for an aggregator, ``keys.of_relay()`` for a relay. Required for any address
+            that other machines can reach.
+        batch_seconds: how long steps are collected before they are sent.
+        spool_memory_bytes: bound for unacknowledged windows in memory; above it, the oldest are written as
+            parts.
+        spool_disk_bytes: bound for those parts; above it, the oldest are discarded and counted.
+        sources: called about once a second on the sender's thread for samples to send.
+        on_echo: called on that thread with every answer to a heartbeat and the time it arrived (ns since
+            1970).
     """
 
     endpoint: str
@@ -81,12 +83,12 @@ class StreamOptions:
 
     @classmethod
     def of(cls, stream: StreamOptions | str | None) -> StreamOptions | None:
-        """What was asked for, or else what the environment says; None to record without a stream.
+        """Return options for a recorder's ``stream`` argument or the environment; None means no stream.
 
-        Keys come from the environment. Where there are some, an address of this machine is the relay's.
+        Keys are read from the environment. With keys, an address of this machine is taken for the relay's.
 
         Raises:
-            StreamError: the endpoint or the keys cannot be used.
+            StreamError: the keys are invalid.
         """
         if isinstance(stream, StreamOptions):
             return stream
@@ -100,50 +102,50 @@ class StreamOptions:
 
 
 @dataclass(slots=True)
-class StreamSenderCounts:
-    """What a sender has done so far."""
+class SenderCounts:
+    """Counts of a sender, and when it last received an answer (monotonic seconds)."""
 
     sent_messages: int = 0
     sent_again: int = 0
     failed: int = 0
-    heard_at: float | None = None
+    received_at: float | None = None
 
 
 class StreamSender:
-    """Sends a spool's elements, in order, until they are acknowledged.
+    """Sends the elements of a queue, in order, until they are acknowledged.
 
-    Nothing here is waited for but in ``close``. The socket is made and used on one thread, which ends with
-    ``close``; a forked child has none.
+    Only ``close`` blocks. The socket is created and used on one thread, which ends with ``close``; a forked
+    child has neither.
 
     Args:
-        greeting: makes the hello of a team that elements belong to.
-        failures: what goes wrong is put there.
-        desk: what is asked and said of captures; None where nobody takes any.
+        make_hello: makes the hello of a rank, given the sequence of its first element.
+        failures: receives a message for each failure.
+        mailbox: exchanges messages about captures; None for a stream without captures.
     """
 
     def __init__(
         self,
         options: StreamOptions,
-        spool: SendQueue,
+        queue: SendQueue,
         incarnation: str,
-        greeting: Callable[[JobRank, int], StreamHello],
+        make_hello: Callable[[JobRank, int], StreamHello],
         failures: deque[str],
-        desk: StreamCaptureMailbox | None = None,
+        mailbox: StreamCaptureMailbox | None = None,
     ) -> None:
-        self.counts = StreamSenderCounts()
+        self.counts = SenderCounts()
         self._failures = failures
         self._options = options
-        self._desk = desk or StreamCaptureMailbox(incarnation, lambda: 0)
-        self._spool = spool
+        self._mailbox = mailbox or StreamCaptureMailbox(incarnation, lambda: 0)
+        self._queue = queue
         self._incarnation = incarnation
-        self._greeting = greeting
+        self._make_hello = make_hello
         self._sources = options.sources
         self._next = 0
         self._furthest = 0
-        self._greeted: StreamHello | None = None
-        self._next_beat = 0.0
-        self._deadline: float | None = None  # once closing
-        self._patience = _REOPEN_SECONDS
+        self._sent_hello: StreamHello | None = None
+        self._next_heartbeat = 0.0
+        self._deadline: float | None = None  # set by close
+        self._reopen_seconds = _REOPEN_SECONDS
         self._closing_since = 0.0
         self._refused = ""
         self._wake, self._woken = sockets.socketpair()
@@ -157,27 +159,27 @@ class StreamSender:
         return self._thread.is_alive()
 
     def close(self, seconds: float) -> bool:
-        """Send what is left, wait for it to be acknowledged, and end the thread.
+        """Send the rest of the queue, wait until it is acknowledged, and end the thread.
 
         Args:
-            seconds: how long at most; an aggregator that says nothing is waited for less.
+            seconds: the longest wait; a silent aggregator is given up earlier.
 
         Returns:
             Whether everything was acknowledged.
         """
         self._closing_since = time.monotonic()
         self._deadline = self._closing_since + seconds
-        self._rouse()
+        self._wake_thread()
         self._thread.join(seconds + 1.0)
         if not self._thread.is_alive():
             self._wake.close()
             self._woken.close()
-        return self._spool.first == self._spool.end
+        return self._queue.first == self._queue.end
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         try:
             self._wake.send(b"\0")
-        except OSError:  # it is awake, or gone
+        except OSError:  # already awake, or ended
             return
 
     # ---- the thread -----------------------------------------------------------------------------
@@ -185,43 +187,44 @@ class StreamSender:
     def _run(self) -> None:
         while True:
             try:
-                if self._talk():
+                if self._run_connection():
                     return
                 continue
-            except Exception as error:  # fail-open: begin again, on another socket
+            except Exception as error:  # fail-open: start again with a new socket
                 self.counts.failed += 1
                 self._failures.append(f"stream: {describe_error(error)}")
             if self._deadline is not None:
                 return
             time.sleep(_RESTART_SECONDS)
 
-    def _talk(self) -> bool:
-        """Until closed: send and listen, over one socket. False to go on over another."""
-        self._greeted, self._next = None, self._spool.first
+    def _run_connection(self) -> bool:
+        """Send and receive over one socket until closed; return False to continue with a new socket."""
+        self._sent_hello, self._next = None, self._queue.first
         opened = time.monotonic()
         context: zmq.Context[Any] = zmq.Context()
         socket = context.socket(zmq.DEALER)
         try:
             socket.sndhwm = socket.rcvhwm = _HIGH_WATER
-            socket.immediate = True  # nothing is queued for a peer that is not there
+            socket.immediate = True  # queue nothing before a connection exists
             connect(socket, self._options.endpoint, self._options.keys)
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(self._woken, zmq.POLLIN)
             while not self._is_done():
                 closing = self._deadline is not None
-                if closing and time.monotonic() > max(opened, self.counts.heard_at or 0.0) + self._patience:
-                    self._patience *= 2
+                last_answer = max(opened, self.counts.received_at or 0.0)
+                if closing and time.monotonic() > last_answer + self._reopen_seconds:
+                    self._reopen_seconds *= 2
                     return False
                 wait = min(self._options.batch_seconds, 0.05) if closing else self._options.batch_seconds
                 poller.poll(round(wait * 1000))
-                self._listen(socket)
-                self._spool.tighten()
+                self._receive(socket)
+                self._queue.enforce_limits()
                 if not self._refused:
-                    self._beat(socket)
+                    self._send_heartbeat(socket)
                     self._send_elements(socket)
-                    self._send_of_captures(socket)
-            self._say_goodbye(socket)
+                    self._send_capture_messages(socket)
+            self._send_bye(socket)
             return True
         finally:
             socket.close(linger=_LINGER_MS if self._deadline is not None else 0)
@@ -231,15 +234,15 @@ class StreamSender:
         if self._deadline is None:
             return False
         now = time.monotonic()
-        heard_at = self.counts.heard_at
-        patience = _NEVER_HEARD_SECONDS if heard_at is None else _SILENT_SECONDS
-        silent = now > max(self._closing_since, heard_at or 0.0) + patience
-        delivered = self._spool.first == self._spool.end and self._desk.is_empty
+        received_at = self.counts.received_at
+        patience = _NEVER_CONNECTED_SECONDS if received_at is None else _SILENT_SECONDS
+        silent = now > max(self._closing_since, received_at or 0.0) + patience
+        delivered = self._queue.first == self._queue.end and self._mailbox.is_empty
         return delivered or bool(self._refused) or now > self._deadline or silent
 
-    # ---- listening ------------------------------------------------------------------------------
+    # ---- receiving ------------------------------------------------------------------------------
 
-    def _listen(self, socket: zmq.Socket[bytes]) -> None:
+    def _receive(self, socket: zmq.Socket[bytes]) -> None:
         try:
             while self._woken.recv(64):
                 pass
@@ -253,90 +256,90 @@ class StreamSender:
                 self._failures.append(str(error))
                 continue
             if answer.incarnation == self._incarnation:
-                self.counts.heard_at = time.monotonic()
+                self.counts.received_at = time.monotonic()
                 self._take(answer)
 
     def _take(self, answer: FromAggregator) -> None:
         if isinstance(answer, Ack):
-            self._spool.acknowledge(answer.up_to_sequence)
-            self._next = max(self._next, self._spool.first)
+            self._queue.acknowledge(answer.up_to_sequence)
+            self._next = max(self._next, self._queue.first)
         elif isinstance(answer, Resend):
             if answer.hello:
-                self._greeted = None
-            self._next = max(self._spool.first, 0 if answer.hello else answer.sequence)
+                self._sent_hello = None
+            self._next = max(self._queue.first, 0 if answer.hello else answer.sequence)
         elif isinstance(answer, Echo):
             if self._options.on_echo is not None:
                 self._options.on_echo(answer, time.time_ns())
         elif isinstance(answer, CaptureCommand | CaptureAck):
-            self._desk.hear(answer)
+            self._mailbox.receive(answer)
         elif not self._refused:
             self._refused = answer.reason
             self._failures.append(f"the aggregator refuses this stream: {answer.reason}")
 
     # ---- sending --------------------------------------------------------------------------------
 
-    def _beat(self, socket: zmq.Socket[bytes]) -> None:
-        """Now and then say that this rank is here and where it is, and what its sources have to say."""
+    def _send_heartbeat(self, socket: zmq.Socket[bytes]) -> None:
+        """Send a heartbeat and the samples of all sources, if they are due."""
         now = time.monotonic()
-        if now < self._next_beat:
+        if now < self._next_heartbeat:
             return
         closing = self._deadline is not None
-        self._next_beat = now + (_LAST_BEAT_SECONDS if closing else _BEAT_SECONDS)
-        team = self._spool.newest_team
-        if team is None or not self._greet(socket, team):
+        self._next_heartbeat = now + (_CLOSING_HEARTBEAT_SECONDS if closing else _HEARTBEAT_SECONDS)
+        rank = self._queue.newest_rank
+        if rank is None or not self._ensure_hello(socket, rank):
             return
-        head: dict[str, Any] = {"v": VERSION, "rank": team.identity.rank, "incarnation": self._incarnation}
-        samples = [sample for source in self._sources for sample in self._asked(source)]
+        head: dict[str, Any] = {"v": VERSION, "rank": rank.identity.rank, "incarnation": self._incarnation}
+        samples = [sample for source in self._sources for sample in self._call(source)]
         if samples:
             self._send(socket, Samples(**head, samples=tuple(samples)))
         self._send(socket, Heartbeat(**head, sent=self._next, sent_ns=time.time_ns()))
         if closing:
-            self._say_goodbye(socket)
+            self._send_bye(socket)
 
-    def _say_goodbye(self, socket: zmq.Socket[bytes]) -> None:
-        """Once everything was sent: somebody waits for it to be on disk."""
-        rank, end = None if self._greeted is None else self._greeted.rank, self._spool.end
+    def _send_bye(self, socket: zmq.Socket[bytes]) -> None:
+        """Send ``Bye`` once all elements were sent, so that the aggregator writes the last window soon."""
+        rank, end = None if self._sent_hello is None else self._sent_hello.rank, self._queue.end
         if rank is not None and self._next == end:
             self._send(socket, Bye(v=VERSION, rank=rank, incarnation=self._incarnation, sequence=end))
 
-    def _asked(self, source: SampleSource) -> Sequence[AnySample]:
+    def _call(self, source: SampleSource) -> Sequence[AnySample]:
         try:
             return source()
-        except Exception as error:  # fail-open: this one is asked no more
+        except Exception as error:  # fail-open: do not call this source again
             self._sources = tuple(other for other in self._sources if other is not source)
             self._failures.append(f"samples: {describe_error(error)}")
             return ()
 
     def _send_elements(self, socket: zmq.Socket[bytes]) -> None:
-        """Send what there is, as far as the connection takes it."""
-        self._next = max(self._next, self._spool.first)
-        while (found := self._spool.message(self._next)) is not None:
+        """Send queued elements until the queue is empty or the connection accepts no more."""
+        self._next = max(self._next, self._queue.first)
+        while (found := self._queue.message(self._next)) is not None:
             message, after = found
-            team = self._spool.team(self._next)
-            if team is None or not self._greet(socket, team) or not self._send(socket, message):
+            rank = self._queue.rank_of(self._next)
+            if rank is None or not self._ensure_hello(socket, rank) or not self._send(socket, message):
                 return
             self.counts.sent_again += self._next < self._furthest
             self._next = after
             self._furthest = max(self._furthest, after)
 
-    def _send_of_captures(self, socket: zmq.Socket[bytes]) -> None:
-        """Send what there is to say of captures, as far as the connection takes it."""
-        team = self._spool.newest_team
-        if team is None or self._desk.is_empty or not self._greet(socket, team):
+    def _send_capture_messages(self, socket: zmq.Socket[bytes]) -> None:
+        """Send messages about captures until there are none or the connection accepts no more."""
+        rank = self._queue.newest_rank
+        if rank is None or self._mailbox.is_empty or not self._ensure_hello(socket, rank):
             return
-        for message in self._desk.messages():
+        for message in self._mailbox.messages():
             if not self._send(socket, message):
                 return
 
-    def _greet(self, socket: zmq.Socket[bytes], team: JobRank) -> bool:
-        """Say who this is, if that was not said or has changed; False if nobody takes it."""
-        known = self._greeted
-        hello = self._greeting(team, self._spool.first if known is None else known.first)
-        if hello == known:
+    def _ensure_hello(self, socket: zmq.Socket[bytes], rank: JobRank) -> bool:
+        """Send a hello unless the same one was sent over this socket; return False if that failed."""
+        sent = self._sent_hello
+        hello = self._make_hello(rank, self._queue.first if sent is None else sent.first)
+        if hello == sent:
             return True
         if not self._send(socket, hello):
             return False
-        self._greeted = hello
+        self._sent_hello = hello
         return True
 
     def _send(self, socket: zmq.Socket[bytes], message: Message) -> bool:

@@ -1,8 +1,7 @@
-"""How a recorder's windows go to an aggregator instead of into packets of its own.
+"""Stream a recorder's windows to an aggregator: ``StreamWriter`` is a ``PacketSink``.
 
-``StreamWriter`` is a ``PacketSink``. What the aggregator has not acknowledged when the recorder is closed
-goes to a local sink as this rank's parts, as after a failed gather: nothing is lost, and readers put it
-together.
+Windows that the aggregator has not acknowledged when the recorder is closed go to a local sink as this rank's
+parts, as after a failed gather. Readers merge them, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from sfapp.stream.send_queue import SendQueue
 from sfapp.stream.sender import StreamOptions, StreamSender
 from sfapp.stream.system_sampler import SystemSampler
 
-NOT_ACKNOWLEDGED = "the aggregator had not acknowledged it when the recorder was closed"
+NOT_ACKNOWLEDGED = "the aggregator did not acknowledge it before the recorder was closed"
 
 
 class StreamWriter:
-    """Owns a recorder's spool and sender, what looks at the system, and the writer for what they leave.
+    """Sink with a send queue, a sender, a system sampler, and a local sink for undelivered windows.
 
     Args:
-        options: where to, and how much may wait.
+        options: where to stream, and how much may be queued.
         local_sink: makes the sink for windows that could not be delivered.
 
     Raises:
-        StreamError: the endpoint is none, or needs keys.
+        StreamError: the endpoint is invalid, or needs keys.
     """
 
     def __init__(self, options: StreamOptions, local_sink: LocalSinkFactory) -> None:
@@ -44,82 +43,82 @@ class StreamWriter:
         self._first_window: dict[str, int] = {}
         check_endpoint(options.endpoint, options.keys)
         self._local = local_sink()
-        self._measuring = SystemSampler(self.failures)
+        self._sampler = SystemSampler(self.failures)
         options = replace(
             options,
-            sources=(*options.sources, self._measuring.samples),
-            on_echo=options.on_echo or self._measuring.on_echo,
+            sources=(*options.sources, self._sampler.samples),
+            on_echo=options.on_echo or self._sampler.on_echo,
         )
-        self._spool = SendQueue(
+        self._queue = SendQueue(
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
-        self.mailbox = StreamCaptureMailbox(self.incarnation, self._measuring.clock_offset_ns)
+        self.mailbox = StreamCaptureMailbox(self.incarnation, self._sampler.clock_offset_ns)
         self._sender = StreamSender(
-            options, self._spool, self.incarnation, self._greeting, self.failures, self.mailbox
+            options, self._queue, self.incarnation, self._make_hello, self.failures, self.mailbox
         )
         self._is_closed = False
 
     @property
     def written(self) -> deque[Path]:
-        """Parts that this rank has left because the stream did not deliver them."""
+        """Parts of windows that the stream did not deliver."""
         return self._local.written
 
     @property
     def failures(self) -> deque[str]:
-        """The newest things that went wrong."""
+        """The newest failures."""
         return self._local.failures
 
     @property
     def pending(self) -> int:
-        """Closed windows that are neither acknowledged nor on disk nor discarded."""
-        return len(self._spool.left()) if not self._is_closed else self._local.pending
+        """Number of closed windows that are neither acknowledged nor on disk nor discarded."""
+        return len(self._queue.undelivered()) if not self._is_closed else self._local.pending
 
     @property
     def lost_steps(self) -> int:
-        """Steps that were discarded because the spool was full."""
-        return self._spool.lost_steps
+        """Steps that were discarded because the send queue was full."""
+        return self._queue.lost_steps
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
-        """A window begins: its steps are sent as the buffer fills."""
+        """Queue a window, whose steps are sent as the buffer fills."""
         if self._process == os.getpid():
             self._first_window.setdefault(rank.attempt, buffer.number)
-            self._measuring.follow(rank.identity)
-            self._spool.open(rank, buffer)
+            self._sampler.follow(rank.identity)
+            self._queue.open(rank, buffer)
 
     def end_window(self, rank: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:
-        """The window ends. False in a forked child, whose steps nobody sends."""
+        """Close the window; return False in a forked child, which has no sender."""
         if self._process != os.getpid():
             return False
-        self._spool.close(rank, buffer)
+        self._queue.close(rank, buffer)
         return True
 
     def close(self, seconds: float) -> None:
-        """Deliver what is left within ``seconds``, and leave as parts what could not be."""
-        self._leave(NOT_ACKNOWLEDGED, seconds)
+        """Deliver the queued windows within ``seconds``, and write the others as parts."""
+        self._finish(NOT_ACKNOWLEDGED, seconds)
 
     def save_parts(self, reason: str, seconds: float) -> None:
-        """The same, in a hurry: half of the time is kept for the parts."""
-        self._leave(reason, seconds / 2)
+        """As ``close``, but keep half of the time for writing parts."""
+        self._finish(reason, seconds / 2)
 
-    def _leave(self, reason: str, seconds: float) -> None:
+    def _finish(self, reason: str, seconds: float) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        self._measuring.close()
+        self._sampler.close()
         self._sender.close(seconds)
-        for team, buffer in self._spool.left():
-            self._local.end_window(team.alone(reason), buffer, last=True)
+        for rank, buffer in self._queue.undelivered():
+            self._local.end_window(rank.alone(reason), buffer, last=True)
         self._local.close(max(1.0, seconds))
 
-    def _greeting(self, team: JobRank, first: int) -> StreamHello:
-        identity, job = team.identity, team.job
+    def _make_hello(self, rank: JobRank, first: int) -> StreamHello:
+        identity, job = rank.identity, rank.job
         return StreamHello(
             v=VERSION,
             rank=identity.rank,
             incarnation=self.incarnation,
             run_id=job.run_id,
-            attempt=team.attempt,
-            first_window=self._first_window.get(team.attempt, 0),
+            attempt=rank.attempt,
+            first_window=self._first_window.get(rank.attempt, 0),
             first=first,
             world_size=job.world_size,
             local_rank=identity.local_rank,
@@ -142,5 +141,5 @@ def stream_sink(stream: StreamOptions | str | None, local_sink: LocalSinkFactory
     """
     options = StreamOptions.of(stream)
     if options is None:
-        raise StreamError(f"no address to stream to: write tcp://HOST:PORT, or set {STREAM_VARIABLE}")
+        raise StreamError(f"no address to stream to: pass tcp://HOST:PORT or set {STREAM_VARIABLE}")
     return StreamWriter(options, local_sink)

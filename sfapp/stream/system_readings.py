@@ -1,12 +1,13 @@
-"""What the machine and this process are doing, read once a second on a thread of its own.
+"""Read metrics of the machine, its GPUs and this process, once a second on a separate thread.
 
-The node's figures come from its leader alone, a process's from each rank. What cannot be read (no GPU, no
-rights, another system) is absent, with the reason where somebody would look for it; nothing here ever raises
-into training, waits for it or keeps more than a few minutes of samples.
+Node metrics come from the node's leader, process metrics from each rank. Metrics that cannot be read (no GPU,
+no permission, another operating system) are None. Nothing here raises into training or blocks it, and only a
+few minutes of samples are kept.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections import deque
@@ -19,8 +20,8 @@ from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
 
 PERIOD_S = 1.0
-KEPT = 1024
-"""Samples that wait to be taken at most; beyond, the oldest are dropped and counted."""
+MAX_QUEUED = 1024
+"""Most samples that are queued; the oldest above that are dropped and counted."""
 
 Value = TypeVar("Value")
 NanosecondClock = Callable[[], int]
@@ -30,27 +31,27 @@ _NO_REASON = frozenset({"All", "None", "GpuIdle"})
 
 
 class CounterRates:
-    """Rates out of counters that only grow: per second since they were read last."""
+    """Per-second rates of monotonic counters."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
 
     def of(self, at_ns: int, counters: Mapping[str, int]) -> dict[str, float | None]:
-        """Per counter its rate; None the first time, and where it was set back."""
+        """Return each counter's rate since the last call; None the first time and after a reset."""
         found: dict[str, float | None] = {}
         for name, value in counters.items():
-            before_ns, before = self._last.get(name, (at_ns, value))
-            elapsed_ns, grown = at_ns - before_ns, value - before
-            found[name] = grown * 1e9 / elapsed_ns if elapsed_ns > 0 and grown >= 0 else None
+            previous_ns, previous = self._last.get(name, (at_ns, value))
+            elapsed_ns, increase = at_ns - previous_ns, value - previous
+            found[name] = increase * 1e9 / elapsed_ns if elapsed_ns > 0 and increase >= 0 else None
             self._last[name] = (at_ns, value)
         return found
 
 
 class NodeSampler:
-    """The whole machine, by psutil."""
+    """Samples the whole machine with psutil."""
 
     def __init__(self, identity: RankIdentity) -> None:
-        """Begin to count.
+        """Start counting.
 
         Raises:
             MissingExtraError: psutil is not installed.
@@ -58,17 +59,18 @@ class NodeSampler:
         self._psutil = _psutil()
         self._identity = identity
         self._rates = CounterRates()
-        self._read(lambda: self._psutil.cpu_percent(None))  # what the next reading is measured from
+        self._read(lambda: self._psutil.cpu_percent(None))  # baseline of the next reading
 
     def sample(self, at_ns: int, no_gpu_because: str | None = None) -> NodeSample:
-        """What it does now.
+        """Return a sample.
 
         Args:
-            at_ns: now, ns since 1970.
+            at_ns: the current time, ns since 1970.
+            no_gpu_because: why the node's GPUs cannot be read, if so.
         """
         memory = self._read(self._psutil.virtual_memory)
         load = self._read(self._psutil.getloadavg)
-        rates = self._rates.of(at_ns, self._counters())
+        rates: dict[str, Any] = self._rates.of(at_ns, self._counters())
         return NodeSample(
             at_ns=at_ns,
             node_rank=self._identity.node_rank,
@@ -99,10 +101,10 @@ class NodeSampler:
 
 
 class ProcessSampler:
-    """The process of this rank, by psutil."""
+    """Samples the process of this rank with psutil."""
 
     def __init__(self, identity: RankIdentity) -> None:
-        """As for ``NodeSampler``."""
+        """Start counting, as ``NodeSampler``."""
         self._psutil = _psutil()
         self._identity = identity
         self._process = self._psutil.Process()
@@ -110,12 +112,12 @@ class ProcessSampler:
         self._read(self._process.cpu_percent)
 
     def sample(self, at_ns: int) -> ProcessSample:
-        """What it does now."""
+        """Return a sample."""
         process = self._process
         with process.oneshot():
             memory = self._read(process.memory_info)
             counted = self._read(process.io_counters) if hasattr(process, "io_counters") else None
-            counters = (
+            counters: dict[str, int] = (
                 {}
                 if counted is None
                 else {"read_bytes_per_s": counted.read_bytes, "written_bytes_per_s": counted.write_bytes}
@@ -136,10 +138,10 @@ class ProcessSampler:
 
 
 class GpuSampler:
-    """Every GPU of the node, by NVML.
+    """Samples every GPU of the node with NVML.
 
     Attributes:
-        no_gpu_because: why there is none to read; None where there is.
+        no_gpu_because: why no GPU can be read, or None.
     """
 
     def __init__(self, node_rank: int) -> None:
@@ -150,18 +152,18 @@ class GpuSampler:
         self.no_gpu_because = self._open()
 
     def sample(self, at_ns: int) -> list[GpuSample]:
-        """What each does now."""
+        """Return a sample of each GPU."""
         return [self._sample_one(at_ns, index, device) for index, device in enumerate(self._devices)]
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Shut down NVML."""
         if self._nvml is not None:
             self._read(self._nvml.nvmlShutdown)
             self._nvml, self._devices = None, []
 
     def _open(self) -> str | None:
         try:
-            import pynvml
+            pynvml = importlib.import_module("pynvml")
         except ImportError:
             return "nvidia-ml-py is not installed: pip install 'sfapp[stream]'"
         try:
@@ -174,7 +176,7 @@ class GpuSampler:
             return f"NVML: {error}"
         self._nvml, self._devices = pynvml, devices
         self._reasons = throttle_reasons(vars(pynvml))
-        return None if devices else "the NVIDIA driver sees no GPU"
+        return None if devices else "the NVIDIA driver reports no GPU"
 
     def _sample_one(self, at_ns: int, index: int, device: Any) -> GpuSample:
         nvml, read = self._nvml, self._read
@@ -182,7 +184,7 @@ class GpuSampler:
         used = read(lambda: nvml.nvmlDeviceGetUtilizationRates(device))
         milliwatts = read(lambda: nvml.nvmlDeviceGetPowerUsage(device))
         name = read(lambda: nvml.nvmlDeviceGetName(device))
-        held_back = read(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)) or 0
+        throttled_by = read(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)) or 0
         return GpuSample(
             at_ns=at_ns,
             node_rank=self._node_rank,
@@ -197,7 +199,7 @@ class GpuSampler:
             power_watts=None if milliwatts is None else milliwatts / 1000,
             sm_clock_mhz=_float(read(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))),
             memory_clock_mhz=_float(read(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM))),
-            throttle_reasons=tuple(name for bit, name in sorted(self._reasons.items()) if held_back & bit),
+            throttle_reasons=tuple(name for bit, name in sorted(self._reasons.items()) if throttled_by & bit),
         )
 
     def _read(self, read: Callable[[], Value]) -> Value | None:
@@ -205,11 +207,11 @@ class GpuSampler:
 
 
 class SamplingThread:
-    """A thread that samples the process of every rank, and on node leaders the node and its GPUs.
+    """Thread that samples this process, and on the node's leader also the node and its GPUs.
 
     Attributes:
-        dropped: samples that nobody took in time.
-        failures: what goes wrong is put there; bounded.
+        dropped: samples that were not taken in time.
+        failures: receives a message for each failure.
     """
 
     def __init__(
@@ -219,48 +221,48 @@ class SamplingThread:
         period_s: float = PERIOD_S,
         now_ns: NanosecondClock = time.time_ns,
     ) -> None:
-        """Nothing runs before ``start``."""
+        """Create the thread; ``start`` starts it."""
         self._identity = identity
         self._period_s = period_s
         self._now_ns = now_ns
-        self._waiting: deque[AnySample] = deque()
+        self._queue: deque[AnySample] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sfapp-system", daemon=True)
         self.dropped = 0
         self.failures = failures
 
     def start(self) -> None:
-        """Begin; once."""
+        """Start the thread, once."""
         self._thread.start()
 
     def take(self) -> list[AnySample]:
-        """The samples since last asked, oldest first."""
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+        """Return the samples since the last call, oldest first."""
+        return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End the thread, waiting for it no longer than this. Again is no harm."""
+        """Stop the thread, waiting at most this long. Safe to call again."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def _keep(self, sample: AnySample) -> None:
-        if len(self._waiting) >= KEPT:
-            self._waiting.popleft()
+    def _append(self, sample: AnySample) -> None:
+        if len(self._queue) >= MAX_QUEUED:
+            self._queue.popleft()
             self.dropped += 1
-        self._waiting.append(sample)
+        self._queue.append(sample)
 
     def _run(self) -> None:
         try:
             read_all, finish = self._readers()
-        except Exception as error:  # fail-open: training goes on without these figures
-            self.failures.append(f"nothing is sampled: {type(error).__name__}: {error}")
+        except Exception as error:  # fail-open: training goes on without these metrics
+            self.failures.append(f"no system metrics: {type(error).__name__}: {error}")
             return
         due = time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             due = max(due + self._period_s, time.monotonic())
             try:
                 for sample in read_all(self._now_ns()):
-                    self._keep(sample)
+                    self._append(sample)
             except Exception as error:  # fail-open
                 self.failures.append(f"{type(error).__name__}: {error}")
         finish()
@@ -278,12 +280,12 @@ class SamplingThread:
 
 
 def is_node_leader(identity: RankIdentity) -> bool:
-    """Whether a rank is the one of its node that says what the node does."""
+    """Whether a rank is the one that samples its node."""
     return identity.local_rank == 0
 
 
 def throttle_reasons(constants: Mapping[str, Any]) -> dict[int, str]:
-    """NVML's reasons for lower clocks by their bit, named as ``sw_power_cap``; idling is none."""
+    """Return NVML's throttle reasons by their bit, named like ``sw_power_cap``; idling is left out."""
     found: dict[int, str] = {}
     for prefix in _THROTTLE_PREFIXES:
         for name, bit in constants.items():
@@ -306,17 +308,17 @@ def _float(value: int | None) -> float | None:
 
 
 def _read(read: Callable[[], Value], errors: tuple[type[Exception], ...]) -> Value | None:
-    """What is read; None where the system does not say."""
+    """Return what ``read`` returns, or None if the system does not provide it."""
+    # psutil omits functions that the operating system lacks, so a missing attribute is no defect.
+    unavailable: tuple[type[Exception], ...] = (*errors, OSError, NotImplementedError, AttributeError)
     try:
         return read()
-    # psutil leaves out the calls that a system does not have: those are missing attributes, not mistakes.
-    except (*errors, OSError, NotImplementedError, AttributeError):
+    except unavailable:
         return None
 
 
 def _psutil() -> ModuleType:
     try:
-        import psutil
+        return importlib.import_module("psutil")
     except ImportError:
         raise MissingExtraError("system metrics need psutil: pip install 'sfapp[stream]'") from None
-    return psutil

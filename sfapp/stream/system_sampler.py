@@ -1,4 +1,4 @@
-"""What a rank says beside its steps: samples of the system, on the aggregator's time axis."""
+"""Sample the system for a rank's stream, with times of the aggregator's clock."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from sfapp.stream.system_readings import SamplingThread
 
 
 class SystemSampler:
-    """Looks at this process, and on a node's leader at the node, from when the rank is known.
+    """Samples this process, and on the node's leader the node, once the rank is known.
 
-    ``samples`` and ``on_echo`` are the sender's: called on its thread alone.
+    ``samples`` and ``on_echo`` are called on the sender's thread only.
 
     Args:
-        failures: what goes wrong is put there.
+        failures: receives a message for each failure.
     """
 
     def __init__(self, failures: deque[str]) -> None:
         self._failures = failures
         self._clock = ClockOffsetEstimator()
         self._identity: RankIdentity | None = None
-        self._watch: SamplingThread | None = None
+        self._thread: SamplingThread | None = None
 
     def follow(self, identity: RankIdentity) -> None:
-        """Who this rank is, now; another one after the world has changed."""
+        """Start sampling for this rank, again whenever its identity changes."""
         if identity == self._identity:
             return
         self.close()
         self._identity = identity
-        self._watch = SamplingThread(identity, self._failures)
-        self._watch.start()
+        self._thread = SamplingThread(identity, self._failures)
+        self._thread.start()
 
     def close(self) -> None:
-        """Look no more; again is no harm."""
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.close()
+        """Stop sampling. Safe to call again."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
 
     def samples(self) -> list[AnySample]:
-        """What was seen since last asked, with the times that the aggregator's clock had."""
-        watch = self._watch
-        return [] if watch is None else [self._placed(sample) for sample in watch.take()]
+        """Return the samples since the last call, with times of the aggregator's clock."""
+        thread = self._thread
+        return [] if thread is None else [self._on_aggregator_clock(sample) for sample in thread.take()]
 
     def on_echo(self, echo: Echo, returned_ns: int) -> None:
-        """An answer of the aggregator to a heartbeat, and when it came, by our clock."""
+        """Take an answer to a heartbeat and the time it arrived, by this machine's clock."""
         self._clock.add(ClockExchange(echo.sent_ns, echo.received_ns, echo.replied_ns, returned_ns))
 
     def clock_offset_ns(self) -> int:
-        """What to add to our time now to have the aggregator's; 0 before anything is known of it."""
+        """Return what to add to this machine's time to get the aggregator's; 0 before it is known."""
         offset = self._clock.at(time.time_ns())
         return 0 if offset is None else round(offset.offset_ns)
 
-    def _placed(self, sample: AnySample) -> AnySample:
+    def _on_aggregator_clock(self, sample: AnySample) -> AnySample:
         offset = self._clock.at(sample.at_ns)
         if offset is None:
             return sample
-        placed = msgspec.structs.replace(sample, at_ns=max(0, sample.at_ns + round(offset.offset_ns)))
-        if not isinstance(placed, NodeSample):
-            return placed
+        moved = msgspec.structs.replace(sample, at_ns=max(0, sample.at_ns + round(offset.offset_ns)))
+        if not isinstance(moved, NodeSample):
+            return moved
         return msgspec.structs.replace(
-            placed,
+            moved,
             clock_offset_ns=offset.offset_ns,
             clock_uncertainty_ns=offset.uncertainty_ns,
             clock_drift_ppm=offset.drift_ppm,

@@ -1,9 +1,8 @@
-"""On the aggregator: rows from many ranks become windows, and windows become packets on disk.
+"""Assemble the rows of many ranks into windows, and write windows as packets.
 
-A window is written when all ranks have closed it, or after a timeout without those that are missing; rows
-that come later are put into the packet that is there. Rows that fit no packet (of a rank that died in the
-middle of its window, or that has other steps than most) are written as that rank's part, which readers put
-together.
+A window is written when all ranks have closed it, or after a timeout without the missing ranks; rows that
+arrive later are merged into the packet on disk. Rows that fit no packet (of a rank that died within its
+window, or whose steps differ from most ranks') are written as that rank's part, which readers merge.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows
 
-DIFFERENT = "the rank's steps or stages are not those of the others"
-_TRY_AGAIN_SECONDS = 1.0
+DIFFERENT = "the rank's steps or stages differ from those of the other ranks"
+_RETRY_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class AssemblyCounts:
-    """What was put together so far.
+    """Counts of what was written.
 
     Attributes:
-        windows: packets written for the first time; ``rewritten`` with ranks that came later.
+        windows: packets written for the first time. rewritten: packets to which later ranks were added.
         parts: rows of one rank written as its part.
-        incomplete: packets that were written without a rank.
-        twice: windows of a rank that were on disk already.
-        failed: attempts at writing that failed; they are repeated.
+        incomplete: packets written without some rank.
+        twice: windows of a rank that were already on disk.
+        failed: failed writes, which are repeated.
         refused: windows of a rank whose rows no packet can hold.
     """
 
@@ -54,12 +53,12 @@ class AssemblyCounts:
 
 
 class WindowAssembler:
-    """The windows under way, and the packet directory that they go to.
+    """Windows that are not on disk yet, and the packet directory they are written to.
 
     Args:
         root: the packet directory.
         close_after: seconds that a window waits for its last ranks once one has closed it.
-        late_after: seconds that later ranks are collected before a packet is written anew.
+        late_after: seconds to wait for further late ranks before a packet is rewritten.
         clock: monotonic seconds.
     """
 
@@ -67,7 +66,7 @@ class WindowAssembler:
         self.counts = AssemblyCounts()
         self.failures: list[str] = []
         self.size = 0
-        self.is_stuck = False  # whether the newest attempt at writing failed
+        self.is_stuck = False  # whether the newest write failed
         self._root = root
         self._close_after = close_after
         self._late_after = late_after
@@ -75,40 +74,40 @@ class WindowAssembler:
         self._pending: dict[tuple[str, int], PendingWindow] = {}
 
     def open(self, hello: StreamHello, opened: WindowOpened, number: int) -> RankRows:
-        """A rank begins a window."""
+        """Add a window that a rank has opened."""
         rows = RankRows(hello, opened, number)
         ranks = self._window(hello.run_id, number).ranks
-        before = ranks.pop(hello.rank, None)  # of the same rank, taken for dead meanwhile
-        self.size -= before.size if before is not None else 0
+        previous = ranks.pop(hello.rank, None)  # of a process of this rank that died
+        self.size -= previous.size if previous is not None else 0
         ranks[hello.rank] = rows
         return rows
 
     def add(self, rows: RankRows, row_NC: Rows) -> None:
-        """More steps of a rank's window."""
+        """Append steps to a rank's window."""
         rows.add(row_NC)
         self.size += row_NC.nbytes
 
     def close(self, rows: RankRows, closed: WindowClosed | None, end: int) -> None:
-        """A rank ends its window; ``closed`` is None where its end was discarded."""
+        """Close a rank's window; ``closed`` is None if the rank discarded the end of it."""
         size = rows.size
-        rows.close(closed or _closed_by_a_gap(rows, end), end)
+        rows.close(closed or _closed_by_gap(rows, end), end)
         self.size += rows.size - size
         pending = self._window(rows.hello.run_id, rows.number)
         wait = self._late_after if pending.is_late else self._close_after
         pending.due = min(pending.due or float("inf"), self._clock() + wait)
 
     def hurry(self, rows: Iterable[RankRows], seconds: float) -> None:
-        """Somebody waits for these windows to be on disk."""
+        """Write these windows within ``seconds``, because their rank has left."""
         for each in rows:
             pending = self._pending.get((each.hello.run_id, each.number))
             if pending is not None and each.closed is not None:
                 pending.due = min(pending.due or float("inf"), self._clock() + seconds)
 
     def abandon(self, rows: RankRows) -> bool:
-        """No more will come of this rank's window: what there is becomes its part.
+        """Write the rows of an unfinished window as the rank's part, and drop them.
 
         Returns:
-            False where it could not be written, to be tried again.
+            False if that failed and must be tried again.
         """
         pending = self._pending.get((rows.hello.run_id, rows.number))
         if pending is None or pending.ranks.get(rows.hello.rank) is not rows or rows.closed is not None:
@@ -119,14 +118,14 @@ class WindowAssembler:
         except PacketError as error:
             self._note_failure(error)
             return False
-        self._forget(pending, [rows])
+        self._remove_rows(pending, [rows])
         return True
 
     def write_due(self, most_bytes: int, everything: bool = False) -> int:
-        """Write what is complete, what has waited long enough, and the oldest beyond ``most_bytes``.
+        """Write complete windows, those that have waited long enough, and the oldest above ``most_bytes``.
 
         Returns:
-            How many windows were tried.
+            Number of windows that it tried to write.
         """
         now = self._clock()
         due = [
@@ -142,7 +141,7 @@ class WindowAssembler:
 
     @property
     def newest(self) -> dict[str, int]:
-        """Per run, the highest number of a window under way."""
+        """Highest number of a window in memory, by run."""
         found: dict[str, int] = {}
         for run_id, number in self._pending:
             found[run_id] = max(number, found.get(run_id, 0))
@@ -157,8 +156,8 @@ class WindowAssembler:
             self._pending[key] = PendingWindow(run_id, number, is_late)
         return self._pending[key]
 
-    def _forget(self, pending: PendingWindow, gone: Iterable[RankRows]) -> None:
-        for rows in gone:
+    def _remove_rows(self, pending: PendingWindow, done: Iterable[RankRows]) -> None:
+        for rows in done:
             if pending.ranks.get(rows.hello.rank) is rows:
                 del pending.ranks[rows.hello.rank]
                 self.size -= rows.size
@@ -166,17 +165,17 @@ class WindowAssembler:
             self._pending.pop((pending.run_id, pending.number), None)
 
     def _write(self, pending: PendingWindow) -> None:
-        """Put what is closed on disk. Rows are durable only after that; a failure is tried again."""
+        """Write the closed rows of a window and mark them durable; retry later if that fails."""
         closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
         try:
             self._write_closed(pending, sorted(closed, key=lambda rows: rows.hello.rank))
         except (PacketError, OSError) as error:
             self._note_failure(error)
-            pending.due = self._clock() + _TRY_AGAIN_SECONDS
+            pending.due = self._clock() + _RETRY_SECONDS
             return
         pending.due, self.is_stuck = None, False
         pending.is_late = pending.is_late or bool(closed)
-        self._forget(pending, closed)
+        self._remove_rows(pending, closed)
         for rows in closed:
             rows.is_durable = True
             rows.chunks.clear()
@@ -187,10 +186,10 @@ class WindowAssembler:
         self.is_stuck = True
 
     def _write_closed(self, pending: PendingWindow, closed: Sequence[RankRows]) -> None:
-        """Write the window's packet, or add to it, and as parts what does not fit in.
+        """Write the window's packet or add ranks to it, and write rows that do not fit as parts.
 
         Raises:
-            PacketError: the disk refuses.
+            PacketError: the file system refused.
         """
         fresh = [rows for rows in closed if rows.steps]
         try:
@@ -198,39 +197,40 @@ class WindowAssembler:
         except PacketError as error:
             if isinstance(error.__cause__, OSError):
                 raise
-            self.failures.append(str(error))  # some rank's rows cannot be in a packet: the others' can
+            self.failures.append(str(error))  # one rank's rows are invalid; the others' are saved as parts
             for rows in fresh:
                 self._write_part(rows, DIFFERENT)
 
     def _write_together(self, pending: PendingWindow, fresh: list[RankRows]) -> None:
         path = packet_path(self._root, pending.run_id, pending.number)
-        there = read_packet(path) if path.exists() else None
-        if there is not None:
-            present = set(there.window.ranks.rank)
+        existing = read_packet(path) if path.exists() else None
+        if existing is not None:
+            present = set(existing.window.ranks.rank)
             self.counts.twice += sum(rows.hello.rank in present for rows in fresh)
             fresh = [rows for rows in fresh if rows.hello.rank not in present]
         if not fresh:
             return
         alike, odd = _majority(fresh)
-        whole = _whole(alike)
-        if there is None:
-            write_packet(whole, path)
+        draft = _merged_draft(alike)
+        if existing is None:
+            write_packet(draft, path)
             self.counts.windows += 1
-            self.counts.incomplete += bool(whole.manifest.missing_ranks)
-        elif _fits(there.window, whole):
-            write_packet(_joined(there, whole, path), path)
+            self.counts.incomplete += bool(draft.manifest.missing_ranks)
+        elif _fits(existing.window, draft):
+            write_packet(_with_late_ranks(existing, draft, path), path)
             self.counts.rewritten += 1
         else:
             alike, odd = [], fresh
-        _remove(part_path(path, rows.hello.rank) for rows in alike)  # what was sent before it was cut off
+        # A process of these ranks that died may have left a part; the packet has all of its rows.
+        _remove(part_path(path, rows.hello.rank) for rows in alike)
         for rows in odd:
             self._write_part(rows, DIFFERENT)
 
-    def _write_part(self, rows: RankRows, why: str) -> None:
+    def _write_part(self, rows: RankRows, reason: str) -> None:
         buffer = rows.buffer()
         try:
             write_packet(
-                part_draft(_job(self._root, rows), buffer, rows.identity, why), self._part_path(rows)
+                part_draft(_job(self._root, rows), buffer, rows.identity, reason), self._part_path(rows)
             )
             self.counts.parts += 1
         except PacketError as error:
@@ -244,14 +244,14 @@ class WindowAssembler:
 
 
 def _remove(paths: Iterable[Path]) -> None:
-    """Of a thousand ranks hardly one has left a part: nothing is asked of them that need not be."""
+    """Remove files that may not exist, with one system call each: there may be a thousand."""
     for path in paths:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
 
-def _closed_by_a_gap(rows: RankRows, end: int) -> WindowClosed:
-    """What stands for the end of a window that was discarded on the rank."""
+def _closed_by_gap(rows: RankRows, end: int) -> WindowClosed:
+    """Return a substitute for the end of a window that the rank discarded."""
     opened = rows.opened
     return WindowClosed(
         v=opened.v,
@@ -279,7 +279,7 @@ def _job(root: Path, rows: RankRows) -> JobInfo:
 
 
 def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]]:
-    """The ranks that share schema and steps with most others (ties: the lowest rank's), and the rest."""
+    """Split ranks into those with the commonest schema and steps (ties: the lowest rank's) and the rest."""
 
     def key(rows: RankRows) -> Hashable:
         steps = rows.row_NC[:, STEP_COLUMN].tobytes()
@@ -287,12 +287,12 @@ def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]
 
     keys = [key(rows) for rows in ranks]
     (chosen, _), *_ = Counter(keys).most_common(1)
-    alike = [rows for rows, of in zip(ranks, keys, strict=True) if of == chosen]
-    return alike, [rows for rows, of in zip(ranks, keys, strict=True) if of != chosen]
+    alike = [rows for rows, each in zip(ranks, keys, strict=True) if each == chosen]
+    return alike, [rows for rows, each in zip(ranks, keys, strict=True) if each != chosen]
 
 
-def _whole(ranks: Sequence[RankRows]) -> Draft:
-    """One window of ranks, ascending, that share schema and steps; the manifest says who is missing."""
+def _merged_draft(ranks: Sequence[RankRows]) -> Draft:
+    """Return one window of ranks that share schema and steps, ascending; its manifest lists missing ranks."""
     buffers = [rows.buffer() for rows in ranks]
     channels = sorted({name for buffer in buffers for name in buffer.side})
     first = buffers[0]
@@ -302,13 +302,13 @@ def _whole(ranks: Sequence[RankRows]) -> Draft:
     draft = whole_draft(_job(Path(), ranks[0]), first, row_RNC, channels, identities, 0)
     present = set(draft.ranks.rank)
     missing = tuple(rank for rank in range(draft.manifest.world_size) if rank not in present)
-    error = f"{len(missing)} ranks had not closed the window in time" if missing else None
+    error = f"{len(missing)} ranks did not close the window in time" if missing else None
     manifest = replace(draft.manifest, missing_ranks=missing, gather_ok=not missing, gather_error=error)
     return replace(draft, manifest=manifest)
 
 
 def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[str, str]:
-    """Any rank's faults by code, with the rank that saw it first."""
+    """Return the faults of all ranks by code, each with the first rank that reported it."""
     found: defaultdict[str, str] = defaultdict(str)
     for rows, buffer in zip(ranks, buffers, strict=True):
         for code, detail in buffer.faults.items():
@@ -317,19 +317,19 @@ def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[
     return dict(found)
 
 
-def _fits(there: Window, late: Draft) -> bool:
-    """Whether later ranks can be put into a packet without leaving out a step."""
-    one, other = there.manifest, late.manifest
+def _fits(existing: Window, late: Draft) -> bool:
+    """Whether later ranks can be merged into a packet without losing a step."""
+    one, other = existing.manifest, late.manifest
     return (one.stages, one.world_size, one.accumulation) == (
         other.stages,
         other.world_size,
         other.accumulation,
-    ) and there.step_N.tolist() == late.step_N.tolist()
+    ) and existing.step_N.tolist() == late.step_N.tolist()
 
 
-def _joined(there: Packet, late: Draft, path: Path) -> Window:
-    """The packet on disk with later ranks in it; complete, nothing is left of why it was not."""
-    window = assemble([there, Packet(late.window(), path, 0, "", None, 0)])
+def _with_late_ranks(existing: Packet, late: Draft, path: Path) -> Window:
+    """Return the packet on disk with later ranks merged in; once complete, it is marked as gathered."""
+    window = assemble([existing, Packet(late.window(), path, 0, "", None, 0)])
     if window.manifest.missing_ranks:
         return window
     return replace(window, manifest=replace(window.manifest, gather_ok=True, gather_error=None))

@@ -1,4 +1,4 @@
-"""On the aggregator: the rows of a window, as far as its ranks have sent them."""
+"""Hold the rows of a window on the aggregator until all of its ranks have sent theirs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy.typing as npt
 
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer, WindowSchema
-from sfapp.stream.codec import moment_of
+from sfapp.stream.codec import datetime_from_ns
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
 Rows = npt.NDArray[np.int64]
 
-NOT_CLOSED = "the rank had not closed its window when it was last heard of"
+NOT_CLOSED = "the rank fell silent before it closed its window"
 
 
 @dataclass(slots=True, eq=False)
 class RankRows:
-    """One rank's rows of one window, as far as they have come.
+    """One rank's rows of one window that have arrived so far.
 
     Attributes:
-        number: the window's on disk.
+        number: number of the window on disk.
         end: sequence after the window's last element, known once it is closed.
         is_durable: whether it is on disk, or was discarded for good.
-        has_gap: whether the rank discarded its last steps before they could be sent.
+        has_gap: whether the rank discarded its last steps before they were sent.
     """
 
     hello: StreamHello
@@ -41,14 +41,14 @@ class RankRows:
     has_gap: bool = False
 
     def add(self, rows: Rows) -> None:
-        """Steps that follow those that are here."""
+        """Append steps."""
         self.chunks.append(rows)
         self.steps += len(rows)
         self.size += rows.nbytes
         self.last_step = int(rows[-1, STEP_COLUMN])
 
     def close(self, closed: WindowClosed, end: int) -> None:
-        """No more steps: what came in many portions becomes one, of no more memory than it needs."""
+        """Close the window, and join the chunks into one array of exactly their size."""
         self.closed, self.end = closed, end
         self.size += sum(map(len, closed.side.values()))
         if len(self.chunks) > 1:
@@ -56,7 +56,7 @@ class RankRows:
 
     @property
     def row_NC(self) -> Rows:
-        """Its steps in one piece."""
+        """Its steps in one array, int64 [N, 2 + S]."""
         return self.chunks[0] if len(self.chunks) == 1 else np.concatenate(self.chunks)
 
     @property
@@ -65,7 +65,7 @@ class RankRows:
         return RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, self.opened.role)
 
     def buffer(self) -> WindowBuffer:
-        """As the rank's recorder had it."""
+        """Return the window as the rank's recorder held it."""
         opened, closed = self.opened, self.closed
         row_NC = self.row_NC
         schema = WindowSchema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
@@ -75,7 +75,8 @@ class RankRows:
             buffer.note("dropped_steps", NOT_CLOSED)
             return buffer
         buffer.closed_by = closed.closed_by
-        buffer.started_at, buffer.ended_at = moment_of(closed.started_at_ns), moment_of(closed.ended_at_ns)
+        buffer.started_at = datetime_from_ns(closed.started_at_ns)
+        buffer.ended_at = datetime_from_ns(closed.ended_at_ns)
         buffer.faults |= closed.faults
         buffer.side_faults |= closed.side_faults
         buffer.nested_ns = closed.nested_ns
@@ -85,17 +86,17 @@ class RankRows:
             if len(values) == len(row_NC):
                 buffer.side[name] = np.where(np.isinf(values), np.nan, values)
         if self.has_gap:
-            buffer.note("dropped_steps", "the rank's spool was full")
+            buffer.note("dropped_steps", "the rank's send queue was full")
         return buffer
 
 
 @dataclass(slots=True, eq=False)
 class PendingWindow:
-    """A window of which rows are in memory.
+    """A window with rows in memory that are not on disk.
 
     Attributes:
-        due: when to write it without the ranks that are missing; None before any rank has closed it.
-        is_late: whether a packet of it is on disk already.
+        due: when to write it without the missing ranks; None before any rank has closed it.
+        is_late: whether a packet of it is already on disk.
     """
 
     run_id: str
@@ -106,7 +107,7 @@ class PendingWindow:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every rank of its world has closed it."""
+        """Whether every rank of the job has closed it."""
         if self.is_late or not self.ranks:
             return False
         newest = next(reversed(self.ranks.values()))

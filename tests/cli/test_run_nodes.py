@@ -217,7 +217,7 @@ def test_a_taken_port_is_said_before_anything_trains(tmp_path: Path) -> None:
         process = start(tmp_path, [*line[:4], "--aggregator-port", str(port), *line[4:]])
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"sfapp aggregate does not start: sfapp: tcp://127.0.0.1:{port} cannot be listened on" in said
+    assert f"sfapp aggregate does not start: sfapp: cannot listen on tcp://127.0.0.1:{port}" in said
     assert not ours(tmp_path)
 
 

@@ -246,7 +246,7 @@ def test_what_a_full_spool_discards_is_counted_and_shown(tmp_path: Path) -> None
     )
     with recorder(tmp_path, options) as perf:
         train(perf, 200)
-        until(lambda: any("the spool is full" in failure for failure in perf.failures))
+        until(lambda: any("the send queue is full" in failure for failure in perf.failures))
         held = until(lambda: len(list(tmp_path.rglob("*.rank0.parquet"))))
         assert held < 10
         with aggregating(tmp_path / "packets", endpoint=f"tcp://127.0.0.1:{port}") as aggregator:

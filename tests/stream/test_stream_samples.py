@@ -192,7 +192,7 @@ def test_more_steps_than_are_kept_at_once_are_all_counted(tmp_path: Path) -> Non
 def test_a_run_that_was_forgotten_makes_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_writer, "MOST_RUNS", 1)
+    monkeypatch.setattr(metrics_writer, "MAX_RUNS", 1)
     collector = MetricsWriter(tmp_path)
     collector.write(now(rank_now(0, run_id="a")))
     collector.write(now(rank_now(0, run_id="a"), rank_now(0, run_id="b")))
@@ -235,7 +235,7 @@ def test_old_samples_are_thinned_a_moment_each_second(
 def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_writer, "MOST_RUNS", 2)
+    monkeypatch.setattr(metrics_writer, "MAX_RUNS", 2)
     collector = MetricsWriter(tmp_path)
     for name in ("a", "b", "c"):
         collector.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
@@ -255,7 +255,7 @@ def test_a_disk_that_refuses_is_said_and_the_aggregator_goes_on(tmp_path: Path) 
 def test_more_than_can_be_written_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_writer, "KEPT", 3)
+    monkeypatch.setattr(metrics_writer, "MAX_QUEUED", 3)
     collector = MetricsWriter(tmp_path)
     collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
     collector.write(now())

@@ -114,10 +114,10 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     KEYS.save(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert Keys.load(path) == KEYS
-    with pytest.raises(StreamError, match="cannot be written"):
+    with pytest.raises(StreamError, match="cannot write"):
         Keys.make().save(path)
     path.chmod(0o640)
-    with pytest.raises(StreamError, match="others may read"):
+    with pytest.raises(StreamError, match="other users can read"):
         Keys.load(path)
 
 
@@ -142,7 +142,7 @@ def test_the_environment_may_name_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_address_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
-    with aggregating(tmp_path) as aggregator, pytest.raises(StreamError, match="cannot be listened on"):
+    with aggregating(tmp_path) as aggregator, pytest.raises(StreamError, match="cannot listen on"):
         Aggregator(tmp_path, aggregator.endpoint)
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
 from sfapp.stream.system_readings import (
-    KEPT,
+    MAX_QUEUED,
     CounterRates,
     GpuSampler,
     NodeSampler,
@@ -170,7 +170,7 @@ def test_a_driver_that_fails_is_a_reason_and_not_an_error(nvml: SimpleNamespace)
     nvml.nvmlInit = refuse
     assert GpuSampler(0).no_gpu_because == "NVML: not supported"
     nvml.nvmlInit, nvml.nvmlDeviceGetCount = (lambda: None), (lambda: 0)
-    assert GpuSampler(0).no_gpu_because == "the NVIDIA driver sees no GPU"
+    assert GpuSampler(0).no_gpu_because == "the NVIDIA driver reports no GPU"
 
 
 def test_nvml_names_its_reasons() -> None:
@@ -224,10 +224,10 @@ def test_the_other_ranks_look_at_themselves_alone() -> None:
 
 def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
     watch = SamplingThread(FOLLOWER, deque())
-    for at_ns in range(KEPT + 5):
-        watch._keep(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
+    for at_ns in range(MAX_QUEUED + 5):
+        watch._append(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
     kept = watch.take()
-    assert (len(kept), kept[0].at_ns, watch.dropped) == (KEPT, 5, 5)
+    assert (len(kept), kept[0].at_ns, watch.dropped) == (MAX_QUEUED, 5, 5)
     assert watch.take() == []
 
 
