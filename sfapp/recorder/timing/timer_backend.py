@@ -21,10 +21,11 @@ def _load_compiled() -> ModuleType | None:
     """Return the compiled hot path; None where there is none, or it was compiled from another source."""
     try:
         compiled = importlib.import_module("sfapp.recorder.timing._timers")
-        source = Path(timers.__file__).read_bytes()
-    except (ImportError, OSError):  # Installed without a compiler, or for another Python.
+        digest = hashlib.sha256(Path(timers.__file__).read_bytes()).hexdigest()
+    except (ImportError, AttributeError, OSError):
+        # Installed without a compiler, or compiled for another Python or from an earlier source.
         return None
-    return compiled if hashlib.sha256(source).hexdigest() == compiled.SOURCE_DIGEST else None
+    return compiled if getattr(compiled, "SOURCE_DIGEST", "") == digest else None
 
 
 _COMPILED = _load_compiled()
