@@ -30,6 +30,8 @@ The command line catches ``SfappError`` once and prints it; nothing else is caug
 
 from __future__ import annotations
 
+from sfapp.terminal import printable
+
 
 class SfappError(Exception):
     """Base of all errors that sfapp raises on purpose. The message says what, where and what to do."""
@@ -86,7 +88,7 @@ class PacketError(SfappError):
     def describe(self) -> str:
         """The fault with its file, in one line: ``path: row R, column C: reason``."""
         path = self.path or ""
-        return ": ".join(part for part in (path if path.isprintable() else repr(path), self.fault) if part)
+        return ": ".join(part for part in (printable(path), self.fault) if part)
 
 
 class PacketVersionError(PacketError):
@@ -143,7 +145,7 @@ class TraceError(SfappError):
         self.reason = reason
         self.path = path
         self.place = place
-        shown = path if path is None or path.isprintable() else repr(path)
+        shown = None if path is None else printable(path)
         super().__init__(": ".join(part for part in (shown, place, reason) if part))
 
 
@@ -177,4 +179,4 @@ class MissingExtraError(SfappError):
 
 def describe_error(error: BaseException) -> str:
     """Return an error's type and message as one line of at most 500 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+    return printable(f"{type(error).__name__}: {' '.join(str(error).split())}", 500)

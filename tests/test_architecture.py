@@ -16,6 +16,7 @@ PACKAGE = ROOT / "sfapp"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "terminal": set(),
     "assets": set(),
     "model": set(),
     "accounting": {"model"},
@@ -107,7 +108,7 @@ def imported(path: Path) -> set[str]:
 
 
 # What every room may import: pure ones (True) only errors, the others the atomic writer too.
-OPEN = {True: {"errors"}, False: {"errors", "files"}}
+OPEN = {True: {"errors", "terminal"}, False: {"errors", "files", "terminal"}}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))

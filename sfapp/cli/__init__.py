@@ -13,6 +13,7 @@ import click
 
 from sfapp import __version__
 from sfapp.errors import SfappError
+from sfapp.terminal import printable
 
 # name -> one line of help. Kept here so that `--help` imports no command.
 COMMANDS = {
@@ -67,7 +68,8 @@ def main() -> None:
     try:
         cli()
     except SfappError as error:
-        click.echo(f"sfapp: {error}", err=True)
+        lines = (printable(line) for line in str(error).split("\n"))
+        click.echo("sfapp: " + "\n".join(lines), err=True)
         sys.exit(2)
     except ModuleNotFoundError as missing:
         module = (missing.name or "").split(".")[0]

@@ -19,6 +19,7 @@ from sfapp.errors import SfappError, WindowError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
 from sfapp.packets import Loaded, Quarantined, read_windows
+from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
 
@@ -200,11 +201,6 @@ def print_table(
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:
             click.echo(f"  {printable(str(refused.path))}: {printable(refused.reason)}")
-
-
-def printable(text: str) -> str:
-    """Text from a file, made harmless for a terminal: control characters are shown, never obeyed."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from sfapp.model.capture import (
     CaptureState,
 )
 from sfapp.model.parse import parse_ranks
+from sfapp.terminal import printable
 
 if TYPE_CHECKING:
     from sfapp.operators.sampling import Sampling, SamplingState
@@ -197,7 +198,7 @@ def _wait(root: Path, request: CaptureRequest) -> None:
             break
         time.sleep(_LOOK_SECONDS)
     if state.status != "done":
-        raise CaptureError(f"nothing was captured: {_plain(state.why) or 'no rank answered'}")
+        raise CaptureError(f"nothing was captured: {printable(state.why) or 'no rank answered'}")
 
 
 def progress(state: CaptureState) -> str:
@@ -212,13 +213,8 @@ def progress(state: CaptureState) -> str:
     if state.is_over and state.windows:
         parts.append(f"in window {_listed(state.windows)}")
     if state.is_over and state.why:
-        parts.append(_plain(state.why))
+        parts.append(printable(state.why))
     return ", ".join(parts)
-
-
-def _plain(text: str) -> str:
-    """Text from files, for a terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 # ---- watching -------------------------------------------------------------------------------------
@@ -271,6 +267,6 @@ def _consider(
         ask_for_capture(_root_of(packets, run), proposal.request)
         ranks = _listed(proposal.request.ranks)
         click.echo(
-            f"{_plain(run)}: asked rank {ranks} for {settings.steps} steps: {proposal.reason}", err=True
+            f"{printable(run)}: asked rank {ranks} for {settings.steps} steps: {proposal.reason}", err=True
         )
     return proposal.state

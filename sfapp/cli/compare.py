@@ -15,12 +15,13 @@ import click
 
 from sfapp.accounting import LETTERS, Comparison, diagnose_runs
 from sfapp.accounting import compare as compared
-from sfapp.cli.analyze import printable, without_overflow
+from sfapp.cli.analyze import without_overflow
 from sfapp.cli.options import gate_options, gates_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.sides import SideKey
 from sfapp.packets import Loaded, read_windows
+from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.tables import Column, Row

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.analyze import printable
 from sfapp.cli.options import window_key
 from sfapp.errors import WindowNotFoundError
 from sfapp.importers.perfetto_export import slice_of, write_perfetto
 from sfapp.operators import events_of
 from sfapp.packets import LoadedWindow, read_operators_beside, read_windows
+from sfapp.terminal import printable
 from sfapp.views import format
 
 _SHOWN = 20

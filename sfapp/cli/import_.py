@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from sfapp.cli.analyze import printable
 from sfapp.errors import TraceError
 from sfapp.importers import (
     FORMATS,
@@ -22,6 +21,7 @@ from sfapp.importers import (
     read_traces,
     write_imported,
 )
+from sfapp.terminal import printable
 from sfapp.views import format
 
 _SHOWN_NOTES = 20

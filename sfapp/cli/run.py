@@ -283,9 +283,10 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     if not new:
         return
     from sfapp.accounting import diagnose_runs
-    from sfapp.cli.analyze import printable, without_overflow
+    from sfapp.cli.analyze import without_overflow
     from sfapp.model.reasons import reason_sentence
     from sfapp.packets import packet_path, read_windows
+    from sfapp.terminal import printable
     from sfapp.views import format, text
 
     folder = packet_path(out, run_id, 0).parent

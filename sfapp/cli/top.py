@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sfapp.errors import RemoteError, WindowNotFoundError
+from sfapp.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -125,7 +126,7 @@ def _watch(source: Source, run_id: str | None) -> None:
                     news = source.news(run_id)
                 except RemoteError as error:
                     news = None
-                    screen.update(Group(shown, Text(_plain(str(error)), style="red")), refresh=True)
+                    screen.update(Group(shown, Text(printable(str(error)), style="red")), refresh=True)
                     time.sleep(_FOLLOW_SECONDS)
         except KeyboardInterrupt:
             return
@@ -138,10 +139,10 @@ def frame(news: RunNews) -> RenderableType:
 
     style = {"live": "green", "ended": "dim"}.get(news.state, "red")
     step = "no step yet" if news.newest_step is None else f"step {news.newest_step}"
-    head = Text.assemble((_plain(news.run), "bold"), "  ", (_plain(news.said), style), f"  {step}")
-    silent = [Text(_plain(line), style="red") for line in news.silent]
+    head = Text.assemble((printable(news.run), "bold"), "  ", (printable(news.said), style), f"  {step}")
+    silent = [Text(printable(line), style="red") for line in news.silent]
     said = "no window has been finished yet" if news.newest_window is None else news.newest_window.said
-    verdict = Text(_plain(said), style="yellow")
+    verdict = Text(printable(said), style="yellow")
     space = Text("")
     nodes, legend = _Nodes(news), Text(LEGEND, style="dim")
     return Group(head, space, nodes, space, _Grid(news), legend, space, verdict, *silent)
@@ -180,7 +181,7 @@ class _Nodes:
             )
         for row in self._rows:
             shown = (row.get(column.shown) for column in columns)
-            table.add_row(*(Text("–" if value is None else _plain(str(value))) for value in shown))
+            table.add_row(*(Text("–" if value is None else printable(str(value))) for value in shown))
         return table
 
 
@@ -230,10 +231,3 @@ def _marks(news: RunNews) -> dict[int, tuple[str, str]]:
         else:
             found[rank.rank] = " ", "green"
     return found
-
-
-def _plain(text: str) -> str:
-    """Without what a terminal would obey."""
-    from sfapp.cli.analyze import printable
-
-    return printable(text)

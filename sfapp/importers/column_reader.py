@@ -24,7 +24,7 @@ import pyarrow.parquet
 
 from sfapp.errors import TraceError
 from sfapp.importers.mapping import UNITS, Mapping
-from sfapp.packets.faults import one_line, quoted
+from sfapp.terminal import first_line, quoted
 
 WHOLE = ("step", "rank", "window", "micro_step", "local_rank", "node_rank")
 TIMES = ("duration", "start", "end", "wall")
@@ -122,7 +122,7 @@ def _arrow_errors() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
-        raise TraceError(f"cannot be read: {one_line(str(error))}") from error
+        raise TraceError(f"cannot be read: {first_line(str(error))}") from error
 
 
 def _wanted(present: list[str], mapping: Mapping) -> dict[str, str]:
@@ -208,7 +208,7 @@ def _batch(batch: Any, wanted: dict[str, str], first: int) -> Batch:
         try:
             cast = pc.cast(column, kind)
         except pa.ArrowException as error:
-            reason = f"is no {kind}: {one_line(str(error))}"
+            reason = f"is no {kind}: {first_line(str(error))}"
             raise TraceError(reason, place=f"column {name!r}") from error
         columns[meaning] = cast.to_pylist() if meaning in TEXTS else cast.to_numpy(zero_copy_only=False)
     return Batch(columns, first, batch.num_rows, wanted)
@@ -225,7 +225,7 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[Batch]:
     try:
         document = msgspec.json.decode(expand(path, MAX_JSON_BYTES))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise TraceError(f"is no JSON: {one_line(str(error))}") from error
+        raise TraceError(f"is no JSON: {first_line(str(error))}") from error
     rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
     for place, value in _numbers(document, ""):
         for meaning, rule in rules.items():
@@ -279,7 +279,7 @@ def expand(path: Path, most: int) -> bytes:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
             data: bytes = file.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"cannot be read: {one_line(str(error))}", path=str(path)) from error
+        raise TraceError(f"cannot be read: {first_line(str(error))}", path=str(path)) from error
     if len(data) > most:
         raise TraceError(f"holds more than {most:,} bytes: cut it into smaller files", path=str(path))
     return data

@@ -26,8 +26,8 @@ from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import About, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
-from sfapp.packets.faults import one_line
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_WORLD_SIZE
+from sfapp.terminal import first_line
 
 Ints = npt.NDArray[np.int64]
 
@@ -123,7 +123,7 @@ def read_dump(path: Path) -> Dump:
             place=place.rstrip("`") if what else None,
         ) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise TraceError(f"is no JSON: {one_line(str(error))}") from error
+        raise TraceError(f"is no JSON: {first_line(str(error))}") from error
     for place_, entry in enumerate(dump.entries):
         if not (0 <= entry.time_created_ns < _LATEST and 0 <= entry.collective_seq_id < _LATEST):
             raise TraceError("its time or sequence number is out of range", place=f"$.entries[{place_}]")

@@ -23,8 +23,8 @@ from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import About, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
-from sfapp.packets.faults import one_line
 from sfapp.packets.packet_layout import MAX_WORLD_SIZE
+from sfapp.terminal import first_line
 
 MAX_LINE = 2**20
 MAX_RECORDS = 2**22
@@ -105,10 +105,10 @@ def _records(path: Path) -> Iterator[Record]:
                     _check(record, number)
                     yield record
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        reason = f"is no record of NCCL Inspector (one JSON object a line): {one_line(str(error))}"
+        reason = f"is no record of NCCL Inspector (one JSON object a line): {first_line(str(error))}"
         raise TraceError(reason, place=f"line {number}") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"cannot be read: {one_line(str(error))}", place=f"line {number}") from error
+        raise TraceError(f"cannot be read: {first_line(str(error))}", place=f"line {number}") from error
 
 
 def _check(record: Record, line: int) -> None:

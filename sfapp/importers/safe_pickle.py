@@ -11,7 +11,7 @@ import pickle
 import pickletools
 
 from sfapp.errors import TraceError
-from sfapp.packets.faults import one_line
+from sfapp.terminal import first_line
 
 _DATA = frozenset(
     (
@@ -72,6 +72,6 @@ def plain_data(data: bytes) -> object:
         TypeError,
         AttributeError,
     ) as error:
-        raise TraceError(f"is no whole pickle: {one_line(str(error))}", place=f"byte {place}") from error
+        raise TraceError(f"is no whole pickle: {first_line(str(error))}", place=f"byte {place}") from error
     except (RecursionError, MemoryError, OverflowError) as error:
         raise TraceError("a value in the pickle is too large", place=f"byte {place}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sfapp.errors import TraceError
-from sfapp.packets.faults import one_line, quoted
+from sfapp.terminal import first_line, quoted
 
 MAX_EXPANDED = 2**36
 """Largest database that a gzipped file may expand to, on disk."""
@@ -56,7 +56,7 @@ class Database:
             while batch := cursor.fetchmany(_ROWS):
                 yield batch
         except (sqlite3.Error, OverflowError) as error:
-            raise TraceError(one_line(str(error)), path=str(self.path), place=f"table {table}") from error
+            raise TraceError(first_line(str(error)), path=str(self.path), place=f"table {table}") from error
 
     def count(self, table: str) -> int:
         """How many rows a table has; none where it is not there."""
@@ -65,7 +65,7 @@ class Database:
         try:
             found: int = self.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         except sqlite3.Error as error:
-            raise TraceError(one_line(str(error)), path=str(self.path), place=f"table {table}") from error
+            raise TraceError(first_line(str(error)), path=str(self.path), place=f"table {table}") from error
         return found
 
 
@@ -94,7 +94,9 @@ def database(path: Path) -> Iterator[Database]:
             connection.execute("PRAGMA trusted_schema = OFF")
             yield Database(path, connection, _columns(connection))
         except sqlite3.Error as error:
-            raise TraceError(f"is no readable SQLite file: {one_line(str(error))}", path=str(path)) from error
+            raise TraceError(
+                f"is no readable SQLite file: {first_line(str(error))}", path=str(path)
+            ) from error
         finally:
             if connection is not None:
                 connection.close()
@@ -127,6 +129,6 @@ def _expand(path: Path, scratch: IO[bytes]) -> None:
                     raise TraceError(f"expands to more than {MAX_EXPANDED:,} bytes", path=str(path))
                 scratch.write(block)
     except (OSError, EOFError, zlib.error) as error:
-        reason = f"cannot be read after {size:,} bytes: {one_line(str(error))}"
+        reason = f"cannot be read after {size:,} bytes: {first_line(str(error))}"
         raise TraceError(reason, path=str(path)) from error
     scratch.flush()

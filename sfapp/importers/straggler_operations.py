@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sfapp.errors import TraceError
 from sfapp.importers.column_reader import MAX_ROW_GROUP_BYTES
-from sfapp.packets.faults import one_line
+from sfapp.terminal import first_line
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ def read_table(path: Path) -> Table:
         columns["optype"] = texts.indices.to_numpy().astype(np.int64)
         return Table(tuple(texts.dictionary.to_pylist()), columns)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"cannot be read: {one_line(str(error))}") from error
+        raise TraceError(f"cannot be read: {first_line(str(error))}") from error
 
 
 def _column(column: Any, name: str) -> Any:

@@ -24,8 +24,8 @@ from sfapp.model import RankIdentity
 from sfapp.model.manifest import Wrapper
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 from sfapp.packets import Draft
-from sfapp.packets.faults import one_line, quoted
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE
+from sfapp.terminal import first_line, quoted
 
 Ints = npt.NDArray[np.int64]
 
@@ -146,7 +146,7 @@ def _take_steps(run: _Run, found: Database) -> None:
             try:
                 events = _DECODER.decode(text if isinstance(text, str) else "")
             except (msgspec.DecodeError, RecursionError) as error:
-                raise TraceError(f"events_json: {one_line(str(error))}", place=place) from error
+                raise TraceError(f"events_json: {first_line(str(error))}", place=place) from error
             seen[step, number] = (events, place)
             run.identities[number] = RankIdentity(
                 number,

@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import ParseError
 from sfapp.model.parse import is_run_window, parse_run_window
-from sfapp.model.view import ViewState, parse_query, shown
+from sfapp.model.view import LONGEST_QUOTE, ViewState, parse_query
+from sfapp.terminal import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState,
         try:
             values[name] = SideKey.parse(text)
         except ValueError as error:
-            told.append(f"In the link, {name} {error}, not {shown(text)}; pick one.")
+            told.append(f"In the link, {name} {error}, not {quoted(text, LONGEST_QUOTE)}; pick one.")
     for name in sorted(_OTHERS & pairs.keys()):
         del pairs[name]
         told.append(f"The link's {name!r} belongs to a window's page; it is ignored.")

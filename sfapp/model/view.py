@@ -17,6 +17,7 @@ from sfapp.errors import GateError
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates
 from sfapp.model.parse import parse_ranks, parse_run_window
 from sfapp.model.window import ALL_RANKS, Window
+from sfapp.terminal import quoted
 
 Quantity = Literal["duration", "slack", "lag", "lead"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -30,6 +31,9 @@ TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", STRAGGLERS, "evidence", "rul
 MAX_RANKS = 64
 """Most ranks that can be selected: more lines than this no plot can tell apart."""
 
+
+LONGEST_QUOTE = 40
+"""Characters of a link that a notice repeats."""
 
 MAX_ZOOMS = 16
 """Most axes that stay zoomed; the oldest is let go."""
@@ -211,11 +215,15 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
             elif name in _FIELDS:
                 values[name] = _FIELDS[name](text)
             else:
-                notices.append(f"The link's {shown(name)} is not an option of this page; it is ignored.")
+                notices.append(
+                    f"The link's {quoted(name, LONGEST_QUOTE)} is not an option of this page; it is ignored."
+                )
         except GateError as error:
             notices.append(f"In the link, {error}; the default is used.")
         except ValueError as error:
-            notices.append(f"In the link, {name} {error}, not {shown(text)}; the default is used.")
+            notices.append(
+                f"In the link, {name} {error}, not {quoted(text, LONGEST_QUOTE)}; the default is used."
+            )
     return ViewState(gates=gates, **values), notices
 
 
@@ -243,11 +251,6 @@ def _is_whole(text: str, digits: int = 18) -> bool:
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def shown(text: str) -> str:
-    """Text of a link, quoted and cut to a length that a notice can bear."""
-    return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def _number(text: str) -> float:

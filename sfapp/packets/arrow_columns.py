@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sfapp.errors import PacketError
 from sfapp.model import PLANES, Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.faults import Faults, and_more, arrow_errors, quoted
+from sfapp.packets.faults import Faults, and_more, arrow_errors
 from sfapp.packets.packet_layout import (
     FIXED_COLUMNS,
     MANIFEST_KEY,
@@ -28,6 +28,7 @@ from sfapp.packets.packet_layout import (
     WALL,
     Limits,
 )
+from sfapp.terminal import quoted
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -26,9 +26,9 @@ from sfapp.model.capture import (
     CaptureStatus,
     RankCapture,
 )
-from sfapp.packets.faults import one_line, quoted
 from sfapp.packets.paths import OPERATORS_SUFFIX, folder_name, operators_path
 from sfapp.packets.write import write_whole
+from sfapp.terminal import first_line, printable, quoted
 
 FOLDER = "captures"
 TRACE_SUFFIX = ".trace.json.gz"
@@ -137,13 +137,15 @@ def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
     try:
         request = _REQUEST.decode(_bounded(path))
     except FileNotFoundError as error:
-        raise CaptureError(f"{_shown(path)} is not there any more") from error
+        raise CaptureError(f"{printable(str(path))} is not there any more") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
-        raise CaptureError(f"{_shown(path)} is no capture request: {one_line(str(error))}") from error
+        raise CaptureError(
+            f"{printable(str(path))} is no capture request: {first_line(str(error))}"
+        ) from error
     if path.name != f"{request.id}.json":
-        raise CaptureError(f"{_shown(path)} is no capture request: its id is {quoted(request.id)}")
+        raise CaptureError(f"{printable(str(path))} is no capture request: its id is {quoted(request.id)}")
     if run_id is not None and request.run_id != run_id:
-        raise CaptureError(f"{_shown(path)} is for another run, {quoted(request.run_id)}")
+        raise CaptureError(f"{printable(str(path))} is for another run, {quoted(request.run_id)}")
     return request
 
 
@@ -159,9 +161,11 @@ def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | N
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
-        raise CaptureError(f"{_shown(path)} says nothing of a capture: {one_line(str(error))}") from error
+        raise CaptureError(
+            f"{printable(str(path))} says nothing of a capture: {first_line(str(error))}"
+        ) from error
     if found.rank != rank:
-        raise CaptureError(f"{_shown(path)} is of another rank, {found.rank}")
+        raise CaptureError(f"{printable(str(path))} is of another rank, {found.rank}")
     return found
 
 
@@ -258,12 +262,7 @@ def _bounded(path: Path) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise CaptureError(f"cannot be read: {one_line(error.strerror or str(error))}") from error
+        raise CaptureError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
     if len(content) > MAX_BYTES:
         raise CaptureError(f"more than {MAX_BYTES:,} bytes")
     return content
-
-
-def _shown(path: Path) -> str:
-    text = str(path)
-    return text if text.isprintable() else repr(text)

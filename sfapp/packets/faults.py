@@ -8,21 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from sfapp.errors import PacketError
-
-_LONGEST_QUOTE = 80
-
-
-def quoted(text: str) -> str:
-    """Untrusted text as one short line in quotes, control characters made visible."""
-    if len(text) > _LONGEST_QUOTE:
-        return f"{text[:_LONGEST_QUOTE]!r}…"
-    return repr(text)
-
-
-def one_line(text: str) -> str:
-    """A foreign message as one line: its first, control characters made visible."""
-    first = text.strip().split("\n", 1)[0].strip()
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in first)
+from sfapp.terminal import first_line
 
 
 def and_more(others: int) -> str:
@@ -40,7 +26,7 @@ def arrow_errors() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise PacketError(f"not a readable Parquet file: {one_line(str(error))}") from error
+        raise PacketError(f"not a readable Parquet file: {first_line(str(error))}") from error
 
 
 class Faults:

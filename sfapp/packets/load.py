@@ -17,10 +17,10 @@ import numpy as np
 from sfapp.errors import PacketError
 from sfapp.model import Window
 from sfapp.packets.assemble import merge
-from sfapp.packets.faults import quoted
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets
 from sfapp.packets.read import DEFAULT_LIMITS, Packet, Quarantined, load_packet
+from sfapp.terminal import quoted
 
 
 @dataclass(frozen=True, slots=True)

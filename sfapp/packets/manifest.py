@@ -10,7 +10,7 @@ import msgspec
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.faults import Faults, one_line, quoted
+from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
     FIXED_COLUMNS,
     MAX_RANK_VALUE,
@@ -19,6 +19,7 @@ from sfapp.packets.packet_layout import (
     RESERVED_PREFIXES,
 )
 from sfapp.packets.value_checks import is_unicode
+from sfapp.terminal import first_line, quoted
 
 
 class _Head(msgspec.Struct):
@@ -40,7 +41,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     try:
         return msgspec.json.encode(manifest)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise PacketError(f"the manifest cannot be written as JSON: {one_line(str(error))}") from error
+        raise PacketError(f"the manifest cannot be written as JSON: {first_line(str(error))}") from error
 
 
 def decode_manifest(raw: bytes) -> Manifest:
@@ -61,9 +62,9 @@ def decode_manifest(raw: bytes) -> Manifest:
             raise PacketError(f"packet format {written} does not exist")
         return _MANIFEST.decode(raw)
     except msgspec.DecodeError as error:
-        raise PacketError(f"the manifest is wrong: {one_line(str(error))}") from error
+        raise PacketError(f"the manifest is wrong: {first_line(str(error))}") from error
     except (UnicodeError, RecursionError) as error:
-        raise PacketError(f"the manifest is not readable JSON: {one_line(str(error))}") from error
+        raise PacketError(f"the manifest is not readable JSON: {first_line(str(error))}") from error
 
 
 def check_manifest(manifest: Manifest, faults: Faults) -> bool:

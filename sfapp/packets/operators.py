@@ -15,13 +15,14 @@ from sfapp.errors import PacketError, PacketVersionError, WindowError
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.operators import NONE
 from sfapp.packets.arrow_columns import PacketFile, Text, booleans, integers, text
-from sfapp.packets.faults import Faults, and_more, one_line, quoted
+from sfapp.packets.faults import Faults, and_more
 from sfapp.packets.manifest import check_name
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
 from sfapp.packets.paths import operators_beside, part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
 from sfapp.packets.value_checks import check_range, is_unicode
 from sfapp.packets.write import parquet_bytes, write_whole
+from sfapp.terminal import first_line, quoted
 
 OPERATORS_KEY = b"sfapp.operators"
 """Parquet footer key of the head."""
@@ -142,7 +143,7 @@ def _decode_head(raw: bytes) -> _Head:
     try:
         head = msgspec.json.decode(raw, type=_Head)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise PacketError(f"the footer's 'sfapp.operators' is wrong: {one_line(str(error))}") from error
+        raise PacketError(f"the footer's 'sfapp.operators' is wrong: {first_line(str(error))}") from error
     if head.format > OPERATORS_FORMAT:
         raise PacketVersionError(
             f"operator format {head.format} is newer than format {OPERATORS_FORMAT}, the newest this sfapp "

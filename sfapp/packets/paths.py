@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sfapp.errors import PacketError
-from sfapp.packets.faults import quoted
+from sfapp.terminal import quoted
 
 SUFFIX = ".parquet"
 OPERATORS_SUFFIX = ".ops.parquet"

@@ -29,7 +29,7 @@ from sfapp.packets.arrow_columns import (
     text,
     without_nulls,
 )
-from sfapp.packets.faults import Faults, one_line
+from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, decode_manifest
 from sfapp.packets.packet_layout import (
     HOSTNAME,
@@ -55,6 +55,7 @@ from sfapp.packets.value_checks import (
     check_side_channel,
 )
 from sfapp.packets.window_draft import BoolArray, Draft, FloatArray
+from sfapp.terminal import first_line
 
 DEFAULT_LIMITS = Limits()
 
@@ -167,7 +168,7 @@ def fetch(path: Path, limits: Limits) -> Content:
                 return Content(None, status.st_size, digest, status.st_mtime_ns)
             data = file.read()
     except OSError as error:
-        raise PacketError(f"cannot be read: {one_line(error.strerror or str(error))}") from error
+        raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
     return Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.faults import Faults, and_more, quoted
+from sfapp.packets.faults import Faults, and_more
 from sfapp.packets.packet_layout import MAX_VALUE, SIDE_PREFIX
+from sfapp.terminal import quoted
 
 Array = np.ndarray[Any, Any]
 RowOf = Callable[[int], int]

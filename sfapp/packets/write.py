@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sfapp.errors import PacketError
 from sfapp.files import write_atomic
 from sfapp.model import RankTable, Window
-from sfapp.packets.faults import Faults, one_line
+from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, encode_manifest
 from sfapp.packets.packet_layout import (
     HOSTNAME,
@@ -41,6 +41,7 @@ from sfapp.packets.value_checks import (
     check_side_channel,
 )
 from sfapp.packets.window_draft import Draft
+from sfapp.terminal import first_line
 
 
 def write_packet(window: Window | Draft, path: Path) -> int:
@@ -69,7 +70,7 @@ def write_whole(path: Path, content: Any) -> int:
         return write_atomic(path, content)
     except OSError as error:
         raise PacketError(
-            f"cannot be written: {one_line(error.strerror or str(error))}", path=str(path)
+            f"cannot be written: {first_line(error.strerror or str(error))}", path=str(path)
         ) from error
 
 

@@ -21,6 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from sfapp.errors import StoreBusyError
+from sfapp.terminal import printable
 
 _LONGEST_COMMAND = 200
 _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
@@ -44,7 +45,7 @@ class Holder:
         """In words, on one line whatever the command holds."""
         elsewhere = f" on host {self.host}" if self.host != socket.gethostname() else ""
         whose = "this very process" if self.is_me else f"process {self.pid}{elsewhere}"
-        return f"{whose} ({_one_line(self.command)}), since {self.since}"
+        return f"{whose} ({printable(self.command, _LONGEST_COMMAND)}), since {self.since}"
 
     @property
     def is_me(self) -> bool:
@@ -115,13 +116,7 @@ def _command_of(pid: int) -> str:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
-    return _one_line(shlex.join(raw.decode(errors="replace").rstrip("\0").split("\0")))
-
-
-def _one_line(command: str) -> str:
-    """A command line as one line of bearable length."""
-    flat = " ".join("".join(char if char.isprintable() else " " for char in command).split())
-    return flat if len(flat) <= _LONGEST_COMMAND else flat[:_LONGEST_COMMAND] + "…"
+    return printable(shlex.join(raw.decode(errors="replace").rstrip("\0").split("\0")), _LONGEST_COMMAND)
 
 
 def _parse(raw: bytes) -> Holder | None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from sfapp.errors import CaptureError, StreamError, StreamVersionError
+from sfapp.errors import CaptureError, StreamError, StreamVersionError, describe_error
 from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.model.manifest import (
     Accumulation,
@@ -347,7 +347,7 @@ def decode_from_aggregator(raw: bytes) -> FromAggregator:
     try:
         message: FromAggregator = _FROM_AGGREGATOR.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
-        raise StreamError(f"invalid answer from the aggregator: {_one_line(error)}") from error
+        raise StreamError(f"invalid answer from the aggregator: {describe_error(error)}") from error
     _check_version(message.v)
     return message
 
@@ -371,7 +371,7 @@ def _decode_error(raw: bytes | memoryview, cause: Exception) -> StreamError:
         return error
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
-    return StreamError(f"invalid message: {_one_line(cause)}")
+    return StreamError(f"invalid message: {describe_error(cause)}")
 
 
 def _check_version(version: int) -> None:
@@ -382,7 +382,3 @@ def _check_version(version: int) -> None:
         )
     if version < VERSION:
         raise StreamError(f"messages of version {version}: this sfapp understands version {VERSION}")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

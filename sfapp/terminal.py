@@ -1,0 +1,29 @@
+"""Escape untrusted text for a terminal, a log or an error message.
+
+Names in packets and messages of other libraries may hold control characters. They are shown as escape
+sequences such as ``\\x1b``, so that a terminal never executes them, and are cut to a bounded length.
+"""
+
+from __future__ import annotations
+
+MAX_TEXT = 4_000
+MAX_QUOTE = 80
+
+
+def printable(text: str, limit: int = MAX_TEXT) -> str:
+    """Return text with its control characters escaped, cut to ``limit`` characters of the original."""
+    if len(text) > limit:
+        text = f"{text[:limit]}…"
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def quoted(text: str, limit: int = MAX_QUOTE) -> str:
+    """Return text in quotes as Python writes it, cut to ``limit`` characters."""
+    return repr(text) if len(text) <= limit else f"{text[:limit]!r}…"
+
+
+def first_line(text: str, limit: int = MAX_TEXT) -> str:
+    """Return the first line of a message of another library, escaped."""
+    return printable(text.strip().split("\n", 1)[0].strip(), limit)
