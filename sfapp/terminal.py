@@ -11,12 +11,11 @@ MAX_QUOTE = 80
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:
-    """Return text with its control characters escaped, cut to ``limit`` characters of the original."""
-    if len(text) > limit:
-        text = f"{text[:limit]}…"
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    """Return text with its control characters escaped, cut to at most ``limit`` characters."""
+    shown = text[: limit + 1]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in shown)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def quoted(text: str, limit: int = MAX_QUOTE) -> str:

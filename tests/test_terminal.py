@@ -31,9 +31,10 @@ def test_control_characters_become_escape_sequences(text: str, shown: str) -> No
 
 
 def test_long_text_is_cut() -> None:
-    assert printable("x" * 5_000) == "x" * 4_000 + "…"
+    assert printable("x" * 5_000) == "x" * 3_999 + "…"
+    assert len(printable("\x1b" * 5_000)) == 4_000
     assert quoted("x" * 100) == f"'{'x' * 80}'…"
-    assert describe_error(OSError("x" * 1_000)) == "OSError: " + "x" * 491 + "…"
+    assert describe_error(OSError("x" * 1_000)) == "OSError: " + "x" * 490 + "…"
 
 
 def test_messages_of_other_libraries_become_one_line() -> None:
