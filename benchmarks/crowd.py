@@ -369,7 +369,7 @@ def section(
     by_minute = minutes(measured)
     busy = np.array([minute.core_share for minute in by_minute])
     slope, part = growth(measured)
-    wall_N = np.concatenate([window.wall_NR.numpy().max(axis=1) for window in training]) / 1e6
+    wall_N = np.concatenate([window.wall_NR.max(axis=1) for window in training]) / 1e6
     at_N = np.concatenate([ends_ns(window) for window in training]) / 1e9
     alone, beside = at_N < crowd.joined_at, (at_N >= crowd.joined_at) & (at_N < crowd.left_at)
     lags = verdict_lags(crowd, training)

@@ -31,7 +31,7 @@ def write_packets(root: Path) -> None:
             window,
             manifest=replace(window.manifest, run_id=f"run-{run}", window=number),
             duration_SNR=duration_SNR,
-            wall_NR=duration_SNR.sum(dim=0),
+            wall_NR=duration_SNR.sum(axis=0),
             step_N=window.step_N + number * STEPS,
         )
         write_packet(window, packet_path(root, window.run_id, number))

@@ -293,7 +293,7 @@ def is_whole(windows: list[Window], ranks: int) -> bool:
 
 def trials_table(soak: Soak, found: list[Window], ranks: int) -> str:
     """What the trials did to the steps; ``ranks`` a node."""
-    wall_N = np.concatenate([window.wall_NR.numpy().max(axis=1) for window in found])
+    wall_N = np.concatenate([window.wall_NR.max(axis=1) for window in found])
     lines = [
         f"{ranks} ranks on each of 2 nodes, {os.cpu_count()} cores. {counted(found, 2 * ranks)} "
         f"Step time, slowest rank: median {np.median(wall_N) / 1e6:.1f} ms, "
@@ -321,7 +321,7 @@ def ends_ns(window: Window) -> np.ndarray:
     first, last = (
         datetime.fromisoformat(at or "").timestamp() * 1e9 for at in (manifest.started_at, manifest.ended_at)
     )
-    since_first_N = np.cumsum(window.wall_NR[:, 0].numpy()[1:], dtype=float)
+    since_first_N = np.cumsum(window.wall_NR[:, 0][1:], dtype=float)
     share_N = since_first_N / since_first_N[-1] if len(since_first_N) else since_first_N
     return first + (last - first) * np.concatenate([[0.0], share_N])
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from benchmarks.reduction import simulate
@@ -24,15 +26,17 @@ from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.transport.reduce import reduced_draft
 from sfapp.recorder.transport.reduce_algorithm import reduce_window
 
+Ints = npt.NDArray[np.int64]
+
 DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER = DEFAULT_STAGES
 MS = 1_000_000
 
 
 def window_of(
-    durations: torch.Tensor | Sequence[Any],
+    durations: Ints | Sequence[Any],
     *,
     stages: Sequence[str] | None = None,
-    wall: torch.Tensor | None = None,
+    wall: Ints | None = None,
     first_step: int = 0,
     steps: Sequence[int] | None = None,
     roles: Sequence[str | None] | None = None,
@@ -41,7 +45,7 @@ def window_of(
     **manifest: Any,
 ) -> Window:
     """A window of durations in ns [stages, steps, ranks]; everything else has a sensible default."""
-    duration_SNR = torch.as_tensor(durations, dtype=torch.int64)
+    duration_SNR = np.asarray(durations, dtype=np.int64)
     count, step_count, ranks = duration_SNR.shape
     names = tuple(stages) if stages is not None else DEFAULT_STAGES[:count]
     roles = roles if roles is not None else [None] * ranks
@@ -55,8 +59,8 @@ def window_of(
     return Window(
         manifest=Manifest(stages=names, stage_hash=stage_hash(names), **fields),
         duration_SNR=duration_SNR,
-        wall_NR=duration_SNR.sum(dim=0) if wall is None else wall,
-        step_N=torch.as_tensor(range(first_step, first_step + step_count) if steps is None else steps),
+        wall_NR=duration_SNR.sum(axis=0) if wall is None else wall,
+        step_N=np.asarray(range(first_step, first_step + step_count) if steps is None else steps),
         ranks=RankTable.of(identities),
         side=side or {},
     )
@@ -70,7 +74,7 @@ def reduced(window: Window) -> Window:
     parts = []
     for place in range(ranks):
         rows = [window.step_N, window.wall_NR[:, place], *window.duration_SNR[:, :, place]]
-        row_NC = torch.stack(rows, dim=1).contiguous().numpy()
+        row_NC = np.stack(rows, axis=1)
         buffer = WindowBuffer(replace(schema, role=window.ranks.role[place]), window.number, row_NC)
         buffer.filled = len(row_NC)
         parts.append(reduce_window(buffer, window.ranks.identity(place), ranks, "1"))
@@ -89,9 +93,9 @@ def reduced(window: Window) -> Window:
     return reduced_draft(job, buffer, found, 0).window()
 
 
-def by_rank(*ranks: Sequence[float], unit: int = 1_000_000_000) -> torch.Tensor:
+def by_rank(*ranks: Sequence[float], unit: int = 1_000_000_000) -> Ints:
     """One step from per-rank stage vectors, as the paper prints them: ns [stages, 1, ranks]."""
-    return (torch.tensor(ranks, dtype=torch.float64).T * unit).round().to(torch.int64).unsqueeze(1)
+    return (np.array(ranks, dtype=np.float64).T * unit).round().astype(np.int64)[:, None]
 
 
 def ddp_job(
@@ -100,11 +104,11 @@ def ddp_job(
     steps: int = 40,
     seed: int = 0,
     extra: dict[tuple[str, int | str], int] | None = None,
-    by_step: dict[tuple[str, int], torch.Tensor] | None = None,
+    by_step: dict[tuple[str, int], Ints] | None = None,
     every: int = 1,
     since: int = 0,
     jitter: int = 1 * MS,
-) -> torch.Tensor:
+) -> Ints:
     """A data-parallel job in which ranks meet inside backward, event by event: ns [6, steps, ranks].
 
     Args:
@@ -115,10 +119,11 @@ def ddp_job(
     """
     generator = torch.Generator().manual_seed(seed)
     base = dict(zip(DEFAULT_STAGES, (2 * MS, 20 * MS, 40 * MS, 1 * MS, 3 * MS, MS // 10), strict=True))
-    work = torch.stack(
+    noise = [max(1, min(jitter, value // 4)) for value in base.values()]
+    work = np.stack(
         [
-            value + torch.randint(0, max(1, min(jitter, value // 4)), (steps, ranks), generator=generator)
-            for value in base.values()
+            value + torch.randint(0, most, (steps, ranks), generator=generator).numpy()
+            for value, most in zip(base.values(), noise, strict=True)
         ]
     )
     for (stage, rank), added in (extra or {}).items():
@@ -131,14 +136,14 @@ def ddp_job(
                 work[index, step, drawn if rank == "random" else int(rank)] += added
     for (stage, rank), extra_N in (by_step or {}).items():
         work[DEFAULT_STAGES.index(stage), :, rank] += extra_N
-    clock = torch.zeros(ranks, dtype=torch.int64)
+    clock = np.zeros(ranks, dtype=np.int64)
     meet = DEFAULT_STAGES.index(BACKWARD)
     for step in range(steps):
         for index in range(len(DEFAULT_STAGES)):
             clock = clock + work[index, step]
             if index == meet:
                 work[index, step] += clock.max() - clock
-                clock = torch.full_like(clock, int(clock.max()))
+                clock = np.full_like(clock, int(clock.max()))
     return work
 
 
@@ -153,7 +158,7 @@ def lasting_fault(
     )
     return [
         window_of(
-            job[:, first : first + steps].contiguous(),
+            job[:, first : first + steps],
             first_step=first,
             ranks_per_node=max(1, ranks // 2),
             run_id=run_id,

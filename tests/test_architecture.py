@@ -186,6 +186,15 @@ def test_help_loads_nothing_heavy() -> None:
     assert not loaded_after(run) & {"torch", "nicegui", "numpy", "pyarrow", "duckdb", "polars"}
 
 
+def test_a_window_is_diagnosed_without_torch_on_the_cpu() -> None:
+    run = (
+        "import sfapp, sfapp.packets, sfapp.store, sfapp.operators, sfapp.views\n"
+        "window = sfapp.read_window('sample_data/packets/gpt-small-ddp/00000000.parquet')\n"
+        "assert sfapp.diagnose(window).labels"
+    )
+    assert "torch" not in loaded_after(run)
+
+
 def test_public_names_are_all_importable() -> None:
     import sfapp
 

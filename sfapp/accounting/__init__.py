@@ -7,7 +7,7 @@ diagnose(window, gates)    ->  Diagnosis   both
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from sfapp.accounting.aim import delta_ns, with_reference
 from sfapp.accounting.compare import (
@@ -41,6 +41,9 @@ from sfapp.accounting.verdict_map import (
     verdict_map,
 )
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = [
     "CAVEATS",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from sfapp.accounting.frontier import Boundaries, running_boundaries
-from sfapp.accounting.kernels import median_last
+from sfapp.accounting.kernels import max_last, median_last, placed
+from sfapp.model.arrays import Array, namespace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,24 +29,25 @@ class CarryOver:
 
     boundaries: Boundaries
     start: int
-    advance_SN: torch.Tensor
-    offset_R: torch.Tensor
+    advance_SN: Array
+    offset_R: Array
     sync_stage: int | None
 
 
-def steps_before(total_NR: torch.Tensor) -> torch.Tensor:
+def steps_before(total_NR: Array) -> Array:
     """Time each rank has used in the steps before each step: exclusive sum over steps, [..., N, R]."""
-    before = torch.empty_like(total_NR)
+    xp = namespace(total_NR)
+    before = xp.empty_like(total_NR)
     before[..., 0, :] = 0
-    # Row by row: torch's cumsum along any but the last axis is three times slower on wide rows.
+    # Row by row: a cumulative sum along any but the last axis is several times slower on wide rows.
     for step in range(1, total_NR.shape[-2]):
-        torch.add(before[..., step - 1, :], total_NR[..., step - 1, :], out=before[..., step, :])
+        xp.add(before[..., step - 1, :], total_NR[..., step - 1, :], out=before[..., step, :])
     return before
 
 
-def frontier_before(frontier_SN: torch.Tensor, start: int = 0) -> torch.Tensor:
+def frontier_before(frontier_SN: Array, start: int = 0) -> Array:
     """F' at the boundary before each (s, t), boundaries in order (t, s): [S, ..., N]."""
-    before = torch.empty_like(frontier_SN)
+    before = namespace(frontier_SN).empty_like(frontier_SN)
     before[1:] = frontier_SN[:-1]
     before[0, ..., 0] = start
     before[0, ..., 1:] = frontier_SN[-1, ..., :-1]
@@ -53,9 +55,9 @@ def frontier_before(frontier_SN: torch.Tensor, start: int = 0) -> torch.Tensor:
 
 
 def carry_over(
-    duration_SNR: torch.Tensor,
-    before_NR: torch.Tensor,
-    offset_R: torch.Tensor | None = None,
+    duration_SNR: Array,
+    before_NR: Array,
+    offset_R: Array | None = None,
     sync_stage: int | None = None,
 ) -> CarryOver:
     """The carry-over accounting with rank offsets o (§10).
@@ -67,14 +69,14 @@ def carry_over(
         sync_stage: the stage whose offsets they are.
     """
     if offset_R is None:
-        offset_R = torch.zeros(duration_SNR.shape[2], dtype=torch.int64, device=duration_SNR.device)
+        offset_R = placed(np.zeros(duration_SNR.shape[2], dtype=np.int64), duration_SNR)
     boundaries = running_boundaries(duration_SNR, before_NR - offset_R)
     start = int((-offset_R).max())
     advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN, start)
     return CarryOver(boundaries, start, advance_SN, offset_R, sync_stage)
 
 
-def meeting(duration_SNR: torch.Tensor, before_NR: torch.Tensor, stage: int) -> tuple[torch.Tensor, float]:
+def meeting(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, float]:
     """How well ranks meet at the end of a stage: their offsets there and what is left of the distance.
 
     dev[t,r] = C − median_r C; off[r] = median_t dev; disp = median_t max_r |dev − off| (§10).
@@ -82,8 +84,8 @@ def meeting(duration_SNR: torch.Tensor, before_NR: torch.Tensor, stage: int) -> 
     Returns:
         off, float64 ns [R]; disp, ns.
     """
-    position_NR = before_NR + duration_SNR[: stage + 1].sum(dim=0)
-    deviation_NR = position_NR - median_last(position_NR).unsqueeze(-1)
-    offset_R = median_last(deviation_NR.T.contiguous())
-    spread_N = (deviation_NR - offset_R).abs().amax(dim=-1)
+    position_NR = before_NR + duration_SNR[: stage + 1].sum(axis=0)
+    deviation_NR = position_NR - median_last(position_NR)[..., None]
+    offset_R = median_last(deviation_NR.T)
+    spread_N = max_last(abs(deviation_NR - offset_R))
     return offset_R, float(median_last(spread_N))

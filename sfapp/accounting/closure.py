@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+from sfapp.accounting.kernels import as_float, max_last
+from sfapp.model.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +21,23 @@ class Closure:
     overlap_share: float
 
 
-def closures(explicit_WNR: torch.Tensor, wall_WNR: torch.Tensor) -> list[Closure]:
+def closures(explicit_WNR: Array, wall_WNR: Array) -> list[Closure]:
     """Close the steps of many windows: e = w − Σ explicit; residual max(0, e), overlap max(0, −e).
 
     Args:
         explicit_WNR: int64 ns, the sum of all stages but the residual.
         wall_WNR: int64 ns, each rank's own step time w.
     """
-    overlap_WR = (explicit_WNR - wall_WNR).clamp_(min=0).sum(dim=1)
-    wall_WR = wall_WNR.sum(dim=1)
-    wall_W = wall_WR.sum(dim=1)
+    overlap_WR = (explicit_WNR - wall_WNR).clip(min=0).sum(axis=1)
+    wall_WR = wall_WNR.sum(axis=1)
+    wall_W = wall_WR.sum(axis=1)
     # Σ max(0, e) = Σ e + Σ max(0, −e): one pass over the matrix saved.
-    residual_W = wall_W - explicit_WNR.sum(dim=(1, 2)) + overlap_WR.sum(dim=1)
-    residual_share_W = residual_W.double() / wall_W.clamp(min=1)
-    overlap_share_WR = overlap_WR.double() / wall_WR.clamp(min=1)
+    residual_W = wall_W - explicit_WNR.sum(axis=(1, 2)) + overlap_WR.sum(axis=1)
+    residual_share_W = as_float(residual_W) / wall_W.clip(min=1)
+    overlap_share_WR = as_float(overlap_WR) / wall_WR.clip(min=1)
     return [
         Closure(float(residual), float(overlap))
         for residual, overlap in zip(
-            residual_share_W.tolist(), overlap_share_WR.amax(dim=1).tolist(), strict=True
+            residual_share_W.tolist(), max_last(overlap_share_WR).tolist(), strict=True
         )
     ]

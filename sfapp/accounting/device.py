@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from sfapp.accounting.leaders import Ints
 from sfapp.model import FORWARD_EVENT, DeviceEvidence, Gates, Label, Window, broad_stage
+from sfapp.model.arrays import to_numpy
 from sfapp.model.stages import FORWARD
 
 _NS_PER_MS = 1e6
@@ -21,19 +22,20 @@ def device_evidence(window: Window, makespan_N: Ints) -> DeviceEvidence | None:
     members = [index for index, stage in enumerate(window.stages) if broad_stage(stage) == FORWARD]
     if channel is None or not members:
         return None
-    ready_NR = channel.sampled_NR & channel.value_NR.isfinite()
-    sampled, ready = int(channel.sampled_NR.sum()), int(ready_NR.sum())
+    value_NR, sampled_NR = to_numpy(channel.value_NR), to_numpy(channel.sampled_NR)
+    ready_NR = sampled_NR & np.isfinite(value_NR)
+    sampled, ready = int(sampled_NR.sum()), int(ready_NR.sum())
     if not ready:
         return DeviceEvidence(sampled, ready, None, None)
-    event_NR = torch.where(ready_NR, channel.value_NR, 0.0) * _NS_PER_MS
-    has_event_N = ready_NR.any(dim=1).cpu().numpy()
+    event_NR = np.where(ready_NR, value_NR, 0.0) * _NS_PER_MS
+    has_event_N = ready_NR.any(axis=1)
     exposed = float(makespan_N[has_event_N].sum())
-    forward_NR = window.duration_SNR[members].sum(dim=0)
+    forward_NR = to_numpy(window.duration_SNR[members].sum(axis=0))
     spent = float(forward_NR[ready_NR].sum())
     return DeviceEvidence(
         sampled=sampled,
         ready=ready,
-        device_share=float(event_NR.amax(dim=1).sum()) / exposed if exposed else None,
+        device_share=float(event_NR.max(axis=1).sum()) / exposed if exposed else None,
         host_ratio=float(event_NR.sum()) / spent if spent else None,
     )
 

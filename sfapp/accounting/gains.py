@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
+import numpy as np
 
-from sfapp.accounting.kernels import median_last, row_blocks
+from sfapp.accounting.kernels import as_float, empty, full, max_last, median_last, placed, row_blocks
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, Reference
+from sfapp.model.arrays import Array
 
 
 def baseline_of(
-    duration_SNR: torch.Tensor,
-    median_SN: torch.Tensor,
+    duration_SNR: Array,
+    median_SN: Array,
     stages: Sequence[str],
     baseline: Baseline,
     reference: Reference | None,
-) -> torch.Tensor:
+) -> Array:
     """The candidate baseline b̃, float64 ns, broadcastable against [S, N, R].
 
     Args:
@@ -31,9 +32,9 @@ def baseline_of(
         WindowError: baseline ``reference`` without a reference of the same stages.
     """
     if baseline == "cohort_median":
-        return median_SN.unsqueeze(-1)
+        return median_SN[..., None]
     if baseline == "rank_median":
-        return median_last(duration_SNR.transpose(1, 2).contiguous()).unsqueeze(1)
+        return median_last(duration_SNR.swapaxes(1, 2))[:, None]
     if reference is None:
         raise WindowError("baseline 'reference' needs a healthy window to take it from: choose one")
     missing = [stage for stage in stages if stage not in reference.stage_median_ns]
@@ -43,53 +44,53 @@ def baseline_of(
             f"it has no stage {missing[0]!r}"
         )
     medians = [reference.stage_median_ns[stage] for stage in stages]
-    return torch.tensor(medians, dtype=torch.float64, device=duration_SNR.device).reshape(-1, 1, 1)
+    return placed(np.array(medians, dtype=np.float64), duration_SNR).reshape(-1, 1, 1)
 
 
-def _over_baseline(duration_nR: torch.Tensor, baseline: torch.Tensor, rows: slice) -> torch.Tensor:
+def _over_baseline(duration_nR: Array, baseline: Array, rows: slice) -> Array:
     """d − min(d, b̃), ns: what clipping takes off, for some steps of one stage."""
     level = baseline[rows] if baseline.shape[0] > 1 else baseline
-    return (duration_nR - level).clamp_(min=0)
+    return (duration_nR - level).clip(min=0)
 
 
 def clipped_makespan(
-    duration_SNR: torch.Tensor,
-    total_NR: torch.Tensor,
-    baseline_SNR: torch.Tensor,
+    duration_SNR: Array,
+    total_NR: Array,
+    baseline_SNR: Array,
     broad_of_S: Sequence[int],
-) -> torch.Tensor:
+) -> Array:
     """F[S,t] with each broad stage clipped to its baseline in turn: float64 ns [B, N].
 
     Only totals move, so no second frontier pass is needed.
     """
     broads = max(broad_of_S) + 1
     _, steps, ranks = duration_SNR.shape
-    clipped_BN = torch.empty(broads, steps, dtype=torch.float64, device=duration_SNR.device)
+    clipped_BN = empty((broads, steps), duration_SNR, "float64")
     for rows in row_blocks(steps, ranks):
-        total_nR = total_NR[rows].double()
+        total_nR = as_float(total_NR[rows])
         for broad in range(broads):
             remaining_nR = total_nR
             for stage in (s for s, b in enumerate(broad_of_S) if b == broad):
                 over = _over_baseline(duration_SNR[stage, rows], baseline_SNR[stage], rows)
                 remaining_nR = remaining_nR - over
-            clipped_BN[broad, rows] = remaining_nR.amax(dim=-1)
+            clipped_BN[broad, rows] = max_last(remaining_nR)
     return clipped_BN
 
 
 def clipped_frontier(
-    duration_SNR: torch.Tensor,
-    baseline_SNR: torch.Tensor,
+    duration_SNR: Array,
+    baseline_SNR: Array,
     clipped: Sequence[int],
-) -> torch.Tensor:
+) -> Array:
     """The frontier recomputed with some stages clipped to the baseline: float64 ns [S, N] (takeover, §4)."""
     stages, steps, ranks = duration_SNR.shape
-    frontier_SN = torch.empty(stages, steps, dtype=torch.float64, device=duration_SNR.device)
+    frontier_SN = empty((stages, steps), duration_SNR, "float64")
     for rows in row_blocks(steps, ranks):
-        prefix_nR = torch.zeros_like(duration_SNR[0, rows], dtype=torch.float64)
+        prefix_nR = full(duration_SNR[0, rows].shape, 0.0, duration_SNR)
         for stage in range(stages):
             spent_nR = duration_SNR[stage, rows]
             prefix_nR += spent_nR
             if stage in clipped:
                 prefix_nR -= _over_baseline(spent_nR, baseline_SNR[stage], rows)
-            frontier_SN[stage, rows] = prefix_nR.amax(dim=-1)
+            frontier_SN[stage, rows] = max_last(prefix_nR)
     return frontier_SN

@@ -18,7 +18,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from sfapp.accounting.carry_over import CarryOver as DeviceCarryOver
 from sfapp.accounting.carry_over import carry_over, frontier_before, meeting, steps_before
@@ -26,12 +25,13 @@ from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
 from sfapp.accounting.frontier import Boundaries, running_boundaries
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
-from sfapp.accounting.kernels import median_last, middle_last, previous_boundary
+from sfapp.accounting.kernels import as_float, max_last, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.run_waits import RunWaits
 from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
+from sfapp.model.arrays import Array, namespace, to_numpy
 
 Key = TypeVar("Key", bound=int | None)
 Kept = TypeVar("Kept")
@@ -56,12 +56,12 @@ class CarryOver:
     @classmethod
     def of(cls, found: DeviceCarryOver) -> CarryOver:
         return cls(
-            frontier_SN=host(found.boundaries.frontier_SN),
+            frontier_SN=to_numpy(found.boundaries.frontier_SN),
             start=found.start,
-            advance_SN=host(found.advance_SN),
-            leader_SN=host(found.boundaries.leader_SN),
-            gap_SN=host(found.boundaries.gap_SN),
-            offset_R=host(found.offset_R),
+            advance_SN=to_numpy(found.advance_SN),
+            leader_SN=to_numpy(found.boundaries.leader_SN),
+            gap_SN=to_numpy(found.boundaries.gap_SN),
+            offset_R=to_numpy(found.offset_R),
             boundary=found.sync_stage,
         )
 
@@ -107,8 +107,8 @@ class Measures:
     wait_se_S: Floats
     closure: Closure
     consecutive: bool
-    _baseline_SNR: torch.Tensor = field(repr=False)
-    _before_NR: torch.Tensor = field(repr=False)
+    _baseline_SNR: Array = field(repr=False)
+    _before_NR: Array = field(repr=False)
     run_waits: RunWaits | None = field(default=None, repr=False)
     _kept: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -149,7 +149,7 @@ class Measures:
     @cached_property
     def step_N(self) -> Ints:
         """Logical step numbers."""
-        return host(self.window.step_N)
+        return self.window.step_N
 
     def members(self, broad: int) -> tuple[int, ...]:
         """Positions of the recorded stages that make up a broad one."""
@@ -177,10 +177,6 @@ class Measures:
         """Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
         return self._keep("lag_rise", broad, self._lag_rise)
 
-    def median_prefix_N(self, stage: int) -> Floats:
-        """Median over ranks of the prefix at a recorded stage, ns [N]; the lag is F minus this."""
-        return self._keep("median_prefix", stage, self._median_prefix)
-
     def meeting(self, stage: int) -> tuple[Floats, float]:
         """Rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
         return self._keep("meeting", stage, self._meeting)
@@ -205,7 +201,7 @@ class Measures:
         """Median over steps and ranks of each recorded stage, ns: a reference's baseline (§4)."""
         if not self.has_all_rows:
             return np.full(len(self.window.stages), np.nan)
-        return host(median_last(self.window.duration_SNR.flatten(start_dim=1)))
+        return to_numpy(median_last(self.window.duration_SNR.reshape(len(self.window.stages), -1)))
 
     def handovers(self) -> list[Handover]:
         """Hand-overs of the step-aligned lead, per boundary (§3)."""
@@ -215,7 +211,7 @@ class Measures:
         """Keep the carry-over frontier without offsets, which is known already: measuring the wait slopes
         needed it, or it was reduced."""
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
-        offset_R = torch.zeros(len(self.window.ranks), dtype=torch.int64, device=advance_SN.device)
+        offset_R = np.zeros(len(self.window.ranks), dtype=np.int64)
         self._kept["carry", None] = CarryOver.of(DeviceCarryOver(boundaries, 0, advance_SN, offset_R, None))
 
     def _keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
@@ -225,12 +221,14 @@ class Measures:
             return cast(Kept, self._kept[name, key])
 
     def _takeover(self, broad: int) -> Floats:
-        clipped_SN = host(clipped_frontier(self.window.duration_SNR, self._baseline_SNR, self.members(broad)))
+        clipped_SN = to_numpy(
+            clipped_frontier(self.window.duration_SNR, self._baseline_SNR, self.members(broad))
+        )
         change_S = np.diff(clipped_SN, axis=0, prepend=0).sum(axis=1) - self.advance_SN.sum(axis=1)
         return self.by_broad(change_S) / max(1, self.makespan)
 
     def _median_prefix(self, stage: int) -> Floats:
-        return host(median_last(self.window.duration_SNR[: stage + 1].sum(dim=0)))
+        return to_numpy(median_last(self.window.duration_SNR[: stage + 1].sum(axis=0)))
 
     def _lag_rise(self, broad: int) -> float:
         rise = 0.0
@@ -242,20 +240,19 @@ class Measures:
 
     def _meeting(self, stage: int) -> tuple[Floats, float]:
         offset_R, dispersion = meeting(self.window.duration_SNR, self._before_NR, stage)
-        return host(offset_R), dispersion
+        return to_numpy(offset_R), dispersion
 
     def _slopes_since_meeting(self, _: None) -> tuple[Floats, Floats]:
         if not (self.consecutive and self.has_all_rows):
             return (absent := np.full(len(self.window.stages), np.nan)), absent
         slopes = slopes_since_meeting(self.window.duration_SNR)
-        return host(slopes.slope), host(slopes.se)
+        return to_numpy(slopes.slope), to_numpy(slopes.se)
 
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None
         if boundary is not None:
             # np.rint rounds half to even, as §10 asks.
-            offset_R = torch.from_numpy(np.rint(self.meeting(boundary)[0]).astype(np.int64))
-            offset_R = offset_R.to(self.window.duration_SNR.device)
+            offset_R = placed(np.rint(self.meeting(boundary)[0]).astype(np.int64), self._before_NR)
         return CarryOver.of(carry_over(self.window.duration_SNR, self._before_NR, offset_R, boundary))
 
 
@@ -296,47 +293,47 @@ def measure_many(
     stages, steps, ranks = first.duration_SNR.shape
     if any(w.stages != first.stages or w.duration_SNR.shape != first.duration_SNR.shape for w in windows):
         raise WindowError("windows measured together must have the same stages, steps and ranks")
-    duration = _end_to_end([window.duration_SNR for window in windows], dim=1)
-    wall = _end_to_end([window.wall_NR for window in windows], dim=0)
+    duration = _end_to_end([window.duration_SNR for window in windows], axis=1)
+    wall = _end_to_end([window.wall_NR for window in windows], axis=0)
     per_window = (len(windows), steps, ranks)
-    largest = duration.amax(dim=-1)
-    _refuse_overflow(windows, largest.view(stages, len(windows), steps))
-    total = duration.sum(dim=0)
-    before = steps_before(total.view(per_window))
+    largest = max_last(duration)
+    _refuse_overflow(windows, largest.reshape(stages, len(windows), steps))
+    total = duration.sum(axis=0)
+    before = steps_before(total.reshape(per_window))
 
     aligned = running_boundaries(duration)
-    drift = running_boundaries(duration, before.view(-1, ranks))
+    drift = running_boundaries(duration, before.reshape(-1, ranks))
     slopes = wait_slopes(
-        duration.view(stages, *per_window),
+        duration.reshape(stages, *per_window),
         before,
-        total.view(per_window),
-        drift.frontier_SN.view(stages, len(windows), steps),
+        total.reshape(per_window),
+        drift.frontier_SN.reshape(stages, len(windows), steps),
     )
     most, median = middle_last(duration)
     level = baseline_of(duration, median, first.stages, baseline, reference)
     broad = first.broad_stages
     broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
     planes: dict[str, npt.NDArray[Any]] = {
-        "frontier_SN": host(aligned.frontier_SN),
-        "advance_SN": host(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
-        "leader_SN": host(aligned.leader_SN),
-        "gap_SN": host(aligned.gap_SN),
-        "median_SN": host(median),
-        "most_SN": host(most),
-        "mean_SN": host(duration.sum(dim=-1).double() / ranks),
-        "max_SN": host(largest),
-        "first_rank_SN": host(duration[:, :, 0]),
-        "slowest_SN": host(_of_rank(duration, aligned.leader_SN[-1])),
-        "clipped_BN": host(clipped_makespan(duration, total, level, broad_of_S)),
+        "frontier_SN": to_numpy(aligned.frontier_SN),
+        "advance_SN": to_numpy(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
+        "leader_SN": to_numpy(aligned.leader_SN),
+        "gap_SN": to_numpy(aligned.gap_SN),
+        "median_SN": to_numpy(median),
+        "most_SN": to_numpy(most),
+        "mean_SN": to_numpy(as_float(duration.sum(axis=-1)) / ranks),
+        "max_SN": to_numpy(largest),
+        "first_rank_SN": to_numpy(duration[:, :, 0]),
+        "slowest_SN": to_numpy(_of_rank(duration, aligned.leader_SN[-1])),
+        "clipped_BN": to_numpy(clipped_makespan(duration, total, level, broad_of_S)),
     }
     residual = first.residual_index
     explicit = total if residual is None else total - duration[residual]
-    closed = closures(explicit.view(per_window), wall.view(per_window))
-    slope_SW, se_SW = host(slopes.slope), host(slopes.se)
+    closed = closures(explicit.reshape(per_window), wall.reshape(per_window))
+    slope_SW, se_SW = to_numpy(slopes.slope), to_numpy(slopes.se)
     found = []
     for index, window in enumerate(windows):
         rows = slice(index * steps, (index + 1) * steps)
-        consecutive = bool((window.step_N.diff() == 1).all())
+        consecutive = bool((np.diff(window.step_N) == 1).all())
         absent = np.full(stages, np.nan)
         measured = Measures(
             window=window,
@@ -358,14 +355,13 @@ def measure_many(
     return found
 
 
-def _end_to_end(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), dim=dim)
+def _end_to_end(parts: Sequence[Array], axis: int) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concatenate(tuple(parts), axis=axis)
 
 
-def _of_rank(duration_SNR: torch.Tensor, rank_N: torch.Tensor) -> torch.Tensor:
+def _of_rank(duration_SNR: Array, rank_N: Array) -> Array:
     """d of one chosen rank a step: [S, N]."""
-    index = rank_N.view(1, -1, 1).expand(duration_SNR.shape[0], -1, 1)
-    return duration_SNR.gather(-1, index).squeeze(-1)
+    return duration_SNR[:, placed(np.arange(len(rank_N)), rank_N), rank_N]
 
 
 def check_totals(window: Window) -> None:
@@ -376,21 +372,15 @@ def check_totals(window: Window) -> None:
     Raises:
         WindowError: with the sum that is too large.
     """
-    largest_SN = window.duration_SNR.amax(dim=-1) if window.reduced is None else window.reduced.largest_SN
-    _refuse_overflow([window], largest_SN.unsqueeze(1))
+    largest_SN = max_last(window.duration_SNR) if window.reduced is None else window.reduced.largest_SN
+    _refuse_overflow([window], largest_SN[:, None])
 
 
-def _refuse_overflow(windows: Sequence[Window], largest_SWN: torch.Tensor) -> None:
-    bounds = largest_SWN.double().sum(dim=(0, 2)).tolist()
+def _refuse_overflow(windows: Sequence[Window], largest_SWN: Array) -> None:
+    bounds = as_float(largest_SWN).sum(axis=(0, 2)).tolist()
     for window, bound in zip(windows, bounds, strict=True):
         if bound > _LARGEST_TOTAL:
             raise WindowError(
                 f"window {window.number} of run {window.run_id!r}: durations add up to {bound:.2e} ns, "
                 f"more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
             )
-
-
-def host(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """A tensor as numpy, brought to the host where it lies elsewhere."""
-    array: npt.NDArray[Any] = tensor.cpu().numpy()
-    return array

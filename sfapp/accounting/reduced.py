@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from sfapp.accounting.closure import Closure
 from sfapp.accounting.frontier import Boundaries
-from sfapp.accounting.kernels import previous_boundary
-from sfapp.accounting.measures import Measures, check_totals, host
+from sfapp.accounting.kernels import as_float, previous_boundary
+from sfapp.accounting.measures import Measures, check_totals
 from sfapp.model import Baseline, Window, broad_stage
+from sfapp.model.arrays import to_numpy
 
 
 def measure_reduced(window: Window, baseline: Baseline) -> Measures:
@@ -28,30 +28,30 @@ def measure_reduced(window: Window, baseline: Baseline) -> Measures:
     # Leaders as positions in ``led_by``, which lists each of them once.
     places = {rank: place for place, rank in enumerate(window.led_by.rank)}
     place_of = np.vectorize(places.__getitem__, otypes=[np.int64])
-    leader_SN = place_of(host(reduced.leader_SN))
-    carry_leader_SN = torch.from_numpy(place_of(host(reduced.carry_leader_SN)))
+    leader_SN = place_of(to_numpy(reduced.leader_SN))
+    carry_leader_SN = place_of(to_numpy(reduced.carry_leader_SN))
     found = Measures(
         window=window,
         baseline=baseline,
         broad=broad,
         broad_of_S=tuple(broad.index(broad_stage(stage)) for stage in window.stages),
-        frontier_SN=host(reduced.frontier_SN),
-        advance_SN=host(reduced.frontier_SN - previous_boundary(reduced.frontier_SN)),
+        frontier_SN=to_numpy(reduced.frontier_SN),
+        advance_SN=to_numpy(reduced.frontier_SN - previous_boundary(reduced.frontier_SN)),
         leader_SN=leader_SN,
-        gap_SN=host(reduced.frontier_SN - reduced.second_SN),
+        gap_SN=to_numpy(reduced.frontier_SN - reduced.second_SN),
         median_SN=absent_SN,
         most_SN=absent_SN,
-        mean_SN=host(reduced.total_SN.double() / said.ranks),
-        max_SN=host(reduced.largest_SN),
-        slowest_SN=host(torch.zeros_like(reduced.frontier_SN)),
-        first_rank_SN=host(window.duration_SNR[:, :, 0]),
+        mean_SN=to_numpy(as_float(reduced.total_SN) / said.ranks),
+        max_SN=to_numpy(reduced.largest_SN),
+        slowest_SN=np.zeros((stages, steps), dtype=np.int64),
+        first_rank_SN=to_numpy(window.duration_SNR[:, :, 0]),
         clipped_BN=np.full((len(broad), steps), np.nan),
         wait_slope_S=np.full(stages, np.nan),
         wait_se_S=np.full(stages, np.nan),
         closure=Closure(float(said.residual_ns) / float(max(1, said.wall_ns)), said.overlap_share),
-        consecutive=bool((window.step_N.diff() == 1).all()),
-        _baseline_SNR=torch.empty(0),
-        _before_NR=torch.empty(0),
+        consecutive=bool((np.diff(window.step_N) == 1).all()),
+        _baseline_SNR=np.empty(0),
+        _before_NR=np.empty(0),
     )
     carried = Boundaries(reduced.carry_frontier_SN, carry_leader_SN, reduced.carry_second_SN)
     found.remember_unaligned(carried)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ def measured(
         by_shape[window.stages, tuple(window.duration_SNR.shape)].append(index)
     found: dict[int, Measures] = {}
     for indices in by_shape.values():
-        size = max(1, _BATCH_CELLS // windows[indices[0]].duration_SNR.numel())
+        size = max(1, _BATCH_CELLS // math.prod(windows[indices[0]].duration_SNR.shape))
         for begin in range(0, len(indices), size):
             batch = indices[begin : begin + size]
             together = measure_many([windows[index] for index in batch], baseline, reference)

@@ -9,13 +9,15 @@ met, if they meet at the end of that stage in every step (``slopes_since_meeting
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from sfapp.accounting.carry_over import frontier_before
-from sfapp.accounting.kernels import median_last
+from sfapp.accounting.kernels import as_float, full, median_last, two_largest_last
+from sfapp.model.arrays import Array, namespace
 
 _BLOCK_CELLS = 1 << 17
 
@@ -28,13 +30,11 @@ MIN_SLACK = 0.001
 class WaitSlopes:
     """Slope and standard error of each stage, float64 [S, ...], NaN where absent."""
 
-    slope: torch.Tensor
-    se: torch.Tensor
+    slope: Array
+    se: Array
 
 
-def wait_slopes(
-    duration: torch.Tensor, before: torch.Tensor, total: torch.Tensor, drift: torch.Tensor
-) -> WaitSlopes:
+def wait_slopes(duration: Array, before: Array, total: Array, drift: Array) -> WaitSlopes:
     """Regress d[s,t,r] on the carry-over slack λ'[s,t,r] (o = 0), per stage, for one window or many.
 
     Args:
@@ -44,35 +44,37 @@ def wait_slopes(
         drift: int64 ns [S, ..., N], the carry-over frontier with zero offsets.
     """
     stages, *batch, steps, ranks = duration.shape
-    nan = torch.full((stages, *batch), torch.nan, dtype=torch.float64, device=duration.device)
+    xp = namespace(duration)
+    nan = full((stages, *batch), np.nan, duration)
     if steps < MIN_STEPS or ranks < 2:
         return WaitSlopes(nan, nan)
     edge = frontier_before(drift)
-    moments = torch.zeros(3, stages, *batch, dtype=torch.float64, device=duration.device)
+    moments = full((3, stages, *batch), 0.0, duration)
     # Ranks are independent once their means are out, so a block of them stays in cache.
-    for block in _rank_blocks(before[..., 0].numel(), ranks):
-        position = before[..., block].clone()
+    for block in _rank_blocks(math.prod(batch) * steps, ranks):
+        position = before[..., block] + 0
         for stage in range(stages):
             spent = duration[stage][..., block]
-            slack = (edge[stage].unsqueeze(-1) - position).double()
-            slack -= slack.mean(dim=-2, keepdim=True)
-            time = spent.double()
-            time -= time.mean(dim=-2, keepdim=True)
-            moments[0, stage] += (slack * slack).sum(dim=(-2, -1))
-            moments[1, stage] += (slack * time).sum(dim=(-2, -1))
-            moments[2, stage] += (time * time).sum(dim=(-2, -1))
+            slack = as_float(edge[stage][..., None] - position)
+            slack -= slack.mean(axis=-2, keepdims=True)
+            time = as_float(spent)
+            time -= time.mean(axis=-2, keepdims=True)
+            moments[0, stage] += (slack * slack).sum(axis=(-2, -1))
+            moments[1, stage] += (slack * time).sum(axis=(-2, -1))
+            moments[2, stage] += (time * time).sum(axis=(-2, -1))
             position += spent
     xx, xy, yy = moments
-    typical = median_last(total.flatten(start_dim=-2))
-    usable = (xx / (steps * ranks)).sqrt() >= MIN_SLACK * typical
+    typical = median_last(total.reshape(*batch, -1))
+    usable = xp.sqrt(xx / (steps * ranks)) >= MIN_SLACK * typical
     usable &= xx > 0
-    slope = torch.where(usable, xy / xx, nan)
-    squares = (yy - slope * xy).clamp(min=0)
-    freedom = steps * ranks - ranks - 1
-    return WaitSlopes(slope, (squares / freedom / xx).sqrt() + nan.where(~usable, torch.zeros_like(nan)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = xp.where(usable, xy / xx, nan)
+        squares = (yy - slope * xy).clip(min=0)
+        freedom = steps * ranks - ranks - 1
+        return WaitSlopes(slope, xp.where(usable, xp.sqrt(squares / freedom / xx), nan))
 
 
-def slopes_since_meeting(duration_SNR: torch.Tensor) -> WaitSlopes:
+def slopes_since_meeting(duration_SNR: Array) -> WaitSlopes:
     """Regress d[s,t,r] on how late the others are since ranks met at the end of s in the step before (§11).
 
     The carry-over frontier without offsets lies on the ranks that wait for one that is late all along, and
@@ -93,55 +95,61 @@ def slopes_since_meeting(duration_SNR: torch.Tensor) -> WaitSlopes:
         Slope and standard error, float64 [S].
     """
     stages, steps, ranks = duration_SNR.shape
-    nan = torch.full((stages,), torch.nan, dtype=torch.float64)
+    xp = namespace(duration_SNR)
     if steps <= MIN_STEPS or ranks < 2:
+        nan = full((stages,), np.nan, duration_SNR)
         return WaitSlopes(nan, nan)
-    most_SNR = duration_SNR.new_empty((stages, steps - 1, 0))  # own time: the largest, and that of the others
+    largest: Array = None  # own time: the largest, and that of the others
     for block in _rank_blocks(stages * steps, ranks):
         own = _since_meeting(duration_SNR[..., block])
-        largest = torch.cat((most_SNR, own), dim=-1)
-        most_SNR = largest.topk(min(2, largest.shape[-1]), dim=-1).values
-    first, second = most_SNR.unsqueeze(-2).unbind(dim=-1)
-    products = duration_SNR.new_zeros((stages, 4, 4), dtype=torch.float64)
-    step_sums = duration_SNR.new_zeros((stages, 4, steps - 1), dtype=torch.float64)
+        largest = two_largest_last(own if largest is None else xp.concatenate((largest, own), axis=-1))
+    first, second = largest[..., 0, None], largest[..., 1, None]
+    products = full((stages, 4, 4), 0.0, duration_SNR)
+    step_sums = full((stages, 4, steps - 1), 0.0, duration_SNR)
     for block in _rank_blocks(stages * steps, ranks):
         own = _since_meeting(duration_SNR[..., block])
-        late = torch.where(own == first, second, first).sub_(own).clamp_(min=0)
+        late = (xp.where(own == first, second, first) - own).clip(min=0)
         spent = duration_SNR[..., block]
-        rows = torch.stack((late, own, spent[:, :-1], spent[:, 1:]), dim=1).double()
-        rows -= rows.mean(dim=-2, keepdim=True)
-        step_sums += rows.sum(dim=-1)
-        rows = rows.flatten(start_dim=2)
-        products += rows @ rows.mT
-    within_steps = products - step_sums @ step_sums.mT / ranks
+        rows = as_float(xp.stack((late, own, spent[:, :-1], spent[:, 1:]), axis=1))
+        rows -= rows.mean(axis=-2, keepdims=True)
+        step_sums += rows.sum(axis=-1)
+        rows = rows.reshape(stages, 4, -1)
+        products += rows @ rows.swapaxes(1, 2)
+    within_steps = products - step_sums @ step_sums.swapaxes(1, 2) / ranks
     observations = (steps - 1) * ranks
-    least = observations * (MIN_SLACK * float(median_last(duration_SNR.sum(dim=0).flatten()))) ** 2
-    without_own = torch.tensor([0, 2, 3], device=products.device)
+    least = observations * (MIN_SLACK * float(median_last(duration_SNR.sum(axis=0).reshape(-1)))) ** 2
+    without_own = [0, 2, 3]
     by_own = _first_slopes(products, observations - ranks - 3, least)
     by_step = _first_slopes(
         within_steps[:, without_own][..., without_own], observations - ranks - (steps - 1) - 1, least
     )
     weaker = by_step.slope - 2 * by_step.se < by_own.slope - 2 * by_own.se
-    both = ~(by_own.slope.isnan() | by_step.slope.isnan())
+    both = ~(xp.isnan(by_own.slope) | xp.isnan(by_step.slope))
     return WaitSlopes(
-        torch.where(weaker, by_step.slope, by_own.slope).where(both, torch.nan),
-        torch.where(weaker, by_step.se, by_own.se).where(both, torch.nan),
+        xp.where(both, xp.where(weaker, by_step.slope, by_own.slope), np.nan),
+        xp.where(both, xp.where(weaker, by_step.se, by_own.se), np.nan),
     )
 
 
-def _first_slopes(products: torch.Tensor, freedom: int, least: float) -> WaitSlopes:
-    """Slope and standard error of the first regressor, from sums of products [S, k, k], the response last;
-    NaN where, of its squares, what the other regressors do not tell adds up to less than ``least``."""
+def _first_slopes(products: Array, freedom: int, least: float) -> WaitSlopes:
+    """Return slope and standard error of the first regressor, from sums of products [S, k, k], response last.
+
+    NaN where, of its squares, what the other regressors do not explain adds up to less than ``least``.
+    """
+    xp = namespace(products)
     ends = [0, -1]
     others = products[:, 1:-1, 1:-1]
-    # One that does not vary explains nothing: its row of zeros is left to the pseudo-inverse.
-    told = products[:, ends, 1:-1] @ torch.linalg.pinv(others, hermitian=True) @ products[:, 1:-1, ends]
-    left = products[:, ends][..., ends] - told
+    # A regressor that does not vary explains nothing: its row of zeros is left to the pseudo-inverse.
+    smallest = others.shape[-1] * np.finfo(np.float64).eps
+    inverse = xp.linalg.pinv(others, smallest, hermitian=True)
+    explained = products[:, ends, 1:-1] @ inverse @ products[:, 1:-1, ends]
+    left = products[:, ends][..., ends] - explained
     apart, shared, time = left[:, 0, 0], left[:, 0, 1], left[:, 1, 1]
     usable = (apart > 0) & (apart >= least) & (freedom > 0)
-    slope = torch.where(usable, shared / apart, torch.nan)
-    squares = (time - slope * shared).clamp(min=0)
-    return WaitSlopes(slope, (squares / max(1, freedom) / apart).sqrt())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = xp.where(usable, shared / apart, np.nan)
+        squares = (time - slope * shared).clip(min=0)
+        return WaitSlopes(slope, xp.sqrt(squares / max(1, freedom) / apart))
 
 
 def _rank_blocks(cells: int, ranks: int) -> Iterator[slice]:
@@ -151,8 +159,8 @@ def _rank_blocks(cells: int, ranks: int) -> Iterator[slice]:
         yield slice(begin, begin + width)
 
 
-def _since_meeting(duration: torch.Tensor) -> torch.Tensor:
+def _since_meeting(duration: Array) -> Array:
     """A rank's own time since stage s ended in the step before, until it begins, ns [S, N-1, R]."""
-    before = duration.cumsum(dim=0) - duration
-    after = duration.sum(dim=0) - before - duration
+    before = duration.cumsum(axis=0) - duration
+    after = duration.sum(axis=0) - before - duration
     return before[:, 1:] + after[:, :-1]

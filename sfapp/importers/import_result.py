@@ -81,7 +81,7 @@ class ImportedWindow:
 
     @cached_property
     def window(self) -> Window:
-        """The same as a window that can be diagnosed. Loads torch, which writing packets does without."""
+        """The same as a window that can be diagnosed."""
         return self.draft.window()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from sfapp.model.manifest import Manifest
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, stage_hash
@@ -45,8 +45,8 @@ class Example:
 
     def window(self) -> Window:
         """The matrix as a window of one step on one node."""
-        duration_RS = torch.tensor(self.seconds, dtype=torch.float64)
-        duration_SNR = (duration_RS.T * NS).round().to(torch.int64).unsqueeze(1).contiguous()
+        duration_RS = np.array(self.seconds, dtype=np.float64)
+        duration_SNR = np.ascontiguousarray((duration_RS.T * NS).round().astype(np.int64)[:, None])
         ranks = len(self.seconds)
         return Window(
             manifest=Manifest(
@@ -57,8 +57,8 @@ class Example:
                 world_size=ranks,
             ),
             duration_SNR=duration_SNR,
-            wall_NR=duration_SNR.sum(dim=0),
-            step_N=torch.zeros(1, dtype=torch.int64),
+            wall_NR=duration_SNR.sum(axis=0),
+            step_N=np.zeros(1, dtype=np.int64),
             ranks=RankTable.of([RankIdentity(rank, rank, 0, "node-0") for rank in range(ranks)]),
         )
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
 
+from sfapp.model.arrays import Array, as_array, to_device
+
 if TYPE_CHECKING:
     import torch
 
@@ -66,22 +68,28 @@ class ReducedPlanes:
         largest_SN, total_SN: maximum and sum over ranks of the durations, ns.
     """
 
-    frontier_SN: torch.Tensor
-    leader_SN: torch.Tensor
-    second_SN: torch.Tensor
-    carry_frontier_SN: torch.Tensor
-    carry_leader_SN: torch.Tensor
-    carry_second_SN: torch.Tensor
-    largest_SN: torch.Tensor
-    total_SN: torch.Tensor
+    frontier_SN: Array
+    leader_SN: Array
+    second_SN: Array
+    carry_frontier_SN: Array
+    carry_leader_SN: Array
+    carry_second_SN: Array
+    largest_SN: Array
+    total_SN: Array
 
-    def planes(self) -> dict[str, torch.Tensor]:
+    def __post_init__(self) -> None:
+        for name, plane in self.planes().items():
+            object.__setattr__(self, f"{name}_SN", as_array(plane))
+
+    def planes(self) -> dict[str, Array]:
         """By the name that the packet's columns have: ``frontier``, ``carry_leader``, …"""
         return {name: getattr(self, f"{name}_SN") for name in PLANES}
 
     def to(self, device: torch.device | str) -> ReducedPlanes:
         """The same on a device."""
-        return replace(self, **{f"{name}_SN": plane.to(device) for name, plane in self.planes().items()})
+        return replace(
+            self, **{f"{name}_SN": to_device(plane, device) for name, plane in self.planes().items()}
+        )
 
 
 PLANES = tuple(field.name.removesuffix("_SN") for field in fields(ReducedPlanes))

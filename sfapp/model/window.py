@@ -11,7 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model.arrays import Array, as_array, dtype_name, to_device, to_numpy
 from sfapp.model.manifest import Manifest
 from sfapp.model.reduced import NamedRank, ReducedPlanes
 from sfapp.model.stages import RESIDUAL, broad_stages
@@ -91,15 +95,32 @@ class SideChannel:
     Attributes:
         value_NR: float64 [N, R], NaN where not sampled or not ready.
         sampled_NR: bool [N, R], whether it was sampled there.
+
+    Arrays are given and held as those of ``Window``.
     """
 
-    value_NR: torch.Tensor
-    sampled_NR: torch.Tensor
+    value_NR: Array
+    sampled_NR: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value_NR", as_array(self.value_NR))
+        object.__setattr__(self, "sampled_NR", as_array(self.sampled_NR))
+
+    def select_ranks(self, indices: Array) -> SideChannel:
+        """Return the channel of the ranks at these positions."""
+        return SideChannel(self.value_NR[:, indices], self.sampled_NR[:, indices])
+
+    def to(self, device: torch.device | str) -> SideChannel:
+        """Return the channel on a device."""
+        return SideChannel(to_device(self.value_NR, device), to_device(self.sampled_NR, device))
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
     """One window of one run, of all its ranks or of one group of them.
+
+    Arrays may be given as NumPy arrays or as torch tensors. A CPU tensor becomes the NumPy array on its
+    memory; a tensor on another device stays there.
 
     Attributes:
         manifest: the packet's manifest, as corrected by assembling parts.
@@ -117,20 +138,21 @@ class Window:
     """
 
     manifest: Manifest
-    duration_SNR: torch.Tensor
-    wall_NR: torch.Tensor
-    step_N: torch.Tensor
+    duration_SNR: Array
+    wall_NR: Array
+    step_N: npt.NDArray[np.int64]
     ranks: RankTable
     side: Mapping[str, SideChannel] = field(default_factory=dict)
     group: str = ALL_RANKS
     reduced: ReducedPlanes | None = None
 
     def __post_init__(self) -> None:
-        import torch  # here: importers, which write packets alone, do without
-
-        if self.duration_SNR.dtype != torch.int64 or self.duration_SNR.ndim != 3:
+        object.__setattr__(self, "duration_SNR", as_array(self.duration_SNR))
+        object.__setattr__(self, "wall_NR", as_array(self.wall_NR))
+        object.__setattr__(self, "step_N", to_numpy(as_array(self.step_N)))
+        if dtype_name(self.duration_SNR) != "int64" or self.duration_SNR.ndim != 3:
             raise WindowError(
-                f"durations must be int64 [stages, steps, ranks], not {self.duration_SNR.dtype} "
+                f"durations must be int64 [stages, steps, ranks], not {dtype_name(self.duration_SNR)} "
                 f"{list(self.duration_SNR.shape)}"
             )
         stages, steps, ranks = self.duration_SNR.shape
@@ -138,14 +160,14 @@ class Window:
             raise WindowError(f"{stages} stage planes for {len(self.manifest.stages)} stage names")
         if not (stages and steps and ranks):
             raise WindowError(f"a window needs stages, steps and ranks, not {stages} × {steps} × {ranks}")
-        if tuple(self.wall_NR.shape) != (steps, ranks) or self.wall_NR.dtype != torch.int64:
+        if tuple(self.wall_NR.shape) != (steps, ranks) or dtype_name(self.wall_NR) != "int64":
             raise WindowError(f"step times must be int64 [{steps}, {ranks}]")
-        if tuple(self.step_N.shape) != (steps,) or len(self.ranks) != ranks:
+        if self.step_N.shape != (steps,) or len(self.ranks) != ranks:
             raise WindowError("step numbers and rank identities must match the matrix")
         if (self.reduced is None) != (self.manifest.reduced is None):
             raise WindowError("a reduced window needs both its planes and what its manifest says of them")
         if self.reduced is not None and any(
-            tuple(plane.shape) != (stages, steps) or plane.dtype != torch.int64
+            tuple(plane.shape) != (stages, steps) or dtype_name(plane) != "int64"
             for plane in self.reduced.planes().values()
         ):
             raise WindowError(f"planes of a reduced window must be int64 [{stages}, {steps}]")
@@ -237,30 +259,21 @@ class Window:
                 f"no group {group!r} in window {self.number} of run {self.run_id!r}; "
                 f"there are: {', '.join(self.groups)}"
             )
-        index = self.step_N.new_tensor(chosen).to(self.duration_SNR.device)
         return replace(
             self,
-            duration_SNR=self.duration_SNR.index_select(2, index).contiguous(),
-            wall_NR=self.wall_NR.index_select(1, index).contiguous(),
+            duration_SNR=self.duration_SNR[:, :, chosen],
+            wall_NR=self.wall_NR[:, chosen],
             ranks=self.ranks.select(chosen),
-            side={
-                name: SideChannel(
-                    channel.value_NR.index_select(1, index), channel.sampled_NR.index_select(1, index)
-                )
-                for name, channel in self.side.items()
-            },
+            side={name: channel.select_ranks(chosen) for name, channel in self.side.items()},
             group=group,
         )
 
     def to(self, device: torch.device | str) -> Window:
-        """The same window with its matrix on a device."""
+        """Return the window with its matrix on a device."""
         return replace(
             self,
-            duration_SNR=self.duration_SNR.to(device),
-            wall_NR=self.wall_NR.to(device),
-            side={
-                name: SideChannel(channel.value_NR.to(device), channel.sampled_NR.to(device))
-                for name, channel in self.side.items()
-            },
+            duration_SNR=to_device(self.duration_SNR, device),
+            wall_NR=to_device(self.wall_NR, device),
+            side={name: channel.to(device) for name, channel in self.side.items()},
             reduced=None if self.reduced is None else self.reduced.to(device),
         )

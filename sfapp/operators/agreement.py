@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model import Diagnosis, Operators, Window, broad_stage, stage_category
+from sfapp.model.arrays import to_numpy
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.operators import AUTOGRAD, DATA, RUNTIME, STAGE
 from sfapp.operators.blame import HALF
@@ -147,7 +148,7 @@ def _placed(event: int, operators: Operators, window: Window) -> str | None:
         return None
     here_E = (operators.rank_E == rank) & (operators.step_E == step)
     since = int(operators.start_ns_E[event] - operators.start_ns_E[here_E].min())
-    spent_S = window.duration_SNR[:, steps.index(step), window.ranks.rank.index(rank)].cpu().numpy()
+    spent_S = to_numpy(window.duration_SNR[:, steps.index(step), window.ranks.rank.index(rank)])
     place = int(np.searchsorted(spent_S.cumsum(), since, "right"))
     return broad_stage(window.stages[place]) if place < len(window.stages) else None
 
@@ -223,7 +224,7 @@ def _is_hidden(cause: Cause, stage: str, window: Window) -> bool:
     if cause.rank not in ranks or not seen or window.reduced is not None:
         return False
     rows = [place for place, name in enumerate(window.stages) if broad_stage(name) == stage]
-    spent_NR: npt.NDArray[np.int64] = window.duration_SNR[rows].sum(dim=0).cpu().numpy()[seen]
+    spent_NR: npt.NDArray[np.int64] = to_numpy(window.duration_SNR[rows].sum(axis=0))[seen]
     own_N = spent_NR[:, ranks.index(cause.rank)]
     longer = float((own_N - np.median(spent_NR, axis=1)).sum())
     return longer < HALF * cause.delay_ns

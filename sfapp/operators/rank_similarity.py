@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from sfapp.errors import WindowError
 from sfapp.model import Operators
@@ -26,6 +25,9 @@ MAX_WINDOWS = 10_000
 
 MAX_RANKS = 8_192
 """Largest number of ranks: the distances of all pairs take half a gigabyte."""
+
+_RANKS_FOR_TORCH = 256
+"""From so many ranks on, torch's distances on all cores are worth loading it."""
 
 SHORTEST_WINDOW_NS = 1_000
 """Shortest time window, ns: ranks' clocks agree to about a microsecond (KAIR §III-A, Feature 4)."""
@@ -107,16 +109,28 @@ def ks_distances(count_RT: Ints) -> Floats:
     ranks = len(count_RT)
     _check_ranks(ranks)
     total_R = count_RT.sum(axis=1, keepdims=True)
-    share_RT = torch.from_numpy(count_RT.cumsum(axis=1) / np.maximum(total_R, 1))
+    share_RT = count_RT.cumsum(axis=1) / np.maximum(total_R, 1)
     distance_RR = np.zeros((ranks, ranks))
-    if ranks > 1:
-        upper = torch.nn.functional.pdist(share_RT, p=float("inf")).numpy()
-        begin = 0
-        for row in range(ranks - 1):
-            end = begin + ranks - 1 - row
-            distance_RR[row, row + 1 :] = distance_RR[row + 1 :, row] = upper[begin:end]
-            begin = end
+    begin = 0
+    upper = _upper_distances(share_RT) if ranks >= _RANKS_FOR_TORCH else None
+    for row in range(ranks - 1):
+        if upper is None:
+            distances = np.abs(share_RT[row + 1 :] - share_RT[row]).max(axis=1)
+        else:
+            distances = upper[begin : begin + ranks - 1 - row]
+        distance_RR[row, row + 1 :] = distance_RR[row + 1 :, row] = distances
+        begin += ranks - 1 - row
     return distance_RR
+
+
+def _upper_distances(share_RT: Floats) -> Floats | None:
+    """Return the largest difference of any two rows, row by row of the upper triangle; None without torch."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return None
+    distances: Floats = torch.nn.functional.pdist(torch.from_numpy(share_RT), p=float("inf")).numpy()
+    return distances
 
 
 def _check_ranks(ranks: int) -> None:

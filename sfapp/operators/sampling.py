@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sfapp.errors import CaptureError, WindowError
 from sfapp.model import LABELS, Diagnosis, RankTable, Window, broad_stage
+from sfapp.model.arrays import to_numpy
 from sfapp.model.capture import (
     CAPTURE_STEPS,
     MAX_CAPTURE_RANKS,
@@ -167,11 +168,11 @@ def spread_of(window: Window, waits: Iterable[str] = ()) -> float | None:
         return None
     kept_N: npt.NDArray[np.bool_] = np.ones(len(window.step_N), np.bool_)
     if PROFILED in window.side:
-        kept_N = np.asarray(~window.side[PROFILED].sampled_NR.any(dim=1).cpu().numpy(), np.bool_)
+        kept_N = ~to_numpy(window.side[PROFILED].sampled_NR).any(axis=1)
     if not kept_N.any():
         return None
-    spent_SR: npt.NDArray[np.float64] = window.duration_SNR.cpu().numpy()[:, kept_N].mean(axis=1)
-    step = float(window.wall_NR.cpu().numpy()[kept_N].mean())
+    spent_SR: npt.NDArray[np.float64] = to_numpy(window.duration_SNR)[:, kept_N].mean(axis=1)
+    step = float(to_numpy(window.wall_NR)[kept_N].mean())
     if step <= 0:
         return None
     left_out = set(waits)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sfapp.errors import WindowError
 from sfapp.model import ALL_RANKS, Lane, Operators, Window, broad_stage, stage_category
+from sfapp.model.arrays import to_numpy
 from sfapp.model.operators import COLLECTIVE, DATA, NONE, STAGE
 
 LANE = "steps"
@@ -54,7 +55,7 @@ def operators_of(window: Window, sync_stages: Collection[str] = ()) -> Operators
     """
     if window.reduced is not None:
         raise WindowError("a reduced window has the rows of a few ranks only, too few to compare")
-    duration_NRS = window.duration_SNR.cpu().numpy().transpose(1, 2, 0)
+    duration_NRS = to_numpy(window.duration_SNR).transpose(1, 2, 0)
     steps, ranks, stages = duration_NRS.shape
     spent_RX = duration_NRS.transpose(1, 0, 2).reshape(ranks, steps * stages)
     end_RX = spent_RX.cumsum(axis=1)
@@ -85,7 +86,7 @@ def operators_of(window: Window, sync_stages: Collection[str] = ()) -> Operators
         lane_E=np.repeat(np.arange(ranks), steps * stages)[kept],
         start_ns_E=(end_RX - spent_RX).ravel()[kept],
         end_ns_E=end_RX.ravel()[kept],
-        step_E=column(window.step_N.cpu().numpy()[:, None]),
+        step_E=column(window.step_N[:, None]),
         groups=("all",) if sync_S.any() else (),
         group_E=column(np.where(sync_S, 0, NONE)),
         sequence_E=column(np.where(sync_S, sequence_NS, NONE)),

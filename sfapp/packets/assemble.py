@@ -10,18 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from sfapp.errors import PacketError
 from sfapp.model import Manifest, RankTable, SideChannel, Window
 from sfapp.model.manifest import Prefetch
 from sfapp.packets.arrow_columns import IntArray
 from sfapp.packets.read import Packet
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +112,19 @@ def _majority(
 
 
 def _common_steps(parts: Sequence[Packet]) -> IntArray:
-    return reduce(np.intersect1d, (packet.window.step_N.numpy() for packet in parts))
+    return reduce(np.intersect1d, (packet.window.step_N for packet in parts))
 
 
 def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
     """The windows side by side on their common steps, ascending by rank; the manifest is the first one's."""
-    import torch
-
     cut = [_on_steps(window, common) for window in windows]
     ranks = [window.ranks.identity(index) for window in cut for index in range(len(window.ranks))]
-    order = torch.from_numpy(np.argsort([identity.rank for identity in ranks], kind="stable"))
+    order = np.argsort([identity.rank for identity in ranks], kind="stable")
     names = dict.fromkeys(name for window in cut for name in window.side)
     return replace(
         cut[0],
-        duration_SNR=torch.cat([window.duration_SNR for window in cut], dim=2)[:, :, order].contiguous(),
-        wall_NR=torch.cat([window.wall_NR for window in cut], dim=1)[:, order].contiguous(),
+        duration_SNR=np.concatenate([window.duration_SNR for window in cut], axis=2)[:, :, order],
+        wall_NR=np.concatenate([window.wall_NR for window in cut], axis=1)[:, order],
         ranks=RankTable.of(ranks),
         side={name: _merge_side([_side_of(window, name) for window in cut], order) for name in names},
     )
@@ -137,16 +132,14 @@ def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
 
 def _on_steps(window: Window, steps: IntArray) -> Window:
     """The window cut to some of its steps."""
-    import torch
-
     if len(window.step_N) == len(steps):
         return window
-    index = torch.from_numpy(np.searchsorted(window.step_N.numpy(), steps))
+    index = np.searchsorted(window.step_N, steps)
     return replace(
         window,
         duration_SNR=window.duration_SNR[:, index],
         wall_NR=window.wall_NR[index],
-        step_N=torch.from_numpy(steps),
+        step_N=steps,
         side={
             name: SideChannel(channel.value_NR[index], channel.sampled_NR[index])
             for name, channel in window.side.items()
@@ -159,21 +152,17 @@ def _side_of(window: Window, name: str) -> SideChannel:
     channel = window.side.get(name)
     if channel is not None:
         return channel
-    import torch
-
     shape = window.wall_NR.shape
     return SideChannel(
-        value_NR=torch.full(shape, float("nan"), dtype=torch.float64),
-        sampled_NR=torch.zeros(shape, dtype=torch.bool),
+        value_NR=np.full(shape, np.nan),
+        sampled_NR=np.zeros(shape, dtype=np.bool_),
     )
 
 
-def _merge_side(channels: Sequence[SideChannel], order: torch.Tensor) -> SideChannel:
-    import torch
-
+def _merge_side(channels: Sequence[SideChannel], order: npt.NDArray[np.intp]) -> SideChannel:
     return SideChannel(
-        value_NR=torch.cat([channel.value_NR for channel in channels], dim=1)[:, order].contiguous(),
-        sampled_NR=torch.cat([channel.sampled_NR for channel in channels], dim=1)[:, order].contiguous(),
+        value_NR=np.concatenate([channel.value_NR for channel in channels], axis=1)[:, order],
+        sampled_NR=np.concatenate([channel.sampled_NR for channel in channels], axis=1)[:, order],
     )
 
 

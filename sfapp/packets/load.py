@@ -177,11 +177,9 @@ def _agree(whole: Window, part: Window) -> bool:
     if whole.stages != part.stages:
         return False
     common, of_whole, of_part = np.intersect1d(
-        whole.step_N.numpy(), part.step_N.numpy(), assume_unique=True, return_indices=True
+        whole.step_N, part.step_N, assume_unique=True, return_indices=True
     )
     column = whole.ranks.rank.index(part.ranks.rank[0])
-    durations = np.array_equal(
-        whole.duration_SNR[:, :, column].numpy()[:, of_whole], part.duration_SNR[:, :, 0].numpy()[:, of_part]
-    )
-    walls = np.array_equal(whole.wall_NR[:, column].numpy()[of_whole], part.wall_NR[:, 0].numpy()[of_part])
+    durations = np.array_equal(whole.duration_SNR[:, of_whole, column], part.duration_SNR[:, of_part, 0])
+    walls = np.array_equal(whole.wall_NR[of_whole, column], part.wall_NR[of_part, 0])
     return len(common) > 0 and durations and walls

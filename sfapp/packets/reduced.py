@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sfapp.model import PLANES, Manifest, ReducedPlanes
+from sfapp.model.arrays import to_numpy
 from sfapp.packets.arrow_columns import IntArray, column_of, integers
 from sfapp.packets.faults import Faults
 from sfapp.packets.row_grid import Grid
@@ -21,7 +22,7 @@ def values_of(window: Draft) -> dict[str, IntArray]:
     return {
         column_of(plane, stage): values_N
         for plane, values_SN in window.reduced.planes().items()
-        for stage, values_N in zip(window.stages, values_SN.cpu().numpy(), strict=True)
+        for stage, values_N in zip(window.stages, to_numpy(values_SN), strict=True)
     }
 
 
@@ -30,8 +31,6 @@ def read_planes(
 ) -> ReducedPlanes | None:
     """What all ranks found together, from columns that hold a step's value in each of its rows; None with the
     faults reported."""
-    import torch
-
     before = len(faults.found)
     planes = {}
     for plane in PLANES:
@@ -44,7 +43,7 @@ def read_planes(
                     cell = int((values_NR != values_NR[:, :1]).argmax())
                     faults.add("differs between the rows of a step", row=grid.row(cell), column=name)
                 values_N[:] = values_NR[:, 0]
-        planes[f"{plane}_SN"] = torch.from_numpy(values_SN)
+        planes[f"{plane}_SN"] = values_SN
     found = ReducedPlanes(**planes)
     if len(faults.found) == before:
         check_planes(found, manifest, grid, faults)
@@ -58,14 +57,14 @@ def check_planes(planes: ReducedPlanes, manifest: Manifest, grid: Grid, faults: 
         return grid.row(step * len(grid.rank_R))
 
     for plane, values_SN in planes.planes().items():
-        for stage, values_N in zip(manifest.stages, values_SN.cpu().numpy(), strict=True):
+        for stage, values_N in zip(manifest.stages, to_numpy(values_SN), strict=True):
             if plane.endswith("leader"):
                 check_range(column_of(plane, stage), values_N, 0, manifest.world_size - 1, row_of, faults)
             else:
                 check_durations(column_of(plane, stage), values_N, row_of, faults)
     for prefix in ("", "carry_"):
-        frontier_SN = getattr(planes, f"{prefix}frontier_SN").cpu().numpy()
-        second_SN = getattr(planes, f"{prefix}second_SN").cpu().numpy()
+        frontier_SN = to_numpy(getattr(planes, f"{prefix}frontier_SN"))
+        second_SN = to_numpy(getattr(planes, f"{prefix}second_SN"))
         for index, stage in enumerate(manifest.stages):
             column = column_of(f"{prefix}frontier", stage)
             falls_N = frontier_SN[index] < frontier_SN[max(0, index - 1)]
@@ -83,8 +82,8 @@ def check_rows(window: Draft, grid: Grid, faults: Faults) -> None:
     if window.reduced is None:
         return
     prefix_SNR = window.duration_SNR.cumsum(axis=0)
-    frontier_SN = window.reduced.frontier_SN.cpu().numpy()
-    leader_SN = window.reduced.leader_SN.cpu().numpy()
+    frontier_SN = to_numpy(window.reduced.frontier_SN)
+    leader_SN = to_numpy(window.reduced.leader_SN)
     for place, rank in enumerate(window.ranks.rank):
         beyond_SN = prefix_SNR[:, :, place] > frontier_SN
         off_SN = (leader_SN == rank) & (prefix_SNR[:, :, place] != frontier_SN)

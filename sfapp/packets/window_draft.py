@@ -1,4 +1,4 @@
-"""A window as its packet holds it: arrays of numpy, so that whoever writes one needs no torch."""
+"""A window as its packet holds it, in NumPy arrays."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from sfapp.errors import WindowError
 from sfapp.model import Manifest, RankTable, ReducedPlanes, SideChannel, Window
+from sfapp.model.arrays import to_numpy
 from sfapp.packets.arrow_columns import IntArray
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -50,12 +51,12 @@ class Draft:
         """What a window's file is to say; on the host nothing is copied."""
         return cls(
             manifest=window.manifest,
-            duration_SNR=window.duration_SNR.cpu().numpy(),
-            wall_NR=window.wall_NR.cpu().numpy(),
-            step_N=window.step_N.cpu().numpy(),
+            duration_SNR=to_numpy(window.duration_SNR),
+            wall_NR=to_numpy(window.wall_NR),
+            step_N=to_numpy(window.step_N),
             ranks=window.ranks,
             side={
-                name: (channel.value_NR.cpu().numpy(), channel.sampled_NR.cpu().numpy())
+                name: (to_numpy(channel.value_NR), to_numpy(channel.sampled_NR))
                 for name, channel in window.side.items()
             },
             reduced=window.reduced,
@@ -67,17 +68,14 @@ class Draft:
         Raises:
             WindowError: as ``Window``.
         """
-        import torch
-
         return Window(
             manifest=self.manifest,
-            duration_SNR=torch.from_numpy(self.duration_SNR),
-            wall_NR=torch.from_numpy(self.wall_NR),
-            step_N=torch.from_numpy(self.step_N),
+            duration_SNR=self.duration_SNR,
+            wall_NR=self.wall_NR,
+            step_N=self.step_N,
             ranks=self.ranks,
             side={
-                name: SideChannel(torch.from_numpy(value_NR), torch.from_numpy(sampled_NR))
-                for name, (value_NR, sampled_NR) in self.side.items()
+                name: SideChannel(value_NR, sampled_NR) for name, (value_NR, sampled_NR) in self.side.items()
             },
             reduced=self.reduced,
         )

@@ -87,7 +87,7 @@ def buffer_from_part(window: Window) -> WindowBuffer:
     buffer = WindowBuffer(
         WindowSchema(broad, window.stages, manifest.accumulation, window.ranks.role[0], ()),
         window.number,
-        np.column_stack([plane.numpy() for plane in planes_CN]),
+        np.column_stack(planes_CN),
         filled=len(window.step_N),
         faults={code: str(details.get(code, "")) for code in manifest.faults},
         side_faults=dict(manifest.extra.get("side_faults", {})),
@@ -99,9 +99,9 @@ def buffer_from_part(window: Window) -> WindowBuffer:
         ended_at=_datetime_from_iso(manifest.ended_at),
     )
     for name, channel in window.side.items():
-        bits = channel.value_NR[:, 0].numpy().view(np.int64)
+        bits = np.ascontiguousarray(channel.value_NR[:, 0]).view(np.int64)
         unsampled_bits = unsampled(1).view(np.int64)
-        buffer.side[name] = np.where(channel.sampled_NR[:, 0].numpy(), bits, unsampled_bits).view(np.float64)
+        buffer.side[name] = np.where(channel.sampled_NR[:, 0], bits, unsampled_bits).view(np.float64)
     return buffer
 
 

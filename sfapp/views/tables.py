@@ -11,6 +11,7 @@ import numpy as np
 
 from sfapp.accounting import Measures, nearest_changes
 from sfapp.model import GATE_DOCS, LABELS, Diagnosis, Manifest
+from sfapp.model.arrays import to_numpy
 from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_sentence
@@ -145,7 +146,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     steps in which the rank leads its end.
     """
     ranks = measures.window.ranks
-    mean_SR = measures.window.duration_SNR.double().mean(dim=1).cpu().numpy()
+    mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
     mean_BR = measures.by_broad(mean_SR)
     stage = (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
     aimed = measures.broad.index(stage)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
 
 from sfapp.accounting import diagnose, diagnose_runs, healthy_reference, reference_of, with_reference
@@ -174,6 +174,6 @@ def test_a_reference_window_is_cut_to_the_same_group() -> None:
     ],
 )
 def test_a_spacing_is_a_period_when_nearly_all_steps_keep_it(eligible: list[int], period: int | None) -> None:
-    flags = torch.zeros(40, dtype=torch.bool)
+    flags = np.zeros((40), dtype=np.bool_)
     flags[eligible] = True
-    assert period_of(flags.numpy()) == period
+    assert period_of(flags) == period

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
-import torch
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, ddp_job, window_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def windows(draw: st.DrawFn, stages: int, number: int) -> Window:
     values = draw(st.lists(st.integers(0, 10**11), min_size=size, max_size=size))
     spacing = draw(st.sampled_from([1, 3]))
     return window_of(
-        torch.tensor(values).reshape(stages, steps, ranks),
+        np.array(values).reshape(stages, steps, ranks),
         window=number,
         steps=range(0, steps * spacing, spacing),
     )
@@ -128,7 +128,7 @@ def test_an_a_b_a_says_where_the_time_went_who_led_and_that_it_came_back(
 def test_the_recovery_ratio_of_hand_made_steps() -> None:
     # Given steps of 100, 180 and 120 ms
     a, b, c = (
-        sfapp.diagnose(window_of(torch.full((1, 2, 2), step * MS), window=number))
+        sfapp.diagnose(window_of(np.full((1, 2, 2), step * MS), window=number))
         for number, step in enumerate((100, 180, 120))
     )
     # Then three quarters of what was lost came back
@@ -185,7 +185,7 @@ def test_other_rank_counts_are_compared_with_a_caveat(healthy: Diagnosis) -> Non
 
 
 def test_below_the_floor_time_is_compared_and_shares_are_absent(healthy: Diagnosis) -> None:
-    short = sfapp.diagnose(window_of(torch.full((6, 2, 3), 1_000), window=2))
+    short = sfapp.diagnose(window_of(np.full((6, 2, 3), 1_000), window=2))
     found = compare(healthy, short)
     assert found.main.total_ns < 0
     assert (found.b.shares("step"), found.b.routing_set("step")) == (None, None)
@@ -213,7 +213,7 @@ def test_groups_are_compared_with_groups() -> None:
     ],
 )
 def test_other_stages_cannot_be_compared(other: tuple[str, ...], says: str) -> None:
-    durations = torch.full((3, 4, 2), MS)
+    durations = np.full((3, 4, 2), MS)
     one = sfapp.diagnose(window_of(durations))
     two = sfapp.diagnose(window_of(durations, stages=other, window=7))
     with pytest.raises(ComparisonError, match="run 'run', window 7") as refused:

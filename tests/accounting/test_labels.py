@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
-import torch
-from builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, reduced, window_of
+from builders import BACKWARD, DATA, FORWARD, MS, Ints, by_rank, ddp_job, reduced, window_of
 
 from sfapp.accounting import diagnose
 from sfapp.model import FORWARD_EVENT, LABELS, Accumulation, Diagnosis, Gates, Label, Parallelism, SideChannel
@@ -19,17 +19,17 @@ def slow_data(**manifest: object) -> Diagnosis:
     return diagnose(window_of(ddp_job(extra={(DATA, 3): 120 * MS}), **manifest))
 
 
-def independent_ranks(slow: float = 10.0) -> torch.Tensor:
+def independent_ranks(slow: float = 10.0) -> Ints:
     """Ranks that never wait: clipping the slow rank's backward shortens the step at once."""
-    return by_rank(*[(1.0, 1.0, 2.0 + (slow if rank == 0 else 0)) for rank in range(4)]).repeat(1, 12, 1)
+    return np.tile(by_rank(*[(1.0, 1.0, 2.0 + (slow if rank == 0 else 0)) for rank in range(4)]), (1, 12, 1))
 
 
 def with_events(forward_ms: float, ready: float = 1.0, forward_share: float = 1.0) -> Diagnosis:
     steps, ranks = 20, 4
-    durations = by_rank(*[(1.0, 6.0 * forward_share, 1.0)] * ranks, unit=10 * MS).repeat(1, steps, 1)
-    value_NR = torch.full((steps, ranks), forward_ms, dtype=torch.float64)
-    value_NR[int(steps * ready) :] = torch.nan
-    channel = SideChannel(value_NR, torch.ones(steps, ranks, dtype=torch.bool))
+    durations = np.tile(by_rank(*[(1.0, 6.0 * forward_share, 1.0)] * ranks, unit=10 * MS), (1, steps, 1))
+    value_NR = np.full((steps, ranks), forward_ms, dtype=np.float64)
+    value_NR[int(steps * ready) :] = np.nan
+    channel = SideChannel(value_NR, np.ones((steps, ranks), dtype=np.bool))
     return diagnose(window_of(durations, stages=STAGES, side={FORWARD_EVENT: channel}))
 
 
@@ -39,9 +39,9 @@ def rotating() -> Diagnosis:
 
 def spilled() -> Diagnosis:
     steps, ranks = 20, 4
-    durations = by_rank(*[(1.0, 1.0, 8.0)] * ranks, unit=10 * MS).repeat(1, steps, 1)
+    durations = np.tile(by_rank(*[(1.0, 1.0, 8.0)] * ranks, unit=10 * MS), (1, steps, 1))
     channel = SideChannel(
-        torch.full((steps, ranks), 60.0, dtype=torch.float64), torch.ones(steps, ranks, dtype=torch.bool)
+        np.full((steps, ranks), 60.0, dtype=np.float64), np.ones((steps, ranks), dtype=np.bool)
     )
     return diagnose(window_of(durations, stages=STAGES, side={FORWARD_EVENT: channel}))
 
@@ -49,7 +49,7 @@ def spilled() -> Diagnosis:
 def disagreeing() -> Diagnosis:
     # forward leads the frontier and clipping it helps, but the largest raw duration lies in backward
     slow, fast = (0.0, 9.0, 5.0), (0.0, 2.0, 10.0)
-    return diagnose(window_of(by_rank(slow, fast, fast, fast).repeat(1, 12, 1), stages=STAGES))
+    return diagnose(window_of(np.tile(by_rank(slow, fast, fast, fast), (1, 12, 1)), stages=STAGES))
 
 
 LABEL_CASES: dict[str, Callable[[], Diagnosis]] = {
@@ -68,11 +68,11 @@ LABEL_CASES: dict[str, Callable[[], Diagnosis]] = {
 }
 
 REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
-    "denominator_floor": lambda: diagnose(window_of(torch.ones(3, 2, 2, dtype=torch.int64), stages=STAGES)),
+    "denominator_floor": lambda: diagnose(window_of(np.ones((3, 2, 2), dtype=np.int64), stages=STAGES)),
     "gather_failed": lambda: slow_data(gather_ok=False),
     "missing_ranks": lambda: slow_data(world_size=9),
-    "closure_residual": lambda: diagnose(window_of(ddp_job(), wall=ddp_job().sum(dim=0) + 20 * MS)),
-    "overlap_error": lambda: diagnose(window_of(ddp_job(), wall=ddp_job().sum(dim=0) - 5 * MS)),
+    "closure_residual": lambda: diagnose(window_of(ddp_job(), wall=ddp_job().sum(axis=0) + 20 * MS)),
+    "overlap_error": lambda: diagnose(window_of(ddp_job(), wall=ddp_job().sum(axis=0) - 5 * MS)),
     "schema_mismatch": lambda: slow_data(faults=("schema_mismatch",)),
     "step_misaligned": lambda: slow_data(faults=("step_misaligned",)),
     "nonmonotonic_clock": lambda: slow_data(faults=("nonmonotonic_clock",)),
@@ -95,7 +95,9 @@ REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "single_rank": lambda: diagnose(window_of(ddp_job(ranks=1))),
     "carry_over": lambda: diagnose(window_of(ddp_job(extra={("optim.step_cpu_wall", 3): 60 * MS}))),
     "steps_not_consecutive": lambda: diagnose(window_of(ddp_job(steps=4), steps=[0, 1, 5, 6])),
-    "share_tie": lambda: diagnose(window_of(by_rank((5, 5, 1), (5, 5, 1)).repeat(1, 12, 1), stages=STAGES)),
+    "share_tie": lambda: diagnose(
+        window_of(np.tile(by_rank((5, 5, 1), (5, 5, 1)), (1, 12, 1)), stages=STAGES)
+    ),
     "leader_switch": rotating,
     "evidence_disagrees": disagreeing,
     "low_static_gain": lambda: diagnose(window_of(ddp_job())),
@@ -137,10 +139,10 @@ AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
 }
 
 
-def two_leaders_in_turn_of_twenty() -> torch.Tensor:
+def two_leaders_in_turn_of_twenty() -> Ints:
     """Rank 1 is slow for the first 24 steps, rank 5 for the last 16: neither leads 80 %, few switches."""
     durations = ddp_job(extra={(DATA, 1): 120 * MS}, steps=24)
-    return torch.cat([durations, ddp_job(extra={(DATA, 5): 120 * MS}, steps=16)], dim=1)
+    return np.concatenate([durations, ddp_job(extra={(DATA, 5): 120 * MS}, steps=16)], axis=1)
 
 
 @pytest.mark.parametrize("reason", AIM_REASON_CASES)
@@ -173,7 +175,7 @@ def test_diagnosing_one_role_lifts_the_need_for_roles() -> None:
 
 def test_ranks_of_several_roles_are_noticed_even_where_the_kept_rows_have_one() -> None:
     roles = ["dense"] * 40 + ["expert"]
-    window = reduced(window_of(by_rank(*[(1.0, 2.0, 3.0)] * 41).repeat(1, 12, 1), roles=roles))
+    window = reduced(window_of(np.tile(by_rank(*[(1.0, 2.0, 3.0)] * 41), (1, 12, 1)), roles=roles))
     assert set(window.ranks.role) == {"dense"}
     (label,) = (each for each in diagnose(window).labels if each.label == "role_aware_needed")
     assert label.reasons == ("roles_differ",)

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
-from builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, ddp_job, lasting_fault, reduced, window_of
+from builders import (
+    BACKWARD,
+    CALLBACKS,
+    DATA,
+    MS,
+    OPTIMIZER,
+    Ints,
+    ddp_job,
+    lasting_fault,
+    reduced,
+    window_of,
+)
 
 from sfapp.accounting import (
     RunWaits,
@@ -86,12 +97,12 @@ SWAPPED = list(range(len(DEFAULT_STAGES)))
 SWAPPED[BACKWARD_AT], SWAPPED[CALLBACKS_AT] = CALLBACKS_AT, BACKWARD_AT
 
 
-def in_callbacks(seed: int) -> torch.Tensor:
+def in_callbacks(seed: int) -> Ints:
     """A job whose ranks meet in the callbacks."""
     return ddp_job(seed=seed)[SWAPPED]
 
 
-def alone(*jobs: torch.Tensor) -> list[Diagnosis]:
+def alone(*jobs: Ints) -> list[Diagnosis]:
     return [diagnose(window_of(job, window=number)) for number, job in enumerate(jobs)]
 
 
@@ -105,7 +116,7 @@ def test_a_run_vouches_for_stages_that_a_third_of_its_windows_found() -> None:
     assert said(found) == RunWaits((BACKWARD,), BACKWARD)
     assert said(found[1:]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
     assert said(found[3:]) == RunWaits((CALLBACKS,), CALLBACKS)
-    assert said(alone(torch.ones(6, 40, 2, dtype=torch.int64) * MS)) == RunWaits()
+    assert said(alone(np.ones((6, 40, 2), dtype=np.int64) * MS)) == RunWaits()
 
 
 def test_windows_that_could_choose_say_where_ranks_meet_best() -> None:
@@ -153,7 +164,7 @@ def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
 def test_other_runs_and_other_stages_say_nothing() -> None:
     windows = lasting_fault(ranks=2)
     # each step is like the other: nothing to measure
-    late_SNR = windows[4].duration_SNR[:, 1:2].repeat(1, 40, 1)
+    late_SNR = np.tile(windows[4].duration_SNR[:, 1:2], (1, 40, 1))
     of_other_stages = window_of(late_SNR, stages=renamed(windows[4]), run_id="run", window=7)
     of_another_run = window_of(late_SNR, run_id="other", window=7)
     of_this_run = window_of(late_SNR, window=4)
@@ -176,7 +187,7 @@ def below_the_floor(window: Window) -> Window:
 
 
 def of_one_rank(window: Window) -> Window:
-    return window_of(window.duration_SNR[:, :, :1].contiguous(), window=4)
+    return window_of(window.duration_SNR[:, :, :1], window=4)
 
 
 @pytest.mark.parametrize("unfit", [with_a_gap, below_the_floor, of_one_rank, reduced])

@@ -16,7 +16,7 @@ from sfapp.model import Accumulation, Gates, expand_stages
 def test_the_wait_fit_is_the_within_rank_regression_of_time_on_slack() -> None:
     duration_SNR = ddp_job(extra={(DATA, "random"): 60 * MS}, jitter=4 * MS)
     measures = measure(window_of(duration_SNR))
-    d = duration_SNR.numpy().astype(float)
+    d = duration_SNR.astype(float)
     total_NR = d.sum(axis=0)
     before_NR = np.cumsum(total_NR, axis=0) - total_NR
     reached_SNR = before_NR + np.cumsum(d, axis=0)
@@ -38,7 +38,9 @@ def test_the_wait_fit_is_the_within_rank_regression_of_time_on_slack() -> None:
 
 def test_waits_are_found_where_ranks_meet_and_nowhere_else() -> None:
     assert diagnose(window_of(ddp_job(extra={(DATA, "random"): 60 * MS}))).wait_stages == (BACKWARD,)
-    independent = torch.randint(1 * MS, 50 * MS, (3, 40, 8), generator=torch.Generator().manual_seed(1))
+    independent = torch.randint(
+        1 * MS, 50 * MS, (3, 40, 8), generator=torch.Generator().manual_seed(1)
+    ).numpy()
     assert diagnose(window_of(independent, stages=(DATA, FORWARD, BACKWARD))).wait_stages == ()
 
 
@@ -54,7 +56,7 @@ def test_static_gain_is_the_makespan_saved_by_clipping_one_stage(baseline: str) 
     duration_SNR = ddp_job(extra={(FORWARD, "random"): 40 * MS}, seed=4)
     reference = reference_of(measure(window_of(ddp_job(seed=5))))
     diagnosis = diagnose(window_of(duration_SNR), baseline=baseline, reference=reference)
-    d = duration_SNR.numpy().astype(float)
+    d = duration_SNR.astype(float)
     level = {
         "rank_median": np.median(d, axis=1, keepdims=True),
         "cohort_median": np.median(d, axis=2, keepdims=True),
@@ -95,7 +97,7 @@ def test_micro_steps_are_kept_apart_until_advances_are_added_up() -> None:
     slow_first = (5, 1, 1, 1, 1, 1)
     slow_second = (1, 1, 5, 5, 1, 1)
     window = window_of(
-        by_rank(slow_first, slow_second).repeat(1, 12, 1),
+        np.tile(by_rank(slow_first, slow_second), (1, 12, 1)),
         stages=stages,
         accumulation=Accumulation(factor=2, ordered=True, sync="every"),
     )
@@ -118,7 +120,7 @@ def test_groups_are_named_when_one_is_missing() -> None:
 
 
 def test_totals_too_large_to_add_up_are_refused() -> None:
-    huge = torch.full((3, 4, 2), 2**61, dtype=torch.int64)
+    huge = np.full((3, 4, 2), 2**61, dtype=np.int64)
     with pytest.raises(WindowError, match="more than the accounting can hold"):
         measure(window_of(huge, stages=(DATA, FORWARD, BACKWARD), wall=huge[0]))
 

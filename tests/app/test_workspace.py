@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import BACKWARD, OPTIMIZER, lasting_fault
 from nicegui import ui
@@ -107,8 +108,8 @@ async def test_nodes_too_many_for_tabs_share_one(tmp_path: Path) -> None:
     wide = replace(
         window,
         manifest=replace(window.manifest, world_size=20),
-        duration_SNR=window.duration_SNR.repeat(1, 1, 3)[:, :, :20].contiguous(),
-        wall_NR=window.wall_NR.repeat(1, 3)[:, :20].contiguous(),
+        duration_SNR=np.tile(window.duration_SNR, (1, 1, 3))[:, :, :20],
+        wall_NR=np.tile(window.wall_NR, (1, 3))[:, :20],
         ranks=table,
     )
     put(tmp_path, wide)

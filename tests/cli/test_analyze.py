@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from builders import DATA, MS, ddp_job, window_of
 
 from sfapp.model import RankTable, Window
@@ -165,7 +165,7 @@ def test_a_hostile_host_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_durations_too_large_to_add_up_are_quarantined_and_the_rest_analyzed(packets: Path) -> None:
-    huge = torch.full((6, 12, 2), 2**60, dtype=torch.int64)
+    huge = np.full((6, 12, 2), 2**60, dtype=np.int64)
     path = write(window_of(huge, run_id="absurd", wall=huge[0]), packets)
     document = json.loads(sfapp("analyze", packets, "--json").stdout)
     assert {window["run_id"] for window in document["windows"]} == {"job"}

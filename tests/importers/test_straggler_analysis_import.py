@@ -152,7 +152,7 @@ def test_a_heavy_last_stage_shows_between_roles_and_not_within(tmp_path: Path) -
     assert diagnosis.aim.stage == FORWARD_STAGE
     assert "role_aware_needed" in diagnosis.label_names
     window = found.windows[0].window
-    forward_R = window.duration_SNR[window.stages.index(FORWARD_STAGE)].sum(dim=0)
+    forward_R = window.duration_SNR[window.stages.index(FORWARD_STAGE)].sum(axis=0)
     assert {window.ranks.role[at] for at in forward_R.topk(2).indices.tolist()} == {"pp3"}
     (within,) = diagnosed(found, tmp_path / "again", group="role:pp3")
     assert within.is_quiet

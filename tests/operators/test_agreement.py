@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-import torch
 
 from sfapp.accounting import diagnose
 from sfapp.model import Window
@@ -61,7 +60,7 @@ def job(delays: Delays, *, recorded: int = STEPS, offset_ms: float = 0.0) -> tup
         run(step, "compute", 10, "host", 1)
         run(step, "autograd::engine", 20, "autograd", 2)
         run(step, "all_reduce", 3, "collective", 2, meets=True)
-    duration = torch.from_numpy(np.rint(spent * MS).astype(np.int64))
+    duration = np.rint(spent * MS).astype(np.int64)
     return window_of(duration, stages=(DATA, FORWARD, BACKWARD)), events
 
 
@@ -178,7 +177,7 @@ def test_an_event_lies_where_the_stages_of_its_rank_place_it() -> None:
 
 def test_a_kernel_lies_where_it_was_launched() -> None:
     """It runs while the host is in backward already."""
-    window = window_of(torch.tensor([[[5]], [[10]], [[20]]]) * MS, stages=(DATA, FORWARD, BACKWARD))
+    window = window_of(np.array([[[5]], [[10]], [[20]]]) * MS, stages=(DATA, FORWARD, BACKWARD))
     events = [
         event(0, "thread 1", "next", 0, 5_000, category="data"),
         event(0, "thread 1", "cudaLaunchKernel", 6_000, 6_010, category="runtime", correlation=7),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +49,7 @@ def ask(
 
 def test_own_work_is_compared_not_the_step_which_all_ranks_share() -> None:
     window = window_of(ddp_job(extra={(DATA, 5): 40 * MS}))
-    wall = window.wall_NR.double().mean(dim=0)
+    wall = window.wall_NR.mean(axis=0)
     assert float(wall.std() / wall.mean()) < 0.1
     found = spread_of(window, [BACKWARD])
     assert found is not None
@@ -59,9 +59,9 @@ def test_own_work_is_compared_not_the_step_which_all_ranks_share() -> None:
 
 def test_what_tells_nothing_has_no_spread() -> None:
     window = window_of(ddp_job())
-    profiled = SideChannel(torch.ones(40, 8, dtype=torch.float64), torch.ones(40, 8, dtype=torch.bool))
+    profiled = SideChannel(np.ones((40, 8)), np.ones((40, 8), dtype=np.bool_))
     assert spread_of(reduced(window)) is None
-    assert spread_of(window_of(torch.ones(6, 4, 1))) is None
+    assert spread_of(window_of(np.ones((6, 4, 1)))) is None
     assert spread_of(window_of(ddp_job(), side={PROFILED: profiled})) is None
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from sfapp.accounting import diagnose
 from sfapp.model import Operators, Window
@@ -56,7 +55,7 @@ def test_a_rank_is_compared_with_those_of_its_role_alone() -> None:
 
 def test_roles_of_fewer_than_three_ranks_name_no_cause_and_say_so() -> None:
     events, role_of = pipeline(4, 2, late_us=900)
-    window = window_of(torch.full((3, STEPS, 8), MS, dtype=torch.int64), stages=(DATA, FORWARD, BACKWARD))
+    window = window_of(np.full((3, STEPS, 8), MS, dtype=np.int64), stages=(DATA, FORWARD, BACKWARD))
     ranks = replace(window.ranks, role=tuple(role_of.values()))
     window = replace(window, ranks=ranks)
 
@@ -97,7 +96,7 @@ def carried_over() -> tuple[Window, Operators]:
                     )
                 )
         begin = ended
-    return window_of(torch.from_numpy(spent), stages=(DATA, FORWARD, BACKWARD)), operators(events)
+    return window_of(spent, stages=(DATA, FORWARD, BACKWARD)), operators(events)
 
 
 def test_what_a_rank_does_late_is_not_seen_in_how_long_it_takes() -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from builders import ddp_job, window_of
 
 from sfapp.errors import PacketError
@@ -79,9 +79,9 @@ def test_parts_of_every_rank_make_the_whole_window_exactly(tmp_path: Path) -> No
 
     loaded, window = load(tmp_path)
 
-    assert torch.equal(window.duration_SNR, FULL)
-    assert window.duration_SNR.is_contiguous()
-    assert torch.equal(window.wall_NR, FULL.sum(dim=0))
+    assert np.array_equal(window.duration_SNR, FULL)
+    assert window.duration_SNR.flags.c_contiguous
+    assert np.array_equal(window.wall_NR, FULL.sum(axis=0))
     assert window.ranks == window_of(FULL).ranks
     assert window.manifest.missing_ranks == ()
     assert window.manifest.gather_ok is True
@@ -100,7 +100,7 @@ def test_ranks_still_absent_are_missing_and_the_gather_stays_failed(tmp_path: Pa
 
     assert window.manifest.missing_ranks == (1, 3)
     assert window.manifest.gather_ok is False
-    assert torch.equal(window.duration_SNR, FULL[:, :, [0, 2]])
+    assert np.array_equal(window.duration_SNR, FULL[:, :, [0, 2]])
 
 
 def test_one_part_alone_is_a_window_of_one_rank(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_parts_whose_steps_differ_are_cut_to_the_common_steps(tmp_path: Path) ->
     _, window = load(tmp_path)
 
     assert window.step_N.tolist() == [2, 3, 4, 5, 6, 7]
-    assert torch.equal(window.duration_SNR, FULL[:, 2:8])
-    assert torch.equal(window.wall_NR, FULL[:, 2:8].sum(dim=0))
+    assert np.array_equal(window.duration_SNR, FULL[:, 2:8])
+    assert np.array_equal(window.wall_NR, FULL[:, 2:8].sum(axis=0))
     assert window.manifest.faults == ("step_misaligned",)
     assert window.manifest.gather_ok is True
 
@@ -181,7 +181,7 @@ def test_where_schemas_tie_the_lowest_rank_decides(tmp_path: Path) -> None:
 
 
 def test_what_parts_say_is_joined_with_care(tmp_path: Path) -> None:
-    seen = SideChannel(torch.full((10, RANKS), 2.5, dtype=torch.float64), torch.ones(10, RANKS) > 0)
+    seen = SideChannel(np.full((10, RANKS), 2.5, dtype=np.float64), np.ones((10, RANKS)) > 0)
     save(tmp_path, part(0, faults=("dropped_steps",), prefetch="aligned", wrapper="ddp"))
     save(tmp_path, part(1, faults=("nonmonotonic_clock", "dropped_steps"), prefetch="unaligned"))
     save(tmp_path, part(2, side={"event_ms": seen}))
@@ -192,8 +192,8 @@ def test_what_parts_say_is_joined_with_care(tmp_path: Path) -> None:
     assert window.manifest.faults == ("dropped_steps", "nonmonotonic_clock")
     assert window.manifest.prefetch == "unaligned"
     assert window.manifest.wrapper == "ddp"
-    assert window.side["event_ms"].sampled_NR.any(dim=0).tolist() == [False, False, True, False]
-    assert window.side["event_ms"].value_NR.nansum(dim=0).tolist() == [0.0, 0.0, 25.0, 0.0]
+    assert window.side["event_ms"].sampled_NR.any(axis=0).tolist() == [False, False, True, False]
+    assert np.nansum(window.side["event_ms"].value_NR, axis=0).tolist() == [0.0, 0.0, 25.0, 0.0]
 
 
 def test_two_parts_of_one_rank_are_a_conflict_and_the_newest_counts(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_parts_fill_in_the_ranks_that_a_whole_window_misses(tmp_path: Path) -> N
 
     loaded, window = load(tmp_path)
 
-    assert torch.equal(window.duration_SNR, FULL)
+    assert np.array_equal(window.duration_SNR, FULL)
     assert window.manifest.missing_ranks == ()
     assert window.manifest.gather_ok is True
     assert window.manifest.wrapper == "ddp"
@@ -243,7 +243,7 @@ def test_a_part_that_differs_from_the_whole_window_is_a_conflict(odd: Window, tm
 
     loaded, window = load(tmp_path)
 
-    assert torch.equal(window.duration_SNR, FULL)
+    assert np.array_equal(window.duration_SNR, FULL)
     (conflict,) = loaded.conflicts
     assert conflict.reason == "the whole window and the parts of ranks 1 differ: the whole is shown"
 
@@ -264,7 +264,7 @@ def test_the_same_window_with_other_content_is_a_conflict_and_the_newer_is_shown
 
     loaded, window = load(tmp_path)
 
-    assert torch.equal(window.duration_SNR, FULL + 1)
+    assert np.array_equal(window.duration_SNR, FULL + 1)
     (conflict,) = loaded.conflicts
     assert (conflict.run_id, conflict.window) == ("run", 0)
     assert conflict.reason == "2 files hold this window with different content: the newest is shown"

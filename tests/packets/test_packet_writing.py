@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
-import torch
 from builders import DATA, MS, ddp_job, window_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,13 +38,15 @@ BAR_32_BY_40_BY_6 = 35_000
 def assert_same(window: Window, other: Window) -> None:
     assert other.manifest == window.manifest
     assert other.ranks == window.ranks
-    assert torch.equal(other.duration_SNR, window.duration_SNR)
-    assert torch.equal(other.wall_NR, window.wall_NR)
-    assert torch.equal(other.step_N, window.step_N)
+    assert np.array_equal(other.duration_SNR, window.duration_SNR)
+    assert np.array_equal(other.wall_NR, window.wall_NR)
+    assert np.array_equal(other.step_N, window.step_N)
     assert list(other.side) == list(window.side)
     for name, channel in window.side.items():
-        assert torch.equal(other.side[name].value_NR.nan_to_num(-1), channel.value_NR.nan_to_num(-1))
-        assert torch.equal(other.side[name].sampled_NR, channel.sampled_NR)
+        assert np.array_equal(
+            np.nan_to_num(other.side[name].value_NR, nan=-1), np.nan_to_num(channel.value_NR, nan=-1)
+        )
+        assert np.array_equal(other.side[name].sampled_NR, channel.sampled_NR)
 
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -64,10 +67,10 @@ def windows(draw: st.DrawFn) -> Window:
     steps = sorted(draw(st.sets(st.integers(-(2**62), 2**62), min_size=1, max_size=4)))
     shape = (len(stages), len(steps), len(ranks))
 
-    def tensor(elements: st.SearchStrategy[Any], size: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
-        count = int(torch.tensor(size).prod())
+    def tensor(elements: st.SearchStrategy[Any], size: tuple[int, ...], kind: type) -> npt.NDArray[Any]:
+        count = int(np.array(size).prod())
         flat = draw(st.lists(elements, min_size=count, max_size=count))
-        return torch.tensor(flat, dtype=kind).view(size)
+        return np.array(flat, dtype=kind).reshape(size)
 
     numbers = st.floats(allow_nan=True, allow_infinity=False)
     return Window(
@@ -88,9 +91,9 @@ def windows(draw: st.DrawFn) -> Window:
                 st.dictionaries(names, st.none() | st.booleans() | st.integers(0, 9) | names, max_size=2)
             ),
         ),
-        duration_SNR=tensor(values, shape, torch.int64),
-        wall_NR=tensor(values, shape[1:], torch.int64),
-        step_N=torch.tensor(steps, dtype=torch.int64),
+        duration_SNR=tensor(values, shape, np.int64),
+        wall_NR=tensor(values, shape[1:], np.int64),
+        step_N=np.array(steps, dtype=np.int64),
         ranks=RankTable.of(
             [
                 RankIdentity(
@@ -105,7 +108,7 @@ def windows(draw: st.DrawFn) -> Window:
         ),
         side={
             name: SideChannel(
-                tensor(numbers, shape[1:], torch.float64), tensor(st.booleans(), shape[1:], torch.bool)
+                tensor(numbers, shape[1:], np.float64), tensor(st.booleans(), shape[1:], np.bool_)
             )
             for name in draw(st.lists(names, max_size=2, unique=True))
         },
@@ -133,11 +136,7 @@ def test_the_paper_s_window_of_32_ranks_40_steps_6_stages_is_small(tmp_path: Pat
 
 def test_numbers_are_delta_coded_names_are_dictionaries_and_all_is_zstd(tmp_path: Path) -> None:
     path = tmp_path / "packet.parquet"
-    side = {
-        "event_ms": SideChannel(
-            torch.full((40, 8), float("nan"), dtype=torch.float64), torch.zeros(40, 8) > 0
-        )
-    }
+    side = {"event_ms": SideChannel(np.full((40, 8), float("nan"), dtype=np.float64), np.zeros((40, 8)) > 0)}
     write_packet(window_of(ddp_job(), side=side), path)
 
     group = pq.read_metadata(path).row_group(0)
@@ -180,7 +179,7 @@ def test_a_reader_beside_the_writer_never_sees_half_a_file(tmp_path: Path) -> No
     try:
         for _ in range(60):
             seen = read_packet(path).window.duration_SNR
-            assert any(torch.equal(seen, window.duration_SNR) for window in versions)
+            assert any(np.array_equal(seen, window.duration_SNR) for window in versions)
             assert find_packets([tmp_path]) == [path]
     finally:
         stop.set()
@@ -201,7 +200,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(taken.iterdir()) == []
 
 
-def _durations(value: int) -> torch.Tensor:
+def _durations(value: int) -> npt.NDArray[np.int64]:
     durations = ddp_job()
     durations[2, 3, 4] = value
     return durations
@@ -212,7 +211,7 @@ def _durations(value: int) -> torch.Tensor:
     [
         (window_of(_durations(-1)), "row 28, column 'model.backward_cpu_wall': -1 is negative"),
         (window_of(_durations(2**62 + 1)), "column 'model.backward_cpu_wall': 4611686018427387905 is above"),
-        (window_of(ddp_job(), wall=torch.full((40, 8), -3)), r"'wall_ns': -3 is negative \(and 319 more\)"),
+        (window_of(ddp_job(), wall=np.full((40, 8), -3)), r"'wall_ns': -3 is negative \(and 319 more\)"),
         (window_of(ddp_job(), steps=[0, *range(39)]), "column 'step': steps must ascend"),
         (window_of(ddp_job(), world_size=9), "rank 8 of world_size 9 has no rows"),
         (window_of(ddp_job(), run_id=""), "run_id is empty"),

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
-import torch
 from builders import ddp_job, window_of
 from scribes import scribes_of
 
@@ -87,7 +87,7 @@ def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, s
 def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(
     tmp_path: Path, scribe: Scribe, ranks: int
 ) -> None:
-    large = Draft.of(window_of(torch.ones(6, 20, ranks, dtype=torch.int64), window=1))
+    large = Draft.of(window_of(np.ones((6, 20, ranks), dtype=np.int64), window=1))
     write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
     for process in scribes_of():
         process.suspend()

@@ -109,7 +109,7 @@ def test_a_wait_is_charged_to_the_step_that_consumes_the_batch(
     window = read_window(tmp_path)
     assert window.duration_SNR[0, :, 0].tolist() == list(WAITS)
     assert window.wall_NR[:, 0].tolist() == [wait + 10 for wait in WAITS]
-    assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
+    assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
     assert window.manifest.faults == ()
 
 
@@ -163,7 +163,7 @@ def test_where_the_step_of_a_batch_cannot_be_known_the_window_says_so(
     window = read_window(tmp_path)
     assert window.manifest.faults == ("prefetch_unaligned",)
     assert int(window.duration_SNR.min()) >= 0
-    assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
+    assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
     diagnosis = sfapp.diagnose(window, Gates(floor_ns=1))
     assert "prefetch_unaligned" in next(
         label.reasons for label in diagnosis.labels if label.label == "telemetry_limited"

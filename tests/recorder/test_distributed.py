@@ -69,7 +69,7 @@ def test_side_channels_come_along_even_where_only_some_ranks_have_them(together:
     common = window.side["common"]
     assert common.sampled_NR[:, 0].tolist() == [True, False, True, False, True]
     assert common.value_NR[4].tolist() == [4.0, 14.0, 24.0]
-    assert window.side["own.1"].sampled_NR.any(dim=0).tolist() == [False, True, False]
+    assert window.side["own.1"].sampled_NR.any(axis=0).tolist() == [False, True, False]
 
 
 def test_ranks_that_gather_nothing_leave_parts_that_readers_put_together(together: Path) -> None:

@@ -224,7 +224,7 @@ def test_misuse_is_a_fault_in_the_packet_and_never_an_error(
     assert window.duration_SNR[1, 0, 0] == 100
     assert int(window.duration_SNR.min()) >= 0
     if fault != "nonmonotonic_clock":
-        assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
+        assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
 
 
 def test_a_strict_recorder_raises_where_a_stage_is_mistyped(tmp_path: Path, clock: Clock) -> None:

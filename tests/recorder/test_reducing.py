@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -104,8 +103,8 @@ def test_the_accounting_of_a_reduced_window_is_that_of_the_gathered_one_to_the_l
 def test_rows_that_are_kept_are_those_of_their_ranks(job: tuple[np.ndarray, np.ndarray]) -> None:
     gathered, reduced, _ = both_ways(*job)
     kept = list(reduced.ranks.rank)
-    assert torch.equal(reduced.duration_SNR, gathered.duration_SNR[:, :, kept])
-    assert torch.equal(reduced.wall_NR, gathered.wall_NR[:, kept])
+    assert np.array_equal(reduced.duration_SNR, gathered.duration_SNR[:, :, kept])
+    assert np.array_equal(reduced.wall_NR, gathered.wall_NR[:, kept])
     assert [reduced.ranks.identity(at) for at in range(len(kept))] == [place(rank) for rank in kept]
     assert len(kept) == min(MOST_ROWS, len(gathered.ranks))
     assert 0 in kept
@@ -163,13 +162,13 @@ def test_a_reduced_packet_comes_back_from_disk_as_it_was(tmp_path: Path) -> None
     assert window.reduced is not None
     assert reduced.reduced is not None
     for name, plane in reduced.reduced.planes().items():
-        assert torch.equal(window.reduced.planes()[name], plane), name
+        assert np.array_equal(window.reduced.planes()[name], plane), name
     assert diagnose(window) == diagnose(reduced)
 
 
 def test_a_kept_row_that_contradicts_the_frontier_is_refused_with_its_place(tmp_path: Path) -> None:
     _, reduced, _ = both_ways(*late_data(ranks=16))
-    duration = reduced.duration_SNR.clone()
+    duration = reduced.duration_SNR.copy()
     duration[1, 3, 2] += 10**12
     with pytest.raises(PacketError, match=r"rank \d+ lies beyond the frontier"):
         write_packet(replace(reduced, duration_SNR=duration), tmp_path / "00000000.parquet")

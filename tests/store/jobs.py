@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import torch
 from builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
 
 from sfapp.model import Window
@@ -51,12 +50,11 @@ def put_run(root: Path, run: str = "run", count: int = 5) -> list[Path]:
 
 def part(made: Window, rank: int) -> Window:
     """What one surviving rank writes of a window whose gather failed."""
-    index = torch.tensor([rank])
     return replace(
         made,
         manifest=replace(made.manifest, gather_ok=False, gather_error="timed out"),
-        duration_SNR=made.duration_SNR.index_select(2, index).contiguous(),
-        wall_NR=made.wall_NR.index_select(1, index).contiguous(),
+        duration_SNR=made.duration_SNR[:, :, [rank]],
+        wall_NR=made.wall_NR[:, [rank]],
         ranks=made.ranks.select([rank]),
     )
 

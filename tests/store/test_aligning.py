@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import BACKWARD, CALLBACKS, OPTIMIZER, ddp_job, lasting_fault, window_of
 from jobs import contents, put
@@ -27,8 +28,8 @@ def lasting(run: str = "run") -> list[Window]:
 def still(window: Window) -> Window:
     """The window with its second step in place of every one."""
     steps = len(window.step_N)
-    duration_SNR = window.duration_SNR[:, 1:2].repeat(1, steps, 1)
-    return replace(window, duration_SNR=duration_SNR, wall_NR=duration_SNR.sum(dim=0))
+    duration_SNR = np.tile(window.duration_SNR[:, 1:2], (1, steps, 1))
+    return replace(window, duration_SNR=duration_SNR, wall_NR=duration_SNR.sum(axis=0))
 
 
 def stored(store: Store, run: str = "run") -> list[Diagnosis]:

@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import torch
+import numpy as np
 from jobs import RANKS, SLOW, SLOWER, later, numbers, part, put, put_part, put_run, window
 
 from sfapp import diagnose
@@ -45,7 +45,7 @@ def test_the_matrix_of_a_window_comes_back_exactly(tmp_path: Path) -> None:
     with Store.open([tmp_path]) as store:
         store.ingest()
         read = store.window("run", 3)
-    assert torch.equal(read.duration_SNR, made.duration_SNR)
+    assert np.array_equal(read.duration_SNR, made.duration_SNR)
     assert read.manifest == made.manifest
 
 
@@ -170,10 +170,10 @@ def test_durations_that_cannot_be_added_up_are_quarantined_alone(tmp_path: Path)
     # given a packet whose every value is allowed and whose sum of maxima is not
     put_run(tmp_path)
     huge = window(number=7)
-    durations = torch.zeros_like(huge.duration_SNR)
+    durations = np.zeros_like(huge.duration_SNR)
     durations[0, 0, 0] = durations[1, 1, 1] = 2**60
     durations[2, 2, 2] = durations[3, 3, 3] = 2**60
-    path = put(tmp_path, replace(huge, duration_SNR=durations, wall_NR=durations.sum(dim=0)))
+    path = put(tmp_path, replace(huge, duration_SNR=durations, wall_NR=durations.sum(axis=0)))
     with Store.open([tmp_path]) as store:
         report = store.ingest()
         assert (report.quarantined, numbers(store)) == (1, [0, 1, 2, 3, 4])
@@ -254,7 +254,7 @@ def test_parts_make_one_window_however_late_they_come(tmp_path: Path) -> None:
         diagnosis = store.diagnosis("run", 0)
         assert (diagnosis.ranks, diagnosis.missing_ranks) == (RANKS, ())
         assert diagnosis.advances_ns == diagnose(made).advances_ns
-        assert torch.equal(store.window("run", 0).duration_SNR, made.duration_SNR)
+        assert np.array_equal(store.window("run", 0).duration_SNR, made.duration_SNR)
         assert [source.part_rank for source in store.sources("run", 0)] == [0, 1, 2, 3]
         assert store.conflicts() == []
 

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from jobs import SLOW, contents, put, window
 
+from sfapp.accounting import kernels
 from sfapp.store import Progress, Store, parallel_reader
 
 
@@ -41,9 +41,9 @@ def filled(packets: Path, db: Path) -> dict[str, list[str]]:
 
 
 def test_helpers_change_nothing_but_the_time(packets: Path, tmp_path: Path, helped: None) -> None:
-    threads = torch.get_num_threads()
+    threads = kernels.threads()
     together = filled(packets, tmp_path / "together.duckdb")
-    assert torch.get_num_threads() == threads
+    assert kernels.threads() == threads
     with pytest.MonkeyPatch.context() as alone:
         alone.setattr(parallel_reader, "_cores", lambda: 1)
         assert filled(packets, tmp_path / "alone.duckdb") == together
@@ -81,7 +81,7 @@ def test_a_cancelled_ingest_leaves_no_helper(packets: Path, helped: None) -> Non
 def test_helpers_end_with_the_process_that_started_them(packets: Path, tmp_path: Path) -> None:
     code = (
         "import os, sys, signal, pathlib\n"
-        "from sfapp.store import Store, readers\n"
+        "from sfapp.store import Store, parallel_reader as readers\n"
         "readers.FILES_A_HELPER, readers._cores = 200, lambda: 3\n"
         "def tell(progress):\n"
         "    tasks = pathlib.Path('/proc/self/task').glob('*/children')\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from builders import reduced
 
 from sfapp.accounting import Measures, judge, measure, reference_of
@@ -39,7 +38,7 @@ def window(
     **manifest: object,
 ) -> Window:
     """A window of these durations (ns), four ranks a node unless said otherwise."""
-    duration = torch.from_numpy(np.ascontiguousarray(duration_SNR.round().astype(np.int64)))
+    duration = np.ascontiguousarray(duration_SNR.round().astype(np.int64))
     _, steps, ranks = duration.shape
     table = RankTable.of(
         [
@@ -63,8 +62,8 @@ def window(
             **manifest,  # type: ignore[arg-type]
         ),
         duration_SNR=duration,
-        wall_NR=duration.sum(dim=0),
-        step_N=torch.tensor(step_numbers or list(range(first_step, first_step + steps))),
+        wall_NR=duration.sum(axis=0),
+        step_N=np.array(step_numbers or list(range(first_step, first_step + steps))),
         ranks=table,
     )
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-import torch
 from builders import window_of
 
 from sfapp.accounting import StepTimes, step_times
@@ -87,11 +86,11 @@ def every_figure(times: StepTimes, dark: bool = False) -> dict[str, Figure]:
 
 def finished() -> Window:
     """A window of two ranks with shards; a layer of a bad name was timed in one step of two."""
-    rank = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    rank = np.array([0.0, 1.0], dtype=np.float64)
 
     def channel(value: float, of_rank: float = 0.0) -> SideChannel:
-        value_NR = torch.stack([rank * math.nan, value + of_rank * rank])
-        return SideChannel(value_NR, ~value_NR.isnan())
+        value_NR = np.stack([rank * math.nan, value + of_rank * rank])
+        return SideChannel(value_NR, ~np.isnan(value_NR))
 
     side = {
         f"layer.{NAUGHTY}.forward_ms": channel(2, 1),

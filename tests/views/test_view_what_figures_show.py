@@ -96,7 +96,7 @@ def test_all_ranks_are_one_trace_with_a_gap_after_each() -> None:
     y = numbers(ranks["y"]).reshape(8, 8)
     assert np.isnan(y[:, -1]).all()
     assert np.isfinite(y[:, :-1]).all()
-    expected = measures.window.duration_SNR[:, 20, :].sum(dim=0).numpy() / 1e6
+    expected = measures.window.duration_SNR[:, 20, :].sum(axis=0) / 1e6
     assert y[:, -2] == pytest.approx(expected, rel=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_more_steps_than_pixels_are_drawn_as_areas() -> None:
 def test_the_heatmap_shows_durations_of_every_rank_and_step() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
     (heat,) = rank_step_heatmap(measures, diagnosis, "callbacks.cpu_wall")["data"]
-    assert numbers(heat["z"]) == pytest.approx(measures.window.duration_SNR[3].numpy().T / 1e6, rel=1e-6)
+    assert numbers(heat["z"]) == pytest.approx(measures.window.duration_SNR[3].T / 1e6, rel=1e-6)
     assert heat["y"][3] == "rank 3 on node-0"
 
 
@@ -172,7 +172,7 @@ def test_slack_and_lead_follow_the_slack_identity() -> None:
     stage = "model.fwd_loss_cpu_wall"
     (slack,) = rank_step_heatmap(measures, diagnosis, stage, "slack")["data"]
     (lead,) = rank_step_heatmap(measures, diagnosis, stage, "lead")["data"]
-    own = measures.window.duration_SNR[1].numpy().T / 1e6
+    own = measures.window.duration_SNR[1].T / 1e6
     assert (own - numbers(slack["z"])).max(axis=0) == pytest.approx(measures.advance_SN[1] / 1e6, abs=1e-3)
     assert ((numbers(lead["z"]) > 0).sum(axis=0) == 1).all()
 

@@ -77,9 +77,9 @@ def test_a_one_off_says_its_step_and_that_it_may_not_return() -> None:
 def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
     # given a rank that stood still for 14 seconds while the others waited in backward
     window = jobs.ddp(steps=100)
-    stopped = window.duration_SNR.clone()
+    stopped = window.duration_SNR.copy()
     stopped[2, 60] += 14_000_000_000
-    wall = window.wall_NR.clone()
+    wall = window.wall_NR.copy()
     wall[60] += 14_000_000_000
     window = replace(window, duration_SNR=stopped, wall_NR=wall)
     # when it is diagnosed beside a healthy one

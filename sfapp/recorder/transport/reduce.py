@@ -82,7 +82,6 @@ class Reduced:
 
 def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Draft:
     """Return the draft of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
-    import torch
 
     stages = buffer.schema.stages
     reduction = Reduction(
@@ -101,7 +100,5 @@ def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather
     manifest = replace(manifest_of(job, buffer, None, gather_ns), reduced=reduction)
     if buffer.side:
         manifest = replace(manifest, extra={**manifest.extra, "side_left_out": sorted(buffer.side)})
-    planes = {
-        f"{name}_SN": torch.from_numpy(np.ascontiguousarray(plane)) for name, plane in found.plane_SN.items()
-    }
+    planes = {f"{name}_SN": plane for name, plane in found.plane_SN.items()}
     return compose_draft(manifest, found.row_KNC, (), found.identities, ReducedPlanes(**planes))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sfapp.accounting import CarryOver, Measures
 from sfapp.model import Diagnosis, broad_stage
+from sfapp.model.arrays import to_numpy
 from sfapp.views import format
 
 Ints = npt.NDArray[np.int64]
@@ -100,8 +101,8 @@ def time_in(measures: Measures, stage: str) -> Ints:
     """Time every rank spends in a broad or recorded stage, ns [N, R]; the stage must be there."""
     members = stage_members(measures, stage)
     if len(members) == 1:
-        return np.asarray(measures.window.duration_SNR[members[0]].cpu().numpy())
-    return np.asarray(measures.window.duration_SNR[list(members)].sum(dim=0).cpu().numpy())
+        return to_numpy(measures.window.duration_SNR[members[0]])
+    return to_numpy(measures.window.duration_SNR[list(members)].sum(axis=0))
 
 
 def position_after(measures: Measures, taken: Chosen, stages: int) -> Floats:
@@ -110,10 +111,10 @@ def position_after(measures: Measures, taken: Chosen, stages: int) -> Floats:
     With carry-over a rank may start before the last one, below zero; the frontier itself starts at zero.
     """
     duration_SNR = measures.window.duration_SNR
-    own_NR = duration_SNR[:stages].sum(dim=0).cpu().numpy().astype(np.float64)
+    own_NR = to_numpy(duration_SNR[:stages].sum(axis=0)).astype(np.float64)
     if taken.carry is None:
         return np.asarray(own_NR)
-    total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+    total_NR = to_numpy(duration_SNR.sum(axis=0))
     before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
     start_NR = total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
     return np.asarray(own_NR + start_NR)

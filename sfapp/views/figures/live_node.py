@@ -6,6 +6,7 @@ import numpy as np
 
 from sfapp.accounting import StepTimes
 from sfapp.model import Window
+from sfapp.model.arrays import to_numpy
 from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
@@ -162,7 +163,7 @@ def _layer_times(window: Window, node: int) -> dict[str, dict[str, float]]:
     for name, channel in window.side.items():
         for which in _PASSES:
             if name.startswith("layer.") and name.endswith(f".{which}_ms"):
-                value_NR = channel.value_NR[:, places].cpu().numpy()
+                value_NR = to_numpy(channel.value_NR[:, places])
                 if np.isfinite(value_NR).any():
                     layer = name.removeprefix("layer.").removesuffix(f".{which}_ms")
                     found.setdefault(layer, {})[which] = float(np.nanmean(value_NR)) * _NS_PER_MS

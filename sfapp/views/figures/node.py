@@ -6,6 +6,7 @@ import numpy as np
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
+from sfapp.model.arrays import to_numpy
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
     Floats,
@@ -126,7 +127,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
     stage = _stage(measures, diagnosis)
     own = time_in(measures, stage).mean(axis=0)
-    total = measures.window.duration_SNR.sum(dim=0).double().mean(dim=0).cpu().numpy()
+    total = to_numpy(measures.window.duration_SNR.sum(axis=0)).mean(axis=0)
     leads = lead_shares(measures, diagnosis)
     marked = stragglers(measures, diagnosis)
     ranks = measures.window.ranks
@@ -281,7 +282,7 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
         return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
     if not measures.has_all_rows:
         return absent(too_few_rows(measures), dark=dark, title=title)
-    mean_SR = measures.window.duration_SNR.double().mean(dim=1).cpu().numpy()
+    mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
     mean_BR = measures.by_broad(mean_SR)
     others = [place for place in range(len(measures.window.ranks)) if place not in set(places)]
     middle_B = np.median(mean_BR[:, places], axis=1)

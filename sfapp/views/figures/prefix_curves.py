@@ -9,6 +9,7 @@ import numpy as np
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
+from sfapp.model.arrays import to_numpy
 from sfapp.views import format
 from sfapp.views.figures.active_frontier import Chosen, Floats
 
@@ -102,10 +103,10 @@ def curves_of(measures: Measures, taken: Chosen, index: int | None) -> Curves:
 
 def _one_step(measures: Measures, taken: Chosen, index: int) -> Curves:
     duration_SNR = measures.window.duration_SNR
-    own_SR = duration_SNR[:, index, :].cpu().numpy().cumsum(axis=0)
+    own_SR = to_numpy(duration_SNR[:, index, :]).cumsum(axis=0)
     start_R: Floats = np.zeros(measures.ranks)
     if taken.carry:
-        used_R = duration_SNR[:, :index, :].sum(dim=(0, 1)).cpu().numpy()
+        used_R = to_numpy(duration_SNR[:, :index, :].sum(axis=(0, 1)))
         before = taken.carry.frontier_SN[-1, index - 1] if index else taken.carry.start
         start_R = (used_R - taken.carry.offset_R - before).astype(np.float64)
     return _curves(
@@ -119,11 +120,11 @@ def _one_step(measures: Measures, taken: Chosen, index: int) -> Curves:
 
 def _mean_step(measures: Measures, taken: Chosen) -> Curves:
     duration_SNR = measures.window.duration_SNR
-    own_SR = duration_SNR.sum(dim=1).cpu().numpy().cumsum(axis=0) / measures.steps
+    own_SR = to_numpy(duration_SNR.sum(axis=1)).cumsum(axis=0) / measures.steps
     start_R: Floats = np.zeros(measures.ranks)
     if taken.carry:
         # The mean over steps of the exclusive running sum: step t is in the steps after it.
-        total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+        total_NR = to_numpy(duration_SNR.sum(axis=0))
         used_R = np.arange(measures.steps - 1, -1, -1) @ total_NR / measures.steps
         before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
         start_R = np.asarray(used_R - taken.carry.offset_R - before_N.mean(), dtype=np.float64)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import sfapp
 from sfapp.model import Window
 from sfapp.packets import read_windows
@@ -41,14 +43,14 @@ def is_whole(window: Window) -> None:
     assert window.step_N.tolist() == list(range(STEPS))
     residual, wall = window.duration_SNR[-1].sum(), window.wall_NR.sum()
     assert int(residual) < 0.1 * int(wall)
-    assert window.duration_SNR.sum(dim=0).tolist() == window.wall_NR.tolist()
+    assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
 
 
 def is_aimed_at_rank_1_s_data(window: Window) -> None:
     """The 100 ms that rank 1 waits for data are in its data stage, and named."""
     diagnosis = sfapp.diagnose(window)
     data = [place for place, stage in enumerate(window.stages) if stage.startswith(DATA)]
-    assert int(window.duration_SNR[data, :, 1].sum(dim=0).median()) >= DELAY_NS
+    assert np.median(window.duration_SNR[data, :, 1].sum(axis=0)) >= DELAY_NS
     assert diagnosis.routing_set is not None
     assert DATA in diagnosis.routing_set
     assert diagnosis.aim is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from launching import DATA, DELAY_NS, STEPS, is_aimed_at_rank_1_s_data, is_whole, only_window, torchrun
 
@@ -109,7 +110,7 @@ def test_a_compiled_model_s_forward_pass_still_ends_where_it_ends(trainer: Path)
     window = only_window(trainer, "trainer-compiled")
     is_whole(window)
     forward, backward = (
-        window.duration_SNR[window.stages.index(name)].median(dim=0).values.tolist()
+        np.median(window.duration_SNR[window.stages.index(name)], axis=0).tolist()
         for name in ("model.fwd_loss_cpu_wall", "model.backward_and_clip_cpu_wall")
     )
     assert backward[0] > 0.5 * DELAY_NS > forward[0]  # rank 0 waits for rank 1 in the backward pass
@@ -131,6 +132,6 @@ def test_a_loop_with_accelerate_says_when_gradients_are_exchanged(accelerate: Pa
     window = only_window(accelerate, "accelerate-accumulating")
     assert window.manifest.accumulation == IN_TWO
     first, last = (window.stages.index(f"model.backward_and_clip_cpu_wall[{micro}]") for micro in range(2))
-    waits = window.duration_SNR.median(dim=1).values[:, 0]
+    waits = np.median(window.duration_SNR, axis=1)[:, 0]
     assert waits[last] > 10 * waits[first]
     assert len(window.step_N) == STEPS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from launching import DATA, STEPS, is_aimed_at_rank_1_s_data, is_whole, only_window, torchrun
 
@@ -46,7 +47,7 @@ def test_a_style_leaves_whole_packets_that_name_the_slow_rank(
 def test_accumulation_keeps_micro_steps_apart_and_says_when_gradients_are_exchanged(packets: Path) -> None:
     window = only_window(packets, "accumulating")
     assert window.manifest.accumulation == Accumulation(factor=2, ordered=True, sync="last")
-    waits = window.duration_SNR.median(dim=1).values[:, 0]
+    waits = np.median(window.duration_SNR, axis=1)[:, 0]
     first, last = (window.stages.index(f"model.backward_cpu_wall[{micro}]") for micro in range(2))
     assert waits[last] > 10 * waits[first]  # rank 0 waits for rank 1 where gradients are exchanged
 
@@ -56,7 +57,7 @@ def test_a_sharded_model_s_shard_and_whole_are_beside_the_stages(packets: Path, 
     window = only_window(packets, style)
     shard = window.side["memory.parameter_shard_bytes"].value_NR
     whole = window.side["memory.parameter_full_bytes"].value_NR
-    assert shard.sum(dim=1).tolist() == [MODEL_BYTES] * STEPS
+    assert shard.sum(axis=1).tolist() == [MODEL_BYTES] * STEPS
     assert whole.tolist() == [[MODEL_BYTES] * 2] * STEPS
 
 
@@ -65,7 +66,7 @@ def test_memory_of_a_process_is_under_its_own_name_where_there_is_no_device(pack
     now = window.side["memory.process_rss_bytes"].value_NR
     peak = window.side["memory.process_peak_rss_bytes"].value_NR
     assert (now > 50e6).all()
-    assert (peak.diff(dim=0) >= 0).all()
+    assert (np.diff(peak, axis=0) >= 0).all()
     assert "memory.allocated_bytes" not in window.side
 
 
@@ -95,5 +96,5 @@ def test_sections_that_are_no_stages_are_side_channels_of_their_names(packets: P
 def test_stimer_tells_fetching_from_work(packets: Path) -> None:
     window = only_window(packets, "megatron")
     data, forward = (window.stages.index(name) for name in (DATA, "model.fwd_loss_cpu_wall"))
-    medians = window.duration_SNR.median(dim=1).values[:, 1]
+    medians = np.median(window.duration_SNR, axis=1)[:, 1]
     assert medians[data] > 10 * medians[forward] > 0
