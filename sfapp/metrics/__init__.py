@@ -1,27 +1,27 @@
-"""What a running job says of itself, in files beside its packets: written, thinned with age, read."""
+"""Metrics of a running job in files beside its packets: written, downsampled with age, and read."""
 
-from sfapp.metrics.downsampling import thinned
+from sfapp.metrics.downsampling import downsampled
 from sfapp.metrics.sample_files import (
     SUFFIX,
-    Chunk,
-    Header,
+    SampleChunk,
+    SampleFileHeader,
     find_folders,
     read_header,
     read_segment,
     segments_in,
 )
 from sfapp.metrics.sample_log import MetricsLog
-from sfapp.metrics.step_pace import Paces
+from sfapp.metrics.step_pace import StepPaceCounter
 
 __all__ = [
     "SUFFIX",
-    "Chunk",
-    "Header",
     "MetricsLog",
-    "Paces",
+    "SampleChunk",
+    "SampleFileHeader",
+    "StepPaceCounter",
+    "downsampled",
     "find_folders",
     "read_header",
     "read_segment",
     "segments_in",
-    "thinned",
 ]

@@ -1,4 +1,4 @@
-"""Fewer samples for older times: all of one subject in so many seconds become one."""
+"""Merge old samples: all samples of one subject within so many seconds become one."""
 
 from __future__ import annotations
 
@@ -8,55 +8,54 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sfapp.model.samples import SAMPLES, SUBJECTS, AnySample, PaceSample, Sample, Thinning, described
+from sfapp.model.samples import SAMPLES, SUBJECTS, Aggregation, AnySample, PaceSample, Sample, sample_fields
 
 _SECOND = 10**9
-_AT_ONCE = 500
+_BATCH = 500
 
-_Key = tuple[type[Sample], Any]
+_SubjectKey = tuple[type[Sample], Any]
 
 
-def thinned(pieces: Iterable[Sequence[AnySample]], every_s: int) -> Iterator[list[AnySample]]:
-    """One sample for each subject and stretch of ``every_s`` seconds, aligned to 1970, in order of time; a
-    few at a time, after every piece that comes.
+def downsampled(pieces: Iterable[Sequence[AnySample]], every_s: int) -> Iterator[list[AnySample]]:
+    """Yield one sample per subject and interval of ``every_s`` seconds, in order of time.
 
-    Holds one sample of each subject for each of two stretches, however many are put together. One that comes
-    later than that, from a node that was cut off, is thinned by itself: a reader puts stretches together
-    anyway.
+    Intervals are aligned to 1970. Finished samples are yielded in batches after every input piece. Only two
+    intervals are held in memory; samples that arrive later, from a node that was disconnected, are merged
+    separately, which readers allow.
     """
-    stretches: dict[int, dict[_Key, _Merged]] = {}
+    intervals: dict[int, dict[_SubjectKey, _MergedSample]] = {}
     newest = -1
     for piece in pieces:
-        ended: list[_Merged] = []
+        ended: list[_MergedSample] = []
         for sample in piece:
-            stretch = sample.at_ns // (every_s * _SECOND)
-            if stretch > newest:
-                newest = stretch
-                for old in sorted(which for which in stretches if which < newest - 1):
-                    ended += stretches.pop(old).values()
-            if stretch < newest - 1:
-                ended.append(_Merged(sample))
+            interval = sample.at_ns // (every_s * _SECOND)
+            if interval > newest:
+                newest = interval
+                for old in sorted(each for each in intervals if each < newest - 1):
+                    ended += intervals.pop(old).values()
+            if interval < newest - 1:
+                ended.append(_MergedSample(sample))
                 continue
             kind = type(sample)
             key = kind, _SUBJECT[kind](sample)
-            subjects = stretches.setdefault(stretch, {})
-            known = subjects.get(key)
-            if known is None:
-                subjects[key] = _Merged(sample)
+            subjects = intervals.setdefault(interval, {})
+            merged = subjects.get(key)
+            if merged is None:
+                subjects[key] = _MergedSample(sample)
             else:
-                known.add(sample)
-        yield from _portions(ended)
-    yield from _portions([merged for old in sorted(stretches) for merged in stretches[old].values()])
+                merged.add(sample)
+        yield from _batches(ended)
+    yield from _batches([merged for old in sorted(intervals) for merged in intervals[old].values()])
 
 
-def _portions(ended: Sequence[_Merged]) -> Iterator[list[AnySample]]:
-    """A few at a time; one of none where there are none."""
-    for first in range(0, max(1, len(ended)), _AT_ONCE):
-        yield [merged.sample() for merged in ended[first : first + _AT_ONCE]]
+def _batches(ended: Sequence[_MergedSample]) -> Iterator[list[AnySample]]:
+    """Yield the samples in batches; one empty batch if there are none."""
+    for first in range(0, max(1, len(ended)), _BATCH):
+        yield [merged.sample() for merged in ended[first : first + _BATCH]]
 
 
-class _Merged:
-    """One subject's samples of one stretch, added up as they come."""
+class _MergedSample:
+    """Samples of one subject in one interval, merged as they arrive."""
 
     __slots__ = ("_count", "_newest", "_states")
 
@@ -66,9 +65,9 @@ class _Merged:
         self._states: list[Any] = []
 
     def add(self, sample: AnySample) -> None:
-        """One more."""
+        """Add a sample."""
         if self._count == 1:
-            self._states = [None] * len(_ADDED_UP[type(sample)])
+            self._states = [None] * len(_MERGED_FIELDS[type(sample)])
             self._take(self._newest)
         self._take(sample)
         self._count += 1
@@ -76,21 +75,23 @@ class _Merged:
             self._newest = sample
 
     def sample(self) -> AnySample:
-        """All of them as one; a single one as it came."""
+        """Return the merged sample; a single sample is returned unchanged."""
         if self._count == 1:
             return self._newest
-        fields = zip(_ADDED_UP[type(self._newest)], self._states, strict=True)
-        return replace(self._newest, **{name: _END[thinning](state) for (name, thinning, _), state in fields})
+        fields = zip(_MERGED_FIELDS[type(self._newest)], self._states, strict=True)
+        return replace(
+            self._newest, **{name: _FINISH[aggregation](state) for (name, aggregation, _), state in fields}
+        )
 
     def _take(self, sample: AnySample) -> None:
         weight = sample.steps if isinstance(sample, PaceSample) else 1
         states = self._states
-        for place, (name, _, add) in enumerate(_ADDED_UP[type(sample)]):
-            states[place] = add(states[place], getattr(sample, name), weight)
+        for index, (name, _, merge) in enumerate(_MERGED_FIELDS[type(sample)]):
+            states[index] = merge(states[index], getattr(sample, name), weight)
 
 
-_Add = Callable[[Any, Any, int], Any]
-"""What is known of a field after one more value, given that before, the value and its weight."""
+_Merge = Callable[[Any, Any, int], Any]
+"""Returns a field's new state from its state, the next value and the value's weight."""
 
 
 def _mean(before: tuple[float, int] | None, value: float | None, weight: int) -> Any:
@@ -113,25 +114,25 @@ def _union(before: frozenset[str] | None, value: Sequence[str], _: int) -> Any:
     return frozenset(value) if before is None else before.union(value)
 
 
-_ADD: Mapping[Thinning, _Add] = {"mean": _mean, "max": _max, "sum": _sum, "union": _union}
+_MERGE: Mapping[Aggregation, _Merge] = {"mean": _mean, "max": _max, "sum": _sum, "union": _union}
 
 
-def _as_it_is(state: Any) -> Any:
+def _identity(state: Any) -> Any:
     return state
 
 
-_END: Mapping[Thinning, Callable[[Any], Any]] = {
+_FINISH: Mapping[Aggregation, Callable[[Any], Any]] = {
     "mean": lambda state: state and state[0] / state[1],
-    "max": _as_it_is,
-    "sum": _as_it_is,
+    "max": _identity,
+    "sum": _identity,
     "union": lambda state: tuple(sorted(state)),
 }
 
-_ADDED_UP: Mapping[type[Sample], Sequence[tuple[str, Thinning, _Add]]] = {
+_MERGED_FIELDS: Mapping[type[Sample], Sequence[tuple[str, Aggregation, _Merge]]] = {
     kind: tuple(
-        (name, thinning, _ADD[thinning])
-        for name, (_, thinning) in described(kind).items()
-        if thinning != "newest"
+        (name, aggregation, _MERGE[aggregation])
+        for name, (_, aggregation) in sample_fields(kind).items()
+        if aggregation != "newest"
     )
     for kind in SAMPLES
 }

@@ -1,7 +1,7 @@
-"""One file of samples: a header and a sample a line, JSON. Only ever appended to, or replaced as a whole.
+"""Read and write files of samples: a header and one sample per line, as JSON.
 
-Nothing in a file is trusted. A line that is no sample is left out and counted; the last line of a file that
-is being written may be half there, and waits for its end.
+A file is only appended to, or replaced as a whole. Its content is not trusted: an invalid line is skipped and
+counted; the last line of a growing file may be incomplete and is read later.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ VERSION = 1
 
 MAX_LINE_BYTES = 64 * 1024
 CHUNK_BYTES = 2 * 2**20
-"""Read at once: some ten thousand samples, which take six times as much memory."""
+"""Bytes per read: some ten thousand samples, which take six times as much memory."""
 
 PIECE_BYTES = 2 * MAX_LINE_BYTES
-"""The same where it is to take a moment and next to no memory: some hundreds of samples."""
+"""Bytes per read where time and memory are short: some hundred samples."""
 
-_PLACES = (FOLDER, f"*/{FOLDER}", f"*/*/{FOLDER}")
-"""Where they lie below a folder of packets: in that of a run, or one level further down."""
+_FOLDER_PATTERNS = (FOLDER, f"*/{FOLDER}", f"*/*/{FOLDER}")
+"""Folders of samples below a packet directory: in a run's folder, or one level further down."""
 
 
-class Header(msgspec.Struct, frozen=True, tag_field="kind", tag="segment", kw_only=True):
-    """The first line of a file.
+class SampleFileHeader(msgspec.Struct, frozen=True, tag_field="kind", tag="segment", kw_only=True):
+    """First line of a file.
 
     Attributes:
-        version: of the format.
-        every_s: how many seconds each of its samples stands for.
+        version: version of the format.
+        every_s: seconds that each sample of the file stands for.
     """
 
     version: Annotated[int, msgspec.Meta(ge=1)]
@@ -47,17 +47,17 @@ class Header(msgspec.Struct, frozen=True, tag_field="kind", tag="segment", kw_on
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a file.
+class SampleChunk:
+    """Samples of consecutive lines of a file.
 
     Attributes:
         samples: in the order of the lines.
-        end: where the next piece begins, in bytes.
-        refused: lines that are no samples.
-        is_last: whether the file held no further whole line.
+        end: offset of the next line, in bytes.
+        refused: number of invalid lines.
+        is_last: whether the file held no further complete line.
     """
 
-    header: Header
+    header: SampleFileHeader
     samples: tuple[AnySample, ...]
     end: int
     refused: int
@@ -65,60 +65,68 @@ class Chunk:
 
 
 _ENCODER = msgspec.json.Encoder()
-_HEADER = msgspec.json.Decoder(Header)
+_HEADER = msgspec.json.Decoder(SampleFileHeader)
 _SAMPLE = msgspec.json.Decoder(AnySample)
 
 
 def metrics_folder(root: Path, run_id: str) -> Path:
-    """Where the samples of a run lie: ``<root>/<run>/metrics``.
+    """Return the folder for a run's samples, ``<root>/<run>/metrics``.
 
     Raises:
-        PacketError: an empty run id.
+        PacketError: the run id is empty.
     """
     return packet_path(root, run_id, 0).parent / FOLDER
 
 
 def find_folders(roots: Iterable[Path]) -> list[Path]:
-    """Every folder of samples below these folders of packets, each once, sorted."""
-    return sorted({path for root in roots if root.is_dir() for place in _PLACES for path in root.glob(place)})
+    """Return every folder of samples below these packet directories, sorted."""
+    return sorted(
+        {
+            path
+            for root in roots
+            if root.is_dir()
+            for pattern in _FOLDER_PATTERNS
+            for path in root.glob(pattern)
+        }
+    )
 
 
 def segments_in(folders: Iterable[Path]) -> list[Path]:
-    """Every file of samples in these folders, sorted."""
+    """Return every file of samples in these folders, sorted."""
     found = (path for folder in folders for path in folder.glob(f"*{SUFFIX}"))
     return sorted(path for path in found if not path.name.startswith("."))
 
 
-def lines(header: Header, samples: Sequence[AnySample]) -> bytes:
-    """A whole file."""
+def file_bytes(header: SampleFileHeader, samples: Sequence[AnySample]) -> bytes:
+    """Return the bytes of a complete file."""
     return _ENCODER.encode(header) + b"\n" + sample_lines(samples)
 
 
 def sample_lines(samples: Sequence[AnySample]) -> bytes:
-    """What is appended for some samples."""
+    """Return the lines to append for some samples."""
     return b"".join(_ENCODER.encode(sample) + b"\n" for sample in samples)
 
 
-def read_header(path: Path) -> Header | None:
-    """The first line of a file; None while it is not whole yet.
+def read_header(path: Path) -> SampleFileHeader | None:
+    """Read the first line of a file; return None while it is incomplete.
 
     Raises:
-        MetricsError: it is no header of ours, or of a newer format.
+        MetricsError: the line is not a header, or has a newer version.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         return _header(path, file.readline(MAX_LINE_BYTES))
 
 
-def read_segment(path: Path, begin: int = 0, size: int = CHUNK_BYTES) -> Chunk | None:
-    """The whole lines of a file from some place on, as far as one reading goes; None without a whole header.
+def read_segment(path: Path, begin: int = 0, size: int = CHUNK_BYTES) -> SampleChunk | None:
+    """Read the complete lines of one chunk of a file; return None while the header is incomplete.
 
     Args:
-        begin: where an earlier piece ended; 0 is the start of the file.
-        size: bytes read at most; more than a line may have.
+        begin: ``end`` of an earlier chunk; 0 is the start of the file.
+        size: most bytes to read; must exceed the longest line.
 
     Raises:
-        MetricsError: it has no header of ours, or one of a newer format.
+        MetricsError: the file has no header, or one of a newer version.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
@@ -130,15 +138,15 @@ def read_segment(path: Path, begin: int = 0, size: int = CHUNK_BYTES) -> Chunk |
         file.seek(begin)
         block = file.read(size)
     whole = block.rfind(b"\n") + 1
-    if not whole and len(block) > MAX_LINE_BYTES:  # no line of ours is that long: past it
-        return Chunk(header, (), begin + len(block), 1, len(block) < size)
+    if not whole and len(block) > MAX_LINE_BYTES:  # no valid line is that long: skip it
+        return SampleChunk(header, (), begin + len(block), 1, len(block) < size)
     found = [_sample(line) for line in block[:whole].splitlines()]
     samples = tuple(sample for sample in found if sample is not None)
-    return Chunk(header, samples, begin + whole, len(found) - len(samples), len(block) < size)
+    return SampleChunk(header, samples, begin + whole, len(found) - len(samples), len(block) < size)
 
 
 def read_pieces(path: Path) -> Iterator[Sequence[AnySample]]:
-    """All samples of a file that nobody writes to any more, a few at a time.
+    """Yield all samples of a file that is complete, a few at a time.
 
     Raises:
         MetricsError, OSError: as ``read_segment``.
@@ -151,15 +159,15 @@ def read_pieces(path: Path) -> Iterator[Sequence[AnySample]]:
         begin = chunk.end
 
 
-def _header(path: Path, line: bytes) -> Header | None:
+def _header(path: Path, line: bytes) -> SampleFileHeader | None:
     if not line.endswith(b"\n"):
         if len(line) < MAX_LINE_BYTES:
             return None
-        raise MetricsError(f"{path}: the first line is no header of samples")
+        raise MetricsError(f"{path}: the first line is not a sample header")
     try:
         header = _HEADER.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise MetricsError(f"{path}: the first line is no header of samples ({error})") from None
+        raise MetricsError(f"{path}: the first line is not a sample header ({error})") from None
     if header.version > VERSION:
         raise MetricsError(
             f"{path}: samples of format {header.version}; this sfapp reads up to {VERSION}: "
@@ -170,6 +178,7 @@ def _header(path: Path, line: bytes) -> Header | None:
 
 def _sample(line: bytes) -> AnySample | None:
     try:
-        return _SAMPLE.decode(line)
+        sample: AnySample = _SAMPLE.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+    return sample

@@ -1,8 +1,8 @@
-"""Writing a run's samples beside its packets, and thinning them as they age.
+"""Write a run's samples beside its packets, and downsample them as they age.
 
-Five minutes to a file, by the clock of whoever writes. After ten minutes a file's samples become one in ten
-seconds, after two hours one in sixty; where all of a run's files together are larger than they may be, the
-oldest go. Files are looked at, never needed: nothing here is synced to disk before it is said to be written.
+A file holds five minutes by the writer's clock. After ten minutes its samples are merged to one per ten
+seconds, after two hours to one per minute; if a run's files exceed their bound, the oldest are removed.
+Samples serve monitoring only, so nothing is synced to disk.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from sfapp.errors import MetricsError
 from sfapp.files import atomic_writer
-from sfapp.metrics.downsampling import thinned
+from sfapp.metrics.downsampling import downsampled
 from sfapp.metrics.sample_files import (
     SUFFIX,
     VERSION,
-    Header,
-    lines,
+    SampleFileHeader,
+    file_bytes,
     metrics_folder,
     read_header,
     read_pieces,
@@ -30,27 +30,27 @@ from sfapp.model.samples import AnySample
 
 SEGMENT_S = 300
 AGES: tuple[tuple[int, int], ...] = ((2 * 3600, 60), (600, 10))
-"""From which age in seconds on, one sample stands for how many seconds; the oldest first."""
+"""(age in seconds, seconds that one sample then stands for), oldest first."""
 
 MAX_BYTES = 2**30
 _NAME = "%Y%m%dT%H%M%SZ"
 
 
 class MetricsLog:
-    """The samples of one run; one writer at a time.
+    """Samples of one run. Only one writer may exist at a time.
 
     Attributes:
-        folder: where they go.
-        lost: samples that could not be written. failure: why the newest of them could not.
+        folder: folder of the files.
+        lost: number of samples that could not be written. failure: why the newest of them could not.
     """
 
     def __init__(
         self, root: Path, run_id: str, *, max_bytes: int = MAX_BYTES, now_s: Callable[[], float] = time.time
     ) -> None:
-        """Nothing is written before the first sample.
+        """Prepare the log; nothing is written before the first sample.
 
         Raises:
-            PacketError: an empty run id.
+            PacketError: the run id is empty.
         """
         self.folder = metrics_folder(root, run_id)
         self.lost = 0
@@ -60,8 +60,7 @@ class MetricsLog:
         self._now_s = now_s
 
     def add(self, samples: Sequence[AnySample]) -> None:
-        """Append samples; all of a second together, not one by one. Never raises for what the disk does: that
-        is counted as ``lost``."""
+        """Append samples, all of one second in one call. Samples that cannot be written count as ``lost``."""
         if not samples:
             return
         try:
@@ -70,11 +69,11 @@ class MetricsLog:
             self.lost += len(samples)
             self.failure = f"{error.strerror or error}: {self.folder}"
 
-    def thin(self) -> Iterator[None]:
-        """Thin the files that are old enough, and remove the oldest beyond the bound. About once a minute,
-        from any thread: it takes no file that ``add`` may still append to.
+    def downsample(self) -> Iterator[None]:
+        """Downsample files that are old enough, and remove the oldest above the bound.
 
-        Yields after every few milliseconds' work, for whoever has something else to do meanwhile.
+        Called about once a minute, on any thread: files that ``add`` may still append to are not touched.
+        Yields after every few milliseconds of work, so that the caller can spread it out.
 
         Raises:
             OSError: a file cannot be read, written or removed.
@@ -83,8 +82,8 @@ class MetricsLog:
         for begin_s, path in segments:
             age_s = self._now_s() - (begin_s + SEGMENT_S)
             wanted = next((every_s for age, every_s in AGES if age_s >= age), 1)
-            yield from self._thin_one(path, wanted)
-        self._bound([path for _, path in segments[:-1]])
+            yield from self._downsample_file(path, wanted)
+        self._remove_oldest([path for _, path in segments[:-1]])
 
     def _append(self, data: bytes) -> None:
         begin_s = int(self._now_s()) // SEGMENT_S * SEGMENT_S
@@ -99,15 +98,17 @@ class MetricsLog:
         with path.open("ab+") as file:
             size = file.seek(0, os.SEEK_END)
             if size == 0:
-                data = lines(Header(version=VERSION, run_id=self._run_id, every_s=1), ()) + data
+                data = (
+                    file_bytes(SampleFileHeader(version=VERSION, run_id=self._run_id, every_s=1), ()) + data
+                )
             else:
                 file.seek(size - 1)
-                if file.read(1) != b"\n":  # whoever wrote before was killed in the middle of a line
+                if file.read(1) != b"\n":  # an earlier writer was killed within a line
                     data = b"\n" + data
             file.write(data)
 
     def _segments(self) -> list[tuple[int, Path]]:
-        """The files by their begin, seconds since 1970, oldest first; files of other names are not ours."""
+        """Return (begin in seconds since 1970, path) of each file, oldest first; other files are ignored."""
         found = []
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
@@ -117,20 +118,22 @@ class MetricsLog:
             found.append((int(begin.timestamp()), path))
         return sorted(found)
 
-    def _thin_one(self, path: Path, every_s: int) -> Iterator[None]:
+    def _downsample_file(self, path: Path, every_s: int) -> Iterator[None]:
         try:
             header = read_header(path)
             if header is None or header.every_s >= every_s:
                 return
             with atomic_writer(path, sync=False) as file:
-                file.write(lines(Header(version=VERSION, run_id=header.run_id, every_s=every_s), ()))
-                for samples in thinned(read_pieces(path), every_s):
+                file.write(
+                    file_bytes(SampleFileHeader(version=VERSION, run_id=header.run_id, every_s=every_s), ())
+                )
+                for samples in downsampled(read_pieces(path), every_s):
                     file.write(sample_lines(samples))
                     yield
         except MetricsError:  # Another program's file.
             return
 
-    def _bound(self, oldest_first: Sequence[Path]) -> None:
+    def _remove_oldest(self, oldest_first: Sequence[Path]) -> None:
         sizes = {path: path.stat().st_size for path in oldest_first}
         total = sum(sizes.values())
         for path in oldest_first:

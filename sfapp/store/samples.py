@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import MetricsError, StoreError
-from sfapp.metrics import Chunk, Header, find_folders, read_header, read_segment, segments_in
-from sfapp.model.samples import SUBJECTS, AnySample, PaceSample, Sample, Thinning, described
+from sfapp.metrics import SampleChunk, SampleFileHeader, find_folders, read_header, read_segment, segments_in
+from sfapp.model.samples import SUBJECTS, Aggregation, AnySample, PaceSample, Sample, sample_fields
 from sfapp.store.bulk_insert import insert
 from sfapp.store.database import Cursor, Database
 from sfapp.store.scan import as_text, is_below
@@ -127,7 +127,7 @@ def _read(database: Database, path: Path, before: Row, stamp: dict[str, int]) ->
     return added
 
 
-def _commit(database: Database, row: Row, chunk: Chunk, *, anew: bool) -> None:
+def _commit(database: Database, row: Row, chunk: SampleChunk, *, anew: bool) -> None:
     with database.transaction(counted=False) as cursor:
         if anew:
             _forget(cursor, row["path"])
@@ -154,7 +154,7 @@ def _forget(cursor: Cursor, name: str) -> None:
 
 
 def _columns(
-    table: Table, samples: Sequence[AnySample], header: Header, name: str
+    table: Table, samples: Sequence[AnySample], header: SampleFileHeader, name: str
 ) -> dict[str, Sequence[Any]]:
     count = len(samples)
     own: dict[str, Sequence[Any]] = {
@@ -210,7 +210,7 @@ def series(database: Database, query: SampleQuery) -> list[Row]:
     subjects = ", ".join(map(quoted, SUBJECTS[query.kind]))
     rows = database.rows(
         f"""
-        SELECT max(sample.sampled_at) AS sampled_at, {_thinned(query.kind)},
+        SELECT max(sample.sampled_at) AS sampled_at, {_downsampled(query.kind)},
             greatest(max(every_s), $every_s) AS every_s
         FROM {table.name} AS sample WHERE {where}
         GROUP BY {subjects}, time_bucket(to_seconds($every_s), sample.sampled_at)
@@ -335,10 +335,10 @@ def _filters(query: SampleQuery, table: Table) -> tuple[str, dict[str, Any]]:
 
 
 @cache
-def _thinned(kind: type[Sample]) -> str:
+def _downsampled(kind: type[Sample]) -> str:
     """Per field its SQL over several samples, as ``sfapp.metrics.downsampling`` does it."""
     weight = "steps" if kind is PaceSample else "every_s"
-    sql: dict[Thinning, str] = {
+    sql: dict[Aggregation, str] = {
         "mean": f"sum(sample.{{0}} * {weight}) / sum({weight}) FILTER (sample.{{0}} IS NOT NULL)",
         "max": "max(sample.{0})",
         "sum": "sum(sample.{0})::BIGINT",
@@ -347,8 +347,8 @@ def _thinned(kind: type[Sample]) -> str:
     }
     subjects = SUBJECTS[kind]
     return ", ".join(
-        quoted(name) if name in subjects else f"{sql[thinning].format(quoted(name))} AS {quoted(name)}"
-        for name, (_, thinning) in described(kind).items()
+        quoted(name) if name in subjects else f"{sql[aggregation].format(quoted(name))} AS {quoted(name)}"
+        for name, (_, aggregation) in sample_fields(kind).items()
         if name != "at_ns"
     )
 

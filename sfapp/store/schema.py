@@ -19,7 +19,7 @@ from sfapp.model.samples import (
     PaceSample,
     ProcessSample,
     Sample,
-    described,
+    sample_fields,
 )
 
 SCHEMA_VERSION = 7
@@ -273,7 +273,7 @@ def _sample_table(name: str, rows: str, kind: type[Sample]) -> Table:
     hints = get_type_hints(kind)
     fields = [
         Column(field, _column_type(field, hints[field]), meaning)
-        for field, (meaning, _) in described(kind).items()
+        for field, (meaning, _) in sample_fields(kind).items()
         if field != "at_ns"
     ]
     return Table(

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sfapp.metrics import MetricsLog, Paces
+from sfapp.metrics import MetricsLog, StepPaceCounter
 from sfapp.model.samples import AggregatorSample, AnySample, LinkSample
 from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, Rows
 from sfapp.stream.messages import StreamHello
 
 EVERY_S = 1.0
-THIN_EVERY_S = 60.0
-THIN_FOR_S = 0.05
+DOWNSAMPLE_EVERY_S = 60.0
+DOWNSAMPLE_FOR_S = 0.05
 """Per second: the aggregator's thread shares the interpreter with this one."""
 
 MAX_QUEUED = 65_536
@@ -46,11 +46,11 @@ class MetricsWriter:
         self._now_s = now_s
         self._queue: deque[tuple[str, AnySample]] = deque()
         self._logs: dict[str, MetricsLog] = {}
-        self._paces: dict[str, Paces] = {}
+        self._paces: dict[str, StepPaceCounter] = {}
         self._pace_lock = threading.Lock()
         self._gone: set[tuple[str, int]] = set()
-        self._thinning: Iterator[None] = iter(())
-        self._next_thin_s = 0.0
+        self._downsampling: Iterator[None] = iter(())
+        self._next_downsample_s = 0.0
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
 
@@ -65,7 +65,7 @@ class MetricsWriter:
         """Count steps of a rank. Safe on any thread; never waits for the disk."""
         step_N, wall_N = row_NC[:, STEP_COLUMN].tolist(), row_NC[:, WALL_COLUMN].tolist()
         with self._pace_lock:
-            paces = self._paces.setdefault(hello.run_id, Paces())
+            paces = self._paces.setdefault(hello.run_id, StepPaceCounter())
             paces.add(hello.rank, hello.node_rank, step_N, wall_N)
 
     @contextmanager
@@ -111,7 +111,7 @@ class MetricsWriter:
         for run_id, samples in by_run.items():
             self._write_run(run_id, samples)
         self._remove_gone_runs(snapshot, by_run.keys())
-        self._continue_thinning()
+        self._continue_downsampling()
 
     def _write_long_steps(self) -> None:
         """Write the pace of ranks whose steps take a second or longer: few samples, watched one by one."""
@@ -152,20 +152,20 @@ class MetricsWriter:
         for run_id in self._logs.keys() - runs - set(written):
             del self._logs[run_id]
 
-    def _continue_thinning(self) -> None:
+    def _continue_downsampling(self) -> None:
         """Continue downsampling where the last call stopped, and start over once a minute."""
-        end = time.monotonic() + THIN_FOR_S
-        for _ in self._thinning:
+        end = time.monotonic() + DOWNSAMPLE_FOR_S
+        for _ in self._downsampling:
             if time.monotonic() >= end:
                 return
-        if self._now_s() >= self._next_thin_s:
-            self._next_thin_s = self._now_s() + THIN_EVERY_S
-            self._thinning = self._thin(tuple(self._logs.values()))
+        if self._now_s() >= self._next_downsample_s:
+            self._next_downsample_s = self._now_s() + DOWNSAMPLE_EVERY_S
+            self._downsampling = self._downsample(tuple(self._logs.values()))
 
-    def _thin(self, logs: Sequence[MetricsLog]) -> Iterator[None]:
+    def _downsample(self, logs: Sequence[MetricsLog]) -> Iterator[None]:
         for log in logs:
             try:
-                yield from log.thin()
+                yield from log.downsample()
             except OSError as error:
                 self.failures.append(f"{log.folder}: {error.strerror or error}")
 

@@ -92,7 +92,7 @@ RANK_COLUMNS: tuple[Column, ...] = (
     Column("wall_ns", "step time", "of its newest steps", "wall_ns_text"),
     Column("cpu_percent", "CPU", "of its process; 100 % is one core", "cpu_percent_text"),
     Column("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
-    Column("lost_steps", "lost", "steps that a full spool has discarded"),
+    Column("lost_steps", "lost", "steps that a full send queue discarded"),
     Column("duplicates", "duplicates", "steps that came twice and were dropped"),
     Column("silent_s", "heard", "when it last said something", "silent_s_text"),
 )

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from sfapp.errors import MetricsError
 from sfapp.metrics import find_folders, read_segment, segments_in
-from sfapp.metrics.sample_files import VERSION, Header, lines, read_pieces, sample_lines
+from sfapp.metrics.sample_files import VERSION, SampleFileHeader, file_bytes, read_pieces, sample_lines
 from sfapp.model.samples import ProcessSample
 
-HEADER = Header(version=VERSION, run_id="run", every_s=1)
+HEADER = SampleFileHeader(version=VERSION, run_id="run", every_s=1)
 
 
 def process(second: int, rank: int = 0) -> ProcessSample:
@@ -23,7 +23,7 @@ def process(second: int, rank: int = 0) -> ProcessSample:
 
 def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(lines(HEADER, [process(1)]))
+    path.write_bytes(file_bytes(HEADER, [process(1)]))
     first = read_segment(path)
     assert first is not None
     assert (first.header, first.samples, first.is_last) == (HEADER, (process(1),), True)
@@ -41,7 +41,7 @@ def test_a_line_that_is_half_there_waits_for_its_end(
     cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "a.jsonl"
-    whole = lines(HEADER, [process(1), process(2), process(3)])
+    whole = file_bytes(HEADER, [process(1), process(2), process(3)])
     path.write_bytes(whole[:cut])
     begun = read_segment(path)
     path.write_bytes(whole)
@@ -57,7 +57,7 @@ def test_whatever_stands_between_the_lines_the_samples_are_found(
     rubbish: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("rubbish") / "a.jsonl"
-    path.write_bytes(lines(HEADER, [process(1)]) + rubbish + b"\n" + sample_lines([process(2)]))
+    path.write_bytes(file_bytes(HEADER, [process(1)]) + rubbish + b"\n" + sample_lines([process(2)]))
     found = read_segment(path)
     assert found is not None
     assert found.samples == (process(1), process(2))
@@ -67,7 +67,7 @@ def test_lines_that_are_no_samples_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     deep = b"[" * 20_000
     path.write_bytes(
-        lines(HEADER, ()) + b'{"kind":"node"}\n' + deep + b"\n\xff\n" + sample_lines([process(1)])
+        file_bytes(HEADER, ()) + b'{"kind":"node"}\n' + deep + b"\n\xff\n" + sample_lines([process(1)])
     )
     found = read_segment(path)
     assert found is not None
@@ -78,9 +78,9 @@ def test_lines_that_are_no_samples_are_counted(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (b'{"kind":"segment","version":2,"run_id":"a","every_s":1}\n', "format 2; this sfapp reads up to 1"),
-        (b'{"kind":"segment","version":1,"run_id":"","every_s":1}\n', "no header of samples"),
-        (b"rubbish\n", "no header of samples"),
-        (b"x" * 70_000, "no header of samples"),
+        (b'{"kind":"segment","version":1,"run_id":"","every_s":1}\n', "not a sample header"),
+        (b"rubbish\n", "not a sample header"),
+        (b"x" * 70_000, "not a sample header"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
@@ -106,7 +106,7 @@ def test_a_large_file_is_read_a_small_part_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "20260101T000000Z.jsonl"
     some = [ProcessSample(at_ns=at, node_rank=0, rank=7, rss_bytes=10**9) for at in range(10_000)]
     repeats = 8_000_000 // len(sample_lines(some)) + 1
-    path.write_bytes(lines(HEADER, ()) + sample_lines(some) * repeats)
+    path.write_bytes(file_bytes(HEADER, ()) + sample_lines(some) * repeats)
     # when they are counted
     tracemalloc.start()
     count = sum(map(len, read_pieces(path)))

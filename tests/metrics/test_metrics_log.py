@@ -17,7 +17,7 @@ HOUR = 3600
 
 
 class Clock:
-    """Seconds since 1970 that pass when told."""
+    """A clock that a test sets, in seconds since 1970."""
 
     def __init__(self) -> None:
         self.now = float(START)
@@ -36,17 +36,17 @@ def process(second: float) -> ProcessSample:
 
 
 def run_for(log: MetricsLog, clock: Clock, seconds: int) -> None:
-    """A sample a second, and thinning once a minute."""
+    """Write a sample a second, and downsample once a minute."""
     for _ in range(seconds):
         log.add([process(clock.now)])
         clock.now += 1
         if clock.now % 60 == 0:
-            thin(log)
+            downsample(log)
 
 
-def thin(log: MetricsLog) -> int:
-    """Thin everything that is old enough; in how many pieces."""
-    return sum(1 for _ in log.thin())
+def downsample(log: MetricsLog) -> int:
+    """Downsample every file that is old enough; return the number of batches."""
+    return sum(1 for _ in log.downsample())
 
 
 def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
@@ -122,7 +122,7 @@ def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, clock: Clo
         (log.folder / name).write_text("mine\n")
     clock.now += 24 * HOUR
     log.add([process(clock.now)])
-    thin(log)
+    downsample(log)
     assert (log.folder / "notes.jsonl").read_text() == "mine\n"
 
 
@@ -141,17 +141,17 @@ def write_segment(log: MetricsLog, seconds: int, ranks: int) -> Path:
 
 
 @pytest.mark.parametrize("every_s", [10, 60])
-def test_thinning_takes_no_more_memory_for_more_rows(tmp_path: Path, clock: Clock, every_s: int) -> None:
+def test_downsampling_takes_no_more_memory_for_more_rows(tmp_path: Path, clock: Clock, every_s: int) -> None:
     peaks = []
     for seconds in (60, 300):
         # given one minute of a hundred ranks, and five
         log = MetricsLog(tmp_path, f"{seconds}-{every_s}", now_s=clock)
         path = write_segment(log, seconds, 100)
-        clock.now = START + SEGMENT_S + next(age for age, thinned_to in AGES if thinned_to == every_s)
-        # when the file is thinned
+        clock.now = START + SEGMENT_S + next(age for age, downsampled_to in AGES if downsampled_to == every_s)
+        # when the file is downsampled
         tracemalloc.start()
         try:
-            assert thin(log) > 1
+            assert downsample(log) > 1
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
@@ -166,18 +166,18 @@ def test_thinning_takes_no_more_memory_for_more_rows(tmp_path: Path, clock: Cloc
     assert many < 2**20
 
 
-def test_what_is_half_thinned_when_it_ends_is_as_it_was(tmp_path: Path, clock: Clock) -> None:
+def test_an_interrupted_downsampling_leaves_the_file_unchanged(tmp_path: Path, clock: Clock) -> None:
     log = MetricsLog(tmp_path, "run", now_s=clock)
     path = write_segment(log, 60, 100)
     before = path.read_bytes()
     clock.now += SEGMENT_S + 600
-    pieces = log.thin()
+    pieces = log.downsample()
     next(pieces)
     pieces.close()
     assert path.read_bytes() == before
     assert list(log.folder.iterdir()) == [path]
-    # and it is thinned by whoever comes next
-    thin(MetricsLog(tmp_path, "run", now_s=clock))
+    # and the next writer downsamples it
+    downsample(MetricsLog(tmp_path, "run", now_s=clock))
     chunk = read_segment(path)
     assert chunk is not None
     assert chunk.header.every_s == 10

@@ -14,7 +14,7 @@ from sfapp.model.samples import (
     PaceSample,
     ProcessSample,
     Sample,
-    described,
+    sample_fields,
 )
 
 EXAMPLES: tuple[AnySample, ...] = (
@@ -56,7 +56,7 @@ def test_a_field_that_a_newer_version_added_is_passed_over() -> None:
 
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_every_field_says_what_it_means_and_what_becomes_of_it(kind: type[Sample]) -> None:
-    fields = described(kind)
+    fields = sample_fields(kind)
     assert tuple(fields) == kind.__struct_fields__
     assert all(meaning for meaning, _ in fields.values())
     assert set(SUBJECTS[kind]) <= set(fields)

@@ -33,7 +33,7 @@ class Job:
             self.log.add(self.samples())
             self.now += 1
             if self.now % 60 == 0:
-                deque(self.log.thin(), maxlen=0)
+                deque(self.log.downsample(), maxlen=0)
 
     def samples(self) -> list[AnySample]:
         at_ns, second = self.now * SECOND, self.now - START
@@ -185,7 +185,7 @@ def test_a_file_of_something_else_is_refused_once_and_read_when_it_changes(tmp_p
     with Store.open([tmp_path]) as store:
         assert store.follow() == store.follow() == 0
         ((fault,),) = store._database.tuples("SELECT fault FROM metric_files")
-        assert "no header of samples" in fault
+        assert "not a sample header" in fault
         path.write_bytes(whole + b"no sample\n")
         assert store.follow() == 11
         ((refused, fault),) = store._database.tuples("SELECT refused_lines, fault FROM metric_files")

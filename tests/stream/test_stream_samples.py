@@ -207,7 +207,7 @@ def test_a_run_that_was_forgotten_makes_room_for_another(
 def test_old_samples_are_thinned_a_moment_each_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given more than can be thinned in no time
+    # given more than can be downsampled in no time
     seconds = [1_700_000_100.0]
     collector = MetricsWriter(tmp_path, now_s=lambda: seconds[0])
     for second in range(60):
@@ -216,7 +216,7 @@ def test_old_samples_are_thinned_a_moment_each_second(
     state = now(rank_now(0))
     collector.write(state)
     before = len(samples_in(tmp_path))
-    monkeypatch.setattr(metrics_writer, "THIN_FOR_S", 0.0)
+    monkeypatch.setattr(metrics_writer, "DOWNSAMPLE_FOR_S", 0.0)
     # when it is old, one second after the other
     seconds[0] += 2000
     collector.write(state)
@@ -227,9 +227,9 @@ def test_old_samples_are_thinned_a_moment_each_second(
         collector.write(state)
     # then it took several of them, and nothing else was lost
     assert looks > 1
-    thinned = [sample for sample in samples_in(tmp_path) if isinstance(sample, ProcessSample)]
+    downsampled = [sample for sample in samples_in(tmp_path) if isinstance(sample, ProcessSample)]
     assert before > 3000
-    assert len(thinned) == 50 * 6
+    assert len(downsampled) == 50 * 6
 
 
 def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(

@@ -1,4 +1,4 @@
-"""With age many samples become one, which says of them what its fields promise."""
+"""Old samples are merged, each field by its own aggregation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.metrics import Paces
-from sfapp.metrics.downsampling import thinned as thinned_pieces
+from sfapp.metrics import StepPaceCounter
+from sfapp.metrics.downsampling import downsampled as downsampled_pieces
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample
 
 SECOND = 10**9
 
 
-def thinned(samples: Sequence[AnySample], every_s: int, piece: int = 7) -> list[AnySample]:
-    """All of them, taken a few at a time."""
+def downsampled(samples: Sequence[AnySample], every_s: int, piece: int = 7) -> list[AnySample]:
+    """Return all downsampled samples, fed in small pieces."""
     pieces = [samples[first : first + piece] for first in range(0, len(samples), piece)]
-    return [sample for ready in thinned_pieces(pieces, every_s) for sample in ready]
+    return [sample for ready in downsampled_pieces(pieces, every_s) for sample in ready]
 
 
 def pace(second: float, rank: int, steps: int, mean: float, longest: int) -> PaceSample:
@@ -33,14 +33,14 @@ def test_a_mean_is_of_what_was_read_and_a_maximum_is_kept() -> None:
         NodeSample(at_ns=21 * SECOND, node_rank=1, hostname="a", cpu_percent=None, memory_used_bytes=9),
         NodeSample(at_ns=29 * SECOND, node_rank=1, hostname="b", cpu_percent=40.0, memory_used_bytes=8),
     ]
-    (found,) = thinned(samples, 10)
+    (found,) = downsampled(samples, 10)
     assert found == NodeSample(
         at_ns=29 * SECOND, node_rank=1, hostname="b", cpu_percent=25.0, memory_used_bytes=9
     )
 
 
 def test_a_mean_of_step_times_is_one_of_steps() -> None:
-    (found,) = thinned([pace(10, 3, 9, 100.0, 150), pace(11, 3, 1, 200.0, 200)], 10)
+    (found,) = downsampled([pace(10, 3, 9, 100.0, 150), pace(11, 3, 1, 200.0, 200)], 10)
     assert found == pace(11, 3, 10, 110.0, 200)
 
 
@@ -49,7 +49,7 @@ def test_every_reason_for_a_lower_clock_stays() -> None:
         GpuSample(at_ns=second * SECOND, node_rank=0, gpu=0, throttle_reasons=reasons)
         for second, reasons in ((60, ("sw_power_cap",)), (61, ()), (62, ("hw_slowdown", "sw_power_cap")))
     ]
-    (found,) = thinned(samples, 60)
+    (found,) = downsampled(samples, 60)
     assert isinstance(found, GpuSample)
     assert found.throttle_reasons == ("hw_slowdown", "sw_power_cap")
 
@@ -60,7 +60,7 @@ def test_subjects_stay_apart() -> None:
         *(ProcessSample(at_ns=SECOND, node_rank=0, rank=rank) for rank in (0, 1)),
         *(pace(1, rank, 1, 1.0, 1) for rank in (0, 1)),
     ]
-    assert sorted(map(repr, thinned(samples * 2, 10))) == sorted(
+    assert sorted(map(repr, downsampled(samples * 2, 10))) == sorted(
         map(
             repr,
             [
@@ -80,18 +80,18 @@ def test_no_step_is_lost_and_no_stretch_mixed(seconds: list[int], every_s: int, 
     samples = [
         pace(second, number % ranks, 1 + number % 3, 5.0, second) for number, second in enumerate(seconds)
     ]
-    found = thinned(samples, every_s)
+    found = downsampled(samples, every_s)
     assert sum(sample.steps for sample in found) == sum(sample.steps for sample in samples)
     assert max(sample.wall_max_ns for sample in found) == max(seconds)
-    in_order = thinned(sorted(samples, key=lambda sample: sample.at_ns), every_s)
+    in_order = downsampled(sorted(samples, key=lambda sample: sample.at_ns), every_s)
     keys = [(sample.rank, sample.at_ns // (every_s * SECOND)) for sample in in_order]
     assert len(keys) == len(set(keys))
     assert [sample.at_ns // (every_s * SECOND) for sample in in_order] == sorted(key for _, key in keys)
-    assert thinned(in_order, every_s) == in_order
+    assert downsampled(in_order, every_s) == in_order
 
 
 def test_steps_add_up_until_they_are_taken() -> None:
-    paces = Paces()
+    paces = StepPaceCounter()
     paces.add(1, 0, [4, 5], [10, 30])
     paces.add(1, 0, [6], [20])
     paces.add(0, 0, [], [])
@@ -102,7 +102,7 @@ def test_steps_add_up_until_they_are_taken() -> None:
 
 
 def test_long_steps_can_be_taken_before_the_others() -> None:
-    paces = Paces()
+    paces = StepPaceCounter()
     paces.add(0, 0, [7], [2_000_000_000])
     paces.add(1, 0, [7, 8], [300_000_000, 400_000_000])
     assert [(sample.rank, sample.step) for sample in paces.take(1, 1_000_000_000)] == [(0, 7)]
