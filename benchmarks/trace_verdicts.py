@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfapp.accounting import diagnose_runs
-from sfapp.cli.causes import Causes, causes_of
 from sfapp.importers import ImportNote, Options, read_mapping, read_traces, write_imported
 from sfapp.model import Diagnosis
 from sfapp.operators import Agreement
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.packets import read_operators_beside, read_windows
+from sfapp.service.causes import Causes, causes_of
 from sfapp.views import format
 from sfapp.views import text as words
 

@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"model", "packets", "accounting", "metrics"},
     "incidents": {"model"},
     "views": {"model", "accounting", "operators"},
+    "service": {"model", "accounting", "operators", "packets", "store", "incidents", "views", "assets"},
     "app": {
         "model",
         "accounting",
@@ -39,11 +40,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "store",
         "incidents",
         "views",
+        "service",
         "report",
         "assets",
     },
-    "report": {"model", "accounting", "operators", "incidents", "views", "assets"},
-    "notebook": {"model", "accounting", "operators", "store", "incidents", "views", "assets"},
+    "report": {"model", "accounting", "operators", "store", "incidents", "views", "service", "assets"},
+    "notebook": {"model", "accounting", "operators", "store", "incidents", "views", "service", "assets"},
     "cli": {
         "model",
         "accounting",
@@ -52,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "store",
         "incidents",
         "views",
+        "service",
         "app",
         "recorder",
         "report",
@@ -65,6 +68,7 @@ HOMES: dict[str, set[str]] = {
     "duckdb": {"store"},
     "watchfiles": {"store"},
     "nicegui": {"app"},
+    "cachetools": {"service"},
     "plotly": {"notebook"},
     "ipywidgets": {"notebook"},
     "IPython": {"notebook"},
@@ -193,6 +197,24 @@ def test_a_window_is_diagnosed_without_torch_on_the_cpu() -> None:
         "assert sfapp.diagnose(window).labels"
     )
     assert "torch" not in loaded_after(run)
+
+
+@pytest.mark.parametrize("command", ["top", "capture"])
+def test_commands_for_a_login_node_load_no_nicegui(command: str, tmp_path: Path) -> None:
+    # Given a folder of packets without a streaming run, so that each command opens the store and ends
+    run = (
+        "from click.testing import CliRunner; from sfapp.cli import cli\n"
+        f"CliRunner().invoke(cli, {[command, str(tmp_path), *({'top': ['--once']}.get(command, []))]!r})"
+    )
+    loaded = loaded_after(run)
+    assert "duckdb" in loaded
+    assert not loaded & {"nicegui", "fastapi", "uvicorn", "starlette"}
+
+
+def test_the_services_load_no_nicegui_and_no_click() -> None:
+    modules = sorted(path.stem for path in (PACKAGE / "service").glob("[a-z]*.py"))
+    statement = "import " + ", ".join(f"sfapp.service.{name}" for name in modules)
+    assert not loaded_after(statement) & {"nicegui", "starlette", "click", "rich"}
 
 
 def test_public_names_are_all_importable() -> None:

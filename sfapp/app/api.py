@@ -18,11 +18,8 @@ from starlette.responses import Response
 
 from sfapp.app import api_docs
 from sfapp.app.address import run_of
-from sfapp.app.comparing import compared
-from sfapp.app.live import DOCUMENT_VERSION, SPANS, LiveState, live_scene, parse_live, running_now
 from sfapp.app.prometheus import Metrics
-from sfapp.app.window_list import parse_sort, shown
-from sfapp.app.workspace import Judged, Workspace
+from sfapp.app.window_list import parse_sort
 from sfapp.errors import (
     ComparisonError,
     GateError,
@@ -36,10 +33,15 @@ from sfapp.incidents import document_of
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.operators import agreement
+from sfapp.service.compare import compare_sides
+from sfapp.service.judging import JudgedWindow
+from sfapp.service.live import DOCUMENT_VERSION, SPANS, LiveState, live_snapshot, parse_live, streaming_runs
+from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
 from sfapp.views.findings import document
 from sfapp.views.glossary import glossary
+from sfapp.views.window_rows import window_row
 
 MAX_ROWS = 1000
 """Most windows in one JSON answer; ``offset`` asks for the next."""
@@ -138,7 +140,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
         as_text: Annotated[bool, Query(description="add `shown`: values as the page writes them")] = False,
     ) -> Response:
         page = workspace.windows(replace(asked, offset=offset, limit=limit))
-        rows = [{**row, "shown": shown(row)} for row in page.rows] if as_text else page.rows
+        rows = [{**row, "shown": window_row(row)} for row in page.rows] if as_text else page.rows
         return _json(
             {
                 "windows": rows,
@@ -195,7 +197,7 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         if table in _WINDOW_TABLES:
             rows = _WINDOW_TABLES[table](judged)
         else:
-            rows = _FINDINGS_TABLES[table](workspace.examined(judged).result().or_raise())
+            rows = _FINDINGS_TABLES[table](workspace.examine(judged).result().or_raise())
         return _csv(rows, f"window-{window}-{table}")
 
 
@@ -221,7 +223,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="rows of each list")] = 100,
     ) -> Response:
         judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window), beside={"limit"})
-        found = workspace.examined(judged).result()
+        found = workspace.examine(judged).result()
         said = None
         if found.findings is not None:
             said = agreement(judged.diagnosis, found.findings, judged.measures.window)
@@ -264,7 +266,7 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
 def _add_live(application: FastAPI, workspace: Workspace) -> None:
     @application.get("/live.json", summary="Runs that were streamed, the one heard of last first")
     def live_runs_json() -> Response:
-        running = {run["run_id"] for run in running_now(workspace)}
+        running = {run["run_id"] for run in streaming_runs(workspace)}
         runs = workspace.store.live_runs()
         shown = [{**run, "is_running": run["run_id"] in running} for run in runs]
         return _json({"version": DOCUMENT_VERSION, "runs": shown})
@@ -281,7 +283,7 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
         state, told = parse_live(request.query_params.multi_items())
         if told:
             raise StoreError(" ".join(told))
-        return _json(live_scene(workspace, run_of(request, ".json"), state, whole=True).document())
+        return _json(live_snapshot(workspace, run_of(request, ".json"), state, whole=True).document())
 
 
 def _add_compare(application: FastAPI, workspace: Workspace) -> None:
@@ -305,7 +307,7 @@ def _add_compare(application: FastAPI, workspace: Workspace) -> None:
             raise ComparisonError(" ".join(told))
         if not state.is_whole:
             raise ComparisonError("name what to compare: a=RUN/WINDOW and b=RUN/WINDOW, or RUN for all of it")
-        return _json(compared(workspace, state).document())
+        return _json(compare_sides(workspace, state).document())
 
 
 def _add_glossary(application: FastAPI) -> None:
@@ -315,7 +317,7 @@ def _add_glossary(application: FastAPI) -> None:
 
 
 def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
-    log = workspace.incidents
+    log = workspace.incident_log
 
     @application.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
                      "can be imported")  # fmt: skip
@@ -330,7 +332,9 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
         return _json(document_of(log.book(), incident))
 
 
-def _judge(workspace: Workspace, request: Request, key: WindowKey, *, beside: Collection[str] = ()) -> Judged:
+def _judge(
+    workspace: Workspace, request: Request, key: WindowKey, *, beside: Collection[str] = ()
+) -> JudgedWindow:
     """The verdict a query asks for; what a page would only remark on is an error here.
 
     Args:

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 
 
 class Metrics(Collector):

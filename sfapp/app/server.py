@@ -44,9 +44,9 @@ from sfapp.app.security import (
     is_loopback,
 )
 from sfapp.app.theme import asset_url
-from sfapp.app.workspace import Workspace
 from sfapp.assets import assets
 from sfapp.errors import ServeError
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 MAX_WEBSOCKET_MESSAGE = 4 << 20

@@ -14,12 +14,12 @@ from fastapi import Request
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.address import example_page, term_page
-from sfapp.app.workspace import Status, Workspace
 from sfapp.assets import PLOTLY, assets
 from sfapp.incidents import MAX_NAME
 from sfapp.model.examples import EXAMPLES, Example
+from sfapp.service.workspace import StoreStatus, Workspace
 from sfapp.views import format, palette
+from sfapp.views.address import example_page, term_page
 from sfapp.views.worked_examples import LESSONS
 
 DARK_COOKIE = "sfapp-dark"
@@ -315,7 +315,7 @@ def live_badge(workspace: Workspace) -> None:
     ui.timer(1.0, refresh)
 
 
-def _status_text(status: Status) -> str:
+def _status_text(status: StoreStatus) -> str:
     newest = f"newest packet {format.age(status.age_seconds)}" if status.newest else "no packets yet"
     if status.kind == "reading":
         progress = status.progress

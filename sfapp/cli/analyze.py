@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-from sfapp.accounting import check_totals, diagnose_runs
-from sfapp.cli.causes import Causes, causes
-from sfapp.cli.options import gate_options, gates_from, view_options, window_key
-from sfapp.errors import SfappError, WindowError
+from sfapp.cli.options import gate_options, view_from, view_options
+from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
-from sfapp.packets import Loaded, Quarantined, read_windows
+from sfapp.packets import Loaded
+from sfapp.service.causes import Causes, causes
+from sfapp.service.packet_windows import diagnose_windows, load_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
@@ -57,15 +57,9 @@ def analyze(
     sfapp analyze packets --json | jq '.windows[] | select(.severity > 0.05) | .aim'
     sfapp analyze packets --preset paper --tau-c 0.9 --group node:1
     """
-    loaded = without_overflow(read_windows(paths))
-    diagnoses = diagnose_runs(
-        (found.window for found in loaded.windows),
-        gates_from(preset, gates),
-        baseline,
-        frontier=frontier,
-        group=group,
-        reference=window_key(reference),
-    )
+    loaded = load_windows(paths)
+    view = view_from(preset, frontier, baseline, reference, group, gates)
+    diagnoses = diagnose_windows((found.window for found in loaded.windows), view)
     if not diagnoses and not loaded.quarantined:
         raise SfappError(
             f"no packets under {', '.join(str(path) for path in paths)}: a packet is a .parquet file that "
@@ -84,19 +78,6 @@ def analyze(
         print_table(diagnoses, loaded, seen)
     if strict and loaded.quarantined:
         sys.exit(1)
-
-
-def without_overflow(loaded: Loaded) -> Loaded:
-    """Quarantine windows whose durations cannot be added up, so that they do not stop the others."""
-    usable, refused = [], list(loaded.quarantined)
-    for found in loaded.windows:
-        try:
-            check_totals(found.window)
-        except WindowError as error:
-            refused += [Quarantined(p.path, p.size, p.sha256, str(error)) for p in found.packets]
-        else:
-            usable.append(found)
-    return replace(loaded, windows=tuple(usable), quarantined=tuple(refused))
 
 
 def _key(diagnosis: Diagnosis) -> tuple[str, int]:

@@ -13,14 +13,15 @@ from typing import Any
 
 import click
 
-from sfapp.accounting import LETTERS, Comparison, diagnose_runs
+from sfapp.accounting import LETTERS, Comparison
 from sfapp.accounting import compare as compared
-from sfapp.cli.analyze import without_overflow
-from sfapp.cli.options import gate_options, gates_from, view_options, window_key
+from sfapp.cli.options import gate_options, view_from, view_options
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.sides import SideKey
-from sfapp.packets import Loaded, read_windows
+from sfapp.model.view import WindowKey
+from sfapp.packets import Loaded
+from sfapp.service.packet_windows import diagnose_windows, load_windows
 from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
@@ -128,17 +129,10 @@ def compare(
     if len(sides) not in (2, 3):
         raise click.UsageError("name two sides, or three as A/B/A: sfapp compare A B [C]")
     named = _named_among(sides, paths) if paths else [_named_by_path(text) for text in sides]
-    against = window_key(reference)
+    view = view_from(preset, frontier, baseline, reference, group, gates)
 
     def diagnosed(windows: Sequence[Window]) -> list[Diagnosis]:
-        return diagnose_runs(
-            _with_reference(windows, against, named),
-            gates_from(preset, gates),
-            baseline,
-            frontier=frontier,
-            group=group,
-            reference=against,
-        )
+        return diagnose_windows(_with_reference(windows, view.reference, named), view)
 
     found = compared(*_chosen(named, diagnosed))
     if as_json:
@@ -162,15 +156,15 @@ def _chosen(named: Sequence[Named], diagnosed: Diagnose) -> list[Diagnosis | lis
 
 
 def _with_reference(
-    windows: Sequence[Window], against: tuple[str, int] | None, named: Sequence[Named]
+    windows: Sequence[Window], reference: WindowKey | None, named: Sequence[Named]
 ) -> list[Window]:
-    """These windows, and the reference where another side has it, among the windows of its run."""
-    if against is None or against in {(window.run_id, window.number) for window in windows}:
+    """Return these windows, and the run of the reference where only another side has it."""
+    known = {WindowKey(window.run_id, window.number) for window in windows}
+    if reference is None or reference in known:
         return list(windows)
-    others = {(one.run_id, one.number): one for side in named for one in side.windows}
-    known = {(window.run_id, window.number) for window in windows}
-    of_its_run = [one for key, one in others.items() if key[0] == against[0] and key not in known]
-    return [*windows, *(of_its_run if against in others else ())]
+    others = {WindowKey(one.run_id, one.number): one for side in named for one in side.windows}
+    of_its_run = [one for key, one in others.items() if key.run_id == reference.run_id and key not in known]
+    return [*windows, *(of_its_run if reference in others else ())]
 
 
 def _named_by_path(text: str) -> Named:
@@ -222,7 +216,7 @@ def _window_of(named: Named) -> Named:
 
 def _windows(paths: Sequence[Path], text: str) -> tuple[Window, ...]:
     """Every window there; what was refused on the way is said, and stops nothing unless nothing is left."""
-    loaded: Loaded = without_overflow(read_windows(paths))
+    loaded: Loaded = load_windows(paths)
     for refused in loaded.quarantined:
         click.echo(f"sfapp: left out {printable(f'{refused.path}: {refused.reason}')}", err=True)
     if not loaded.windows:

@@ -10,6 +10,7 @@ import click
 from sfapp.cli.options import window_key
 from sfapp.errors import WindowNotFoundError
 from sfapp.importers.perfetto_export import slice_of, write_perfetto
+from sfapp.model.view import WindowKey
 from sfapp.operators import events_of
 from sfapp.packets import LoadedWindow, read_operators_beside, read_windows
 from sfapp.terminal import printable
@@ -43,7 +44,7 @@ def export(
     \b
     sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
     """
-    found = _one_of(read_windows(paths).windows, window_key(chosen, "--window"))
+    found = _one_of(read_windows(paths).windows, None if chosen is None else window_key(chosen, "--window"))
     beside = read_operators_beside(packet.path for packet in found.packets)
     operators, note = events_of(beside, found.window)
     kept = slice_of(operators, steps, ranks)
@@ -54,15 +55,15 @@ def export(
     click.echo(f"{events} of {where}, {size / 1e3:.0f} kB: {output}", err=True)
 
 
-def _one_of(windows: Sequence[LoadedWindow], key: tuple[str, int] | None) -> LoadedWindow:
-    known = {(each.window.run_id, each.window.number): each for each in windows}
+def _one_of(windows: Sequence[LoadedWindow], key: WindowKey | None) -> LoadedWindow:
+    known = {WindowKey(each.window.run_id, each.window.number): each for each in windows}
     if key is None and len(known) == 1:
         return windows[0]
-    if key in known:
+    if key is not None and key in known:
         return known[key]
-    names = [f"{run}/{number}" for run, number in sorted(known)]
+    names = [str(each) for each in sorted(known, key=lambda each: (each.run_id, each.window))]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     there = printable(", ".join(names[:_SHOWN])) + more
     if key is None:
         raise WindowNotFoundError(f"say which window, with --window: {there or 'there is none'}")
-    raise WindowNotFoundError(f"there is no window {printable(f'{key[0]}/{key[1]}')} here: {there or 'none'}")
+    raise WindowNotFoundError(f"there is no window {printable(str(key))} here: {there or 'none'}")

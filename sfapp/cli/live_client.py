@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from sfapp.app.live import DOCUMENT_VERSION, LiveScene, LiveState, live_scene
-from sfapp.app.workspace import Workspace
 from sfapp.errors import RemoteError, WindowNotFoundError
+from sfapp.service.live import DOCUMENT_VERSION, LiveSnapshot, LiveState, live_snapshot
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 MOST_BYTES = 1 << 26
@@ -83,7 +83,7 @@ class FolderSource:
 
     def __init__(self, store: Store, path: Path) -> None:
         self._workspace = Workspace(store, [path])
-        self._scene: LiveScene | None = None
+        self._scene: LiveSnapshot | None = None
         store.ingest()
         self._ingested = time.monotonic()
 
@@ -104,7 +104,7 @@ class FolderSource:
             return None
         run_id = run_id or runs[0]["run_id"]
         before = self._scene if self._scene is not None and self._scene.run_id == run_id else None
-        self._scene = live_scene(self._workspace, run_id, LiveState(), before=before)
+        self._scene = live_snapshot(self._workspace, run_id, LiveState(), before=before)
         return msgspec.convert(self._scene.document(), RunNews)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
 from sfapp.errors import ParseError
+from sfapp.model import Baseline, Frontier
 from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, PRESETS, Gates
 from sfapp.model.parse import parse_run_window
+from sfapp.model.view import ViewState, WindowKey
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -72,20 +74,36 @@ def view_options(command: Command) -> Command:
     )(command)
 
 
-def gates_from(preset: str, values: dict[str, Any]) -> Gates:
+def gates_from(preset: str, values: Mapping[str, Any]) -> Gates:
     """The preset with the options that were given."""
     return Gates.preset(preset).with_values(**{k: v for k, v in values.items() if v is not None})
 
 
-def window_key(text: str | None, option: str = "--reference") -> tuple[str, int] | None:
-    """Return the run id and the window number of RUN/WINDOW.
+def view_from(
+    preset: str,
+    frontier: Frontier,
+    baseline: Baseline,
+    reference: str | None,
+    group: str,
+    gates: Mapping[str, Any],
+) -> ViewState:
+    """Return the view that ``gate_options`` and ``view_options`` ask for."""
+    return ViewState(
+        gates=gates_from(preset, gates),
+        frontier=frontier,
+        baseline=baseline,
+        reference=None if reference is None else window_key(reference, "--reference"),
+        group=group,
+    )
+
+
+def window_key(text: str, option: str) -> WindowKey:
+    """Parse the RUN/WINDOW of an option; a run id may itself hold slashes.
 
     Raises:
-        click.BadParameter: the text has another form.
+        click.BadParameter: it is anything else.
     """
-    if text is None:
-        return None
     try:
-        return parse_run_window(text)
+        return WindowKey(*parse_run_window(text))
     except ParseError as error:
         raise click.BadParameter(f"{text!r} {error}", param_hint=option) from None

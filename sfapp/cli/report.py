@@ -11,15 +11,16 @@ from typing import Any
 import click
 
 from sfapp import __version__
-from sfapp.cli.analyze import without_overflow
-from sfapp.cli.options import gate_options, gates_from, view_options, window_key
-from sfapp.cli.packet_evidence import PacketEvidence
+from sfapp.cli.options import gate_options, view_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import Book, IncidentLog, book_of, parse
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.packets import LoadedWindow, read_windows
-from sfapp.report import FORMATS, TITLE, Order, Pseudonyms, format_of, make, write
+from sfapp.packets import LoadedWindow
+from sfapp.report import FORMATS, TITLE, ReportRequest, build_report, format_of, write
+from sfapp.service.packet_evidence import PacketEvidence
+from sfapp.service.packet_windows import load_windows
+from sfapp.service.pseudonyms import Pseudonyms
 
 MOST = 5
 """Windows in a report that names none."""
@@ -72,35 +73,27 @@ def report(
     """
     format_of(output.name)  # before anything is read
     incident, paths = _split(sources)
-    keys = (window_key(text, "--window") for text in chosen)
-    asked = [WindowKey(*key) for key in keys if key is not None]
-    against = window_key(reference)
-    view = ViewState(
-        gates=gates_from(preset, gates),
-        frontier=frontier,
-        baseline=baseline,
-        group=group,
-        reference=None if against is None else WindowKey(*against),
-    )
+    asked = [window_key(text, "--window") for text in chosen]
+    view = view_from(preset, frontier, baseline, reference, group, gates)
     if incident is not None and (asked or title != TITLE or view != ViewState()):
         raise SfappError("an incident knows its windows, gates and title itself: leave those options out")
-    loaded = list(without_overflow(read_windows(paths)).windows)
+    loaded = list(load_windows(paths).windows)
     book = _book(incident, paths)
     names: Pseudonyms | None = None
     if redact:
         names = Pseudonyms.of([found.window for found in loaded], book)
     evidence = PacketEvidence(loaded, names)
-    order = Order(
+    request = ReportRequest(
         output=output.name, paths=tuple(map(str, paths)), view=view, title=title, at=_newest(loaded)
     )
     if incident is None:
         here = names.view(view) if names else view
         told = _pick(evidence.diagnoses(here), [names.key(key) if names else key for key in asked])
-        order = replace(order, windows=tuple(names.real(key) if names else key for key in told))
+        request = replace(request, windows=tuple(names.real(key) if names else key for key in told))
     else:
         called = "incident.json" if redact and _is_file(incident) else incident
-        order = replace(order, incident=_named(incident, book), called=called)
-    made, files = make(order, evidence, book, version=__version__, names=names)
+        request = replace(request, incident=_named(incident, book), called=called)
+    made, files = build_report(request, evidence, book, version=__version__, pseudonyms=names)
     written = write(output, files)
     click.echo(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}", err=True)
 

@@ -283,15 +283,15 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     if not new:
         return
     from sfapp.accounting import diagnose_runs
-    from sfapp.cli.analyze import without_overflow
     from sfapp.model.reasons import reason_sentence
-    from sfapp.packets import packet_path, read_windows
+    from sfapp.packets import packet_path
+    from sfapp.service.packet_windows import load_windows
     from sfapp.terminal import printable
     from sfapp.views import format, text
 
     folder = packet_path(out, run_id, 0).parent
     looked_at = newest(new, MOST_BYTES)
-    loaded = without_overflow(read_windows(looked_at))
+    loaded = load_windows(looked_at)
     diagnoses = diagnose_runs(found.window for found in loaded.windows)
     loud = sorted((d for d in diagnoses if not d.is_quiet), key=lambda d: -(d.severity or 0.0))
     which = "the newest " if len(looked_at) < len(new) else ""

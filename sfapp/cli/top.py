@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,16 +85,14 @@ def top(where: Path | str, run_id: str | None, once: bool, token: str | None) ->
 
 @contextmanager
 def _source(where: Path | str, token: str | None) -> Iterator[Source]:
-    with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
-        os.environ["NICEGUI_STORAGE_PATH"] = scratch  # picked when the app is imported
-        from sfapp.cli.live_client import AppSource, FolderSource
-        from sfapp.store import Store
+    from sfapp.cli.live_client import AppSource, FolderSource
+    from sfapp.store import Store
 
-        if isinstance(where, str):
-            yield AppSource(where, token)
-        else:
-            with Store.open([where], memory=True) as store:
-                yield FolderSource(store, where)
+    if isinstance(where, str):
+        yield AppSource(where, token)
+    else:
+        with Store.open([where], memory=True) as store:
+            yield FolderSource(store, where)
 
 
 def _print_once(source: Source, run_id: str | None) -> None:

@@ -1,33 +1,29 @@
-"""What is handed over: an incident with verdicts, plots, notes and provenance, in one file.
+"""Reports: an incident with verdicts, plots, notes and provenance, in one file.
 
-make(order, look, book)   -> files     the whole way; the caller reads and writes
-document(incident, look)  -> Report    what is said, plain data
-render("incident.html", …) -> files    in the format that the name asks for
+build_report(request, evidence, book) -> Report, files   everything; the caller reads and writes
+document(incident, evidence)          -> Report          its content as plain data
+render("incident.html", …)            -> files           in the format of that name
 """
 
-from sfapp.report.build import Order, make
+from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.command import TITLE, command
-from sfapp.report.document import Evidence, Missing, Packet, Remark, Report, Section, Shown, document
+from sfapp.report.document import Missing, Remark, Report, Section, Shown, document
 from sfapp.report.formats import FORMATS, Files, format_of, packed, render, write
-from sfapp.report.redact import Pseudonyms
 
 __all__ = [
     "FORMATS",
     "TITLE",
-    "Evidence",
     "Files",
     "Missing",
-    "Order",
-    "Packet",
-    "Pseudonyms",
     "Remark",
     "Report",
+    "ReportRequest",
     "Section",
     "Shown",
+    "build_report",
     "command",
     "document",
     "format_of",
-    "make",
     "packed",
     "render",
     "write",

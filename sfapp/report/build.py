@@ -1,5 +1,5 @@
-"""From an order to the files of a report: the one way of the command and of the app. Pure; the caller does
-the reading and the writing."""
+"""Build the files of a report from a request: shared by the command and the app. Pure; the caller reads
+packets and writes files."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from datetime import datetime
 from sfapp.incidents import Book, sketch
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report.command import TITLE, command
-from sfapp.report.document import Look, Report, document
+from sfapp.report.document import Report, document
 from sfapp.report.formats import Files, render
-from sfapp.report.redact import Pseudonyms
+from sfapp.service.evidence import EvidenceSource
+from sfapp.service.pseudonyms import Pseudonyms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is to be reported, and how; in the real names.
+class ReportRequest:
+    """The content and format of a report; runs and hosts under their real names.
 
     Attributes:
-        output: name of the report's file; its ending says the format.
+        output: name of the report's file; its ending selects the format.
         paths: where the packets are.
         incident: its id; None for a report on windows.
-        called: how the command names the incident, where it is not by its id.
-        windows, view: which windows, and how they are looked at; an incident knows this itself.
+        called: the incident's name in the printed command, where that is not its id.
+        windows, view: the windows and how they are judged; an incident holds both itself.
         title: of a report on windows.
-        at: when a report on windows is dated.
+        at: the date of a report on windows.
     """
 
     output: str
@@ -38,34 +39,47 @@ class Order:
     at: datetime
 
 
-def make(
-    order: Order, look: Look, book: Book, *, version: str, names: Pseudonyms | None = None
+def build_report(
+    request: ReportRequest,
+    evidence: EvidenceSource,
+    book: Book,
+    *,
+    version: str,
+    pseudonyms: Pseudonyms | None = None,
 ) -> tuple[Report, Files]:
-    """The report, and the files it is written as.
+    """Build the report and its files.
 
     Args:
-        look: finds windows and judges them, under their pseudonyms where there are some.
-        book: notes and incidents, in the real names.
-        names: redact under these; no real name is in what is returned, but for the name of the file itself.
+        evidence: finds and judges windows, under their pseudonyms where some are given.
+        book: notes and incidents under the real names.
+        pseudonyms: replace run and host names by these; only the name of the report's file may then hold a
+            real one.
 
     Raises:
-        ReportError: the file's ending is of no format, or the format cannot show what is to be reported.
+        ReportError: the file's ending is of no format, or the format cannot show the request.
         IncidentNotFoundError: there is no such incident.
     """
-    notes = names.book(book) if names else book
-    said = names.text(order.output) if names else order.output
-    # A path may hold a name too; whoever runs the command knows where the packets are.
-    paths = ["packets"] if names else list(order.paths)
-    if order.incident is None:
-        windows = tuple(map(names.key, order.windows)) if names else order.windows
-        view = names.view(order.view) if names else order.view
-        title = names.text(order.title) if names else order.title
-        notes, incident_id = sketch(title, [(key, view) for key in windows], order.at, notes)
-        again = command(paths, said, windows=windows, view=view, title=title, redact=names is not None)
+    notes = pseudonyms.book(book) if pseudonyms else book
+    output = pseudonyms.text(request.output) if pseudonyms else request.output
+    # A path may hold a name too.
+    paths = ["packets"] if pseudonyms else list(request.paths)
+    if request.incident is None:
+        windows = tuple(map(pseudonyms.key, request.windows)) if pseudonyms else request.windows
+        view = pseudonyms.view(request.view) if pseudonyms else request.view
+        title = pseudonyms.text(request.title) if pseudonyms else request.title
+        notes, incident_id = sketch(title, [(key, view) for key in windows], request.at, notes)
+        reproduce = command(
+            paths, output, windows=windows, view=view, title=title, redact=pseudonyms is not None
+        )
     else:
-        incident_id = names.id_of(order.incident) if names else order.incident
-        called = order.called or order.incident
-        again = command(paths, said, incident=called, redact=names is not None)
-    incident = notes.incident(incident_id)
-    made = document(incident, look, command=again, version=version, opened=order.incident is not None)
-    return made, render(order.output, made, notes, incident_id)
+        incident_id = pseudonyms.id_of(request.incident) if pseudonyms else request.incident
+        called = request.called or request.incident
+        reproduce = command(paths, output, incident=called, redact=pseudonyms is not None)
+    report = document(
+        notes.incident(incident_id),
+        evidence,
+        command=reproduce,
+        version=version,
+        opened=request.incident is not None,
+    )
+    return report, render(request.output, report, notes, incident_id)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from sfapp.accounting import Measures, RunWaits, compare, measure
+from sfapp.accounting import Measures, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
-from sfapp.model import Diagnosis, Window
+from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
-from sfapp.operators import Findings
 from sfapp.report.plots import (
     LEFT_OUT,
     RANKS_IN_FULL,
@@ -23,52 +22,10 @@ from sfapp.report.plots import (
     report_names,
     window_plots,
 )
+from sfapp.service.evidence import EvidenceSource, PacketFile, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
-
-
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """A file that the numbers come from."""
-
-    name: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A window, the verdict on it as it was looked at (on the group it was asked for), and its files.
-
-    Attributes:
-        run_waits: what the windows of its run say of where ranks wait, as the verdict takes it; None where
-            they were not looked at.
-        findings: works out what KAIR finds in those ranks, WindowError where that cannot be; None where
-            nobody can look.
-        has_operators: whether operator events lie beside the packets, so that it finds operators, not stages.
-    """
-
-    window: Window
-    diagnosis: Diagnosis
-    packets: tuple[Packet, ...]
-    run_waits: RunWaits | None
-    findings: Callable[[], Findings] | None = None
-    has_operators: bool = False
-
-
-class Look(Protocol):
-    """Finds the evidence."""
-
-    def __call__(self, key: WindowKey, view: ViewState) -> Evidence:
-        """A window under a view.
-
-        Raises:
-            WindowNotFoundError: its packets, or what the view asks of them, are not there.
-            WindowError: it cannot be judged so. The report says either in its place and goes on.
-        """
-
-    def windows(self, run_id: str) -> Sequence[int]:
-        """The windows of a run in order; none where there is no such run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +46,7 @@ class Section:
     diagnosis: Diagnosis
     verdict: words.VerdictText
     plots: tuple[ReportPlot, ...]
-    packets: tuple[Packet, ...]
+    packets: tuple[PacketFile, ...]
     gates: tuple[str, ...]
     frontier: str
     baseline: str
@@ -121,8 +78,8 @@ class ComparedSide:
     """
 
     key: SideKey
-    first: tuple[int, tuple[Packet, ...]]
-    packets: tuple[Packet, ...]
+    first: tuple[int, tuple[PacketFile, ...]]
+    packets: tuple[PacketFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +101,7 @@ class Compared:
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def packets(self) -> tuple[Packet, ...]:
+    def packets(self) -> tuple[PacketFile, ...]:
         """Of all sides."""
         return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
 
@@ -218,7 +175,9 @@ def plots_of(part: Part) -> tuple[ReportPlot, ...]:
     return (part.plot,) if isinstance(part, Shown) else ()
 
 
-def document(incident: Incident, look: Look, *, command: str, version: str, opened: bool = True) -> Report:
+def document(
+    incident: Incident, look: EvidenceSource, *, command: str, version: str, opened: bool = True
+) -> Report:
     """The report on an incident.
 
     Args:
@@ -247,7 +206,7 @@ def _facts(incident: Incident) -> tuple[tuple[str, str], ...]:
     return (*facts, *lost)
 
 
-def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
+def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
     """Items in order; a plot whose window was not told yet brings the window's verdict along."""
     told: set[tuple[WindowKey, ViewState]] = set()
     with_operators = 0
@@ -290,7 +249,12 @@ def _parts(items: Sequence[Item], look: Look) -> Iterator[Part]:
 
 
 def _collected(
-    name: str, key: WindowKey, evidence: Evidence, measures: Measures, view: ViewState, notes: Sequence[Note]
+    name: str,
+    key: WindowKey,
+    evidence: WindowEvidence,
+    measures: Measures,
+    view: ViewState,
+    notes: Sequence[Note],
 ) -> Shown | Missing:
     """A plot that was collected by itself."""
     spec = PLOTS.get(name)
@@ -307,7 +271,7 @@ def _collected(
 
 
 def _straggler_plots(
-    names: Sequence[str], key: WindowKey, evidence: Evidence, view: ViewState, notes: Sequence[Note]
+    names: Sequence[str], key: WindowKey, evidence: WindowEvidence, view: ViewState, notes: Sequence[Note]
 ) -> Sequence[ReportPlot] | Missing:
     """Plots of what KAIR finds in a window, or what keeps it from being found."""
     if evidence.findings is None:
@@ -319,7 +283,7 @@ def _straggler_plots(
     return findings_plots(names, findings, evidence.diagnosis, view, notes)
 
 
-def _section(evidence: Evidence, view: ViewState, plots: Sequence[ReportPlot]) -> Section:
+def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPlot]) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     size = words.extent(window)
     if diagnosis.group != "all":
@@ -343,7 +307,7 @@ def _section(evidence: Evidence, view: ViewState, plots: Sequence[ReportPlot]) -
     )
 
 
-def _compared(item: Item, look: Look) -> Compared | Missing:
+def _compared(item: Item, look: EvidenceSource) -> Compared | Missing:
     """A comparison; what keeps it from being made where it cannot be."""
     state, told = parse_compare(item.view)
     if not state.is_whole:
@@ -379,7 +343,7 @@ def _compared(item: Item, look: Look) -> Compared | Missing:
     )
 
 
-def _side(key: SideKey, view: ViewState, look: Look) -> list[Evidence]:
+def _side(key: SideKey, view: ViewState, look: EvidenceSource) -> list[WindowEvidence]:
     """The windows of one side: the one that is named, or all of a run."""
     if key.window is not None:
         return [look(WindowKey(key.run_id, key.window), view)]

@@ -18,7 +18,7 @@ from nicegui.testing import User
 from recorded_job import FAULTS, RUN, job_window, put
 from simulation import simulated
 
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 

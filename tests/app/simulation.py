@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from nicegui.testing import User, user_simulation
 
 from sfapp.app.server import build_pages
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 
 
 @asynccontextmanager

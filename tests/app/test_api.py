@@ -15,10 +15,10 @@ from recorded_job import RUN, job_window, put
 
 import sfapp
 from sfapp.app import api
-from sfapp.app.address import path_segment
-from sfapp.app.workspace import Workspace
 from sfapp.model import GATE_DOCS, Gates
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from sfapp.views.address import path_segment
 
 
 def client_of(workspace: Workspace) -> httpx.AsyncClient:

@@ -15,9 +15,9 @@ from page_elements import href, one
 from recorded_job import RUN, job_window, put
 from simulation import simulated
 
-from sfapp.app.workspace import Workspace
 from sfapp.model.capture import RankCapture
 from sfapp.packets.captures import captures, tell
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 TAB = f"/w/{RUN}/0?tab=stragglers"

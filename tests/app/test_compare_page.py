@@ -19,10 +19,10 @@ from recorded_job import RUN, job_window, put
 import sfapp
 from sfapp.accounting import compare
 from sfapp.app import api
-from sfapp.app.workspace import Workspace
 from sfapp.model import Gates
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState
+from sfapp.service.workspace import Workspace
 
 ABA = "/compare?a=job/1&b=job/2&c=job/0"
 """Healthy, a callback on rank 3, healthy."""

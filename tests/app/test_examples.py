@@ -14,8 +14,8 @@ from recorded_job import put
 from simulation import simulated
 
 from sfapp.app import api
-from sfapp.app.workspace import Workspace
 from sfapp.model.examples import DISPLACED, EXAMPLES
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.worked_examples import LESSONS
 

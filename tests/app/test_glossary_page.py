@@ -9,8 +9,8 @@ from nicegui.testing import User
 from page_elements import one
 
 from sfapp.app import api
-from sfapp.app.workspace import Workspace
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
+from sfapp.service.workspace import Workspace
 from sfapp.views.glossary import glossary
 
 

@@ -16,10 +16,10 @@ from page_elements import chooser, href, one, plot
 from recorded_job import HOSTILE, RUN
 
 from sfapp.app import api
-from sfapp.app.workspace import Workspace
 from sfapp.incidents import IncidentLog, document_of, parse
 from sfapp.model.incidents import Incident, Pin
 from sfapp.model.view import WindowKey
+from sfapp.service.workspace import Workspace
 
 KEY = WindowKey(RUN, 2)
 SICK = "/w/job/2"
@@ -29,14 +29,14 @@ SHOWN = 30
 
 def only(workspace: Workspace) -> Incident:
     """The only incident there is, as it stands in the file."""
-    (incident,) = workspace.incidents.book().incidents
+    (incident,) = workspace.incident_log.book().incidents
     return incident
 
 
 @pytest.fixture
 def told(own_workspace: Workspace) -> Incident:
     """Grace's incident: a window, a plot of it, a note, and a window that nobody has any more."""
-    grace = colleague(own_workspace.incidents)
+    grace = colleague(own_workspace.incident_log)
     opened = grace.open_incident("Slow callback", severity="high")
     grace.add_window(only(own_workspace), KEY, "gamma_a=0.5&step=85")
     grace.add_plot(only(own_workspace), KEY, "step_timeline", "zoom=step_timeline.x:84.5:90.5")
@@ -50,7 +50,7 @@ def told(own_workspace: Workspace) -> Incident:
 async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
     # Given a window looked at with a gate moved, and a note on it
-    note = colleague(own_workspace.incidents).write_note("It begins here.", Pin(window=KEY, step=85))
+    note = colleague(own_workspace.incident_log).write_note("It begins here.", Pin(window=KEY, step=85))
     await user.open(f"{SICK}?gamma_a=0.99&step=85")
     await user.should_see(marker="add-window")
     # When it is added to a new incident, together with its note
@@ -128,8 +128,8 @@ async def test_each_field_is_saved_by_itself(
     # Given somebody who is writing a summary
     one(user, ui.textarea, "summary").value = "A checkpoint on rank 3"
     # While Grace changes the status
-    colleague(own_workspace.incidents).edit_incident(told, status="mitigated")
-    await own_workspace.ledger.current()
+    colleague(own_workspace.incident_log).edit_incident(told, status="mitigated")
+    await own_workspace.incident_service.current()
     # Then the page has her status, and what is being written stays
     assert chooser(user, "status").value == "mitigated"
     assert one(user, ui.textarea, "summary").value == "A checkpoint on rank 3"
@@ -154,8 +154,8 @@ async def test_a_title_that_two_people_change_is_shown_twice(
     await user.open(f"/incident/{told.id}")
     await user.should_see(marker="title")
     one(user, ui.input, "title").value = "Slow disk"
-    colleague(own_workspace.incidents).edit_incident(told, title="Slow checkpoint")
-    await own_workspace.ledger.current()
+    colleague(own_workspace.incident_log).edit_incident(told, title="Slow checkpoint")
+    await own_workspace.incident_service.current()
     assert one(user, ui.input, "title").value == "Slow disk"
     user.find(marker="title").trigger("blur")
     await user.should_see("set the title at the same time:")
@@ -182,7 +182,7 @@ async def test_windows_and_notes_are_added_on_the_page_itself(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    opened = colleague(own_workspace.incidents).open_incident("Slow callback")
+    opened = colleague(own_workspace.incident_log).open_incident("Slow callback")
     await user.open(f"/incident/{opened}")
     await user.should_see("No evidence yet")
     chooser(user, "add-a-window").value = "job/3"
@@ -205,7 +205,7 @@ async def test_a_removed_incident_stays_on_the_open_page_and_can_come_back(
     await user.should_see(marker="remove-incident")
     user.find(marker="remove-incident").click()
     await user.should_see("incident removed")
-    assert own_workspace.incidents.book().incidents == ()
+    assert own_workspace.incident_log.book().incidents == ()
     assert (await user.http_client.get(f"/incident/{told.id}")).status_code == 404
     user.find(marker="undo-edit").click()
     await user.should_see("undone: incident removed")
@@ -231,10 +231,10 @@ async def test_the_list_has_the_worst_or_the_latest_first(
     user = watching_user
     await user.open("/incidents")
     await user.should_see("No incidents yet")
-    grace = colleague(own_workspace.incidents)
+    grace = colleague(own_workspace.incident_log)
     for title, severity in (("first", "critical"), ("second", "low"), (HOSTILE, "high")):
         grace.open_incident(title, severity=severity)  # type: ignore[arg-type]
-    await own_workspace.ledger.current()
+    await own_workspace.incident_service.current()
     await user.should_see("second")
 
     def order() -> list[str]:
@@ -287,10 +287,10 @@ async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
         b'{"format": "x", "version": 1, "events": []}',
         content.replace(b'"v":1', b'"v":9'),
     ):
-        before = own_workspace.incidents.path.read_bytes()
+        before = own_workspace.incident_log.path.read_bytes()
         await upload(user, wrong)
         await user.should_see("incident.json was not imported")
-        assert own_workspace.incidents.path.read_bytes() == before
+        assert own_workspace.incident_log.path.read_bytes() == before
 
 
 async def test_incidents_are_data_that_can_be_imported(own_workspace: Workspace, told: Incident) -> None:
@@ -303,15 +303,15 @@ async def test_incidents_are_data_that_can_be_imported(own_workspace: Workspace,
         missing = await client.get("/incident/nobody.json")
         described = (await client.get("/openapi.json")).json()["paths"]
     assert json.loads(one_of_them.text)["incidents"][0]["title"] == "Slow callback"
-    assert len(parse(every.content)) == len(own_workspace.incidents.book().events)
+    assert len(parse(every.content)) == len(own_workspace.incident_log.book().events)
     assert (missing.status_code, missing.json()) == (404, {"error": "there is no incident 'nobody'"})
     assert {"/incidents.json", "/incident/{incident}.json"} <= described.keys()
 
 
 async def test_lines_that_cannot_be_read_are_told(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    colleague(own_workspace.incidents).open_incident("Slow callback")
-    with own_workspace.incidents.path.open("ab") as file:
+    colleague(own_workspace.incident_log).open_incident("Slow callback")
+    with own_workspace.incident_log.path.open("ab") as file:
         file.write(b'{"v":2}\n')
     await user.open("/incidents")
     await user.should_see("line 2: written in format 2; this sfapp reads format 1")
@@ -340,7 +340,7 @@ async def test_a_note_is_added_by_itself(
     watching_user: User, own_workspace: Workspace, told: Incident
 ) -> None:
     user = watching_user
-    note = colleague(own_workspace.incidents).write_note("It ends here.", Pin(window=KEY, step=119))
+    note = colleague(own_workspace.incident_log).write_note("It ends here.", Pin(window=KEY, step=119))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("It ends here.")
     last = max(user.find(marker="collect-note").elements, key=lambda button: button.id)

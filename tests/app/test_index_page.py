@@ -11,7 +11,7 @@ from page_elements import chooser, fire, href, one, plot
 from recorded_job import RUN, job_window, put
 from simulation import simulated
 
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 

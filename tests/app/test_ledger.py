@@ -6,43 +6,49 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.app.ledger import Ledger
 from sfapp.errors import IncidentError
 from sfapp.incidents import Author, Book, IncidentLog
+from sfapp.service.incidents import IncidentService
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(IncidentLog.beside(tmp_path))
+def incident_service(tmp_path: Path) -> IncidentService:
+    return IncidentService(IncidentLog.beside(tmp_path))
 
 
-async def test_what_is_written_is_in_the_book_at_once_and_told_once(ledger: Ledger) -> None:
+async def test_what_is_written_is_in_the_book_at_once_and_told_once(
+    incident_service: IncidentService,
+) -> None:
     heard: list[Book] = []
-    ledger.changed.subscribe(heard.append, unsubscribe_on_delete=False)
-    (written,) = await ledger.write("Ada", lambda author: [author.write_note("Here.")])
-    assert ledger.book.note(written).written.by == "Ada"
+    incident_service.changed.subscribe(heard.append)
+    (written,) = await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
+    assert incident_service.book.note(written).written.by == "Ada"
     # Looked at again, nothing has changed
-    assert await ledger.current() is ledger.book
-    assert heard == [ledger.book]
+    assert await incident_service.current() is incident_service.book
+    assert heard == [incident_service.book]
 
 
-async def test_what_others_write_is_read_on_and_a_deleted_log_is_empty(ledger: Ledger) -> None:
-    Author(IncidentLog(ledger.log.path), "Grace").write_note("There.")
-    assert [note.text for note in (await ledger.current()).notes] == ["There."]
-    ledger.log.path.unlink()
-    assert (await ledger.current()).notes == ()
+async def test_what_others_write_is_read_on_and_a_deleted_log_is_empty(
+    incident_service: IncidentService,
+) -> None:
+    Author(IncidentLog(incident_service.log.path), "Grace").write_note("There.")
+    assert [note.text for note in (await incident_service.current()).notes] == ["There."]
+    incident_service.log.path.unlink()
+    assert (await incident_service.current()).notes == ()
 
 
-async def test_a_log_that_cannot_be_read_leaves_the_book_as_it_was_and_says_why(ledger: Ledger) -> None:
-    await ledger.write("Ada", lambda author: [author.write_note("Here.")])
-    ledger.log.path.unlink()
-    ledger.log.path.mkdir()
-    book = await ledger.current()
+async def test_a_log_that_cannot_be_read_leaves_the_book_as_it_was_and_says_why(
+    incident_service: IncidentService,
+) -> None:
+    await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
+    incident_service.log.path.unlink()
+    incident_service.log.path.mkdir()
+    book = await incident_service.current()
     assert [note.text for note in book.notes] == ["Here."]
-    assert "cannot be read" in ledger.problem
+    assert "cannot be read" in incident_service.problem
     with pytest.raises(IncidentError, match="cannot be written"):
-        await ledger.write("Ada", lambda author: [author.write_note("Lost?")])
+        await incident_service.write("Ada", lambda author: [author.write_note("Lost?")])
     # And once it can be read again, nothing is in the way any more
-    ledger.log.path.rmdir()
-    await ledger.current()
-    assert ledger.problem == ""
+    incident_service.log.path.rmdir()
+    await incident_service.current()
+    assert incident_service.problem == ""

@@ -10,9 +10,9 @@ from nicegui.testing import User
 from page_elements import href, one, plot, slider
 from recorded_job import HOSTILE, RUN
 
-from sfapp.app.workspace import Workspace
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import WindowKey, Zoom
+from sfapp.service.workspace import Workspace
 
 KEY = WindowKey(RUN, 2)
 SICK = "/w/job/2"
@@ -31,7 +31,7 @@ async def write(user: User, words: str, button: str = "write-note") -> None:
 
 
 def notes(workspace: Workspace) -> tuple[Note, ...]:
-    return workspace.incidents.book().notes_on(KEY)
+    return workspace.incident_log.book().notes_on(KEY)
 
 
 async def test_a_note_is_pinned_to_the_step_that_is_looked_at(
@@ -98,7 +98,7 @@ async def test_a_note_leads_to_what_it_is_about(watching_user: User, own_workspa
     user = watching_user
     region = (Zoom("step_timeline", "x", 84.5, 90.5),)
     pin = Pin(window=KEY, step=85, rank=3, plot="step_timeline", region=region)
-    colleague(own_workspace.incidents).write_note("It begins here.", pin)
+    colleague(own_workspace.incident_log).write_note("It begins here.", pin)
     await user.open(f"{SICK}?tab=notes&gamma_a=0.5")
     await user.should_see(marker="go-to-note")
     user.find(marker="go-to-note").click()
@@ -115,7 +115,7 @@ async def test_what_another_process_writes_appears_without_reload(
     user = watching_user
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("No notes yet")
-    colleague(own_workspace.incidents).write_note("I see it too.", Pin(window=KEY, step=85))
+    colleague(own_workspace.incident_log).write_note("I see it too.", Pin(window=KEY, step=85))
     await user.should_see("I see it too.", retries=HEARD)
     await user.should_see("Notes 1")
     await user.should_not_see("No notes yet")
@@ -123,7 +123,7 @@ async def test_what_another_process_writes_appears_without_reload(
 
 async def test_nobody_is_overwritten_in_silence(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    grace = colleague(own_workspace.incidents)
+    grace = colleague(own_workspace.incident_log)
     grace.write_note("Rank 3 waits.", Pin(window=KEY))
     # Given somebody who edits Grace's note
     await user.open(f"{SICK}?tab=notes")
@@ -133,7 +133,7 @@ async def test_nobody_is_overwritten_in_silence(watching_user: User, own_workspa
     # While Grace herself changes it
     (note,) = notes(own_workspace)
     grace.edit_note(note, "Rank 3 waits for its disk.")
-    await own_workspace.ledger.current()
+    await own_workspace.incident_service.current()
     # Then what is being typed stays; saved, both are shown, hers with her name
     assert one(user, ui.textarea, "note-words").value == "Rank 3 is slow."
     user.find(marker="save-note").click()
@@ -151,7 +151,7 @@ async def test_words_for_a_note_that_was_removed_meanwhile_are_not_lost(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    grace = colleague(own_workspace.incidents)
+    grace = colleague(own_workspace.incident_log)
     grace.write_note("Rank 3 waits.", Pin(window=KEY, rank=3))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see(marker="edit-note")
@@ -159,7 +159,7 @@ async def test_words_for_a_note_that_was_removed_meanwhile_are_not_lost(
     one(user, ui.textarea, "note-words").value = "It is the disk."
     (note,) = notes(own_workspace)
     grace.remove_note(note)
-    await own_workspace.ledger.current()
+    await own_workspace.incident_service.current()
     user.find(marker="save-note").click()
     await user.should_see("note changed")
     (note,) = notes(own_workspace)
@@ -170,7 +170,7 @@ async def test_a_removed_note_comes_back_and_goes_again(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    colleague(own_workspace.incidents).write_note("Rank 3 waits.", Pin(window=KEY))
+    colleague(own_workspace.incident_log).write_note("Rank 3 waits.", Pin(window=KEY))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("Rank 3 waits.")
     user.find(marker="remove-note").click()
@@ -186,7 +186,7 @@ async def test_a_removed_note_comes_back_and_goes_again(
 
 async def test_the_history_of_a_note_is_told_on_demand(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    grace = colleague(own_workspace.incidents)
+    grace = colleague(own_workspace.incident_log)
     grace.write_note("First words.", Pin(window=KEY))
     grace.undo(grace.edit_note(notes(own_workspace)[0], "Other words."))
     await user.open(f"{SICK}?tab=notes")
@@ -219,7 +219,7 @@ async def test_a_name_is_chosen_once_and_never_trusted(watching_user: User, own_
 
 async def test_a_folder_that_cannot_be_written_is_told(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    own_workspace.incidents.path.parent.write_text("in the way")
+    own_workspace.incident_log.path.parent.write_text("in the way")
     await user.open(SICK)
     await user.should_see(marker="write-note")
     user.find(marker="write-note").click()
@@ -244,7 +244,7 @@ async def test_notes_that_cannot_be_read_are_told_and_the_window_is_shown(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    own_workspace.incidents.path.mkdir(parents=True)
+    own_workspace.incident_log.path.mkdir(parents=True)
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("incidents.jsonl cannot be read")
     await user.should_see("callbacks on rank 3")

@@ -14,10 +14,10 @@ from nicegui.testing import User
 from recorded_job import FAULTS, RUN, job_window, put
 from simulation import simulated
 
-from sfapp.app.workspace import Workspace
 from sfapp.model import NamedRank
 from sfapp.model.view import TABS
-from sfapp.report import Pseudonyms
+from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 

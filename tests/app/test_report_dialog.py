@@ -16,14 +16,20 @@ from nicegui.testing import User
 from page_elements import one, slider
 from recorded_job import RUN
 
-from sfapp.app.reporting import CancelledReportError, Progress, Wish, incident_report, window_report
-from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import Author
 from sfapp.model import Gates
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
 from sfapp.report import FORMATS
+from sfapp.report.workspace_report import (
+    CancelledReportError,
+    ReportOptions,
+    ReportProgress,
+    incident_report,
+    window_report,
+)
+from sfapp.service.workspace import Workspace
 
 SICK = WindowKey(RUN, 2)
 """The window in which rank 3's callback is slow."""
@@ -78,7 +84,9 @@ async def test_what_fails_is_said_and_can_be_tried_again(watching_user: User, pa
 def made(
     workspace: Workspace, ending: str, redact: bool = False, view: ViewState | None = None
 ) -> tuple[str, bytes]:
-    return window_report(workspace, SICK, view or ViewState())(Wish(ending, redact), Progress())
+    return window_report(workspace, SICK, view or ViewState())(
+        ReportOptions(ending, redact), ReportProgress()
+    )
 
 
 @pytest.mark.parametrize("ending", sorted(FORMATS))
@@ -111,19 +119,23 @@ def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
 
 def test_an_incident_is_handed_over_with_what_was_collected(own_workspace: Workspace) -> None:
     own_workspace.store.ingest()
-    ada = Author(own_workspace.incidents, "Ada")
+    ada = Author(own_workspace.incident_log, "Ada")
     incident_id = ada.open_incident("Slow callback", severity="high", summary=f"{RUN} is slow.")
-    incident = own_workspace.incidents.book().incident(incident_id)
+    incident = own_workspace.incident_log.book().incident(incident_id)
     ada.add_window(incident, SICK, "gamma_a=0.6")
-    incident = own_workspace.incidents.book().incident(incident_id)
+    incident = own_workspace.incident_log.book().incident(incident_id)
     ada.add_window(incident, WindowKey(RUN, 77))  # is not there
-    name, content = incident_report(own_workspace, incident_id)(Wish(".html", False), Progress())
+    name, content = incident_report(own_workspace, incident_id)(
+        ReportOptions(".html", False), ReportProgress()
+    )
     page = content.decode()
     assert name == f"sfapp-incident-{incident.short_id}.html"
     for said in ("<h1>Slow callback</h1>", "job is slow.", "γA 0.6 (default 0.4)", "callbacks on rank 3"):
         assert said in page
     assert f"sfapp report {incident.short_id} " in page
-    hidden = incident_report(own_workspace, incident_id)(Wish(".html", True), Progress())[1].decode()
+    hidden = incident_report(own_workspace, incident_id)(ReportOptions(".html", True), ReportProgress())[
+        1
+    ].decode()
     assert "run-1 is slow." in hidden
     assert "run-1/77: " in hidden
     assert "node-0" not in hidden
@@ -138,15 +150,17 @@ def test_names_are_hidden_as_the_command_hides_them(workspace: Workspace) -> Non
 
 
 def test_a_cancelled_report_ends_at_its_next_step(workspace: Workspace) -> None:
-    progress = Progress()
+    progress = ReportProgress()
     progress.cancel()
     with pytest.raises(CancelledReportError):
-        window_report(workspace, SICK, ViewState())(Wish(".html", True), progress)
+        window_report(workspace, SICK, ViewState())(ReportOptions(".html", True), progress)
 
 
 def test_a_window_that_is_gone_is_said(workspace: Workspace) -> None:
     with pytest.raises(WindowNotFoundError):
-        window_report(workspace, WindowKey(RUN, 999), ViewState())(Wish(".html", False), Progress())
+        window_report(workspace, WindowKey(RUN, 999), ViewState())(
+            ReportOptions(".html", False), ReportProgress()
+        )
 
 
 async def test_making_a_report_leaves_the_app_free(workspace: Workspace) -> None:
@@ -161,7 +175,7 @@ async def test_making_a_report_leaves_the_app_free(workspace: Workspace) -> None
 
     ticking = asyncio.create_task(tick())
     maker = window_report(workspace, SICK, ViewState())
-    await asyncio.to_thread(maker, Wish(".html", True), Progress())
+    await asyncio.to_thread(maker, ReportOptions(".html", True), ReportProgress())
     done.set()
     await ticking
     assert ticks >= 5

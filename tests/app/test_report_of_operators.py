@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from profiled import PROFILED, put_profiled
 
-from sfapp.app.reporting import Progress, Wish, window_report
-from sfapp.app.workspace import Workspace
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.report.workspace_report import ReportOptions, ReportProgress, window_report
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 TITLES = ("Rank similarity", "Path from cause to delayed rank", "Suspect vs typical rank")
@@ -30,7 +30,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 @pytest.mark.parametrize("redact", [False, True])
 def test_what_operators_say_is_in_the_report(examined: Workspace, redact: bool) -> None:
     make = window_report(examined, WindowKey(PROFILED, 0), ViewState())
-    _, content = make(Wish(".html", redact), Progress())
+    _, content = make(ReportOptions(".html", redact), ReportProgress())
     page = content.decode()
     for title in TITLES:
         assert title in page
@@ -47,7 +47,7 @@ def test_files_that_cannot_be_read_are_no_reason_for_no_report(
         store.ingest()
         workspace = Workspace(store, [tmp_path])
         make = window_report(workspace, WindowKey(PROFILED, 0), ViewState())
-        page = make(Wish(".html", False), Progress())[1].decode()
+        page = make(ReportOptions(".html", False), ReportProgress())[1].decode()
         workspace.close()
     # Then stages stand in, and the plots say so
     assert TITLES[0] in page

@@ -16,9 +16,9 @@ from profiled import PROFILED, WINDOW, put_profiled
 from recorded_job import job_window, put
 from test_api import client_of
 
-from sfapp.app.workspace import Workspace
 from sfapp.importers.perfetto_export import MANIFEST
 from sfapp.packets import operators_path
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 

@@ -17,11 +17,11 @@ from profiled import PROFILED, WINDOW, put_profiled
 from recorded_job import job_window, put
 from simulation import simulated
 
-from sfapp.app.address import incident_page
-from sfapp.app.workspace import Workspace
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from sfapp.views.address import incident_page
 
 TAB = f"{WINDOW}?tab=stragglers"
 STAGES_ONLY = "/w/job/0?tab=stragglers"
@@ -70,10 +70,10 @@ async def test_operators_are_examined_only_when_the_tab_is_opened(
         await user.open(WINDOW)
         await user.should_see("data on rank 5")
         judged = workspace.judge(workspace.source(WindowKey(PROFILED, 0)), ViewState())
-        assert workspace.examined_cached(judged) is None
+        assert workspace.cached_findings(judged) is None
         await user.open(TAB)
         await user.should_see("Verdict and operators agree", retries=PATIENT)
-        assert workspace.examined_cached(judged) is not None
+        assert workspace.cached_findings(judged) is not None
 
 
 async def test_a_picked_cause_is_in_the_link_and_in_the_plots(user: User) -> None:
@@ -183,9 +183,9 @@ async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path:
     with Store.open([root], memory=True) as store:
         store.ingest()
         workspace = Workspace(store, [root])
-        grace = colleague(workspace.incidents)
+        grace = colleague(workspace.incident_log)
         grace.open_incident("Slow loader")
-        (incident,) = workspace.incidents.book().incidents
+        (incident,) = workspace.incident_log.book().incidents
         grace.add_plot(incident, WindowKey(PROFILED, 0), "blame_path", "tab=stragglers&cause=1")
         async with simulated(workspace) as user:
             await user.open(incident_page(incident.id))

@@ -15,19 +15,19 @@ from recorded_job import RUN, job_window, put
 from simulation import simulated
 
 from sfapp.accounting import diagnose_runs
-from sfapp.app.cache import Cache
-from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Gates, RankIdentity, RankTable
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook import Packets
+from sfapp.service.memory_cache import MemoryCache
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 SICK = WindowKey(RUN, 2)
 
 
 def test_a_cache_lets_go_of_what_was_used_longest_ago() -> None:
-    cache: Cache[str] = Cache(budget=6, size_of=len)
+    cache: MemoryCache[str] = MemoryCache(budget=6, size_of=len)
     cache.put("a", "xxx")
     cache.put("b", "yyy")
     assert cache.get("a") == "xxx"
@@ -37,7 +37,7 @@ def test_a_cache_lets_go_of_what_was_used_longest_ago() -> None:
 
 
 def test_a_cache_keeps_one_value_however_large() -> None:
-    cache: Cache[str] = Cache(budget=2, size_of=len)
+    cache: MemoryCache[str] = MemoryCache(budget=2, size_of=len)
     cache.put("a", "xxxxx")
     assert cache.get("a") == "xxxxx"
     cache.put("a", "y")
@@ -70,7 +70,7 @@ def test_a_view_is_judged_as_all_windows_together_are(workspace: Workspace, view
 def test_moving_a_gate_never_touches_the_matrix(workspace: Workspace) -> None:
     judged = workspace.judge(workspace.source(SICK), ViewState())
     moved = ViewState().with_gate("gamma_a", 0.9)
-    again = workspace.judge_cached(judged, moved)
+    again = workspace.rejudge(judged, moved)
     assert again.measures is judged.measures
     assert again.diagnosis == workspace.judge(workspace.source(SICK), moved).diagnosis
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from builders import ddp_job, window_of
 
 from sfapp.accounting import diagnose
-from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.incidents import book_of, sketch
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
-from sfapp.report import Evidence, Missing, Packet, Remark, Report, document
+from sfapp.report import Missing, Remark, Report, document
+from sfapp.service.evidence import PacketFile, WindowEvidence
+from sfapp.service.packet_evidence import PacketEvidence
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -41,7 +42,7 @@ def harmful() -> Report:
     """Every text that people or files can write means harm."""
     window = window_of(ddp_job(seed=0), run_id=HARM)
     window = replace(window, ranks=replace(window.ranks, hostname=(HARM,) * 8))
-    evidence = Evidence(window, diagnose(window), (Packet(HARM, "ab" * 32),), run_waits=None)
+    evidence = WindowEvidence(window, diagnose(window), (PacketFile(HARM, "ab" * 32),), run_waits=None)
     key = WindowKey(HARM, window.number)
     book, incident = sketch(HARM, [(key, ViewState())], WHEN, book_of(()))
     made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")

@@ -20,8 +20,9 @@ from sfapp.accounting import diagnose
 from sfapp.errors import ReportError
 from sfapp.incidents import book_of, sketch
 from sfapp.model.view import ViewState, WindowKey
-from sfapp.report import Evidence, Packet, Remark, Report, Section, document
+from sfapp.report import Remark, Report, Section, document
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
+from sfapp.service.evidence import PacketFile, WindowEvidence
 
 
 def read(pdf: bytes) -> pypdf.PdfReader:
@@ -139,8 +140,8 @@ def large() -> Report:
     evidence = {}
     for number in range(5):
         window = window_of(ddp_job(seed=number, ranks=64, steps=100), run_id="big", window=number)
-        packet = Packet(f"{number:08d}.parquet", "ab" * 32)
-        evidence[WindowKey("big", number)] = Evidence(window, diagnose(window), (packet,), None)
+        packet = PacketFile(f"{number:08d}.parquet", "ab" * 32)
+        evidence[WindowKey("big", number)] = WindowEvidence(window, diagnose(window), (packet,), None)
     book, incident = sketch("Large", [(key, ViewState()) for key in evidence], WHEN, book_of(()))
     return document(book.incident(incident), lambda key, _: evidence[key], command="sfapp", version="1")
 

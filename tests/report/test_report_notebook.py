@@ -16,7 +16,6 @@ from nbclient import NotebookClient
 from stories import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
 
 import sfapp
-from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import book_of, sketch
 from sfapp.model import Gates
@@ -25,6 +24,7 @@ from sfapp.notebook import PacketsDiffer
 from sfapp.packets import read_windows
 from sfapp.report import Remark, Report, Section, Shown, document
 from sfapp.report.notebook import to_notebook
+from sfapp.service.packet_evidence import PacketEvidence
 
 
 def read(report: Report) -> nbformat.NotebookNode:

@@ -16,14 +16,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 import simulated_findings as found_in
 
 from sfapp.accounting import diagnose
-from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.errors import WindowError
 from sfapp.incidents import Author, IncidentLog, book_of, sketch
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path, packet_path, read_windows, write_operators, write_packet
-from sfapp.report import Evidence, Missing, Pseudonyms, Report, Section, Shown, document, render
-from sfapp.report.document import Look
+from sfapp.report import Missing, Report, Section, Shown, document, render
 from sfapp.report.plots import report_names
+from sfapp.service.evidence import EvidenceSource, WindowEvidence
+from sfapp.service.packet_evidence import PacketEvidence
+from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.plot_registry import FindingsInput, WindowInput
 
 WINDOW_PLOTS = report_names(WindowInput)
@@ -47,7 +48,7 @@ def packets(tmp_path: Path) -> Path:
     return root
 
 
-def told(look: Look) -> Report:
+def told(look: EvidenceSource) -> Report:
     book, incident = sketch("Stragglers", [(KEY, ViewState())], WHEN, book_of(()))
     return document(book.incident(incident), look, command="sfapp report", version="1")
 
@@ -98,7 +99,7 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
         raise WindowError("too many events")
 
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
-    evidence = Evidence(window, diagnose(window), (), None, findings=refuse, has_operators=True)  # type: ignore[arg-type]
+    evidence = WindowEvidence(window, diagnose(window), (), None, findings=refuse, has_operators=True)  # type: ignore[arg-type]
     made = told(lambda *_: evidence)  # type: ignore[arg-type]
     assert [part.said for part in made.of(Missing)] == ["job/4: too many events"]
     assert len(made.of(Section)) == 1
@@ -107,7 +108,9 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
 def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() -> None:
     window = window_of(ddp_job(ranks=40, steps=10, seed=0), run_id=KEY.run_id, window=KEY.window)
     findings = found_in.found("input")
-    evidence = Evidence(window, diagnose(window), (), None, findings=lambda: findings, has_operators=True)
+    evidence = WindowEvidence(
+        window, diagnose(window), (), None, findings=lambda: findings, has_operators=True
+    )
     keys = [WindowKey("job", number) for number in (4, 5)]
     book, incident = sketch("Many", [(key, ViewState()) for key in keys], WHEN, book_of(()))
     made = document(book.incident(incident), lambda *_: evidence, command="", version="1")  # type: ignore[arg-type]

@@ -12,8 +12,7 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.accounting import LETTERS, Comparison
-from sfapp.app.address import run_page, window_page
-from sfapp.app.comparing import compared
+from sfapp.app.events import event_of
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.comparison import ComparisonPanel
@@ -33,11 +32,13 @@ from sfapp.app.theme import (
     show_address,
     with_keys,
 )
-from sfapp.app.workspace import Workspace
 from sfapp.errors import ComparisonError, StoreError, WindowError
 from sfapp.model.sides import SIDES, CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.service.compare import compare_sides
+from sfapp.service.workspace import Workspace
 from sfapp.views import format, text
+from sfapp.views.address import run_page, window_page
 
 ANSWERED = (StoreError, ComparisonError, WindowError)
 """What a comparison may be refused with: said on the page, with the choosers there to ask for another."""
@@ -79,7 +80,7 @@ def answer(workspace: Workspace, state: CompareState) -> Answer:
     if not state.is_whole:
         return Answer(runs, windows)
     try:
-        return Answer(runs, windows, compared(workspace, state))
+        return Answer(runs, windows, compare_sides(workspace, state))
     except ANSWERED as error:
         return Answer(runs, windows, refusal=str(error))
 
@@ -112,8 +113,10 @@ class ComparePage:
         crumbs = (Crumb("Windows", "/"), Crumb("Compare"))
         with frame(self._workspace, request, "compare", crumbs) as page:
             page.dark.on_value_change(lambda event: self._redraw(bool(event.value)))
-            ledger = self._workspace.ledger
-            self._incident_picker = IncidentPicker(ledger, AnnotationToolbar(ledger, author_of(request)))
+            incident_service = self._workspace.incident_service
+            self._incident_picker = IncidentPicker(
+                incident_service, AnnotationToolbar(incident_service, author_of(request))
+            )
             with box("stack"):
                 notices(told)
                 with box("card sides-card", "section"):
@@ -144,7 +147,7 @@ class ComparePage:
     async def start(self) -> None:
         """Show the comparison once the browser is there, then follow the store."""
         self._show()
-        self._workspace.changed.subscribe(self._follow)
+        event_of(self._workspace.changed).subscribe(self._follow)
         await self._follow()  # what came while the browser was loading
 
     # --- showing ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from fastapi import Request
 from nicegui import ui
 
 from sfapp.app.theme import Crumb, box, example_links, frame, label_text, link
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 from sfapp.views.glossary import Row, glossary
 
 SECTIONS = {

@@ -8,20 +8,22 @@ from typing import Any
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.address import live_page, run_of, run_page, window_page
-from sfapp.app.live import running_now
+from sfapp.app.address import run_of
+from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import Crumb, box, frame, is_dark, label_text, link
 from sfapp.app.window_list import ListState
-from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
+from sfapp.service.live import streaming_runs
+from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
 from sfapp.views import figures, format
+from sfapp.views.address import live_page, run_page, window_page
 from sfapp.views.figures.history import run_history
 
 MEASURED = -1
@@ -41,7 +43,7 @@ def build(workspace: Workspace) -> None:
             missing(workspace, request, str(error), lambda: workspace.run(name))
             return
         rows = await asyncio.to_thread(workspace.timeline, name)
-        running = {run["run_id"] for run in await asyncio.to_thread(running_now, workspace)}
+        running = {run["run_id"] for run in await asyncio.to_thread(streaming_runs, workspace)}
         page = HistoryPage(workspace, generation, summary, rows, name in running, is_dark(request))
         page.build(request)
         await ui.context.client.connected()
@@ -98,7 +100,7 @@ class HistoryPage:
         with self._plot_box:
             self._plot = FigureCard(self._figure())
         self._plot.on_click(lambda point: open_clicked(point, _open))
-        self._workspace.changed.subscribe(self._follow)
+        event_of(self._workspace.changed).subscribe(self._follow)
         await self._follow()  # what came while the browser was loading
 
     def _size(self) -> str:

@@ -8,23 +8,24 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.address import incident_page
+from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.incident_head import IncidentHeader
 from sfapp.app.panels.item_card import ItemActions, ItemCard
 from sfapp.app.panels.item_evidence import evidence_of
 from sfapp.app.panels.report_dialog import report_button
-from sfapp.app.reporting import incident_report
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, label_text, link
-from sfapp.app.window_list import shown
-from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import Author, Book
 from sfapp.model.incidents import Incident
 from sfapp.model.view import WindowKey
+from sfapp.report.workspace_report import incident_report
+from sfapp.service.workspace import Workspace
 from sfapp.store import WindowQuery
 from sfapp.views import format
+from sfapp.views.address import incident_page
+from sfapp.views.window_rows import window_row
 
 OFFERED = 300
 """Windows offered to be added: the most severe ones."""
@@ -35,7 +36,7 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/incident/{incident_id}", response_timeout=30)
     async def incident_page_(request: Request, incident_id: str) -> None:
-        book = await workspace.ledger.current()
+        book = await workspace.incident_service.current()
         try:
             incident = book.incident(incident_id)
         except IncidentNotFoundError as error:
@@ -53,7 +54,7 @@ def _offered(workspace: Workspace) -> dict[str, str]:
     rows = workspace.windows(WindowQuery(limit=OFFERED)).rows
     return {
         str(WindowKey(row["run_id"], row["window"])): (
-            f"{format.clip(row['run_id'])} / {row['window']} · {shown(row)['aim']} · "
+            f"{format.clip(row['run_id'])} / {row['window']} · {window_row(row)['aim']} · "
             f"{format.duration(row['step_mean_ns'])}"
         )
         for row in rows
@@ -65,7 +66,7 @@ class IncidentPage:
 
     def __init__(self, workspace: Workspace, incident: Incident, dark: bool) -> None:
         self._workspace = workspace
-        self._ledger = workspace.ledger
+        self._incident_service = workspace.incident_service
         self._incident = incident
         self._dark = dark
         self._cards: dict[str, ItemCard] = {}
@@ -82,9 +83,9 @@ class IncidentPage:
             page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
             with page.actions:
                 report_button("this incident", lambda: incident_report(self._workspace, self._incident.id))
-            self._toolbar = AnnotationToolbar(self._ledger, author_of(request))
+            self._toolbar = AnnotationToolbar(self._incident_service, author_of(request))
             with box("stack"):
-                self._head = IncidentHeader(self._ledger, self._toolbar, self._incident)
+                self._head = IncidentHeader(self._incident_service, self._toolbar, self._incident)
                 with box("toolbar item-adding"):
                     self._build_adding(offered)
                 self._list = box("items", "ol")
@@ -114,9 +115,9 @@ class IncidentPage:
 
     async def start(self) -> None:
         """Look the evidence up once the browser is there, then follow the log and the store."""
-        self._ledger.changed.subscribe(self._follow)
-        self._workspace.changed.subscribe(self._look_again)
-        self._follow(self._ledger.book)
+        event_of(self._incident_service.changed).subscribe(self._follow)
+        event_of(self._workspace.changed).subscribe(self._look_again)
+        self._follow(self._incident_service.book)
         self._fill_soon()
 
     # --- following ------------------------------------------------------------------------------------
@@ -147,7 +148,9 @@ class IncidentPage:
         for place, item in enumerate(self._incident.items):
             if item.id not in self._cards:
                 with self._list:
-                    self._cards[item.id] = ItemCard(self._ledger, self._toolbar, item, moves, dark=self._dark)
+                    self._cards[item.id] = ItemCard(
+                        self._incident_service, self._toolbar, item, moves, dark=self._dark
+                    )
             card = self._cards[item.id]
             card.show(item, place + 1, notes, self._dark)
             if self._list.default_slot.children[place] is not card.element:

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.address import incident_page
-from sfapp.app.ledger import Ledger
+from sfapp.app.events import event_of
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.security import MAX_UPLOAD
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys
-from sfapp.app.workspace import Workspace
 from sfapp.errors import IncidentError
 from sfapp.incidents import MAX_TITLE, Author, Book
 from sfapp.model.incidents import SEVERITIES, Incident, Stamp
+from sfapp.service.incidents import IncidentService
+from sfapp.service.workspace import Workspace
 from sfapp.views import format, text
+from sfapp.views.address import incident_page
 
 ORDERS = {"changed": "last change", "severity": "severity"}
 """What the list can be sorted by, as in the address and in words; the latest or the worst first."""
@@ -27,27 +28,27 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/incidents", response_timeout=30)
     async def incidents_page(request: Request) -> None:
-        await workspace.ledger.current()
+        await workspace.incident_service.current()
         asked = request.query_params.get("sort", "")
-        page = IncidentsPage(workspace.ledger, asked if asked in ORDERS else "changed")
+        page = IncidentsPage(workspace.incident_service, asked if asked in ORDERS else "changed")
         with frame(workspace, request, "incidents", (Crumb("Windows", "/"), Crumb("Incidents"))):
             page.build(author_of(request))
         await ui.context.client.connected()
-        workspace.ledger.changed.subscribe(page.show)
-        page.show(workspace.ledger.book)
+        event_of(workspace.incident_service.changed).subscribe(page.show)
+        page.show(workspace.incident_service.book)
 
 
 class IncidentsPage:
     """The open list."""
 
-    def __init__(self, ledger: Ledger, order: str) -> None:
-        self._ledger = ledger
+    def __init__(self, incident_service: IncidentService, order: str) -> None:
+        self._incident_service = incident_service
         self._order = order
         self._shown: Sequence[Incident] | None = None
 
     def build(self, author: str) -> None:
         """The list and what can be done beside it, inside the current container."""
-        self._toolbar = AnnotationToolbar(self._ledger, author)
+        self._toolbar = AnnotationToolbar(self._incident_service, author)
         with box("stack"):
             self._notices = box()
             with box("toolbar"):
@@ -64,7 +65,7 @@ class IncidentsPage:
                 self._import()
                 link("export all", "/incidents.json", "badge").props["download"] = "incidents.json"
             self._list = box("card", "section")
-        self._show_notices(self._ledger.book)
+        self._show_notices(self._incident_service.book)
 
     def show(self, book: Book) -> None:
         """The incidents as they stand now."""
@@ -86,7 +87,7 @@ class IncidentsPage:
 
     def _show_notices(self, book: Book) -> None:
         self._notices.clear()
-        problems = [self._ledger.problem] if self._ledger.problem else []
+        problems = [self._incident_service.problem] if self._incident_service.problem else []
         self._notices.set_visibility(bool(problems or book.notices))
         with self._notices:
             notices([*problems, *(f"In the log of notes, {notice}." for notice in book.notices)])
@@ -124,7 +125,7 @@ class IncidentsPage:
     async def _imported(self, event: events.UploadEventArguments) -> None:
         event.sender.run_method("reset")
         try:
-            added = await self._ledger.take_in(await event.file.read())
+            added = await self._incident_service.import_incidents(await event.file.read())
         except IncidentError as error:
             self._toolbar.complain(f"{format.clip(event.file.name)} was not imported: {error}")
             return

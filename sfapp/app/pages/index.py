@@ -11,8 +11,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.address import live_page, run_page, window_page
-from sfapp.app.live import running_now
+from sfapp.app.events import event_of
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
 from sfapp.app.panels.run_timeline import open_clicked
@@ -30,13 +29,15 @@ from sfapp.app.theme import (
     show_address,
     with_keys,
 )
-from sfapp.app.window_list import ListState, loud, parse_list
-from sfapp.app.workspace import Workspace
+from sfapp.app.window_list import ListState, parse_list, slow_windows
 from sfapp.model import LABELS
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.view import WindowKey
+from sfapp.service.live import streaming_runs
+from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
 from sfapp.views import format
+from sfapp.views.address import live_page, run_page, window_page
 from sfapp.views.figures.window_timeline import window_timeline
 
 RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
@@ -135,7 +136,7 @@ class IndexPage:
 
     async def start(self) -> None:
         """Draw the timeline, then follow the store."""
-        self._workspace.changed.subscribe(self._follow)
+        event_of(self._workspace.changed).subscribe(self._follow)
         ui.timer(RUNNING_PAUSE, self._show_running)
         await self._draw_timeline(self._dark)
         await self._follow()  # what came while the browser was loading
@@ -163,7 +164,7 @@ class IndexPage:
 
     async def _show_running(self) -> None:
         """Which jobs can be watched now."""
-        runs = await asyncio.to_thread(running_now, self._workspace)
+        runs = await asyncio.to_thread(streaming_runs, self._workspace)
         shown = [(run["run_id"], run["ranks"]) for run in runs]
         if shown == self._shown_running:
             return
@@ -178,7 +179,7 @@ class IndexPage:
 
     def _headline(self) -> None:
         rows = self._overview.rows
-        action = loud(rows)
+        action = slow_windows(rows)
         with box():
             total = format.counted(len(rows), "window")
             said = f"{format.count(action)} of {total} call{'s' if action == 1 else ''} for action"

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.address import live_page, run_of, run_page
-from sfapp.app.live import SPANS, LiveScene, LiveState, live_scene, parse_live, running_now
+from sfapp.app.address import run_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.live_tabs import Drawn, LiveHead, LivePanel, LivePart, parts_of
 from sfapp.app.panels.plot_help import ReadingAids
@@ -28,10 +27,12 @@ from sfapp.app.theme import (
     show_address,
     with_keys,
 )
-from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
+from sfapp.service.live import SPANS, LiveSnapshot, LiveState, live_snapshot, parse_live, streaming_runs
+from sfapp.service.workspace import Workspace
 from sfapp.views import format
+from sfapp.views.address import live_page, run_page
 
 REFRESH_S = 1.0
 """Seconds between looks at the store: no page is brought up to date more often."""
@@ -54,12 +55,12 @@ def build(workspace: Workspace) -> None:
         name = run_of(request)
         state, told = parse_live(request.query_params.multi_items())
         try:
-            scene = await asyncio.to_thread(live_scene, workspace, name, state)
+            scene = await asyncio.to_thread(live_snapshot, workspace, name, state)
             if state.node is not None and state.node not in scene.ranks.nodes:
                 told.append(f"The run has no node {state.node}; showing all of it.")
-                scene = await asyncio.to_thread(live_scene, workspace, name, replace(state, tab=OVERVIEW))
+                scene = await asyncio.to_thread(live_snapshot, workspace, name, replace(state, tab=OVERVIEW))
         except WindowNotFoundError as error:
-            missing(workspace, request, str(error), lambda: live_scene(workspace, name, state))
+            missing(workspace, request, str(error), lambda: live_snapshot(workspace, name, state))
             return
         page = LivePage(workspace, scene, is_dark(request))
         page.build(request, told)
@@ -83,7 +84,7 @@ class RunsPage:
 
     async def _refresh(self) -> None:
         runs = await asyncio.to_thread(self._workspace.store.live_runs)
-        running = {run["run_id"] for run in await asyncio.to_thread(running_now, self._workspace)}
+        running = {run["run_id"] for run in await asyncio.to_thread(streaming_runs, self._workspace)}
         shown = [(run["run_id"], run["ranks"], run["nodes"], run["run_id"] in running) for run in runs]
         if shown == self._shown:
             return
@@ -107,7 +108,7 @@ class RunsPage:
 class LivePage:
     """One open run."""
 
-    def __init__(self, workspace: Workspace, scene: LiveScene, dark: bool) -> None:
+    def __init__(self, workspace: Workspace, scene: LiveSnapshot, dark: bool) -> None:
         self._workspace = workspace
         self._scene = scene
         self._dark = dark
@@ -233,7 +234,7 @@ class LivePage:
             while True:
                 asked = self.state
                 scene = await asyncio.to_thread(
-                    live_scene, self._workspace, self._scene.run_id, asked, before=self._scene
+                    live_snapshot, self._workspace, self._scene.run_id, asked, before=self._scene
                 )
                 if asked == self.state:  # what was asked for meanwhile comes first
                     break
@@ -271,7 +272,7 @@ _NODES = "nodes"
 """The tab that the nodes share where there are many."""
 
 
-def _drawn(parts: Sequence[LivePart], scene: LiveScene, dark: bool) -> list[Drawn]:
+def _drawn(parts: Sequence[LivePart], scene: LiveSnapshot, dark: bool) -> list[Drawn]:
     return [part.draw(scene, dark) for part in parts]
 
 

@@ -9,8 +9,8 @@ from fastapi import Request
 from nicegui import ui
 
 from sfapp.app.theme import Crumb, box, empty, frame, link
-from sfapp.app.workspace import Workspace
 from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.service.workspace import Workspace
 
 LOOK_AGAIN_S = 1.0
 """Seconds between looks for what was missing."""

@@ -9,9 +9,10 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
+from sfapp.app.events import event_of
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import Crumb, box, empty, frame, label_text, link
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 from sfapp.store import IngestReport, QuarantinedFile, WindowConflict
 from sfapp.views import format
 from sfapp.views.tables import Column
@@ -52,7 +53,7 @@ def build(workspace: Workspace) -> None:
             with content:
                 _content(*found)
 
-        workspace.changed.subscribe(refresh)
+        event_of(workspace.changed).subscribe(refresh)
 
 
 def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:

@@ -10,7 +10,8 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.accounting import nearest_changes
-from sfapp.app.address import run_of, run_page, window_page
+from sfapp.app.address import run_of
+from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.pages.window_session import WindowSession, judge_fitted
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
@@ -27,13 +28,14 @@ from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict_card import VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.worked_example import lesson_card
-from sfapp.app.reporting import window_report
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
-from sfapp.app.workspace import Workspace
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import Book
 from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
+from sfapp.report.workspace_report import window_report
+from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
+from sfapp.views.address import run_page, window_page
 
 WELCOME = (
     "New here? The card names the likely cause and how certain it is. Move the thresholds on the left and "
@@ -65,8 +67,8 @@ def build(workspace: Workspace) -> None:
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         neighbours = await asyncio.to_thread(workspace.neighbours, key)
-        await workspace.ledger.current()
-        notes = workspace.ledger.book.notes_on(key)
+        await workspace.incident_service.current()
+        notes = workspace.incident_service.book.notes_on(key)
         model = TabViewModel(judged, view, is_dark(request), notes)
         page = WindowPage(workspace, generation, model, rows, neighbours)
         page.build(request, [*messages, *more])
@@ -152,10 +154,10 @@ class WindowPage:
 
     def _build_notes(self, request: Request) -> None:
         """Build what writes notes and incidents; it floats over the page."""
-        ledger, model = self._workspace.ledger, self._model
-        self._toolbar = AnnotationToolbar(ledger, author_of(request))
+        incident_service, model = self._workspace.incident_service, self._model
+        self._toolbar = AnnotationToolbar(incident_service, author_of(request))
         self._notes_panel = NotesPanel(
-            ledger,
+            incident_service,
             self._toolbar,
             self._key,
             model.window,
@@ -168,9 +170,9 @@ class WindowPage:
         """Draw the plots once the browser is connected, then follow the store."""
         self._run_timeline.show(self._rows, self._model.dark)
         self._show_panel()
-        self._workspace.changed.subscribe(self._follow)
-        self._workspace.ledger.changed.subscribe(self._follow_notes)
-        self._follow_notes(self._workspace.ledger.book)
+        event_of(self._workspace.changed).subscribe(self._follow)
+        event_of(self._workspace.incident_service.changed).subscribe(self._follow_notes)
+        self._follow_notes(self._workspace.incident_service.book)
         await self._follow()  # The store may have changed while the browser was loading.
 
     def _control_actions(self) -> ControlActions:

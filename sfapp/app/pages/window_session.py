@@ -11,10 +11,11 @@ from typing import Any
 from sfapp.app.panels.note_target import looked_at
 from sfapp.app.panels.plot_card import Axes
 from sfapp.app.panels.view_model import TabViewModel
-from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import StoreError, WindowError
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.service.judging import JudgedWindow
+from sfapp.service.workspace import Workspace
 
 UNDO_PAUSE = 1.0
 """Changes of one control less than this many seconds apart are undone together: a drag is one change."""
@@ -22,7 +23,7 @@ UNDO_PAUSE = 1.0
 
 def judge_fitted(
     workspace: Workspace, key: WindowKey, view: ViewState
-) -> tuple[Judged, ViewState, list[str]]:
+) -> tuple[JudgedWindow, ViewState, list[str]]:
     """Judge a window under as much of a view as it supports. Blocking.
 
     Returns:
@@ -187,7 +188,7 @@ class WindowSession:
         """Judge under a view: at once where only gates changed, otherwise on a thread."""
         self.model = replace(self.model, view=view)
         if not _needs_measuring(self._measured_view, view):
-            self.model = replace(self.model, judged=self._workspace.judge_cached(self.model.judged, view))
+            self.model = replace(self.model, judged=self._workspace.rejudge(self.model.judged, view))
             self._draw()
         elif not self._is_measuring:
             self._run_in_background(self._measure())
@@ -207,7 +208,7 @@ class WindowSession:
         """Measure for the view as it is now; return False where something else was asked for meanwhile."""
         asked, refresh = self.view, self._must_refresh
         self._must_refresh = False
-        found: tuple[Judged, ViewState, list[str]] | StoreError | WindowError
+        found: tuple[JudgedWindow, ViewState, list[str]] | StoreError | WindowError
         try:
             if refresh:
                 found = await asyncio.to_thread(judge_fitted, self._workspace, self.key, asked)
@@ -232,7 +233,7 @@ class WindowSession:
         self._draw()
         return True
 
-    def _store(self, judged: Judged, asked: ViewState, fitted: ViewState) -> None:
+    def _store(self, judged: JudgedWindow, asked: ViewState, fitted: ViewState) -> None:
         """Store a measured result under the view as it is now.
 
         Args:
@@ -246,7 +247,7 @@ class WindowSession:
         }
         view = replace(self.view, **replaced)
         if view != fitted:  # Gates or the frontier were changed meanwhile.
-            judged = self._workspace.judge_cached(judged, view)
+            judged = self._workspace.rejudge(judged, view)
         self.model = replace(self.model, judged=judged, view=view)
         self._measured_view = view
 
@@ -254,7 +255,7 @@ class WindowSession:
         """Go back to the group, baseline and reference that were measured last; gates stay as they are."""
         last = self._measured_view
         view = replace(self.view, group=last.group, baseline=last.baseline, reference=last.reference)
-        judged = self._workspace.judge_cached(self.model.judged, view)
+        judged = self._workspace.rejudge(self.model.judged, view)
         self.model = replace(self.model, judged=judged, view=view)
 
     def _draw(self) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from nicegui import app, ui
 
-from sfapp.app.address import incident_page
-from sfapp.app.ledger import Ledger
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar, EditLink
 from sfapp.app.theme import box, label_text
 from sfapp.incidents import MAX_TITLE, Author
 from sfapp.model.incidents import Incident, Note
+from sfapp.service.incidents import IncidentService
 from sfapp.views import format
+from sfapp.views.address import incident_page
 
 NEW = "new"
 """Stands for an incident that is yet to be opened."""
@@ -27,8 +27,8 @@ Add = Callable[[Author, Incident], Sequence[str]]
 class IncidentPicker:
     """A dialog that asks which incident something goes into. Built once for a page."""
 
-    def __init__(self, ledger: Ledger, toolbar: AnnotationToolbar) -> None:
-        self._ledger = ledger
+    def __init__(self, incident_service: IncidentService, toolbar: AnnotationToolbar) -> None:
+        self._incident_service = incident_service
         self._toolbar = toolbar
         self._add: Add = lambda author, incident: ()
         self._what = ""
@@ -60,7 +60,9 @@ class IncidentPicker:
         """
         self._what, self._add, self._notes = what, add, notes
         # What is done with is not added to by default, but can be.
-        known = {incident.id: _named(incident) for incident in reversed(self._ledger.book.incidents)}
+        known = {
+            incident.id: _named(incident) for incident in reversed(self._incident_service.book.incidents)
+        }
         last = app.storage.tab.get(LAST)
         self._heading.text = f"Add {what} to an incident"
         self._title.value = title
@@ -85,9 +87,9 @@ class IncidentPicker:
             nonlocal found
             opened = [author.open_incident(title.strip())] if chosen == NEW else []
             found = opened[0] if opened else str(chosen)
-            written = [*opened, *add(author, self._ledger.log.book().incident(found))]
+            written = [*opened, *add(author, self._incident_service.log.book().incident(found))]
             for note in notes:
-                written.append(author.add_note(self._ledger.log.book().incident(found), note.id))
+                written.append(author.add_note(self._incident_service.log.book().incident(found), note.id))
             return written
 
         if await self._toolbar.write(edit, f"{self._what} added", lambda: self._lead(found)):
@@ -95,7 +97,7 @@ class IncidentPicker:
             self._dialog.close()
 
     def _lead(self, incident_id: str) -> EditLink:
-        title = self._ledger.book.incident(incident_id).title
+        title = self._incident_service.book.incident(incident_id).title
         return EditLink(f"open “{format.clip(title)}”", incident_page(incident_id))
 
 

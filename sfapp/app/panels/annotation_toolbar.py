@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.ledger import Edit, Ledger
 from sfapp.app.theme import box, label_text, link, with_keys
 from sfapp.errors import IncidentError
 from sfapp.incidents import MAX_NAME, NOBODY
+from sfapp.service.incidents import Edit, IncidentService
 
 SAID_FOR = 20.0
 """Seconds that the last edit stays on show, with its undo."""
@@ -33,8 +33,8 @@ class AnnotationToolbar:
         name: chosen by whoever looks at the page; empty before they chose one.
     """
 
-    def __init__(self, ledger: Ledger, name: str) -> None:
-        self._ledger = ledger
+    def __init__(self, incident_service: IncidentService, name: str) -> None:
+        self._incident_service = incident_service
         self.name = name
         self._signatures: list[TextElement] = []
         self._timer: ui.timer | None = None
@@ -68,7 +68,7 @@ class AnnotationToolbar:
 
     async def _try(self, edit: Edit) -> Sequence[str]:
         try:
-            return await self._ledger.write(self.name, edit)
+            return await self._incident_service.write(self.name, edit)
         except IncidentError as error:
             self.complain(str(error))
             return ()

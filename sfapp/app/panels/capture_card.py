@@ -8,10 +8,7 @@ from pathlib import Path
 
 from nicegui import ui
 
-from sfapp.app.address import window_page
-from sfapp.app.live import is_running
 from sfapp.app.theme import box, label_text, link
-from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import CaptureError, PacketError, ParseError
 from sfapp.model.capture import CAPTURE_STEPS, MAX_CAPTURE_RANKS, MAX_CAPTURE_STEPS, CaptureState
 from sfapp.model.parse import parse_ranks
@@ -20,7 +17,11 @@ from sfapp.operators import Findings
 from sfapp.operators.sampling import Sampling, WindowObservation, chosen_ranks
 from sfapp.packets.captures import ask_for_capture, captures, new_request
 from sfapp.packets.paths import folder_name
+from sfapp.service.judging import JudgedWindow
+from sfapp.service.live import is_running
+from sfapp.service.workspace import Workspace
 from sfapp.views import format
+from sfapp.views.address import window_page
 
 LOOK_EVERY_S = 2.0
 """Recorders look for requests about once a second."""
@@ -40,7 +41,7 @@ STATES = {
 class CaptureCard:
     """Shown while the run is live, and where something was captured; follows what becomes of it."""
 
-    def __init__(self, workspace: Workspace, judged: Judged, author: Callable[[], str]) -> None:
+    def __init__(self, workspace: Workspace, judged: JudgedWindow, author: Callable[[], str]) -> None:
         """Build, hidden, inside the current container.
 
         Args:
@@ -62,7 +63,7 @@ class CaptureCard:
         if self._root is not None:
             ui.timer(LOOK_EVERY_S, self._follow)
 
-    def propose(self, judged: Judged, findings: Findings | None) -> None:
+    def propose(self, judged: JudgedWindow, findings: Findings | None) -> None:
         """Offer suspects and peers, unless ranks were typed already."""
         if not self._ranks_are_set:
             self._ranks.value = ", ".join(map(str, _proposed(judged, findings)))
@@ -140,7 +141,7 @@ def _standing(state: CaptureState) -> str:
     return STATES[state.status]
 
 
-def _proposed(judged: Judged, findings: Findings | None) -> Sequence[int]:
+def _proposed(judged: JudgedWindow, findings: Findings | None) -> Sequence[int]:
     """The suspects and some peers, as sampling would choose them."""
     abnormal: tuple[int, ...] = ()
     if findings is not None:
@@ -164,7 +165,7 @@ def _ranks_of(text: str) -> tuple[int, ...]:
         raise CaptureError(f"the ranks to capture {error}") from error
 
 
-def _root_of(judged: Judged) -> Path | None:
+def _root_of(judged: JudgedWindow) -> Path | None:
     """The folder of packets that the run's own folder lies in; None where the window lies elsewhere."""
     for packet in judged.source.packets:
         if packet.path.parent.name == folder_name(judged.source.key.run_id):

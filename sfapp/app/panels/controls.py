@@ -8,13 +8,13 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.app.address import window_page
 from sfapp.app.theme import box, label_text, link, term, with_keys
-from sfapp.app.workspace import Judged
 from sfapp.errors import GateError
 from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
 from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.service.judging import JudgedWindow
+from sfapp.views.address import window_page
 from sfapp.views.glossary import gate_rows
 
 FIRST_GATES = ("tau_c", "gamma_a", "gamma_g")
@@ -132,7 +132,7 @@ class Controls:
     """The controls left of the tabs. They call the page's actions and show the view that results."""
 
     def __init__(
-        self, judged: Judged, view: ViewState, references: Mapping[str, str], actions: ControlActions
+        self, judged: JudgedWindow, view: ViewState, references: Mapping[str, str], actions: ControlActions
     ) -> None:
         """Build inside the current container.
 
@@ -162,7 +162,7 @@ class Controls:
         for name, control in self._gates.items():
             control.hint(changes[name])
 
-    def show(self, judged: Judged, view: ViewState, recorder: str) -> None:
+    def show(self, judged: JudgedWindow, view: ViewState, recorder: str) -> None:
         """Show a verdict's view in every control.
 
         Args:
@@ -281,7 +281,7 @@ class Controls:
                 self._json = link(".json", href, "plain").mark("json")
 
 
-def _healthy_window(judged: Judged) -> str:
+def _healthy_window(judged: JudgedWindow) -> str:
     """Return what the run's own healthy window is called among the windows offered."""
     reference = judged.reference
     if reference is not None and reference.run_id == judged.source.key.run_id:

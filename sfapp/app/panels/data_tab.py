@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sfapp.app.address import window_page
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.theme import box, label_text, link
 from sfapp.views import tables
+from sfapp.views.address import window_page
 from sfapp.views.tables import Column
 
 SOURCE_COLUMNS = (

@@ -6,20 +6,22 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.ledger import Ledger
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.revisions import at_the_same_time, history
 from sfapp.app.theme import box, label_text
 from sfapp.incidents import MAX_TEXT, MAX_TITLE
 from sfapp.model.incidents import SEVERITIES, STATUSES, Incident
+from sfapp.service.incidents import IncidentService
 from sfapp.views import text
 
 
 class IncidentHeader:
     """Built inside the current container. ``show`` brings it up to date; what is being typed stays."""
 
-    def __init__(self, ledger: Ledger, toolbar: AnnotationToolbar, incident: Incident) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, incident_service: IncidentService, toolbar: AnnotationToolbar, incident: Incident
+    ) -> None:
+        self._incident_service = incident_service
         self._toolbar = toolbar
         self._incident = incident
         self._with_history = False
@@ -81,7 +83,7 @@ class IncidentHeader:
         self._past.clear()
         if self._with_history:
             with self._past:
-                history(self._ledger.book, incident.id)
+                history(self._incident_service.book, incident.id)
 
     def _choice(self, name: str, choices: tuple[str, ...]) -> ui.select:
         field = ui.select(list(choices), value=getattr(self._incident, name))

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfapp.app.address import window_page
-from sfapp.app.ledger import Ledger
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.item_evidence import ComparisonEvidence, Evidence, MissingEvidence, ViewEvidence
 from sfapp.app.panels.note_card import NoteCard
@@ -16,7 +14,9 @@ from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.theme import box, chips, label_text, link, with_keys
 from sfapp.model.incidents import Item, Note, notes_on
 from sfapp.model.view import NOTES, ViewState, WindowKey, parse_query
+from sfapp.service.incidents import IncidentService
 from sfapp.views import figures, format, text
+from sfapp.views.address import window_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,13 @@ class ItemCard:
     """Built inside the current container; empty of evidence until ``fill``."""
 
     def __init__(
-        self, ledger: Ledger, toolbar: AnnotationToolbar, item: Item, moves: ItemActions, *, dark: bool
+        self,
+        incident_service: IncidentService,
+        toolbar: AnnotationToolbar,
+        item: Item,
+        moves: ItemActions,
+        *,
+        dark: bool,
     ) -> None:
         self._dark = dark
         self._evidence: Evidence | None = None
@@ -51,7 +57,7 @@ class ItemCard:
             self._body = box("item-body")
             if item.note is not None:
                 with self._body:
-                    self._note = NoteCard(ledger, toolbar, item.note, _note_place)
+                    self._note = NoteCard(incident_service, toolbar, item.note, _note_place)
 
     @property
     def awaits_evidence(self) -> bool:

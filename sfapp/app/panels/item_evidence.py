@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfapp.app.comparing import compared
-from sfapp.app.workspace import Judged, Workspace
 from sfapp.errors import SfappError
 from sfapp.model.incidents import Item
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import ViewState, parse_query
 from sfapp.operators import Findings
+from sfapp.service.compare import compare_sides
+from sfapp.service.judging import JudgedWindow
+from sfapp.service.workspace import Workspace
 from sfapp.views import text
 from sfapp.views.plot_registry import PLOTS, FindingsInput
 
@@ -24,7 +25,7 @@ class ViewEvidence:
         findings: what its operators say, where the plot is about that.
     """
 
-    judged: Judged
+    judged: JudgedWindow
     view: ViewState
     told: tuple[str, ...]
     findings: Findings | None = None
@@ -70,7 +71,7 @@ def _looked(workspace: Workspace, item: Item) -> Evidence:
     judged = workspace.judge(source, view)
     if spec is None or spec.source is not FindingsInput:
         return ViewEvidence(judged, view, tuple(told))
-    examined = workspace.examined(judged).result()
+    examined = workspace.examine(judged).result()
     return ViewEvidence(judged, view, (*told, *examined.told), examined.or_raise())
 
 
@@ -78,6 +79,6 @@ def _compared(workspace: Workspace, item: Item) -> Evidence:
     state, told = parse_compare(item.view)
     if not state.is_whole:
         return MissingEvidence(" ".join(told) or "it names no two windows to compare")
-    said = text.comparison(compared(workspace, state))
+    said = text.comparison(compare_sides(workspace, state))
     sentence = " · ".join(part for part in (said.headline, said.rest) if part)
     return ComparisonEvidence(said.kicker, sentence, state.href())

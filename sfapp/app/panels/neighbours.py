@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.address import window_page
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.theme import link
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
+from sfapp.views.address import window_page
 
 Neighbours = tuple[int | None, int | None]
 """The numbers of the windows before and after one; None at the ends of the run."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.ledger import Ledger
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.revisions import at_the_same_time, history
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import MAX_TEXT, Author
 from sfapp.model.incidents import Note
+from sfapp.service.incidents import IncidentService
 from sfapp.views import text
 
 
@@ -22,7 +22,7 @@ class NoteCard:
 
     def __init__(
         self,
-        ledger: Ledger,
+        incident_service: IncidentService,
         toolbar: AnnotationToolbar,
         note: Note,
         place: Callable[[Note], None],
@@ -33,7 +33,7 @@ class NoteCard:
             place: builds, at the head of the card, what says where a note is pinned.
             collect: puts it into an incident. None where it is in one: there it is taken out, not removed.
         """
-        self._ledger = ledger
+        self._incident_service = incident_service
         self._toolbar = toolbar
         self._place = place
         self._collect = collect
@@ -98,7 +98,7 @@ class NoteCard:
         self._past.clear()
         if self._with_history:
             with self._past:
-                history(self._ledger.book, self._note.id)
+                history(self._incident_service.book, self._note.id)
 
     def _toggle_history(self) -> None:
         self._with_history = not self._with_history
@@ -140,7 +140,7 @@ class NoteCard:
     def _again(self, author: Author, seen: Note, said: str) -> str:
         """Other words for the note; words for one that was removed meanwhile are a note of their own."""
         try:
-            self._ledger.log.book().note(seen.id)
+            self._incident_service.log.book().note(seen.id)
         except IncidentNotFoundError:
             return author.write_note(said, seen.pin)
         return author.edit_note(seen, said)

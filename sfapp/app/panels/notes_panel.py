@@ -7,7 +7,6 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.ledger import Ledger
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard
@@ -18,6 +17,7 @@ from sfapp.incidents import Author
 from sfapp.model import Window
 from sfapp.model.incidents import Incident, Note, Pin
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.service.incidents import IncidentService
 from sfapp.views import format, text
 
 
@@ -26,7 +26,7 @@ class NotesPanel:
 
     def __init__(
         self,
-        ledger: Ledger,
+        incident_service: IncidentService,
         toolbar: AnnotationToolbar,
         key: WindowKey,
         window: Window,
@@ -42,7 +42,7 @@ class NotesPanel:
             go: looks at what a note is pinned to.
             headline: what the verdict says now, in few words: the title offered for a new incident.
         """
-        self._ledger = ledger
+        self._incident_service = incident_service
         self._toolbar = toolbar
         self._key = key
         self._look = look
@@ -52,7 +52,7 @@ class NotesPanel:
         self._cards: dict[str, NoteCard] = {}
         self._list: ui.element | None = None
         self._form = NoteForm(toolbar, key, window, look)
-        self._incident_picker = IncidentPicker(ledger, toolbar)
+        self._incident_picker = IncidentPicker(incident_service, toolbar)
 
     # --- what the page puts on itself -----------------------------------------------------------------
 
@@ -80,8 +80,8 @@ class NotesPanel:
     def notes_list(self) -> None:
         """The notes, for the tab of their own; kept up to date by ``show``."""
         with titled("Notes on this window", "pinned to what they are about; numbered as in the plots"):
-            if self._ledger.problem:
-                notices([self._ledger.problem])
+            if self._incident_service.problem:
+                notices([self._incident_service.problem])
             with box("actions"):
                 begin = label_text("write a note", "button", "button").mark("write-note-here")
                 begin.on("click", lambda: self._form.open())
@@ -144,7 +144,7 @@ class NotesPanel:
             if note.id not in self._cards:
                 with self._list:
                     self._cards[note.id] = NoteCard(
-                        self._ledger, self._toolbar, note, self._pinned, collect=self.collect_note
+                        self._incident_service, self._toolbar, note, self._pinned, collect=self.collect_note
                     )
             card = self._cards[note.id]
             card.show(note, place + 1)

@@ -15,9 +15,9 @@ from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.view_model import Key, TabViewModel
 from sfapp.app.theme import box, label_text
-from sfapp.app.workspace import Judged
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings
+from sfapp.service.judging import JudgedWindow
 from sfapp.views.figures import Figure, draw_plot, notes_in, with_notes, zoomed_axes
 from sfapp.views.plot_registry import PLOTS, FindingsInput, Placement, PlotSpec, WindowInput
 
@@ -85,7 +85,7 @@ class PlacedPlot:
 
 def draw(
     name: str,
-    judged: Judged,
+    judged: JudgedWindow,
     findings: Findings | None,
     view: ViewState,
     *,

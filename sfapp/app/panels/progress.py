@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from sfapp.app.theme import box, label_text, notices, with_keys
-from sfapp.app.workspace import Workspace
+from sfapp.service.workspace import Workspace
 from sfapp.views import format
 
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from nicegui import background_tasks, ui
 
-from sfapp.app.reporting import CancelledReportError, Make, Progress, Wish
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import SfappError
 from sfapp.report import FORMATS
+from sfapp.report.workspace_report import CancelledReportError, ReportMaker, ReportOptions, ReportProgress
 from sfapp.views import format
 
 FORMAT_WORDS = {
@@ -24,7 +24,7 @@ FORMAT_WORDS = {
 """What each format is good for."""
 
 
-def report_button(what: str, make: Callable[[], Make]) -> ui.element:
+def report_button(what: str, make: Callable[[], ReportMaker]) -> ui.element:
     """A button that opens the dialog; both in the current container.
 
     Args:
@@ -39,7 +39,7 @@ def report_button(what: str, make: Callable[[], Make]) -> ui.element:
 class ReportDialog:
     """A dialog that makes reports. Built closed, inside the current container."""
 
-    def __init__(self, what: str, make: Callable[[], Make]) -> None:
+    def __init__(self, what: str, make: Callable[[], ReportMaker]) -> None:
         """Build it.
 
         Args:
@@ -47,7 +47,7 @@ class ReportDialog:
             make: gives the maker of the report on what is looked at now.
         """
         self._make = make
-        self._progress: Progress | None = None
+        self._progress: ReportProgress | None = None
         with ui.dialog().on("hide", self.cancel) as self._dialog, box("sheet report"):
             label_text(f"Report on {what}", "h2")
             self._format = ui.radio({ending: FORMAT_WORDS[ending] for ending in FORMATS}, value=".html")
@@ -75,9 +75,9 @@ class ReportDialog:
         """Make it beside the event loop, then let the browser download it."""
         if self._progress is not None:
             return
-        self._progress = Progress()
+        self._progress = ReportProgress()
         self._show(working=True, said="starting")
-        wish = Wish(str(self._format.value), bool(self._redact.value))
+        wish = ReportOptions(str(self._format.value), bool(self._redact.value))
         background_tasks.create(self._work(self._make(), wish, self._progress), context=self._dialog)
 
     def cancel(self) -> None:
@@ -85,12 +85,12 @@ class ReportDialog:
         if self._progress is not None:
             self._progress.cancel()
 
-    async def _work(self, make: Make, wish: Wish, progress: Progress) -> None:
+    async def _work(self, make: ReportMaker, wish: ReportOptions, progress: ReportProgress) -> None:
         said = "cancelled"
         try:
             name, content = await asyncio.to_thread(make, wish, progress)
             with suppress(CancelledReportError):
-                progress.tell("downloading")
+                progress.report("downloading")
                 ui.download.content(content, name)
                 said = f"done: {name}, {format.size(len(content))}"
         except CancelledReportError:
@@ -103,7 +103,7 @@ class ReportDialog:
 
     def _show_progress(self) -> None:
         if self._progress is not None:
-            self._said.text = self._progress.said or "starting"
+            self._said.text = self._progress.activity or "starting"
 
     def _show(self, working: bool, said: str) -> None:
         self._timer.active = working

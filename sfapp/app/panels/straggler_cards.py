@@ -8,7 +8,6 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.address import window_page
 from sfapp.app.panels.choosers import show_options
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tables import choice_table, data_table, refill, show_choice, titled
@@ -19,6 +18,7 @@ from sfapp.operators import Findings, busiest
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.views import format, text
 from sfapp.views import straggler_tables as tables
+from sfapp.views.address import window_page
 from sfapp.views.selection import operator_shown, step_shown
 
 CAUSES_LISTED = 50

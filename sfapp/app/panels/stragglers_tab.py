@@ -13,10 +13,10 @@ from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.view_model import Key, TabViewModel
 from sfapp.app.theme import box, empty, label_text, notices
-from sfapp.app.workspace import Workspace
 from sfapp.errors import SfappError
 from sfapp.model.view import STRAGGLERS, ViewState
 from sfapp.operators import Agreement, Findings, agreement
+from sfapp.service.workspace import Workspace
 from sfapp.views.findings import Examined
 
 
@@ -34,7 +34,7 @@ class StragglersPanel:
         self._workspace = workspace
         self._reactions = reactions
         self._scene = scene
-        self._examined = workspace.examined_cached(scene.judged)
+        self._examined = workspace.cached_findings(scene.judged)
         self._agreement: tuple[Key, Agreement | None] = ((), None)
         self._proposed: Key = ()
         self._working = False
@@ -69,7 +69,7 @@ class StragglersPanel:
         loop = asyncio.get_running_loop()
         try:
             while self._examined is None or self._examined.key != self._scene.judged.examined_key:
-                asked = self._workspace.examined(
+                asked = self._workspace.examine(
                     self._scene.judged, lambda said: loop.call_soon_threadsafe(self._say, said)
                 )
                 self._examined = await asyncio.wrap_future(asked)

@@ -9,10 +9,10 @@ from typing import Any
 from nicegui import events, ui
 
 from sfapp.accounting import Measures
-from sfapp.app.address import term_page
 from sfapp.app.theme import box, label_text
 from sfapp.model import Diagnosis
 from sfapp.views import tables
+from sfapp.views.address import term_page
 from sfapp.views.tables import Column
 
 

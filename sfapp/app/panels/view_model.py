@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from sfapp.accounting import Measures
-from sfapp.app.workspace import Judged
 from sfapp.model import Diagnosis, Window
 from sfapp.model.incidents import Note
 from sfapp.model.view import ViewState
 from sfapp.operators import Agreement, Findings
+from sfapp.service.judging import JudgedWindow
 from sfapp.views.findings import Examined
 
 Key = tuple[Hashable, ...]
@@ -25,7 +25,7 @@ class TabViewModel:
         agreement: what the verdict and the operators say of each other; None without findings.
     """
 
-    judged: Judged
+    judged: JudgedWindow
     view: ViewState
     dark: bool
     notes: tuple[Note, ...] = ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sfapp.app.address import example_page
 from sfapp.app.theme import box, example_links, label_text, link
-from sfapp.app.workspace import Judged
 from sfapp.model.examples import Example
+from sfapp.service.judging import JudgedWindow
+from sfapp.views.address import example_page
 from sfapp.views.worked_examples import COLUMNS, LESSONS, Row, lesson_rows
 
 
-def lesson_card(example: Example, judged: Judged) -> None:
+def lesson_card(example: Example, judged: JudgedWindow) -> None:
     """The lesson, which can be folded away."""
     lesson = LESSONS[example.run_id]
     with box("card lesson", "details") as card:

@@ -15,18 +15,18 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sfapp.accounting import StepTimes, paced_steps
-from sfapp.app.address import live_page
-from sfapp.app.window_list import shown
-from sfapp.app.workspace import Workspace
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
 from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
 from sfapp.model.view import OVERVIEW, WindowKey
+from sfapp.service.workspace import Workspace
 from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.address import live_page
 from sfapp.views.figures.live import recent_rows
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
+from sfapp.views.window_rows import window_row
 
 SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
 """Lengths of time that can be looked at, seconds."""
@@ -128,7 +128,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class LiveScene:
+class LiveSnapshot:
     """What is known of a run at one moment; rows are the store's.
 
     Attributes:
@@ -225,18 +225,18 @@ class LiveScene:
         """The newest finished window in words, and where it is shown; empty before there is one."""
         if self.newest is None:
             return {}
-        row = shown(self.newest)
+        row = window_row(self.newest)
         return {"href": row["href"], "said": f"window {self.newest['window']}: {row['aim']}"}
 
 
-def live_scene(
+def live_snapshot(
     workspace: Workspace,
     run_id: str,
     state: LiveState,
     *,
     whole: bool = False,
-    before: LiveScene | None = None,
-) -> LiveScene:
+    before: LiveSnapshot | None = None,
+) -> LiveSnapshot:
     """What the store knows of a run. Blocking; a few ms for some ranks, tens for a thousand.
 
     Args:
@@ -264,7 +264,7 @@ def live_scene(
         history = _history(store, run_id, state, at, links, node, before)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
     has_machines = whole or node is not None
-    return LiveScene(
+    return LiveSnapshot(
         run_id=run_id,
         state=state,
         at=at,
@@ -281,7 +281,7 @@ def live_scene(
     )
 
 
-def _links(store: Store, run_id: str, until: datetime | None, before: LiveScene | None) -> list[Row]:
+def _links(store: Store, run_id: str, until: datetime | None, before: LiveSnapshot | None) -> list[Row]:
     """The newest link sample of every rank. What was known a moment ago is brought up to date: of a thousand
     ranks, each of which says something every second, only the last seconds are looked at."""
     if before is not None and until is None and before.state.until is None:
@@ -299,7 +299,7 @@ def _history(
     at: datetime,
     links: Sequence[Row],
     node: int | None,
-    before: LiveScene | None,
+    before: LiveSnapshot | None,
 ) -> History:
     since, read_at = at - timedelta(seconds=state.span), datetime.now(UTC)
 
@@ -315,7 +315,7 @@ def _history(
     return History(state, at, read_at, times, paces, over_time(NodeSample), over_time(GpuSample))
 
 
-def running_now(workspace: Workspace) -> list[Row]:
+def streaming_runs(workspace: Workspace) -> list[Row]:
     """The runs that are streamed now, the one heard of last first, as ``Store.live_runs`` gives them."""
     now = datetime.now(UTC)
     return [
@@ -327,7 +327,7 @@ def running_now(workspace: Workspace) -> list[Row]:
 
 def is_running(workspace: Workspace, run_id: str) -> bool:
     """Whether a run is streamed now, or left a packet in the last minutes."""
-    if any(run["run_id"] == run_id for run in running_now(workspace)):
+    if any(run["run_id"] == run_id for run in streaming_runs(workspace)):
         return True
     try:
         newest = workspace.run(run_id).newest_ended_at

@@ -1,4 +1,4 @@
-"""The store of the built-in examples: read-only, in memory, apart from the operator's own."""
+"""The store of the built-in examples: in memory, apart from the user's own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sfapp.store import Store
 
 
 class ExampleStore:
-    """Opened when an example is first asked for; most servers never do. Safe to use from several threads."""
+    """Store of the examples, opened when the first one is asked for. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._store: Store | None = None
 
-    def opened(self) -> Store:
-        """The store with every example in it. Blocking the first time."""
+    def open(self) -> Store:
+        """Return the store with every example in it. Blocks the first time."""
         with self._lock:
             if self._store is None:
                 self._store = Store.open([assets() / EXAMPLES], memory=True)
@@ -24,7 +24,7 @@ class ExampleStore:
             return self._store
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         with self._lock:
             if self._store is not None:
                 self._store.close()

@@ -8,9 +8,9 @@ import pytest
 from builders import lasting_fault
 
 from sfapp.accounting import diagnose_runs, judge, measure
-from sfapp.cli.packet_evidence import PacketEvidence
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
+from sfapp.service.packet_evidence import PacketEvidence
 
 WINDOWS = lasting_fault(ranks=4)
 OTHERS = lasting_fault(ranks=4, seed=7, run_id="other")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.app.address import path_segment, run_from_segment
+from sfapp.views.address import path_segment, run_from_segment
 
 # What a URL can carry: any text but lone surrogates.
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)

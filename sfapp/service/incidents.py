@@ -1,6 +1,7 @@
-"""Notes and incidents as the pages know them: written off the event loop, followed whoever wrote them.
+"""Notes and incidents in memory: edited off the event loop, and kept in step with the log file, which other
+processes write too.
 
-Pages show ``book``, which is in memory: only opening a page, an edit and the watch ever touch the disk.
+Pages show ``book``. The disk is touched only when a page opens, on an edit, and by the watch.
 """
 
 from __future__ import annotations
@@ -10,40 +11,39 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 
-from nicegui import Event, background_tasks
-
 from sfapp.errors import IncidentError
 from sfapp.incidents import Author, Book, IncidentLog, book_of, import_events, parse
+from sfapp.service.subscribers import Subscribers
 
 WATCH_PAUSE = 2.0
-"""Seconds between looks at the file: what another process writes is on the pages after at most this."""
+"""Seconds between looks at the file, so the longest delay until another process's edit shows."""
 
 Edit = Callable[[Author], Sequence[str]]
-"""Writes as an author; the ids of its edits, for ``Author.undo``. Runs beside the event loop."""
+"""Writes as an author; returns the ids of its edits, for ``Author.undo``. Runs beside the event loop."""
 
 
-class Ledger:
-    """The log of notes and incidents behind the pages.
+class IncidentService:
+    """The notes and incidents of one log file.
 
     Attributes:
         log: the file.
-        book: what it amounted to when it was last read; free to use in the event loop.
-        problem: why it could not be read, empty where it could.
-        changed: fired in the event loop after ``book`` changed, through this process or another.
+        book: its content when it was last read; free to use in the event loop.
+        problem: why it could not be read; empty where it could.
+        changed: notified in the event loop after ``book`` changed, through this process or another.
     """
 
     def __init__(self, log: IncidentLog) -> None:
         self.log = log
         self.book: Book = book_of(())
         self.problem = ""
-        self.changed: Event[Book] = Event()
-        self._read: tuple[int, ...] | None = None
+        self.changed: Subscribers[Book] = Subscribers()
+        self._signature: tuple[int, ...] | None = None
         self._reading = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch the file beside the running event loop."""
-        self._watching = background_tasks.create(self._watch(), name="incidents")
+        """Watch the file beside the running event loop."""
+        self._watching = asyncio.create_task(self._watch(), name="incidents")
 
     def stop(self) -> None:
         """End the watch."""
@@ -51,16 +51,16 @@ class Ledger:
             self._watching.cancel()
 
     async def current(self) -> Book:
-        """The book as the file now says; where it cannot be read, as it was, and ``problem`` says why."""
-        async with self._reading:  # one at a time: an older book must not come after a newer
-            self._read, found, self.problem = await asyncio.to_thread(self._look, self._read)
+        """Return the content of the file now; where it cannot be read, the last one, with ``problem`` set."""
+        async with self._reading:  # one at a time: an older state must not replace a newer one
+            self._signature, found, self.problem = await asyncio.to_thread(self._read, self._signature)
             if found is not None and found is not self.book:
                 self.book = found
-                self.changed.emit(found)
+                self.changed.notify(found)
             return self.book
 
     async def write(self, name: str, edit: Edit) -> Sequence[str]:
-        """Write under a name; what was written is in ``book`` when this returns.
+        """Edit under an author's name; ``book`` holds the result on return.
 
         Raises:
             IncidentError: the file cannot be written, or a text is too long.
@@ -69,8 +69,8 @@ class Ledger:
         await self.current()
         return written
 
-    async def take_in(self, content: bytes) -> int:
-        """Add the incidents of an exported file; how many of its edits were new.
+    async def import_incidents(self, content: bytes) -> int:
+        """Add the incidents of an exported file; return how many of its edits were new.
 
         Raises:
             IncidentError: it is no such file, or the log cannot be written.
@@ -85,8 +85,8 @@ class Ledger:
                 await self.current()
                 await asyncio.sleep(WATCH_PAUSE)
 
-    def _look(self, before: tuple[int, ...] | None) -> tuple[tuple[int, ...] | None, Book | None, str]:
-        """What the file looks like, its book where it is not as before, and what stands in the way."""
+    def _read(self, before: tuple[int, ...] | None) -> tuple[tuple[int, ...] | None, Book | None, str]:
+        """Return the file's signature, its content where that changed, and why it cannot be read."""
         try:
             status = os.stat(self.log.path)
         except FileNotFoundError:

@@ -1,0 +1,24 @@
+"""The notifications of the services as NiceGUI events, which pages unsubscribe from when they are closed."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from nicegui import Event
+
+from sfapp.service.subscribers import Subscribers
+
+Value = TypeVar("Value")
+
+_EVENTS: WeakKeyDictionary[Subscribers, Event] = WeakKeyDictionary()  # type: ignore[type-arg]  # of any value
+
+
+def event_of(subscribers: Subscribers[Value]) -> Event[Value]:
+    """Return the event that is emitted at every notification; one for each source."""
+    event: Event[Value] | None = _EVENTS.get(subscribers)
+    if event is None:
+        event = Event()
+        _EVENTS[subscribers] = event
+        subscribers.subscribe(event.emit)
+    return event

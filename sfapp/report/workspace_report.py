@@ -1,0 +1,145 @@
+"""Reports from a workspace, made on a thread: progress can be read and the work cancelled meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import sfapp
+from sfapp.incidents import Book
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.report.build import ReportRequest, build_report
+from sfapp.report.formats import packed
+from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.store_evidence import StoreEvidence
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store, WindowQuery
+from sfapp.views import format
+
+
+class CancelledReportError(Exception):
+    """The report was cancelled; no error of sfapp."""
+
+
+@dataclass(slots=True)
+class ReportProgress:
+    """Progress of one report: written by its thread, read and cancelled by the page.
+
+    Attributes:
+        activity: the present step, in words.
+    """
+
+    activity: str = ""
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Stop at the next step."""
+        self._cancelled.set()
+
+    def report(self, activity: str) -> None:
+        """Set the present step.
+
+        Raises:
+            CancelledReportError: the report was cancelled.
+        """
+        if self._cancelled.is_set():
+            raise CancelledReportError
+        self.activity = activity
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """The ending of a format, and whether run and host names are replaced by pseudonyms."""
+
+    ending: str
+    redact: bool
+
+
+ReportMaker = Callable[[ReportOptions, ReportProgress], tuple[str, bytes]]
+"""Makes a report, blocking: the name and content of one file."""
+
+
+def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> ReportMaker:
+    """Return the maker of the report on one window under a view, with the notes pinned to it."""
+
+    def make(options: ReportOptions, progress: ReportProgress) -> tuple[str, bytes]:
+        store = workspace.store_of(key.run_id)
+        manifest = store.window(key.run_id, key.window).manifest
+        ended = manifest.ended_at or manifest.started_at
+        request = ReportRequest(
+            output=f"sfapp-window-{key.window}{options.ending}",
+            paths=_paths(workspace, store, key),
+            windows=(key,),
+            view=view,
+            title=f"Window {key.window} of {format.clip(key.run_id, 80)}",
+            at=datetime.fromisoformat(ended) if ended else datetime.fromtimestamp(0, UTC),
+        )
+        return create_report(workspace, request, options, progress)
+
+    return make
+
+
+def incident_report(workspace: Workspace, incident_id: str) -> ReportMaker:
+    """Return the maker of the report on an incident in its present state."""
+
+    def make(options: ReportOptions, progress: ReportProgress) -> tuple[str, bytes]:
+        incident = workspace.incident_log.book().incident(incident_id)
+        request = ReportRequest(
+            output=f"sfapp-incident-{incident.short_id}{options.ending}",
+            paths=tuple(map(str, workspace.paths)),
+            incident=incident.id,
+            called=incident.short_id,
+            at=(incident.changed or incident.written).at,
+        )
+        return create_report(workspace, request, options, progress)
+
+    return make
+
+
+def create_report(
+    workspace: Workspace, request: ReportRequest, options: ReportOptions, progress: ReportProgress
+) -> tuple[str, bytes]:
+    """Create the file of a report: its name and content. Blocking.
+
+    Raises:
+        SfappError: it cannot be made; the message says why.
+        CancelledReportError: it was cancelled.
+    """
+    book = workspace.incident_log.book()
+    pseudonyms = None
+    if options.redact:
+        pseudonyms = _pseudonyms(_stores(workspace, request, book), book, progress)
+    progress.report("collecting")
+    evidence = StoreEvidence(workspace, pseudonyms, progress.report)
+    _, files = build_report(request, evidence, book, version=sfapp.__version__, pseudonyms=pseudonyms)
+    progress.report("packing")
+    return packed(files)
+
+
+def _stores(workspace: Workspace, request: ReportRequest, book: Book) -> list[Store]:
+    """Return the user's store, and that of the examples where the report shows one of them."""
+    keys = list(request.windows)
+    if request.incident is not None:
+        items = book.incident(request.incident).items
+        keys += [item.window for item in items if item.window is not None]
+    return list(dict.fromkeys([workspace.store, *(workspace.store_of(key.run_id) for key in keys)]))
+
+
+def _pseudonyms(stores: Sequence[Store], book: Book, progress: ReportProgress) -> Pseudonyms:
+    """Return pseudonyms of every run and host in the stores, so that the command's report has the same."""
+    windows = [(store, row) for store in stores for row in store.windows(WindowQuery(limit=2**31)).rows]
+    hosts: set[str] = set()
+    for place, (store, row) in enumerate(windows, 1):
+        done = f"{format.count(place)} of {format.count(len(windows))}"
+        progress.report(f"collecting the names to hide: {done} windows")
+        hosts.update(store.window(row["run_id"], row["window"]).hostnames)
+    return Pseudonyms.of_names({row["run_id"] for _, row in windows}, hosts, book)
+
+
+def _paths(workspace: Workspace, store: Store, key: WindowKey) -> tuple[str, ...]:
+    """Return where the packets are: the served paths, or the folder of an example."""
+    if store is workspace.store:
+        return tuple(map(str, workspace.paths))
+    return (str(store.sources(key.run_id, key.window)[0].path.parent),)

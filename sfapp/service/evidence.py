@@ -1,0 +1,56 @@
+"""What a report asks for: one judged window with its files, from a store or from packets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sfapp.accounting import RunWaits
+from sfapp.model import Diagnosis, Window
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.operators import Findings
+
+
+@dataclass(frozen=True, slots=True)
+class PacketFile:
+    """A file that the numbers come from."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEvidence:
+    """A window of all ranks, the verdict on the group that a view names, and its files.
+
+    Attributes:
+        run_waits: where the windows of the run measured ranks to wait, as the verdict uses it; None where
+            only the window's own fit was used.
+        findings: computes the operator findings on those ranks, or raises WindowError; None where they are
+            not available.
+        has_operators: whether operator events are stored beside the packets, so that the findings name
+            operators rather than stages.
+    """
+
+    window: Window
+    diagnosis: Diagnosis
+    packets: tuple[PacketFile, ...]
+    run_waits: RunWaits | None
+    findings: Callable[[], Findings] | None = None
+    has_operators: bool = False
+
+
+class EvidenceSource(Protocol):
+    """Finds and judges windows for a report."""
+
+    def __call__(self, key: WindowKey, view: ViewState) -> WindowEvidence:
+        """Return a window judged under a view.
+
+        Raises:
+            WindowNotFoundError: the window, its group or its reference does not exist.
+            WindowError: it cannot be judged so. The report prints either in the window's place.
+        """
+
+    def windows(self, run_id: str) -> Sequence[int]:
+        """Return the window numbers of a run in order; none where there is no such run."""

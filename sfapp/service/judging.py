@@ -1,0 +1,197 @@
+"""Judge one window under one view: the only place where reading, measuring and judging are put together.
+
+The verdict itself is ``sfapp.accounting.judge``; whole runs from files go through ``packet_windows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from sfapp.accounting import Measures, RunWaits, judge, measure, reference_of
+from sfapp.errors import WindowError
+from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.service.memory_cache import MemoryCache
+from sfapp.store import PacketSource, Store
+
+CACHE_BYTES = 1 << 30
+"""Memory for windows and their measures, so that controls respond without reading packets again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSource:
+    """The files of a window; the same key with other content is another source.
+
+    Attributes:
+        content: SHA-256 of its packets, those set aside included.
+        operators: the state of the operator-event files beside them.
+    """
+
+    key: WindowKey
+    content: tuple[str, ...]
+    operators: tuple[str, ...]
+    packets: tuple[PacketSource, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedWindow:
+    """A window of all ranks, the measures of the group that was asked for, and the verdict on that group.
+
+    Attributes:
+        reference: the healthy window it is compared with, cut to the same group; None without one.
+    """
+
+    source: WindowSource
+    window: Window
+    measures: Measures
+    reference: Reference | None
+    diagnosis: Diagnosis
+
+    @property
+    def examined_key(self) -> Hashable:
+        """What the operator findings depend on. The wait stages matter only where stages stand in for
+        operator events, which record waiting themselves."""
+        waits = () if self.source.operators else self.diagnosis.wait_stages
+        return self.source, self.diagnosis.group, waits
+
+
+def measure_window(
+    window: Window, view: ViewState, reference: Reference | None, run_waits: RunWaits | None
+) -> Measures:
+    """Measure the group of a window that a view names. Walks the matrix.
+
+    Args:
+        reference: the healthy window, cut to the same group.
+        run_waits: where the windows of the run measured ranks to wait; None to use this window's fit alone.
+
+    Raises:
+        WindowNotFoundError: the window has no such group.
+        WindowError: the baseline is ``reference`` and there is none.
+    """
+    group = window.of_group(view.group)
+    if view.baseline == "reference" and reference is None:
+        raise WindowError("this run has no healthy window to take as the baseline; choose a reference window")
+    return measure(group, view.baseline, reference).in_run(run_waits)
+
+
+def judge_measures(measures: Measures, view: ViewState, reference: Reference | None) -> Diagnosis:
+    """Return the verdict on measures under a view's gates and frontier; the matrix is not touched."""
+    return judge(measures, view.gates, view.frontier, reference)
+
+
+class WindowJudge:
+    """Judges the windows of stores, and caches windows and measures. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store_of: Callable[[str], Store],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        measures_reference: bool = False,
+    ) -> None:
+        """Start with empty caches.
+
+        Args:
+            store_of: returns the store that holds a run.
+            measures_reference: measure the reference window even where the view needs only what the store
+                knows of it, so that its stage medians are always there.
+        """
+        self._store_of = store_of
+        self._measures_reference = measures_reference
+        self._windows: MemoryCache[Window] = MemoryCache(cache_bytes // 2, _window_bytes)
+        self._measures: MemoryCache[Measures] = MemoryCache(
+            cache_bytes // 2, lambda measures: _window_bytes(measures.window)
+        )
+
+    def source(self, key: WindowKey) -> WindowSource:
+        """Return the window as it is stored now.
+
+        Raises:
+            WindowNotFoundError: no such window in the store.
+        """
+        store = self._store_of(key.run_id)
+        packets = store.sources(key.run_id, key.window)
+        set_aside = store.set_aside(key.run_id, key.window)
+        content = tuple(packet.sha256 for packet in (*packets, *set_aside))
+        return WindowSource(key, content, store.operator_files(packets), tuple(packets))
+
+    def window(self, source: WindowSource) -> Window:
+        """Return the window with all its ranks.
+
+        Raises:
+            WindowNotFoundError: it is gone.
+            StoreError: its packets have changed since they were ingested.
+        """
+        run_id, number = source.key.run_id, source.key.window
+        return self._windows.get(source) or self._windows.put(
+            source, self._store_of(run_id).window(run_id, number)
+        )
+
+    def judge(self, source: WindowSource, view: ViewState) -> JudgedWindow:
+        """Judge under a view's gates, baseline, group and reference; walks the matrix where it must.
+
+        Raises:
+            WindowNotFoundError: the window, its group or the chosen reference does not exist.
+            WindowError: the baseline is ``reference`` and there is none.
+        """
+        window = self.window(source)
+        reference = self._reference(source.key, view)
+        key = _measures_key(source, view, reference)
+        measures = self._measures.get(key)
+        if measures is None:
+            measures = self._measures.put(
+                key, measure_window(window, view, reference, self._run_waits(window))
+            )
+        else:
+            measures = self._with_run_waits(key, measures)
+        diagnosis = judge_measures(measures, view, reference)
+        return JudgedWindow(source, window, measures, reference, diagnosis)
+
+    @staticmethod
+    def rejudge(current: JudgedWindow, view: ViewState) -> JudgedWindow:
+        """Judge under other gates or the other frontier; quick enough for the event loop."""
+        diagnosis = judge_measures(current.measures, view, current.reference)
+        return JudgedWindow(current.source, current.window, current.measures, current.reference, diagnosis)
+
+    def _run_waits(self, window: Window) -> RunWaits:
+        return self._store_of(window.run_id).run_waits(window.run_id, window.stages)
+
+    def _with_run_waits(self, key: Hashable, measures: Measures) -> Measures:
+        """Return cached measures with what the windows of the run say now: they come and go."""
+        current = measures.in_run(self._run_waits(measures.window))
+        return current if current is measures else self._measures.put(key, current)
+
+    def _reference(self, key: WindowKey, view: ViewState) -> Reference | None:
+        """Return the healthy window as a view needs it: the chosen one or the run's, cut to the same group;
+        None where the run has none or the reference lacks the group."""
+        stored = self._store_of(key.run_id).reference(key.run_id)
+        if view.reference is None:
+            if stored is None:
+                return None
+            needs_measures = self._measures_reference or view.baseline == "reference"
+            if view.group == ALL_RANKS and not needs_measures:
+                return stored
+            chosen = WindowKey(stored.run_id, stored.window)
+        else:
+            chosen = view.reference
+        source = self.source(chosen)
+        measures_key = (source, view.group, "cohort_median", None)
+        measures = self._measures.get(measures_key)
+        if measures is None:
+            window = self.window(source)
+            if view.group not in window.groups:
+                return None
+            measures = self._measures.put(measures_key, measure(window.of_group(view.group)))
+        return reference_of(self._with_run_waits(measures_key, measures))
+
+
+def _measures_key(source: WindowSource, view: ViewState, reference: Reference | None) -> Hashable:
+    against = None
+    if view.baseline == "reference" and reference is not None:
+        against = (reference.run_id, reference.window)
+    return source, view.group, view.baseline, against
+
+
+def _window_bytes(window: Window) -> int:
+    return 2 * int(window.duration_SNR.nbytes)

@@ -1,0 +1,46 @@
+"""Windows from packet files without a store: read them, leave out what cannot be judged, judge the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sfapp.accounting import check_totals, diagnose_runs
+from sfapp.errors import WindowError
+from sfapp.model import Diagnosis, Window
+from sfapp.model.view import ViewState
+from sfapp.packets import Loaded, Quarantined, read_windows
+
+
+def load_windows(paths: Sequence[Path]) -> Loaded:
+    """Read the windows under some paths; one whose durations overflow when added up is quarantined."""
+    loaded = read_windows(paths)
+    usable, refused = [], list(loaded.quarantined)
+    for found in loaded.windows:
+        try:
+            check_totals(found.window)
+        except WindowError as error:
+            refused += [Quarantined(p.path, p.size, p.sha256, str(error)) for p in found.packets]
+        else:
+            usable.append(found)
+    return replace(loaded, windows=tuple(usable), quarantined=tuple(refused))
+
+
+def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnosis]:
+    """Judge the windows of some runs under a view, each with what its run's others measured.
+
+    Windows that lack the view's group are left out, unless all do.
+
+    Raises:
+        WindowNotFoundError: none has the group, or the reference is not among them.
+        WindowError: the baseline is ``reference`` and a run has no healthy window.
+    """
+    return diagnose_runs(
+        windows,
+        view.gates,
+        view.baseline,
+        frontier=view.frontier,
+        group=view.group,
+        reference=None if view.reference is None else (view.reference.run_id, view.reference.window),
+    )

@@ -1,0 +1,91 @@
+"""Evidence for a report from a workspace's stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.operators import Findings
+from sfapp.packets import packet_path
+from sfapp.service.evidence import PacketFile, WindowEvidence
+from sfapp.service.judging import JudgedWindow, judge_measures, measure_window
+from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEvidence:
+    """Finds windows in the store, under pseudonyms where some are given.
+
+    Attributes:
+        report: called with each activity, in words; may raise to cancel.
+    """
+
+    workspace: Workspace
+    pseudonyms: Pseudonyms | None
+    report: Callable[[str], None]
+
+    def __call__(self, key: WindowKey, view: ViewState) -> WindowEvidence:
+        """Return one window judged under a view.
+
+        Raises:
+            WindowNotFoundError: it, its group or its reference is not in the store.
+            WindowError: the baseline is ``reference`` and its run has no healthy window.
+        """
+        self.report(f"judging and drawing window {key.window}")
+        if self.pseudonyms is None:
+            return self._evidence(self.workspace.judge(self.workspace.source(key), view))
+        try:
+            return self._redacted(key, view, self.pseudonyms)
+        except (WindowError, WindowNotFoundError) as error:
+            # The report prints the message, so it must hold no name either.
+            raise type(error)(self.pseudonyms.text(str(error))) from error
+
+    def windows(self, run_id: str) -> Sequence[int]:
+        """Return the window numbers of a run in order."""
+        original = self.pseudonyms.real(WindowKey(run_id, 0)).run_id if self.pseudonyms else run_id
+        return [row["window"] for row in self.workspace.store_of(original).timeline(original)]
+
+    def _evidence(self, judged: JudgedWindow) -> WindowEvidence:
+        return WindowEvidence(
+            judged.window,
+            judged.diagnosis,
+            tuple(PacketFile(packet.path.name, packet.sha256) for packet in judged.source.packets),
+            run_waits=judged.measures.run_waits,
+            findings=lambda: self._findings(judged),
+            has_operators=bool(judged.source.operators),
+        )
+
+    def _redacted(self, key: WindowKey, view: ViewState, pseudonyms: Pseudonyms) -> WindowEvidence:
+        """Judge the window again under its pseudonyms, so that the verdict can hold no real name."""
+        reference = view.reference and pseudonyms.real(view.reference)
+        original = self.workspace.judge(
+            self.workspace.source(pseudonyms.real(key)), replace(view, reference=reference)
+        )
+        window = pseudonyms.window(original.window)
+        against = original.reference
+        if against is not None:
+            against = replace(against, run_id=pseudonyms.runs[against.run_id])
+        measures = measure_window(window, view, against, original.measures.run_waits)
+        packets = tuple(
+            PacketFile(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
+            for one in original.source.packets
+        )
+        return replace(
+            self._evidence(original),
+            window=window,
+            diagnosis=judge_measures(measures, view, against),
+            packets=packets,
+        )
+
+    def _findings(self, judged: JudgedWindow) -> Findings:
+        """Return the findings, which name no runs or hosts; an error message may name both."""
+        try:
+            return self.workspace.examine(judged).result().or_raise()
+        except WindowError as error:
+            if self.pseudonyms is None:
+                raise
+            raise WindowError(self.pseudonyms.text(str(error))) from error

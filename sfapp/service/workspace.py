@@ -1,0 +1,277 @@
+"""One store with all that the surfaces ask of it, and the thread that keeps the store up to date.
+
+Reading blocks (files, SQL, the matrix), so pages call these methods through ``asyncio.to_thread``. Only
+``rejudge`` is quick enough for the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from sfapp.errors import WindowNotFoundError
+from sfapp.incidents import IncidentLog
+from sfapp.model import Operators, Reference, Window
+from sfapp.model.examples import EXAMPLES, Example
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.operators import events_of
+from sfapp.service.examples import ExampleStore
+from sfapp.service.incidents import IncidentService
+from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
+from sfapp.service.memory_cache import MemoryCache
+from sfapp.service.subscribers import Subscribers
+from sfapp.store import IngestReport, Progress, RunSummary, Store, WindowPage, WindowQuery
+from sfapp.views.findings import Examined, Read, Tell, examined
+
+FINDINGS_BYTES = 1 << 29
+"""Memory for operator events and the findings on them."""
+
+PROGRESS_PAUSE = 2.0
+"""Seconds between the notifications of a long first ingest."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """Activity of the store's thread.
+
+    Attributes:
+        kind: ``reading`` (first ingest), ``live`` (watching), ``stopped`` (cancelled), ``failed``.
+        progress: of the first ingest; None before its first report.
+        newest: when the newest packet was written, UTC.
+        message: why it failed.
+    """
+
+    kind: Literal["reading", "live", "stopped", "failed"]
+    progress: Progress | None = None
+    newest: datetime | None = None
+    message: str = ""
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Return the age of the newest packet."""
+        return None if self.newest is None else max(0.0, (datetime.now(UTC) - self.newest).total_seconds())
+
+
+class Workspace:
+    """One store, its cached measures and findings, its notes and incidents, and the thread that ingests.
+
+    Attributes:
+        store: of the user's packets, for queries across runs; ``store_of`` knows the examples too.
+        paths: folders and files of packets.
+        changed: notified in the event loop after the store changed, with the report.
+        incident_log: the log of notes and incidents beside the first of the paths.
+        incident_service: follows that log.
+    """
+
+    def __init__(self, store: Store, paths: Sequence[Path]) -> None:
+        self.store = store
+        self.paths = tuple(paths)
+        self.changed: Subscribers[IngestReport] = Subscribers()
+        self.incident_log = IncidentLog.beside(self.paths[0])
+        self.incident_service = IncidentService(self.incident_log)
+        self.ingest_seconds = 0.0
+        self._notified_at = time.monotonic()
+        self._status = StoreStatus("reading", newest=store.newest_packet_at())
+        self._judge = WindowJudge(self.store_of)
+        self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
+        self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
+        self._examples = ExampleStore()
+        self._cancel = threading.Event()
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "sfapp-store")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # --- keeping up to date ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Ingest, then watch for new packets, on a thread beside the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.submit(self._ingest_and_watch).add_done_callback(self._on_end)
+        self.incident_service.start()
+
+    def cancel_ingest(self) -> None:
+        """Stop the first ingest; the store keeps what was read, and the next start continues there."""
+        self._cancel.set()
+
+    def stop(self) -> None:
+        """Signal the store's thread to end."""
+        self._cancel.set()
+        self._stop.set()
+        self.incident_service.stop()
+
+    def close(self) -> None:
+        """Stop, and wait for the threads to end."""
+        self.stop()
+        self._thread.shutdown(wait=True)
+        self._examiner.shutdown(wait=True, cancel_futures=True)
+        self._examples.close()
+
+    def status(self) -> StoreStatus:
+        """Return the present activity of the store's thread."""
+        return self._status
+
+    def _ingest_and_watch(self) -> None:
+        began = time.monotonic()
+        report = self.store.ingest(progress=self._on_progress, cancel=self._cancel)
+        self.ingest_seconds = time.monotonic() - began
+        cancelled = self._cancel.is_set()
+        self._status = StoreStatus("stopped" if cancelled else "live", None, self.store.newest_packet_at())
+        self._notify(report)
+        if not cancelled:
+            self.store.watch(self._stop, self._on_change)
+
+    def _on_progress(self, progress: Progress) -> None:
+        self._status = StoreStatus("reading", progress, self._status.newest)
+        if time.monotonic() - self._notified_at >= PROGRESS_PAUSE:
+            self._notify(IngestReport())
+
+    def _on_change(self, report: IngestReport) -> None:
+        self._status = StoreStatus("live", None, self.store.newest_packet_at())
+        self._notify(report)
+
+    def _notify(self, report: IngestReport) -> None:
+        self._notified_at = time.monotonic()
+        if self._loop is not None and not self._stop.is_set():
+            self._loop.call_soon_threadsafe(self.changed.notify, report)
+
+    def _on_end(self, ended: Future[None]) -> None:
+        error = ended.exception()
+        if error is not None:
+            self._status = StoreStatus(
+                "failed", None, self._status.newest, str(error) or type(error).__name__
+            )
+
+    # --- runs and windows ------------------------------------------------------------------------------
+
+    def store_of(self, run_id: str) -> Store:
+        """Return the store that has a run: the user's own, or that of the examples where only it does."""
+        if run_id not in EXAMPLES or self.store.windows(WindowQuery(run=run_id, limit=0)).total:
+            return self.store
+        return self._examples.open()
+
+    def example(self, run_id: str) -> Example | None:
+        """Return the built-in example that is shown under a run's name."""
+        return EXAMPLES.get(run_id) if self.store_of(run_id) is not self.store else None
+
+    def run(self, run_id: str) -> RunSummary:
+        """Return the summary of one run.
+
+        Raises:
+            WindowNotFoundError: no such run in the store.
+        """
+        for summary in self.store_of(run_id).runs():
+            if summary.run_id == run_id:
+                return summary
+        raise WindowNotFoundError(f"no run {run_id!r} in the store")
+
+    def set_reference(self, run_id: str, window: int | None) -> None:
+        """Compare a run with this window from now on (with the measured one where None), and notify.
+
+        Raises:
+            StoreError: there is no such window, or the choice cannot be kept.
+        """
+        self.store_of(run_id).set_reference(run_id, window)
+        self._notify(IngestReport())
+
+    def timeline(self, run_id: str | None) -> list[dict[str, Any]]:
+        """Return the windows of a run, or of all, in order, as ``figures.window_timeline`` draws them."""
+        store = self.store if run_id is None else self.store_of(run_id)
+        return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id)]
+
+    def windows(self, query: WindowQuery) -> WindowPage:
+        """Return one page of windows; those of an example only where its run is asked for.
+
+        Raises:
+            StoreError: a sort column or direction that does not exist, or a negative page.
+        """
+        return (self.store if query.run is None else self.store_of(query.run)).windows(query)
+
+    def neighbours(self, key: WindowKey) -> tuple[int | None, int | None]:
+        """Return the numbers of the windows before and after one in its run."""
+        return self.store_of(key.run_id).neighbours(key.run_id, key.window)
+
+    def reference(self, run_id: str) -> Reference | None:
+        """Return the reference of a run's windows; None where none of them is healthy."""
+        return self.store_of(run_id).reference(run_id)
+
+    # --- one window -----------------------------------------------------------------------------------
+
+    def has(self, key: WindowKey) -> bool:
+        """Return whether the store has this window."""
+        try:
+            return bool(self.store_of(key.run_id).sources(key.run_id, key.window))
+        except WindowNotFoundError:
+            return False
+
+    def source(self, key: WindowKey) -> WindowSource:
+        """Return the window as it is stored now.
+
+        Raises:
+            WindowNotFoundError: no such window in the store.
+        """
+        return self._judge.source(key)
+
+    def window(self, source: WindowSource) -> Window:
+        """Return the window with all its ranks.
+
+        Raises:
+            WindowNotFoundError: it is gone.
+        """
+        return self._judge.window(source)
+
+    def judge(self, source: WindowSource, view: ViewState) -> JudgedWindow:
+        """Judge a window under a view's gates, baseline, group and reference; walks the matrix where it must.
+
+        Raises:
+            WindowNotFoundError: the window, its group or the chosen reference does not exist.
+            WindowError: the baseline is ``reference`` and there is none.
+        """
+        return self._judge.judge(source, view)
+
+    def rejudge(self, current: JudgedWindow, view: ViewState) -> JudgedWindow:
+        """Judge the same measures under other gates or the other frontier."""
+        return self._judge.rejudge(current, view)
+
+    # --- from stages down to operators ----------------------------------------------------------------
+
+    def examine(self, judged: JudgedWindow, report: Tell = lambda _: None) -> Future[Examined]:
+        """Find the operator behind a verdict, on a thread of its own: one window at a time, because it takes
+        memory and seconds.
+
+        Args:
+            report: called from that thread with the current activity, in words.
+        """
+        return self._examiner.submit(self._examine, judged, report)
+
+    def cached_findings(self, judged: JudgedWindow) -> Examined | None:
+        """Return the findings at once where they are in the cache."""
+        return self._findings.get(judged.examined_key)
+
+    def _examine(self, judged: JudgedWindow, report: Tell) -> Examined:
+        key = judged.examined_key
+        found = self._findings.get(key)
+        if found is not None:
+            return found
+        read = self._operator_reader(judged.source.key)
+        window, waits = judged.measures.window, judged.diagnosis.wait_stages
+        return self._findings.put(key, examined(key, read, window, waits, report))
+
+    def events(self, judged: JudgedWindow) -> tuple[Operators, str]:
+        """Return the operator events of the judged ranks, else their stages, with a note on the limits of
+        those.
+
+        Raises:
+            PacketError: a file of operator events is damaged.
+            WindowError: there are none, and the window's stages cannot stand in for them.
+        """
+        return events_of(self._operator_reader(judged.source.key)(), judged.measures.window)
+
+    def _operator_reader(self, key: WindowKey) -> Read:
+        return lambda: self.store_of(key.run_id).operators(key.run_id, key.window)

@@ -1,0 +1,58 @@
+"""Addresses of the app's pages: any run id as one segment of a path, and back."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from sfapp.model.examples import Example
+from sfapp.model.view import WindowKey
+
+
+def path_segment(run_id: str) -> str:
+    """A run id as one segment of a path; any character, ``/`` and ``%`` included.
+
+    ``~`` goes before ids that a browser or a ``.json`` address would read as something else.
+    """
+    marked = f"~{run_id}" if _is_pathological(run_id) else run_id
+    return quote(marked, safe="")
+
+
+def run_from_segment(segment: str) -> str:
+    """The run id of an undecoded path segment: the inverse of ``path_segment``."""
+    text = unquote(segment)
+    return text[1:] if text.startswith("~") and _is_pathological(text) else text
+
+
+def _is_pathological(run_id: str) -> bool:
+    name = run_id.lstrip("~")
+    return name in ("", ".", "..") or name.endswith((".json", ".csv"))
+
+
+def run_page(run_id: str) -> str:
+    """The page of a run's history."""
+    return f"/runs/{path_segment(run_id)}"
+
+
+def live_page(run_id: str) -> str:
+    """The page of a run while it is streamed."""
+    return f"/live/{path_segment(run_id)}"
+
+
+def window_page(key: WindowKey) -> str:
+    """The page of one window."""
+    return f"/w/{path_segment(key.run_id)}/{key.window}"
+
+
+def example_page(example: Example) -> str:
+    """The page of a built-in example: that of its window."""
+    return window_page(WindowKey(example.run_id, 0))
+
+
+def incident_page(incident_id: str) -> str:
+    """The page of one incident."""
+    return f"/incident/{quote(incident_id, safe='')}"
+
+
+def term_page(kind: str, name: str) -> str:
+    """Where the glossary says what a word of a verdict means."""
+    return f"/glossary#{kind}-{name}"
