@@ -40,8 +40,8 @@ def _diagnoses(workspace: Workspace, side: SideKey, view: ViewState) -> Diagnosi
     if len(stored) > MAX_JUDGED:
         raise ComparisonError(
             f"run {side.run_id!r} has {format.count(len(stored))} windows, too many to judge here under "
-            "other thresholds or for another group: compare it under the defaults, compare single windows, or run "
-            "sfapp compare on the command line"
+            "other thresholds or for another group: compare it under the defaults, compare single windows, "
+            "or run sfapp compare on the command line"
         )
     return [_judge(workspace, WindowKey(side.run_id, found.window), view) for found in stored]
 
