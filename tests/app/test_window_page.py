@@ -15,7 +15,7 @@ from recorded_job import job_window, put
 
 from sfapp.errors import StoreError, WindowError
 from sfapp.model.view import ViewState
-from sfapp.service.workspace import JudgedWindow, Source, Workspace
+from sfapp.service.workspace import JudgedWindow, WindowSource, Workspace
 
 SICK = "/w/job/2"
 """The window in which rank 3's callback is slow."""
@@ -201,7 +201,7 @@ async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
     user, judge = watching_user, own_workspace.judge
     judged, resume = threading.Event(), threading.Event()
 
-    def judge_slowly(source: Source, view: ViewState) -> JudgedWindow:
+    def judge_slowly(source: WindowSource, view: ViewState) -> JudgedWindow:
         found = judge(source, view)
         judged.set()
         resume.wait(20)
@@ -228,7 +228,7 @@ async def test_a_baseline_that_new_packets_take_away_is_replaced(
     # Given a window judged against the run's healthy window
     user, judge = watching_user, own_workspace.judge
 
-    def judge_without_healthy_window(source: Source, view: ViewState) -> JudgedWindow:
+    def judge_without_healthy_window(source: WindowSource, view: ViewState) -> JudgedWindow:
         if view.baseline == "reference":
             raise WindowError("this run has no healthy window to take as a baseline; pick one")
         return judge(source, view)
@@ -249,7 +249,7 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
 ) -> None:
     user, judge = watching_user, own_workspace.judge
 
-    def fail(source: Source, view: ViewState) -> JudgedWindow:
+    def fail(source: WindowSource, view: ViewState) -> JudgedWindow:
         raise StoreError("the window's packet is damaged")
 
     await user.open(SICK)
