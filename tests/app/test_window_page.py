@@ -15,7 +15,8 @@ from recorded_job import job_window, put
 
 from sfapp.errors import StoreError, WindowError
 from sfapp.model.view import ViewState
-from sfapp.service.workspace import JudgedWindow, WindowSource, Workspace
+from sfapp.service.judging import JudgedWindow, WindowSource
+from sfapp.service.workspace import Workspace
 
 SICK = "/w/job/2"
 """The window in which rank 3's callback is slow."""
