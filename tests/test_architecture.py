@@ -67,6 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 HOMES: dict[str, set[str]] = {
     "duckdb": {"store"},
     "watchfiles": {"store"},
+    "filelock": {"store"},
     "nicegui": {"app"},
     "cachetools": {"service"},
     "plotly": {"notebook"},

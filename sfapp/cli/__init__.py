@@ -58,7 +58,18 @@ def cli() -> None:
 
 # Third-party modules behind each extra, to say which one to install when an import fails.
 _EXTRA_OF = dict.fromkeys(
-    ("duckdb", "jinja2", "nicegui", "plotly", "polars", "prometheus_client", "rich", "typst", "watchfiles"),
+    (
+        "duckdb",
+        "filelock",
+        "jinja2",
+        "nicegui",
+        "plotly",
+        "polars",
+        "prometheus_client",
+        "rich",
+        "typst",
+        "watchfiles",
+    ),
     "app",
 ) | dict.fromkeys(("psutil", "zmq"), "stream")
 

@@ -1,24 +1,24 @@
-"""One process a store: a lock file beside it that says whose it is.
+"""Lock a store for one process, in a file beside it that names the process.
 
-DuckDB lets one process write, and names only a PID when it refuses. An advisory lock of our own gives the
-command line too, and refuses a second opening inside the same process, which DuckDB would let through. The
-kernel drops the lock with the process, however it dies: nothing is ever left behind to be cleared by hand.
+DuckDB lets one process write, and names only a process id when it refuses. The lock here adds the command
+line and also refuses a second opening inside the same process, which DuckDB would allow. The kernel releases
+it when the process ends, even by ``kill -9``, so nothing has to be removed by hand.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from sfapp.errors import StoreBusyError
 from sfapp.terminal import printable
@@ -28,8 +28,8 @@ _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds a store."""
+class LockHolder:
+    """Process that holds a store, as the lock file names it."""
 
     pid: int
     host: str
@@ -37,63 +37,69 @@ class Holder:
     since: str
 
     @classmethod
-    def myself(cls) -> Holder:
+    def this_process(cls) -> LockHolder:
+        """Return the holder that the running process writes into its lock files."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(os.getpid(), socket.gethostname(), shlex.join(sys.orig_argv), now)
 
     def describe(self) -> str:
-        """In words, on one line whatever the command holds."""
-        elsewhere = f" on host {self.host}" if self.host != socket.gethostname() else ""
-        whose = "this very process" if self.is_me else f"process {self.pid}{elsewhere}"
-        return f"{whose} ({printable(self.command, _LONGEST_COMMAND)}), since {self.since}"
-
-    @property
-    def is_me(self) -> bool:
-        return self.pid == os.getpid() and self.host == socket.gethostname()
+        """Return one line for an error message, whatever the command line contains."""
+        host = socket.gethostname()
+        elsewhere = f" on host {self.host}" if self.host != host else ""
+        is_this = (self.pid, self.host) == (os.getpid(), host)
+        process = "this very process" if is_this else f"process {self.pid}{elsewhere}"
+        return f"{process} ({printable(self.command, _LONGEST_COMMAND)}), since {self.since}"
 
 
 class StoreLock:
-    """An exclusive advisory lock on ``<store>.lock``, held until ``release``."""
+    """Exclusive advisory lock on ``<store>.lock``, held until ``release``."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
 
     @classmethod
     def acquire(cls, store: Path) -> StoreLock:
-        """Take the lock and write down whose it is.
+        """Take the lock and write the holder into the file.
 
         Raises:
-            StoreBusyError: it is held; the message names the process.
-            OSError: the lock file cannot be made, or the file system knows no locks.
+            StoreBusyError: another opening holds it; the message names the process.
+            OSError: the lock file cannot be made, or the file system has no locks.
         """
-        file = lock_path(store).open("a+b")
+        path = lock_path(store)
+        # A lock without flock would outlive a killed process, so there is no fallback. The file stays after
+        # the release: removing it would race with the next process that takes the lock.
+        lock = FileLock(
+            path,
+            blocking=False,
+            thread_local=False,
+            fallback_to_soft=False,
+            preserve_lock_file=True,
+            on_acquired=_write_holder,
+        )
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = _parse(file.read())
-            file.close()
+            lock.acquire()
+        except Timeout:
+            holder = _read_holder(path)
             raise StoreBusyError(_busy(store, holder.describe() if holder else "another process")) from None
-        except OSError:
-            file.close()
-            raise
-        file.truncate(0)
-        file.write(msgspec.json.encode(Holder.myself()))
-        file.flush()
-        return cls(file)
+        return cls(lock)
 
     def release(self) -> None:
-        """Give the lock up. The file stays: removing it would race with who takes it next."""
-        self._file.truncate(0)
-        self._file.close()
+        """Clear the holder and release the lock."""
+        with suppress(OSError):  # The file may have been removed by hand.
+            os.truncate(self._lock.lock_file, 0)
+        self._lock.release()
 
 
 def lock_path(store: Path) -> Path:
+    """Return the path of a store's lock file."""
     return store.with_name(store.name + ".lock")
 
 
 def busy_from_duckdb(store: Path, message: str) -> StoreBusyError | None:
-    """What to raise where DuckDB finds its own lock taken, say by a DuckDB shell; None for other errors."""
+    """Return the error for DuckDB's own lock being taken, by a DuckDB shell for example.
+
+    Returns None for other messages of DuckDB.
+    """
     if "Could not set lock" not in message:
         return None
     found = _PID_IN_DUCKDB_ERROR.search(message)
@@ -104,9 +110,9 @@ def busy_from_duckdb(store: Path, message: str) -> StoreBusyError | None:
     return StoreBusyError(_busy(store, f"process {pid}" + (f" ({command})" if command else "")))
 
 
-def _busy(store: Path, who: str) -> str:
+def _busy(store: Path, holder: str) -> str:
     return (
-        f"the store {store} is in use by {who}. "
+        f"the store {store} is in use by {holder}. "
         "Use that one, stop it, or give this one a store of its own with --db FILE"
     )
 
@@ -119,8 +125,14 @@ def _command_of(pid: int) -> str:
     return printable(shlex.join(raw.decode(errors="replace").rstrip("\0").split("\0")), _LONGEST_COMMAND)
 
 
-def _parse(raw: bytes) -> Holder | None:
+def _write_holder(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, msgspec.json.encode(LockHolder.this_process()), 0)
+
+
+def _read_holder(path: Path) -> LockHolder | None:
+    """Return the holder in a lock file; None in the moment before it is written."""
     try:
-        return msgspec.json.decode(raw, type=Holder)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # it has the lock but has not signed yet
+        return msgspec.json.decode(path.read_bytes(), type=LockHolder)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
