@@ -1,4 +1,4 @@
-"""``sfapp aggregate``: take the streams of a job's ranks and write packets."""
+"""``sfapp aggregate``: receive the streams of a job's ranks and write packets."""
 
 from __future__ import annotations
 
@@ -16,27 +16,38 @@ if TYPE_CHECKING:
     from sfapp.stream import Aggregator, LiveSnapshot
 
 _SILENT_SECONDS = 5.0
-"""A rank that was not heard for so long, once its job has ended, has ended too."""
+"""Once the job has ended, a rank without a message for this long counts as ended too."""
 
 
 @click.command()
 @click.argument("packets", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--listen", default="tcp://127.0.0.1:29765", show_default=True, help="Where relays and ranks connect."
+    "--listen",
+    default="tcp://127.0.0.1:29765",
+    show_default=True,
+    help="Address that relays and ranks connect to.",
 )
 @click.option(
     "--keys",
     type=click.Path(path_type=Path),
-    help="File with the session's keys [default: $SFAPP_STREAM_KEYS].",
+    help="File with the keys of the session [default: $SFAPP_STREAM_KEYS].",
 )
-@click.option("--make-keys", is_flag=True, help="Write new keys to the file that --keys names, first.")
+@click.option("--make-keys", is_flag=True, help="First write new keys to the file given with --keys.")
 @click.option(
-    "--close-after", default=30.0, show_default=True, help="Seconds that a window waits for its last ranks."
+    "--close-after",
+    default=30.0,
+    show_default=True,
+    help="Seconds that a window waits for its last ranks before it is written.",
 )
 @click.option(
-    "--abandon-after", default=60.0, show_default=True, help="Seconds after which a silent rank is given up."
+    "--abandon-after",
+    default=60.0,
+    show_default=True,
+    help="Seconds without a message after which a rank's open window is written.",
 )
-@click.option("--attached", type=float, hidden=True, help="End so many seconds after stdin has, at most.")
+@click.option(
+    "--attached", type=float, hidden=True, help="Stop at most this many seconds after stdin closes."
+)
 def aggregate(
     packets: Path,
     listen: str,
@@ -46,10 +57,11 @@ def aggregate(
     abandon_after: float,
     attached: float | None,
 ) -> None:
-    """Take the streams of a job's ranks while it runs and write packets to the folder PACKETS.
+    """Receive the streams of a running job's ranks and write packets to the folder PACKETS.
 
-    Ranks stream where SFAPP_STREAM says, or Recorder(stream=...). Beyond this machine, keys are needed, the
-    same on every node. Ctrl-C or SIGTERM stops; nothing is lost by starting again.
+    Ranks stream to the address in SFAPP_STREAM or Recorder(stream=...). An address that other machines can
+    reach requires keys, the same on every node. Ctrl-C or SIGTERM stops it; it can be restarted at any time
+    without losing steps.
 
     \b
     sfapp aggregate packets
@@ -61,11 +73,11 @@ def aggregate(
 
     if make_keys:
         if keys is None:
-            raise click.UsageError("--make-keys needs --keys FILE, to write them to")
+            raise click.UsageError("--make-keys also needs --keys FILE, the file to write")
         Keys.make().save(keys)
-    gc.freeze()  # what is imported stays: looking through all of it takes a tenth of a second each time
+    gc.freeze()  # A collection that scans all imported modules would pause this process for 0.1 s.
     session = Keys.from_environment() if keys is None else Keys.load(keys)
-    collector = MetricsWriter(packets)
+    metrics = MetricsWriter(packets)
     with (
         Aggregator(
             packets,
@@ -73,10 +85,10 @@ def aggregate(
             session,
             close_after=close_after,
             abandon_after=abandon_after,
-            on_samples=collector.take,
-            on_steps=collector.count,
+            on_samples=metrics.take,
+            on_steps=metrics.count,
         ) as aggregator,
-        collector.running(aggregator.snapshot),
+        metrics.running(aggregator.snapshot),
         until_told_to_stop(attached is not None) as stop,
     ):
         if attached is not None:
@@ -86,15 +98,14 @@ def aggregate(
 
 
 def _stop_after_the_last(aggregator: Aggregator, seconds: float, stop: threading.Event) -> None:
-    """Set ``stop`` once every rank has left or fallen silent, and after so many seconds in any case."""
+    """Set ``stop`` once every rank has left or fallen silent, after ``seconds`` at the latest."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and somebody_speaks(
-        aggregator.snapshot(), min(_SILENT_SECONDS, seconds / 2)
-    ):
+    silent_seconds = min(_SILENT_SECONDS, seconds / 2)
+    while time.monotonic() < deadline and has_active_ranks(aggregator.snapshot(), silent_seconds):
         time.sleep(0.05)
     stop.set()
 
 
-def somebody_speaks(now: LiveSnapshot, silent_seconds: float) -> bool:
-    """Whether a rank that has not said goodbye was heard lately."""
-    return any(not rank.has_left and rank.silent_seconds < silent_seconds for rank in now.ranks)
+def has_active_ranks(snapshot: LiveSnapshot, silent_seconds: float) -> bool:
+    """Whether any rank has neither left nor been silent for ``silent_seconds``."""
+    return any(not rank.has_left and rank.silent_seconds < silent_seconds for rank in snapshot.ranks)

@@ -1,4 +1,4 @@
-"""``sfapp relay``: one connection to the aggregator for all ranks of a node."""
+"""``sfapp relay``: forward the streams of a node's ranks to the aggregator over one connection."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from sfapp.cli.signals import until_told_to_stop, with_parent
 @click.command()
 @click.argument("aggregator")
 @click.option(
-    "--listen", default="tcp://127.0.0.1:29766", show_default=True, help="Where this node's ranks connect."
+    "--listen",
+    default="tcp://127.0.0.1:29766",
+    show_default=True,
+    help="Address that this node's ranks connect to.",
 )
 @click.option(
     "--keys",
     type=click.Path(path_type=Path),
-    help="File with the session's keys [default: $SFAPP_STREAM_KEYS].",
+    help="File with the keys of the session [default: $SFAPP_STREAM_KEYS].",
 )
-@click.option("--attached", is_flag=True, hidden=True, help="End when stdin does.")
+@click.option("--attached", is_flag=True, hidden=True, help="Stop when stdin closes.")
 def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> None:
-    """Forward the streams of this node's ranks to AGGREGATOR, over one connection.
+    """Forward the streams of this node's ranks to the address AGGREGATOR over one connection.
 
-    Keeps nothing: it may be stopped and started again while the job runs.
+    A relay stores nothing and can be restarted at any time while the job runs.
 
     \b
     sfapp relay tcp://node0:29765 --keys session.keys
@@ -32,8 +35,8 @@ def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> No
     from sfapp.stream.security import Keys
 
     session = Keys.from_environment() if keys is None else Keys.load(keys)
-    with Relay(listen, aggregator, session) as forwarding, until_told_to_stop(attached) as stop:
+    with Relay(listen, aggregator, session) as server, until_told_to_stop(attached) as stop:
         if attached:
             with_parent(stop.set)
-        click.echo(f"listening on {forwarding.endpoint}", err=True)
-        forwarding.run(stop)
+        click.echo(f"listening on {server.endpoint}", err=True)
+        server.run(stop)
