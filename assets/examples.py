@@ -1,4 +1,4 @@
-"""Write the built-in examples as packets, for the app and notebooks to read as any others.
+"""Write the built-in examples as packets for the app and notebooks.
 
 python assets/examples.py
 """
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "examples"
 
 
 def main() -> None:
-    """Write every example anew."""
+    """Write every example."""
     for run_id, example in EXAMPLES.items():
         write_packet(example.window(), packet_path(FOLDER, run_id, 0))
 

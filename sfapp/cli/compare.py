@@ -25,7 +25,7 @@ from sfapp.service.packet_windows import diagnose_windows, load_windows
 from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
-from sfapp.views.tables import Column, Row
+from sfapp.views.tables import Row, TableColumn
 
 OVER_LIMIT = 1
 """Exit code where B's step is over the limit; what cannot be compared exits with 2, as every error does."""
@@ -260,7 +260,7 @@ def _with_names(rows: Sequence[Row], sides: Sequence[str]) -> list[Row]:
     return [{"what": "given as", **dict(zip(LETTERS, sides, strict=False)), "change": ""}, *rows]
 
 
-def _print_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+def _print_table(columns: Sequence[TableColumn], rows: Sequence[Row]) -> None:
     cells = [[printable(str(row.get(column.shown, ""))) for column in columns] for row in rows]
     titles = [printable(column.title) for column in columns]
     widths = [max(len(line[at]) for line in (titles, *cells)) for at in range(len(columns))]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sfapp.cli.live_client import RunNews, Source
-    from sfapp.views.tables import Column
+    from sfapp.views.tables import TableColumn
 
 _FOLLOW_SECONDS = 1.0
 _SLOW = 0.1
@@ -162,7 +162,7 @@ class _Nodes:
             table = self._table(columns)
         yield table
 
-    def _table(self, columns: Sequence[Column]) -> Table:
+    def _table(self, columns: Sequence[TableColumn]) -> Table:
         from rich.table import Table
         from rich.text import Text
 

@@ -1,7 +1,4 @@
-"""The paper's own small matrices as windows, with the numbers it prints beside them (accounting.md §8).
-
-One step each, so that everything can be followed with a pencil.
-"""
+"""The paper's worked examples as windows of one step, with the numbers it prints (accounting.md §8)."""
 
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ class Example:
     """One matrix of the paper (arXiv 2606.06751).
 
     Attributes:
-        run_id: the run of which it is window 0.
-        source: where the paper has it.
+        run_id: run of the window, which has number 0.
+        source: figure or section of the paper.
         stages: in order.
         seconds: per rank, the duration of each stage.
-        advance_s: what the paper's frontier charges to each stage; they add up to ``exposed_s``.
+        advance_s: the paper's frontier advance of each stage; they add up to ``exposed_s``.
         maximum_s: per-stage maxima, where the paper prints them; they add up to ``maxima_s``.
-        co_critical: the ambiguity set, where the paper names it.
-        leaders: the rank that is last at each boundary, where the paper names it.
+        co_critical: the ambiguity set, if the paper names it.
+        leaders: the slowest rank at each boundary, if the paper names it.
     """
 
     run_id: str
@@ -44,7 +41,7 @@ class Example:
     leaders: tuple[int, ...] = ()
 
     def window(self) -> Window:
-        """The matrix as a window of one step on one node."""
+        """Return the matrix as a window of one step on one node."""
         duration_RS = np.array(self.seconds, dtype=np.float64)
         duration_SNR = np.ascontiguousarray((duration_RS.T * NS).round().astype(np.int64)[:, None])
         ranks = len(self.seconds)
@@ -84,7 +81,7 @@ TWO_RANKS = Example(
     exposed_s=10.0,
     co_critical=(DATA, BACKWARD),
 )
-"""Durations that a waiting rank and a busy one explain equally well."""
+"""Durations that fit a waiting rank and a working one equally well."""
 
 CROSSINGS = Example(
     run_id="paper-crossings",
@@ -95,8 +92,9 @@ CROSSINGS = Example(
     exposed_s=8.5,
     leaders=(0, 1, 2),
 )
-"""Another rank is last at every boundary. The paper prints who leads and how far; what the other ranks did
-is chosen to fit."""
+"""A different rank is slowest at every boundary. The paper prints the slowest ranks and their times; the
+other
+ranks' durations are chosen to fit."""
 
 EXAMPLES: Mapping[str, Example] = {example.run_id: example for example in (DISPLACED, TWO_RANKS, CROSSINGS)}
 """Every example by its run."""

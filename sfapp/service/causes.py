@@ -105,14 +105,14 @@ def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis)
     """
     found = examined(None, lambda: operators, window, diagnosis.wait_stages, lambda _: None)
     if found.findings is None:
-        return Causes(None, None, " ".join(found.told), (), (), window.ranks)
+        return Causes(None, None, " ".join(found.notes), (), (), window.ranks)
     said = agreement(diagnosis, found.findings, window)
     sentences = () if said.kind == "quiet" else words.agreement_sentences(said, diagnosis)
     return Causes(
         source=found.findings.source,
         agreement=said,
         headline=words.stragglers_headline(found.findings, said, window.ranks),
-        sentences=(*sentences, *found.told),
-        notes=(*found.told, *words.findings_notes(found.findings)),
+        sentences=(*sentences, *found.notes),
+        notes=(*found.notes, *words.findings_notes(found.findings)),
         ranks=window.ranks,
     )

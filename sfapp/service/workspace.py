@@ -28,7 +28,7 @@ from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.subscribers import Subscribers
 from sfapp.store import IngestReport, Progress, RunSummary, Store, WindowPage, WindowQuery
-from sfapp.views.findings import Examined, Read, Tell, examined
+from sfapp.views.findings import Examined, Read, ReportProgress, examined
 
 FINDINGS_BYTES = 1 << 29
 """Memory for operator events and the findings on them."""
@@ -241,7 +241,7 @@ class Workspace:
 
     # --- from stages down to operators ----------------------------------------------------------------
 
-    def examine(self, judged: JudgedWindow, report: Tell = lambda _: None) -> Future[Examined]:
+    def examine(self, judged: JudgedWindow, report: ReportProgress = lambda _: None) -> Future[Examined]:
         """Find the operator behind a verdict, on a thread of its own: one window at a time, because it takes
         memory and seconds.
 
@@ -254,7 +254,7 @@ class Workspace:
         """Return the findings at once where they are in the cache."""
         return self._findings.get(judged.examined_key)
 
-    def _examine(self, judged: JudgedWindow, report: Tell) -> Examined:
+    def _examine(self, judged: JudgedWindow, report: ReportProgress) -> Examined:
         key = judged.examined_key
         found = self._findings.get(key)
         if found is not None:

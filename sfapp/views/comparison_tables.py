@@ -1,4 +1,5 @@
-"""Rows for the tables of a comparison: stage by stage, and side by side (accounting.md §14)."""
+"""Rows for the tables of a comparison: one row per stage, and one per property of the sides (accounting.md
+§14)."""
 
 from __future__ import annotations
 
@@ -8,37 +9,42 @@ from fractions import Fraction
 from sfapp.accounting import LETTERS, Change, Comparison, Side
 from sfapp.model.labels import label_words
 from sfapp.views import format
-from sfapp.views.tables import Column, Row
+from sfapp.views.tables import Row, TableColumn
 from sfapp.views.text.compare import leader_words, side_names
 
 SUM = "sum"
-"""Key of the row in which the stages' changes are added up."""
+"""Key of the row with the sum of the stages' changes."""
 
 
-def stage_columns(found: Comparison) -> tuple[Column, ...]:
-    """Columns of ``stage_rows``."""
+def stage_columns(found: Comparison) -> tuple[TableColumn, ...]:
+    """Return the columns of ``stage_rows``."""
     unit = _unit(found).name
     letters = LETTERS[: len(found.sides)]
-    times = [Column(f"{one}_ns", f"{one}, {unit}", "mean per step", f"{one}_ns_text") for one in letters]
+    times = [TableColumn(f"{one}_ns", f"{one}, {unit}", "mean per step", f"{one}_ns_text") for one in letters]
     columns = [
-        Column("name", "stage"),
+        TableColumn("name", "stage"),
         *times,
-        Column(
-            "delta_ns", f"B − A, {unit}", "change per step: adds up to the step's exactly", "delta_ns_text"
+        TableColumn(
+            "delta_ns",
+            f"B − A, {unit}",
+            "change per step; the stages add up to the step exactly",
+            "delta_ns_text",
         ),
     ]
     if found.c is not None:
-        back = "from B to C, per step: adds up exactly"
-        columns.append(Column("back_ns", f"C − B, {unit}", back, "back_ns_text"))
+        back = "from B to C, per step; the stages add up exactly"
+        columns.append(TableColumn("back_ns", f"C − B, {unit}", back, "back_ns_text"))
     if found.split_on == "carry_over":
-        help_text = "the same on the step-aligned frontier, which restarts with every step"
-        columns.append(Column("aligned_ns", "B − A, step-aligned", help_text, "aligned_ns_text"))
-    columns.append(Column("share", "share", "of the frontier that labels are decided on", "share_text"))
+        help_text = "change on the step-aligned frontier, which restarts with every step"
+        columns.append(TableColumn("aligned_ns", "B − A, step-aligned", help_text, "aligned_ns_text"))
+    columns.append(
+        TableColumn("share", "share", "share of the frontier that decides the labels", "share_text")
+    )
     return tuple(columns)
 
 
 def stage_rows(found: Comparison) -> list[Row]:
-    """One row a stage in stage order, then their sum; columns of times add up as printed."""
+    """Return one row per stage in stage order, then their sum; printed times add up exactly."""
     unit = _unit(found)
     rows: dict[str, Row] = {
         stage: {"stage": stage, "name": name} for stage, name in format.short_stages(found.stages).items()
@@ -56,18 +62,18 @@ def stage_rows(found: Comparison) -> list[Row]:
     return list(rows.values())
 
 
-def side_columns(found: Comparison) -> tuple[Column, ...]:
-    """Columns of ``side_rows``: one a side, and what changed from A to B."""
+def side_columns(found: Comparison) -> tuple[TableColumn, ...]:
+    """Return the columns of ``side_rows``: one per side, and the change from A to B."""
     names = zip(LETTERS, side_names(found), strict=False)
     return (
-        Column("what", ""),
-        *(Column(letter, name) for letter, name in names),
-        Column("change", "A → B"),
+        TableColumn("what", ""),
+        *(TableColumn(letter, name) for letter, name in names),
+        TableColumn("change", "A → B"),
     )
 
 
 def side_rows(found: Comparison) -> list[Row]:
-    """What each side is and what holds of it: size, spread, severity, routing set, labels, leaders."""
+    """Return size, spread, severity, routing set, labels and slowest ranks of each side."""
     a, b = found.a, found.b
     rows = [
         _side_row("steps", [format.count(side.steps) for side in found.sides]),
@@ -111,7 +117,7 @@ def _unit(found: Comparison) -> format.Unit:
 def _put(
     rows: dict[str, Row], field: str, parts_ns: dict[str, Fraction], unit: format.Unit, *, signed: bool = True
 ) -> None:
-    """A column of times and their sum, which add up as printed."""
+    """Add a column of times and their sum; the printed values add up exactly."""
     texts, total = format.adding_up(parts_ns, unit, signed=signed)
     for stage, part in parts_ns.items():
         rows[stage] |= {field: float(part), f"{field}_text": texts[stage]}
@@ -133,7 +139,7 @@ def _stands_out(found: Comparison, stage: str) -> bool:
 
 
 def _leader_row(found: Comparison, stage: str) -> Row:
-    """The rank that leads a stage most often on each side, of the steps in which one stands out."""
+    """The rank that is slowest in a stage most often on each side, of the steps in which one stands out."""
     leaders = [side.leaders[stage] for side in found.sides]
     texts = [
         leader_words(leader, at_least=len(side.windows) > 1)
@@ -141,7 +147,9 @@ def _leader_row(found: Comparison, stage: str) -> Row:
     ]
     before, after = (None if leader is None else f"rank {leader.rank}" for leader in leaders[:2])
     change = _gained_and_lost([after] if after else [], [before] if before else [])
-    return _side_row(f"leads {format.short_stage(stage)}", texts, "the same" if before == after else change)
+    return _side_row(
+        f"slowest in {format.short_stage(stage)}", texts, "unchanged" if before == after else change
+    )
 
 
 def _side_row(what: str, values: Sequence[str], change: str = "") -> Row:
@@ -157,7 +165,7 @@ def _spread(found: Comparison, side: Side) -> str:
 
 
 def _labels(side: Side) -> str:
-    """Labels beside ``frontier_accounting``, which always holds; of several windows, in how many."""
+    """Labels other than ``frontier_accounting``, which always holds; of several windows, in how many."""
     windows = len(side.windows)
     named = [
         label_words(label) if windows == 1 else f"{label_words(label)} ({count} of {windows})"
@@ -168,4 +176,4 @@ def _labels(side: Side) -> str:
 
 
 def _gained_and_lost(gained: Sequence[str], lost: Sequence[str]) -> str:
-    return ", ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)]) or "the same"
+    return ", ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)]) or "unchanged"

@@ -1,4 +1,4 @@
-"""What KAIR says of a window, and what keeps it from saying more."""
+"""Examine a window's operator events, and describe the findings as plain data."""
 
 from __future__ import annotations
 
@@ -14,91 +14,95 @@ from sfapp.operators import Agreement, Findings, examine_window, of_ranks
 from sfapp.views import format
 
 MAX_EVENTS = 6_000_000
-"""More events than this are not examined at a time: one takes some 600 bytes while it is examined."""
+"""Most events examined at a time; each needs about 600 bytes of memory."""
 
 DOCUMENT_VERSION = 1
-"""Of what the twin of the stragglers tab answers; grows where an old reader would misunderstand."""
+"""Version of the stragglers tab's JSON document; raised when an old reader would misread it."""
 
 Read = Callable[[], Operators | None]
-"""Reads a window's operator events; None where there are none."""
+"""Reads a window's operator events; returns None where there are none."""
 
-Tell = Callable[[str], object]
-"""Is told what is being done, in words."""
+ReportProgress = Callable[[str], object]
+"""Receives a description of the work in progress."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examined:
-    """What came of a window's ranks.
+    """The findings of a window, or the reason why there are none.
 
     Attributes:
-        key: what it was worked out from.
-        findings: None where there is nothing that could be examined.
-        told: what stood in the way, and what to mind when reading the findings.
+        key: identifies the inputs.
+        findings: None where nothing could be examined.
+        notes: why nothing could be examined, and caveats of the findings.
     """
 
     key: Hashable
     findings: Findings | None
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def or_raise(self) -> Findings:
-        """The findings.
+        """Return the findings.
 
         Raises:
-            WindowError: there are none; the message says what stood in the way.
+            WindowError: there are none; the message gives the reason.
         """
         if self.findings is None:
-            raise WindowError(" ".join(self.told))
+            raise WindowError(" ".join(self.notes))
         return self.findings
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, near enough."""
+        """Approximate memory of the findings, in bytes."""
         return 0 if self.findings is None else _nbytes(self.findings)
 
 
-def examined(key: Hashable, read: Read, window: Window, wait_stages: Collection[str], tell: Tell) -> Examined:
-    """Examine a window's operator events, or its stages where there are none. Blocking: seconds where events
-    are many.
+def examined(
+    key: Hashable, read: Read, window: Window, wait_stages: Collection[str], report: ReportProgress
+) -> Examined:
+    """Examine a window's operator events, or its stages where there are none.
+
+    Blocks for seconds where there are many events.
 
     Args:
         window: the ranks that were judged.
-        wait_stages: the stages in which the verdict saw ranks wait for each other.
+        wait_stages: the stages in which the verdict measured waits between ranks.
     """
-    told: list[str] = []
+    notes: list[str] = []
     try:
-        tell("Reading operator events")
+        report("Reading operator events")
         operators = read()
     except PacketError as error:
-        told.append(f"Operator events beside the packet cannot be read, so stages stand in: {error}")
+        notes.append(f"The operator events of this window cannot be read; stages are used instead: {error}")
         operators = None
     if operators is not None:
         operators = of_ranks(operators, window)
         if not len(operators):
-            told.append(f"The operator events beside the packet are of no rank in {window.group}.")
+            notes.append(f"No operator events for the ranks of {window.group}; stages are used instead.")
             operators = None
     try:
-        findings = _found(operators, window, wait_stages, tell)
+        findings = _found(operators, window, wait_stages, report)
     except WindowError as error:
-        return Examined(key, None, (*told, f"Nothing can be examined here: {error}."))
+        return Examined(key, None, (*notes, f"Nothing to examine: {error}."))
     roles = _roles(findings, window)
     if len(roles) > 1:
-        told.append(
-            f"These ranks play {len(roles)} roles ({format.listed(roles)}) and do different work: each is "
-            "compared with those of its own role."
+        notes.append(
+            f"These ranks play {len(roles)} roles ({format.listed(roles)}): each is compared with the "
+            f"ranks of its "
+            "own role."
         )
-    return Examined(key, findings, tuple(told))
+    return Examined(key, findings, tuple(notes))
 
 
-def document(found: Examined, said: Agreement | None, limit: int) -> dict[str, Any]:
-    """Findings as plain data: what the tab's JSON twin answers.
+def document(found: Examined, agreement: Agreement | None, limit: int) -> dict[str, Any]:
+    """Return findings as plain data, the JSON document of the stragglers tab.
 
     Args:
-        said: what the verdict and the findings say of each other; None without findings.
-        limit: most causes, outliers and collectives that are listed.
+        agreement: how verdict and findings agree; None without findings.
+        limit: most causes, outliers and collectives in the document.
     """
-    head: dict[str, Any] = {"version": DOCUMENT_VERSION, "source": None, "told": found.told}
+    head: dict[str, Any] = {"version": DOCUMENT_VERSION, "source": None, "told": found.notes}
     findings = found.findings
-    if findings is None or said is None:
+    if findings is None or agreement is None:
         return head
     rhythm, outliers, blame = findings.similarity, findings.outliers, findings.blame
     return head | {
@@ -107,13 +111,13 @@ def document(found: Examined, said: Agreement | None, limit: int) -> dict[str, A
         "events": len(findings.operators),
         "ranks": findings.operators.ranks,
         "steps": findings.operators.steps,
-        "agreement": said.kind,
-        "reasons": said.reasons,
-        "stage": said.stage,
-        "rank": said.rank,
-        "cause_stage": said.cause_stage,
-        "first_rank": said.first_rank,
-        "weight": said.weight,
+        "agreement": agreement.kind,
+        "reasons": agreement.reasons,
+        "stage": agreement.stage,
+        "rank": agreement.rank,
+        "cause_stage": agreement.cause_stage,
+        "first_rank": agreement.first_rank,
+        "weight": agreement.weight,
         "rhythm": {
             "ranks": rhythm.ranks,
             "score": rhythm.score_R.tolist(),
@@ -137,36 +141,38 @@ def document(found: Examined, said: Agreement | None, limit: int) -> dict[str, A
     }
 
 
-def _found(operators: Operators | None, window: Window, wait_stages: Collection[str], tell: Tell) -> Findings:
-    """
+def _found(
+    operators: Operators | None, window: Window, wait_stages: Collection[str], report: ReportProgress
+) -> Findings:
+    """Examine operators, or stages where there are none.
+
     Raises:
-        WindowError: there are too many events, or neither these nor the stages can be compared.
+        WindowError: there are too many events, or neither events nor stages can be compared.
     """
     events = window.duration_SNR.numel() if operators is None else len(operators)
     if events > MAX_EVENTS:
         raise WindowError(
-            f"{events:,} events are more than the {MAX_EVENTS:,} that are examined at a time; pick one node "
-            "or role under Group"
+            f"{events:,} events exceed the limit of {MAX_EVENTS:,}; choose one node or role under Group"
         )
     ranks = len(window.ranks) if operators is None else len(operators.ranks)
     what = "stages" if operators is None else format.counted(events, "event")
-    tell(f"Examining {what} of {format.counted(ranks, 'rank')}: who is late, in what, and why")
+    report(f"Examining {what} of {format.counted(ranks, 'rank')}")
     if operators is None and window.reduced is None and ranks < 2:
         raise WindowError(
-            "no operator events lie beside the packet, and the stages of one rank compare with nothing"
+            "no operator trace for this window, and a single rank has no other rank to compare with"
         )
     return examine_window(operators, window, wait_stages)
 
 
 def _roles(findings: Findings, window: Window) -> tuple[str, ...]:
-    """The declared roles of the ranks that were examined."""
+    """The declared roles of the examined ranks."""
     role = dict(zip(window.ranks.rank, window.ranks.role, strict=True))
     found = {role.get(rank) for rank in findings.operators.ranks}
     return tuple(sorted(each for each in found if each is not None))
 
 
 def _nbytes(value: Any) -> int:
-    """The arrays that a value holds, however deep."""
+    """Bytes of all arrays in a value, nested ones included."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if not is_dataclass(value):

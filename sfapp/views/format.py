@@ -1,6 +1,6 @@
-"""Numbers as text. The only place that formats them, so that a value reads alike on every surface.
+"""Format numbers as text, the same way on every surface.
 
-Durations come in as nanoseconds, shares as fractions. ``None`` and NaN become ``n/a``, never a quiet 0.
+Durations are nanoseconds, shares are fractions. ``None`` and NaN become ``n/a``, never 0.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _UNITS = (Unit("s", 1e9), Unit("ms", 1e6), Unit("µs", 1e3), Unit("ns", 1.0))
 
 
 def unit_for(largest_ns: float) -> Unit:
-    """The unit of an axis up to this value. Milliseconds reach up to ten seconds: steps live there."""
+    """Return the unit of an axis up to this value; milliseconds up to ten seconds, the range of step
+    times."""
     if largest_ns >= 1e10:
         return _UNITS[0]
     return _UNITS[1] if largest_ns >= 1e5 or largest_ns <= 0 else _UNITS[2]
 
 
 def duration(ns: float | None) -> str:
-    """``149.9 ms``, ``8.20 s``, ``3.42 ms``, ``640 µs``."""
+    """Return ``149.9 ms``, ``8.20 s``, ``3.42 ms``, ``640 µs``."""
     if ns is None or not math.isfinite(ns):
         return ABSENT
     sign = _MINUS if ns < 0 else ""
@@ -56,7 +57,7 @@ def duration(ns: float | None) -> str:
 
 
 def change(ns: float | None) -> str:
-    """A difference of durations, with its sign and two digits: ``+59 ms``, ``−1.5 ms``, ``±0 ms``."""
+    """Return a difference of durations, with its sign and two digits: ``+59 ms``, ``−1.5 ms``, ``±0 ms``."""
     if ns is None or not math.isfinite(ns):
         return ABSENT
     size = abs(ns)
@@ -69,19 +70,22 @@ def change(ns: float | None) -> str:
 
 
 def per_step_unit(largest_ns: float | Fraction) -> Unit:
-    """The unit of a table of times per step: milliseconds, or microseconds where all are below a tenth."""
+    """Return the unit of a table of times per step: milliseconds, or microseconds where all are below 0.1
+    ms."""
     return _UNITS[1] if largest_ns >= 1e5 or not largest_ns else _UNITS[2]
 
 
 def adding_up(
     parts_ns: Mapping[str, Fraction], unit: Unit, *, signed: bool = True
 ) -> tuple[dict[str, str], str]:
-    """Times that add up as printed: ``{"data": "+77.52", …}`` and their sum, with two digits each.
+    """Return times whose printed values add up: ``{"data": "+77.52", …}`` and their sum, two digits each.
 
-    What rounding leaves over goes to the parts that it changed most, so no part is off by a whole last digit.
+    The rounding remainder goes to the parts that rounding changed most, so each error stays below the last
+    digit.
 
     Args:
-        parts_ns: exact, by name. signed: with a plus before what grew.
+        parts_ns: exact, by name.
+        signed: write a plus sign before positive values.
     """
     exact = {name: part / Fraction(unit.ns) * 100 for name, part in parts_ns.items()}
     floors = {name: math.floor(value) for name, value in exact.items()}
@@ -98,25 +102,25 @@ def _hundredths(value: int, signed: bool) -> str:
 
 
 def percent(fraction: float | None, digits: int = 0) -> str:
-    """``41 %``; what rounds to nothing but is not says ``<1 %``."""
+    """Return ``41 %``; a positive value that rounds to 0 is ``<1 %``, a negative one ``≈ 0 %``."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
     value = 100 * fraction
     least = 10.0**-digits
     if 0 < abs(value) < least / 2:
-        return f"<{least:g} %" if value > 0 else f">{_MINUS}{least:g} %"
+        return f"<{least:g} %" if value > 0 else "≈ 0 %"
     return f"{_MINUS if round(value, digits) < 0 else ''}{abs(value):,.{digits}f} %"
 
 
 def severity(fraction: float | None) -> str:
-    """A percentage beside the gate of 5 %: ``<5 %`` where it would round up to what it does not reach."""
+    """Return a percentage next to the threshold of 5 %: ``<5 %`` where it would round up to the threshold."""
     text = percent(fraction)
     is_below = fraction is not None and fraction < QUIET_SEVERITY
     return f"<{text}" if is_below and text == percent(QUIET_SEVERITY) else text
 
 
 def percent_change(fraction: float | None) -> str:
-    """``+58 %``, ``−3 %``."""
+    """Return ``+58 %``, ``−3 %``."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
     value = round(100 * fraction)
@@ -124,14 +128,14 @@ def percent_change(fraction: float | None) -> str:
 
 
 def offset(ns: float | None, uncertainty_ns: float | None) -> str:
-    """By how much a clock is off: ``+3.42 ms ± 40 µs``."""
+    """Return a clock offset with its uncertainty: ``+3.42 ms ± 40 µs``."""
     if ns is None or uncertainty_ns is None or not (math.isfinite(ns) and math.isfinite(uncertainty_ns)):
         return ABSENT
     return f"{_MINUS if ns < 0 else '+'}{duration(abs(ns))} ± {duration(uncertainty_ns)}"
 
 
 def share(fraction: float | None) -> str:
-    """A share as gates are written: ``0.41``."""
+    """Return a share in the notation of gates: ``0.41``."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
     text = f"{abs(fraction):.2f}"
@@ -139,35 +143,35 @@ def share(fraction: float | None) -> str:
 
 
 def slope(value: float | None, se: float | None) -> str:
-    """``0.92 ± 0.03``."""
+    """Return ``0.92 ± 0.03``."""
     if value is None or se is None or not (math.isfinite(value) and math.isfinite(se)):
         return ABSENT
     return f"{share(value)} ± {se:.2f}"
 
 
 def factor(value: float | None) -> str:
-    """``×1.4``."""
+    """Return ``×1.4``."""
     return ABSENT if value is None or not math.isfinite(value) else f"×{value:.2f}"
 
 
 def count(number: int) -> str:
-    """``16,384``."""
+    """Return ``16,384``."""
     return f"{number:,}"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 rank``, ``8 ranks``."""
+    """Return ``1 rank``, ``8 ranks``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def ordinal(number: int) -> str:
-    """``1st``, ``2nd``, ``13th``."""
+    """Return ``1st``, ``2nd``, ``13th``."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
 
 
 def listed(parts: Sequence[str], limit: int = 4, conjunction: str = "and") -> str:
-    """``a``, ``a and b``, ``a, b and 12 more``."""
+    """Return ``a``, ``a and b``, ``a, b and 12 more``."""
     shown = list(parts[:limit])
     if len(parts) > limit:
         shown.append(f"{len(parts) - limit:,} more")
@@ -177,7 +181,7 @@ def listed(parts: Sequence[str], limit: int = 4, conjunction: str = "and") -> st
 
 
 def ranges(numbers: Iterable[int], limit: int = 4) -> str:
-    """``0–3, 7``: runs of whole numbers, shortened."""
+    """Return ``0–3, 7``: runs of whole numbers, shortened."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -188,7 +192,8 @@ def ranges(numbers: Iterable[int], limit: int = 4) -> str:
 
 
 def steps(which: str | Sequence[int]) -> str:
-    """The aim's steps: ``every step``, ``every 10th step``, ``step 403``, ``steps 403 and 417``."""
+    """Return the suspect's steps: ``every step``, ``every 10th step``, ``step 403``, ``steps 403 and
+    417``."""
     if isinstance(which, str):
         if which == "all":
             return "every step"
@@ -202,7 +207,7 @@ def steps(which: str | Sequence[int]) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """How long ago: ``4 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``."""
+    """Return how long ago: ``4 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``."""
     if seconds is None or not math.isfinite(seconds):
         return "never"
     seconds = max(0.0, seconds)
@@ -213,7 +218,7 @@ def age(seconds: float | None) -> str:
 
 
 def lasting(seconds: float | None) -> str:
-    """For how long: ``34 s``, ``3 min``, ``2 h``, ``5 d``."""
+    """Return for how long: ``34 s``, ``3 min``, ``2 h``, ``5 d``."""
     if seconds is None or not math.isfinite(seconds):
         return ABSENT
     for length, name in ((86_400, "d"), (3_600, "h"), (120, "min")):
@@ -223,7 +228,7 @@ def lasting(seconds: float | None) -> str:
 
 
 def size(number: int | None) -> str:
-    """Bytes: ``29 kB``, ``1.2 MB``."""
+    """Return a number of bytes: ``29 kB``, ``1.2 MB``."""
     if number is None:
         return ABSENT
     value = float(number)
@@ -235,7 +240,8 @@ def size(number: int | None) -> str:
 
 
 def measured(field: str, value: float | None) -> str:
-    """A sampled value by the unit in its field's name: ``87 %``, ``512 W``, ``1.2 GB/s``, ``149.9 ms``."""
+    """Return a sampled value with the unit in its field's name: ``87 %``, ``512 W``, ``1.2 GB/s``, ``149.9
+    ms``."""
     if value is None or not math.isfinite(value):
         return ABSENT
     if field.endswith("_per_s"):
@@ -253,18 +259,18 @@ _FIELD_UNITS = {"percent": "%", "celsius": "°C", "watts": "W", "mhz": "MHz", "b
 
 
 def unit_of(field: str) -> str:
-    """The unit at the end of a sampled field's name; empty for counts."""
+    """Return the unit at the end of a sampled field's name; empty for counts."""
     return "B/s" if field.endswith("_per_s") else _FIELD_UNITS.get(field.rpartition("_")[2], "")
 
 
 def clip(text: str, limit: int = 40) -> str:
-    """A name cut to a length that labels can bear, in one line."""
+    """Return a name on one line, cut to a length that fits labels."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def short_stage(stage: str) -> str:
-    """``data, forward, backward, callbacks, optimizer, other``; refined stages keep their last parts.
+    """Return ``data, forward, backward, callbacks, optimizer, other``; refined stages keep their last parts.
 
     A micro-step stays visible: ``model.backward_cpu_wall[1]`` is ``backward[1]``.
     """
@@ -280,7 +286,7 @@ def short_stage(stage: str) -> str:
 
 
 def short_stages(stages: Sequence[str]) -> dict[str, str]:
-    """Short names of several stages, the full name where two would read alike."""
+    """Return short names of several stages; the full name where two short names are equal."""
     short = {stage: short_stage(stage) for stage in stages}
     taken = list(short.values())
     return {stage: name if taken.count(name) == 1 else clip(stage, 48) for stage, name in short.items()}

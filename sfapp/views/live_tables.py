@@ -1,4 +1,4 @@
-"""Rows for the tables of a job while it runs."""
+"""Rows for the tables of a running job."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 from sfapp.accounting import StepTimes
 from sfapp.model import Window
 from sfapp.views import format
-from sfapp.views.tables import Column, Row
+from sfapp.views.tables import Row, TableColumn
 
-NODE_COLUMNS: tuple[Column, ...] = (
-    Column("node_rank", "node"),
-    Column("hostname", "host"),
-    Column("ranks", "ranks"),
-    Column("median_ns", "median", "of its ranks' times in the newest step", "median_ns_text"),
-    Column("worst_rank", "slowest rank"),
-    Column("worst_ns", "its time", "in the newest step", "worst_ns_text"),
-    Column("rank_skew", "skew", "its slowest rank above its median", "rank_skew_text"),
-    Column("behind", "behind", "its median above the fastest node's", "behind_text"),
-    Column("cpu_percent", "CPU", "of all its cores", "cpu_percent_text"),
-    Column("memory_used_bytes", "memory", "in use", "memory_used_bytes_text"),
-    Column(
+NODE_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("node_rank", "node"),
+    TableColumn("hostname", "host"),
+    TableColumn("ranks", "ranks"),
+    TableColumn("median_ns", "median", "median step time of its ranks, newest step", "median_ns_text"),
+    TableColumn("worst_rank", "slowest rank"),
+    TableColumn("worst_ns", "slowest time", "step time of the slowest rank, newest step", "worst_ns_text"),
+    TableColumn("rank_skew", "skew", "slowest rank relative to the node's median", "rank_skew_text"),
+    TableColumn("behind", "behind", "median relative to the fastest node", "behind_text"),
+    TableColumn("cpu_percent", "CPU", "of all cores", "cpu_percent_text"),
+    TableColumn("memory_used_bytes", "memory", "in use", "memory_used_bytes_text"),
+    TableColumn(
         "clock_offset_ns",
         "clock",
-        "what its clock lacks to the aggregator's, and how sure that is; never part of a diagnosis",
+        "offset from the aggregator's clock with its uncertainty; not used in verdicts",
         "clock_offset_ns_text",
     ),
-    Column("silent_s", "heard", "when a rank of it last said something", "silent_s_text"),
+    TableColumn("silent_s", "last report", "time since a rank of the node last reported", "silent_s_text"),
 )
 
 
@@ -37,11 +37,11 @@ def node_rows(
     samples: Sequence[Mapping[str, Any]] = (),
     silent_s: Mapping[int, float] | None = None,
 ) -> list[Row]:
-    """One row a node: how its ranks did in the newest step that all of them have finished, else the newest.
+    """Return one row per node: the newest step that all ranks have finished, else the newest one.
 
     Args:
-        samples: the newest sample of each node, as the store gives them.
-        silent_s: by global rank, seconds since anything was heard of it.
+        samples: the newest sample of each node, as stored.
+        silent_s: by global rank, seconds since its last message.
     """
     summary, ranks = times.summary, times.ranks
     by_node = {sample["node_rank"]: sample for sample in samples}
@@ -59,7 +59,7 @@ def node_rows(
         median = math.nan if step is None else float(summary.node_median_NK[step, place])
         skew = math.nan if step is None else float(summary.node_rank_skew_NK[step, place])
         sample = by_node.get(node, {})
-        heard = [silent_s[ranks.rank[rank]] for rank in members if silent_s and ranks.rank[rank] in silent_s]
+        silent = [silent_s[ranks.rank[rank]] for rank in members if silent_s and ranks.rank[rank] in silent_s]
         rows.append(
             {
                 "node_rank": node,
@@ -78,23 +78,23 @@ def node_rows(
                 "clock_offset_ns_text": format.offset(
                     sample.get("clock_offset_ns"), sample.get("clock_uncertainty_ns")
                 ),
-                "silent_s": min(heard, default=None),
-                "silent_s_text": format.age(min(heard, default=None)) if heard else format.ABSENT,
+                "silent_s": min(silent, default=None),
+                "silent_s_text": format.age(min(silent, default=None)) if silent else format.ABSENT,
             }
         )
     return rows
 
 
-RANK_COLUMNS: tuple[Column, ...] = (
-    Column("rank", "rank"),
-    Column("local_rank", "local rank"),
-    Column("step", "step", "the newest that it has finished"),
-    Column("wall_ns", "step time", "of its newest steps", "wall_ns_text"),
-    Column("cpu_percent", "CPU", "of its process; 100 % is one core", "cpu_percent_text"),
-    Column("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
-    Column("lost_steps", "lost", "steps that a full send queue discarded"),
-    Column("duplicates", "duplicates", "steps that came twice and were dropped"),
-    Column("silent_s", "heard", "when it last said something", "silent_s_text"),
+RANK_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("rank", "rank"),
+    TableColumn("local_rank", "local rank"),
+    TableColumn("step", "step", "newest finished step"),
+    TableColumn("wall_ns", "step time", "mean of its newest steps", "wall_ns_text"),
+    TableColumn("cpu_percent", "CPU", "of its process; 100 % is one core", "cpu_percent_text"),
+    TableColumn("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
+    TableColumn("lost_steps", "lost", "steps discarded by a full send queue"),
+    TableColumn("duplicates", "duplicates", "steps that arrived more than once"),
+    TableColumn("silent_s", "last report", "time since its last message", "silent_s_text"),
 )
 
 
@@ -105,11 +105,11 @@ def rank_rows(
     silent_s: Mapping[int, float],
     node: int,
 ) -> list[Row]:
-    """One row a rank of a node: where it is, how fast, and when it was last heard of.
+    """Return one row per rank of a node: its step, step time and last message.
 
     Args:
-        links, processes: the newest sample of each rank, as the store gives them.
-        silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
+        links, processes: the newest sample of each rank, as stored.
+        silent_s: by global rank, seconds since its last message; ranks that disconnected are left out.
     """
     by_rank = {process["rank"]: process for process in processes}
     places = {rank: place for place, rank in enumerate(times.ranks.rank)}
@@ -128,25 +128,25 @@ def rank_rows(
                 **_text("cpu_percent", process.get("cpu_percent")),
                 **_text("rss_bytes", process.get("rss_bytes")),
                 "silent_s": silent_s.get(rank),
-                "silent_s_text": "left" if link["has_left"] else format.age(silent_s.get(rank)),
+                "silent_s_text": "disconnected" if link["has_left"] else format.age(silent_s.get(rank)),
             }
         )
     return rows
 
 
-SHARD_COLUMNS: tuple[Column, ...] = (
-    Column("rank", "rank"),
-    Column("shard_bytes", "its shard", "parameters that this rank holds", "shard_bytes_text"),
-    Column("full_bytes", "whole model", "parameters of all ranks together", "full_bytes_text"),
-    Column("part", "part", "its shard of the whole", "part_text"),
+SHARD_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("rank", "rank"),
+    TableColumn("shard_bytes", "shard", "parameters on this rank", "shard_bytes_text"),
+    TableColumn("full_bytes", "whole model", "parameters of all ranks", "full_bytes_text"),
+    TableColumn("part", "part", "shard relative to the whole model", "part_text"),
 )
 
 SHARD, FULL = "memory.parameter_shard_bytes", "memory.parameter_full_bytes"
-"""Side channels of a window, as the recorder names them."""
+"""Names of the recorder's side channels."""
 
 
 def shard_rows(window: Window | None, node: int) -> list[Row]:
-    """One row a rank of a node whose parameters were measured; none where nobody measured any."""
+    """Return one row per rank of a node with measured parameters; none where nothing was measured."""
     if window is None or not {SHARD, FULL} <= window.side.keys():
         return []
     rows: list[Row] = []
@@ -160,13 +160,13 @@ def shard_rows(window: Window | None, node: int) -> list[Row]:
 
 
 def _newest(window: Window, name: str, place: int) -> float | None:
-    """A side channel's newest value of one rank."""
+    """Newest value of one rank in a side channel."""
     known = [value for value in window.side[name].value_NR[:, place].tolist() if not math.isnan(value)]
     return known[-1] if known else None
 
 
 def _newest_whole(times: StepTimes) -> int | None:
-    """The newest step that all ranks have finished; the newest at all where there is none."""
+    """The newest step that all ranks have finished, else the newest one."""
     steps = len(times.step_N)
     whole = [step for step in range(steps) if not (times.wall_NR[step] != times.wall_NR[step]).any()]
     return whole[-1] if whole else steps - 1 if steps else None

@@ -1,6 +1,6 @@
-"""What the straggler views look at: which cause, which two ranks, which step, which operator.
+"""Select the cause, two ranks, step and operator of the straggler views.
 
-What the view picks counts; where it picks nothing, what the findings point at.
+A choice in the view comes first; without one, the findings decide.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from sfapp.operators import Cause, Findings
 
 
 def aimed_rank(diagnosis: Diagnosis) -> int | None:
-    """The rank that the verdict aims at; None where it names none or is quiet."""
+    """Return the verdict's suspect rank; None where it names none or the window is healthy."""
     return None if diagnosis.is_quiet or diagnosis.aim is None else diagnosis.aim.rank
 
 
 def chosen_cause(findings: Findings, view: ViewState) -> Cause | None:
-    """The cause that the view picks, else the first; None where there is none at that place."""
+    """Return the cause selected in the view, else the first; None where there is no such cause."""
     causes = findings.blame.causes
     place = view.cause or 0
     return causes[place] if place < len(causes) else None
@@ -27,12 +27,13 @@ def chosen_cause(findings: Findings, view: ViewState) -> Cause | None:
 def suspect_and_peer(
     findings: Findings, diagnosis: Diagnosis, view: ViewState
 ) -> tuple[int | None, int | None]:
-    """The rank that is looked at, and a healthy one to hold it against.
+    """Return the suspect rank and a typical rank to compare it with.
 
-    Of two picked ranks the one of the more abnormal rhythm is the suspect; one alone is the suspect itself.
-    Without any it is the cause's rank, else the aim's, else the most abnormal one. The peer is the rank whose
-    score is nearest to the median: typical, not merely the opposite. None where no rank has events in steps,
-    or no other.
+    Of two selected ranks, the one with the more abnormal timing pattern is the suspect; a single one is the
+    suspect itself. Without a selection it is the cause's rank, else the verdict's, else the most abnormal
+    one.
+    The peer is the rank whose score is nearest to the median. None where no rank, or no other one, has events
+    in steps.
     """
     rhythm = findings.similarity
     score_of = dict(zip(rhythm.ranks, rhythm.score_R.tolist(), strict=True))
@@ -55,21 +56,21 @@ def suspect_and_peer(
 
 
 def step_shown(findings: Findings, view: ViewState) -> tuple[int | None, str]:
-    """The step to look into, and why that one; None where no event lies in a step."""
+    """Return the step to show, and why; None where no event lies in a step."""
     if view.step is not None:
-        return view.step, "as picked"
+        return view.step, "as selected"
     operators = findings.operators
     cause = chosen_cause(findings, view)
     if cause is not None and int(operators.step_E[cause.event]) >= 0:
-        return int(operators.step_E[cause.event]), "in which the cause cost most"
+        return int(operators.step_E[cause.event]), "where the cause cost most"
     if len(findings.outliers):
-        return int(operators.step_E[findings.outliers.event_F[0]]), "which holds the most abnormal event"
+        return int(operators.step_E[findings.outliers.event_F[0]]), "with the most abnormal event"
     steps = operators.steps
     return (steps[0], "the first one") if steps else (None, "")
 
 
 def operator_shown(findings: Findings, view: ViewState) -> str | None:
-    """The operator whose occurrences are counted; None where there are no events."""
+    """Return the operator whose occurrences are counted; None where there are no events."""
     if view.operator is not None:
         return view.operator
     operators = findings.operators

@@ -6,77 +6,78 @@ import math
 
 from sfapp.operators import Cause, Collective, Findings, Outlier
 from sfapp.views import format
-from sfapp.views.tables import Column, Row
+from sfapp.views.tables import Row, TableColumn
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES
 
 
-def _numeric(field: str, title: str, help: str) -> Column:
-    return Column(field, title, help, f"{field}_text")
+def _numeric(field: str, title: str, help: str) -> TableColumn:
+    return TableColumn(field, title, help, f"{field}_text")
 
 
-CAUSE_COLUMNS: tuple[Column, ...] = (
-    Column("place", "#", "those that held others up first, then by cost"),
-    Column("rank", "rank", "where; of a transfer the rank that arrived last"),
-    Column("name", "operator", "of an edge the one that started late"),
-    Column("after", "after", "of an edge: what was on time before it"),
-    Column("kind", "kind", "operator: it took long; edge: it started late for no reason that was recorded; "
-           "transfer: slow after all had arrived; extra: most other ranks lack it; before: late already when "
-           "the events begin"),
-    Column("nature", "nature", "compute, communication, input, idle or unknown"),
-    _numeric("delay_ns", "cost", "how much later things got there, added up over the steps"),
-    _numeric("worst_ns", "at worst", "the most in one place"),
-    Column("times", "times", "how often"),
-    Column("steps", "steps", "in which it was seen"),
-    Column("symptoms", "symptoms", "late or slow events put down to it, itself included"),
-    Column("holds_up", "held up", "whether anything waited for it; what nothing waited for costs no time"),
+CAUSE_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("place", "#", "causes that delayed other ranks first, then by cost"),
+    TableColumn("rank", "rank", "rank of the cause; of a transfer, the rank that arrived last"),
+    TableColumn("name", "operator", "of an edge, the operator that started late"),
+    TableColumn("after", "after", "of an edge, the operator before it, which was on time"),
+    TableColumn("kind", "kind", "operator: took long; edge: started late without a recorded reason; "
+    "transfer: slow after all ranks "
+           "had arrived; extra: most other ranks lack it; before: already late when the events begin"),
+    TableColumn("nature", "nature", "compute, communication, input, idle or unknown"),
+    _numeric("delay_ns", "cost", "delay caused, summed over the steps"),
+    _numeric("worst_ns", "at worst", "largest single delay"),
+    TableColumn("times", "times", "number of occurrences"),
+    TableColumn("steps", "steps", "steps in which it occurred"),
+    TableColumn("symptoms", "symptoms", "late or slow events traced to it, itself included"),
+    TableColumn("holds_up", "delays others", "whether another event waited for it; otherwise it costs no "
+    "time"),
 )  # fmt: skip
 
-OUTLIER_COLUMNS: tuple[Column, ...] = (
-    Column("rank", "rank"),
-    Column("step", "step"),
-    Column("name", "operator"),
-    Column("category", "category", "what kind of event it is"),
-    _numeric("late_ns", "starts", "later (+) or earlier (−) than its cohort"),
-    _numeric("longer_ns", "takes", "longer (+) or shorter (−) than its cohort"),
-    _numeric("start_score", "score of start", "in units of the cohort's spread; above 3 is abnormal"),
-    _numeric("duration_score", "score of duration", "in units of the cohort's spread; above 3 is abnormal"),
-    _numeric("score", "score", "the larger of the two in size"),
+OUTLIER_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("rank", "rank"),
+    TableColumn("step", "step"),
+    TableColumn("name", "operator"),
+    TableColumn("category", "category", "kind of event"),
+    _numeric("late_ns", "start", "later (+) or earlier (−) than its cohort"),
+    _numeric("longer_ns", "duration", "longer (+) or shorter (−) than its cohort"),
+    _numeric("start_score", "start score", "in units of the cohort's spread; above 3 is abnormal"),
+    _numeric("duration_score", "duration score", "in units of the cohort's spread; above 3 is abnormal"),
+    _numeric("score", "score", "the larger of the two in magnitude"),
 )
 
-COLLECTIVE_COLUMNS: tuple[Column, ...] = (
-    Column("step", "step"),
-    Column("name", "collective"),
-    Column("group", "group"),
-    Column("sequence", "number", "which one of its group"),
-    Column("ranks", "ranks", "how many took part"),
-    Column("last_rank", "last", "the rank that arrived last"),
-    _numeric("skew_ns", "waiting", "how long the first rank to arrive waited for the last"),
+COLLECTIVE_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("step", "step"),
+    TableColumn("name", "collective"),
+    TableColumn("group", "group"),
+    TableColumn("sequence", "number", "number within its group"),
+    TableColumn("ranks", "ranks", "number of ranks"),
+    TableColumn("last_rank", "last", "the rank that arrived last"),
+    _numeric("skew_ns", "waiting", "wait of the first rank for the last one"),
     _numeric("transfer_ns", "transfer", "from the last arrival to the last end"),
-    _numeric("slow_ns", "slow by", "transfer beyond that of the same collective elsewhere"),
-    Column("verdict", "verdict", "skew or transfer where one is at least twice the other, else mixed"),
-    Column("why", "why", "what keeps it from being told"),
+    _numeric("slow_ns", "excess", "transfer time beyond that of the same collective elsewhere"),
+    TableColumn("verdict", "verdict", "skew or transfer where one is at least twice the other, else mixed"),
+    TableColumn("why", "why", "why the verdict is inconclusive"),
 )
 
 
 def cause_rows(findings: Findings) -> list[Row]:
-    """One row a cause, in order; ``cause`` is its position from 0, as a view picks it."""
+    """Return one row per cause, in order; ``cause`` is its position from 0, as views select it."""
     return [_cause(place, cause) for place, cause in enumerate(findings.blame.causes)]
 
 
 def outlier_rows(findings: Findings, rank: int | None = None, limit: int = 200) -> list[Row]:
-    """One row an abnormal event, the highest score first.
+    """Return one row per abnormal event, the highest score first.
 
     Args:
-        rank: of this one only; of all where None.
+        rank: only events of this rank; None for all.
     """
     return [_outlier(row) for row in findings.outliers.rows(limit, rank)]
 
 
 def collective_rows(findings: Findings, limit: int = 200) -> list[Row]:
-    """One row a collective, those that took longest, in order of time."""
+    """Return one row per collective: the longest ones, in order of time."""
     found = list(enumerate(findings.blame.collectives))
     longest = sorted(found, key=lambda item: -(item[1].skew_ns + item[1].transfer_ns))[:limit]
-    return [_collective(met) for _, met in sorted(longest, key=lambda item: item[0])]
+    return [_collective(collective) for _, collective in sorted(longest, key=lambda item: item[0])]
 
 
 def _cause(place: int, cause: Cause) -> Row:
@@ -96,7 +97,7 @@ def _cause(place: int, cause: Cause) -> Row:
         "worst_ns": cause.worst_ns,
         "worst_ns_text": format.duration(cause.worst_ns),
         "times": cause.times,
-        "steps": format.ranges(step for step in cause.steps if step >= 0) or "outside any",
+        "steps": format.ranges(step for step in cause.steps if step >= 0) or "outside steps",
         "symptoms": cause.symptoms,
         "holds_up": "yes" if cause.holds_up else "no",
         "has_path": bool(cause.path),
@@ -119,25 +120,28 @@ def _outlier(row: Outlier) -> Row:
     }
 
 
-def _collective(met: Collective) -> Row:
+def _collective(collective: Collective) -> Row:
     row: Row = {
-        "step": met.step if met.step >= 0 else "",
-        "name": met.name,
-        "group": met.group,
-        "sequence": met.sequence,
-        "ranks": met.ranks,
-        "last_rank": met.last_rank,
-        "verdict": met.verdict,
-        "verdict_meaning": COLLECTIVE_VERDICTS[met.verdict],
-        "why": met.why,
+        "step": collective.step if collective.step >= 0 else "",
+        "name": collective.name,
+        "group": collective.group,
+        "sequence": collective.sequence,
+        "ranks": collective.ranks,
+        "last_rank": collective.last_rank,
+        "verdict": collective.verdict,
+        "verdict_meaning": COLLECTIVE_VERDICTS[collective.verdict],
+        "why": collective.why,
     }
     for field in ("skew_ns", "transfer_ns", "slow_ns"):
-        row |= {field: getattr(met, field), f"{field}_text": format.duration(getattr(met, field))}
+        row |= {
+            field: getattr(collective, field),
+            f"{field}_text": format.duration(getattr(collective, field)),
+        }
     return row
 
 
 def _known(value: float) -> float | None:
-    """JSON has no NaN."""
+    """Return None for NaN and infinities, which JSON lacks."""
     return value if math.isfinite(value) else None
 
 

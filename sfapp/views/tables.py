@@ -1,4 +1,5 @@
-"""Rows for every table: raw values to sort by beside the text to show (``share`` and ``share_text``)."""
+"""Rows for the tables of one window: raw values for sorting with their text (``share`` and
+``share_text``)."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A table column: sort by ``field``, show ``text`` (the same field where no text differs)."""
+class TableColumn:
+    """TableColumn of a table: sorted by ``field``, shown as the field ``text`` or, where that is empty,
+    ``field``."""
 
     field: str
     title: str
@@ -34,69 +36,70 @@ class Column:
 
     @property
     def shown(self) -> str:
+        """The field with the text to show."""
         return self.text or self.field
 
 
-def _numeric(field: str, title: str, help: str = "") -> Column:
-    return Column(field, title, help, f"{field}_text")
+def _numeric(field: str, title: str, help: str = "") -> TableColumn:
+    return TableColumn(field, title, help, f"{field}_text")
 
 
-GATE_COLUMNS: tuple[Column, ...] = (
-    Column("symbol", "gate"),
-    Column("title", "what it is"),
+GATE_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("symbol", "gate"),
+    TableColumn("title", "meaning"),
     _numeric("value", "now"),
-    _numeric("distance", "distance", "from its value to the nearest one with another verdict"),
-    Column("becomes", "what changes there"),
+    _numeric("distance", "distance", "from the present value to the nearest one with another verdict"),
+    TableColumn("becomes", "change there"),
 )
 
-RANK_COLUMNS: tuple[Column, ...] = (
-    Column("rank", "rank"),
-    Column("hostname", "host"),
-    Column("node_rank", "node"),
-    Column("local_rank", "local"),
-    Column("role", "role"),
-    Column("mark", "▲", "leads the aim's stage"),
-    _numeric("step_ns", "step time", "the rank's own stages added up, mean per step"),
-    _numeric("lead", "leads", "part of the steps in which it sets the frontier at the aim's stage"),
-    _numeric("stage_ns", "aim's stage", "mean per step in the aim's stage"),
-    _numeric("slack_ns", "slack", "mean time it enters the aim's stage before the last rank"),
-    _numeric("lag_ns", "lag", "mean time it leaves the aim's stage behind the median rank"),
+RANK_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("rank", "rank"),
+    TableColumn("hostname", "host"),
+    TableColumn("node_rank", "node"),
+    TableColumn("local_rank", "local"),
+    TableColumn("role", "role"),
+    TableColumn("mark", "▲", "slowest rank of the suspect stage"),
+    _numeric("step_ns", "step time", "sum of the rank's own stages, mean per step"),
+    _numeric("lead", "is slowest", "share of the steps in which it is slowest in the suspect stage"),
+    _numeric("stage_ns", "suspect stage", "mean per step in the suspect stage"),
+    _numeric("slack_ns", "slack", "lead over the slowest rank on entering the suspect stage, mean"),
+    _numeric("lag_ns", "lag", "delay behind the median rank on leaving the suspect stage, mean"),
 )
 
-STAGE_COLUMNS: tuple[Column, ...] = (
-    Column("name", "stage"),
-    _numeric("advance_ns", "advance", "mean per step, chosen frontier"),
+STAGE_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("name", "stage"),
+    _numeric("advance_ns", "advance", "mean per step, selected frontier"),
     _numeric("share", "A", "share of the step-aligned frontier"),
     _numeric("carry_share", "A'", "share of the carry-over frontier"),
     _numeric("gain", "G", "static gain: clip this stage alone"),
     _numeric("excess", "X", "excess over a typical rank, step-aligned"),
     _numeric("carry_excess", "X'", "excess over a typical rank, carry-over"),
     _numeric("takeover", "T", "growth when the top stage is clipped"),
-    _numeric("delta_ns", "Δ", "change of the mean advance against the healthy window"),
-    _numeric("slope", "wait slope", "time spent here per time of slack brought in, ± standard error"),
-    Column("sets", "sets", "routing set, ambiguity set, wait stage"),
+    _numeric("delta_ns", "Δ", "change of the mean advance vs the healthy window"),
+    _numeric("slope", "wait slope", "time spent here per unit of slack on entry, ± standard error"),
+    TableColumn("sets", "sets", "routing set, ambiguity set, wait stage"),
 )
 
-STEP_COLUMNS: tuple[Column, ...] = (
-    Column("step", "step"),
+STEP_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("step", "step"),
     _numeric("time_ns", "exposed time"),
-    Column("top", "largest stage"),
-    _numeric("top_ns", "its advance"),
-    Column("leader", "leader", "rank that sets the frontier at the largest stage"),
-    Column("hostname", "host"),
-    _numeric("gap_ns", "gap", "to the next rank"),
+    TableColumn("top", "largest stage"),
+    _numeric("top_ns", "advance", "of the largest stage"),
+    TableColumn("leader", "slowest rank", "in the largest stage"),
+    TableColumn("hostname", "host"),
+    _numeric("gap_ns", "gap", "to the second slowest rank"),
 )
 
-EVIDENCE_COLUMNS: tuple[Column, ...] = (
-    Column("mark", ""),
-    Column("title", "evidence"),
-    Column("text", "points at"),
-    Column("meaning", "meaning"),
+EVIDENCE_COLUMNS: tuple[TableColumn, ...] = (
+    TableColumn("mark", ""),
+    TableColumn("title", "check"),
+    TableColumn("text", "result"),
+    TableColumn("meaning", "meaning"),
 )
 
 
 def stage_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a broad stage, in stage order."""
+    """Return one row per broad stage, in stage order."""
     carried = diagnosis.carry_over_advances_ns if diagnosis.frontier == "carry_over" else None
     advances = carried or diagnosis.advances_ns
     short = format.short_stages(diagnosis.stages)
@@ -140,10 +143,10 @@ def _sets(diagnosis: Diagnosis, stage: str) -> str:
 
 
 def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """One row a rank, ascending.
+    """Return one row per rank, ascending.
 
-    ``stage:<name>`` and ``lead:<name>`` hold, raw, the mean time in each broad stage (ns) and the part of the
-    steps in which the rank leads its end.
+    ``stage:<name>`` and ``lead:<name>`` hold the mean time in each broad stage (ns) and the share of the
+    steps in which the rank is slowest at its end.
     """
     ranks = measures.window.ranks
     mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
@@ -156,14 +159,14 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     marked = stragglers(measures, diagnosis)
     rows = []
     for place in range(len(ranks)):
-        who = ranks.identity(place)
+        identity = ranks.identity(place)
         row: Row = {
-            "rank": who.rank,
-            "hostname": who.hostname,
-            "node_rank": who.node_rank,
-            "local_rank": who.local_rank,
-            "role": who.role or "",
-            "mark": "▲" if who.rank in marked else "",
+            "rank": identity.rank,
+            "hostname": identity.hostname,
+            "node_rank": identity.node_rank,
+            "local_rank": identity.local_rank,
+            "role": identity.role or "",
+            "mark": "▲" if identity.rank in marked else "",
         }
         row |= _duration("step_ns", float(mean_SR[:, place].sum()))
         row |= {"lead": float(lead_R[place]), "lead_text": format.percent(float(lead_R[place]))}
@@ -178,7 +181,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
 
 
 def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:
-    """Mean slack on entering a stage and mean lag on leaving it, ns [R], on the chosen frontier."""
+    """Mean slack on entering a stage and mean lag on leaving it, ns [R], on the selected frontier."""
     members = stage_members(measures, stage)
     taken = chosen(measures, diagnosis)
     front_N = taken.rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
@@ -189,7 +192,7 @@ def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Fl
 
 
 def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
-    """Part of the steps in which each rank leads each broad stage's last boundary, [B, R]."""
+    """Share of the steps in which each rank is slowest at each broad stage's last boundary, [B, R]."""
     leader_SN = chosen(measures, diagnosis).leader_SN
     found = np.zeros((len(measures.broad), len(measures.window.ranks)))
     for index in range(len(measures.broad)):
@@ -199,7 +202,7 @@ def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
 
 
 def step_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """One row a step, ascending."""
+    """Return one row per step, ascending."""
     taken = chosen(measures, diagnosis)
     advance_BN = measures.by_broad(taken.advance_SN)
     total_N = advance_BN.sum(axis=0)
@@ -221,14 +224,14 @@ def step_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
 
 
 def evidence_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a piece of evidence."""
+    """Return one row per check."""
     return [asdict(line) for line in evidence_lines(diagnosis)]
 
 
 def label_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Labels that hold and labels that were withheld, with meaning and reasons in words."""
+    """Return labels that hold and labels that are suppressed, with explanation and reasons."""
     held = [(label, "holds") for label in diagnosis.labels]
-    withheld = [(label, "withheld") for label in diagnosis.suppressed]
+    suppressed = [(label, "suppressed") for label in diagnosis.suppressed]
     return [
         {
             "label": label.label,
@@ -238,7 +241,7 @@ def label_rows(diagnosis: Diagnosis) -> list[Row]:
             "reasons": ", ".join(label.reasons),
             "reasons_text": " ".join(_reason_text(reason) for reason in label.reasons),
         }
-        for label, state in (*held, *withheld)
+        for label, state in (*held, *suppressed)
     ]
 
 
@@ -248,7 +251,7 @@ def _reason_text(reason: str) -> str:
 
 
 def manifest_rows(manifest: Manifest) -> list[Row]:
-    """The packet's manifest, one row a key, as text."""
+    """Return the packet's manifest as text, one row per key."""
     accumulation, degrees = manifest.accumulation, manifest.parallelism
     recorder, overhead = manifest.recorder, manifest.overhead
     train = overhead.train_ns or 0
@@ -284,7 +287,7 @@ def manifest_rows(manifest: Manifest) -> list[Row]:
 
 
 def source_rows(sources: Sequence[Any]) -> list[Row]:
-    """Packet files behind a window; each source has ``path``, ``size`` and ``sha256``."""
+    """Return the packet files of a window; each source has ``path``, ``size`` and ``sha256``."""
     return [
         {
             "path": str(source.path),
@@ -306,7 +309,7 @@ def _share(field: str, values: dict[str, float] | None, stage: str) -> Row:
 
 
 def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """Every numeric gate and how far it is from the next change of verdict; the nearest one first.
+    """Return every numeric gate with the distance to its next change of verdict, the nearest first.
 
     The distance is None where no value of the gate changes the verdict.
     """
@@ -336,7 +339,8 @@ def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
 
 
 def _reach(distance: float | None, value: float, doc: GateDoc) -> float:
-    """A distance as a part of the gate's range; counts and times have no such end, so of their value."""
+    """A distance relative to the gate's range; of counts and times, which have no upper end, to their
+    value."""
     if distance is None:
         return math.inf
     return distance / max(value, 1) if doc.whole else distance / (doc.high - doc.low)

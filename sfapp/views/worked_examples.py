@@ -1,4 +1,4 @@
-"""What each built-in example teaches, and its numbers by plain summaries, by the frontier, by the paper."""
+"""Lessons of the built-in examples: texts, and numbers by simple summaries, the frontier and the paper."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ COLUMNS = (
     ("stage", "stage"),
     ("mean", "mean over ranks"),
     ("maximum", "maximum over ranks"),
-    ("paper_maximum", "the paper's"),
+    ("paper_maximum", "paper's maximum"),
     ("frontier", "frontier"),
-    ("paper_frontier", "the paper's"),
+    ("paper_frontier", "paper's frontier"),
 )
 """Columns of ``lesson_rows``: field and title."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What an example teaches.
+    """Lesson of an example.
 
     Attributes:
         story: paragraphs of plain text.
-        looks: what to look at next: words, and the view that shows it.
+        looks: what to look at next: link text and view.
     """
 
     title: str
@@ -45,64 +45,69 @@ _WAITS = ViewState(gates=Gates(model_fit="on"))
 
 LESSONS: Mapping[str, Lesson] = {
     DISPLACED.run_id: Lesson(
-        "One late rank, seen three ways",
+        "One late rank, three summaries",
         (
-            "Rank 0 is 5 s late with its data. Ranks 1 and 2 come early to where ranks meet, inside "
-            "backward, and wait there: their timers show 5 s of backward that nobody computed.",
-            "The mean blames backward: two waiting ranks outvote the late one. The maxima find data, then "
-            "count the same 5 s again as backward, and add up to 13.2 s in a step of 8.2 s.",
-            "The frontier asks at every boundary how far the last rank is. While ranks 1 and 2 wait, rank 0 "
-            "is still in data and forward, and those seconds are charged there; at the end of backward only "
-            "1.2 s are new. Each second is charged once, so the stages add up to the step.",
-            "Durations alone cannot prove that ranks 1 and 2 waited, hence co_critical. Once it is declared "
-            "that ranks wait for each other, it becomes likely_sync_wait.",
+            "Rank 0 is 5 s late with its data. Ranks 1 and 2 reach the synchronisation inside backward early "
+            "and wait there: their timers show 5 s of backward without any computation.",
+            "The mean points to backward, because two ranks wait and one is late. The maxima find data, but "
+            "count the same 5 s again in backward and add up to 13.2 s in a step of 8.2 s.",
+            "The frontier takes the slowest rank's position at every boundary. While ranks 1 and 2 wait, "
+            "rank 0 "
+            "is still in data and forward, so those seconds are charged there; backward adds only 1.2 s. "
+            "Each "
+            "second is charged once, so the stages add up to the step.",
+            "Durations alone cannot prove that ranks 1 and 2 waited, so the label is “stages or ranks tied”. "
+            "Once waiting is declared, the label becomes “waits for other ranks”.",
         ),
         (
-            ("the step, rise by rise", _STEP),
+            ("the step in detail", _STEP),
             ("simpler rules on the same numbers", _RULES),
             ("the verdict once waiting is declared", _WAITS),
         ),
     ),
     TWO_RANKS.run_id: Lesson(
-        "One matrix, two stories",
+        "One matrix, two explanations",
         (
             "Rank 0 spends 10 s in data, rank 1 spends 10 s in backward, and both are done after 10 s. "
-            "Either rank 1 waited for rank 0, or each was busy with work of its own: the durations are the "
-            "same.",
-            "The mean sees two equal stages. The maxima add up to 20 s in a step of 10 s. The frontier "
-            "charges the 10 s once, to data, where they are exposed first: at the end of backward nothing is "
-            "new.",
-            "What to mend is another question. To shorten one of the stages gains nothing, since the other "
-            "rank still takes 10 s. So the label is co_critical, and both stages stay in question.",
+            "Either rank 1 waited for rank 0, or both worked independently: the durations are the same.",
+            "The mean shows two equal stages. The maxima add up to 20 s in a step of 10 s. The frontier "
+            "charges the 10 s once, to data, where they are exposed first; backward adds nothing.",
+            "The frontier does not show which stage to fix. Shortening one stage alone gains nothing, "
+            "since the "
+            "other rank still takes 10 s. The label is “stages or ranks tied”: both stages stay suspects.",
         ),
         (
-            ("share against gain", ViewState(tab="ambiguity")),
+            ("share vs gain", ViewState(tab="ambiguity")),
             ("simpler rules on the same numbers", _RULES),
             ("the verdict once waiting is declared", _WAITS),
         ),
     ),
     CROSSINGS.run_id: Lesson(
-        "Another rank last at every boundary",
+        "A different slowest rank at every boundary",
         (
-            "Rank 0 is last at the end of data, rank 1 at the end of forward, rank 2 at the end of backward. "
-            "Where the lines of two ranks cross, one takes over from the other as the last.",
-            "Each rise is charged once, to the stage in which it happens and to the rank that reaches the "
-            "new height: 4.0, 2.0 and 2.5 s add up to 8.5 s. The maxima add up to 11.5 s: 3 s of them passed "
-            "while another rank was further behind, and held nobody up.",
-            "A total per rank would show rank 2 alone, with 8.5 s, and hide that ranks 0 and 1 set the pace "
-            "for the first 6 s.",
+            "Rank 0 is slowest at the end of data, rank 1 at the end of forward, rank 2 at the end of "
+            "backward. "
+            "Where the lines of two ranks cross, the slowest rank changes.",
+            "Each advance of the frontier is charged once, to its stage and to the slowest rank there: "
+            "4.0, 2.0 "
+            "and 2.5 s add up to 8.5 s. The maxima add up to 11.5 s: 3 s of them passed while another rank "
+            "was "
+            "slower, and delayed no rank.",
+            "A total per rank would show only rank 2, with 8.5 s, and hide that ranks 0 and 1 determined the "
+            "first 6 s.",
         ),
         (
-            ("the crossings, and who takes over", _STEP),
+            ("crossings and changes of the slowest rank", _STEP),
             ("simpler rules on the same numbers", _RULES),
         ),
     ),
 }
-"""By the example's run."""
+"""Lessons by the example's run."""
 
 
 def lesson_rows(example: Example, measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """One row a stage and one for their sum: as text, and in ns (None where the paper prints nothing)."""
+    """Return one row per stage and one for their sum, as text and in ns (None where the paper prints
+    nothing)."""
     means = measures.by_broad(measures.mean_SN.sum(axis=1))
     maxima = measures.by_broad(measures.max_SN.sum(axis=1))
     frontier = [diagnosis.advances_ns[stage] for stage in measures.broad]
@@ -114,7 +119,7 @@ def lesson_rows(example: Example, measures: Measures, diagnosis: Diagnosis) -> l
     return [
         *(_row(*values) for values in columns),
         _row(
-            "together",
+            "sum",
             float(sum(means)),
             float(sum(maxima)),
             _nanoseconds(example.maxima_s),

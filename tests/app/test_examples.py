@@ -27,7 +27,7 @@ async def test_every_example_is_a_window_page_with_its_lesson(user: User, run_id
     await user.open(f"/w/{run_id}/0")
     await user.should_see(LESSONS[run_id].title)
     await user.should_see("Likely cause")
-    await user.should_see("the paper's")
+    await user.should_see("paper's frontier")
 
 
 async def test_controls_and_plots_work_on_an_example_as_on_any_window(user: User) -> None:
@@ -51,7 +51,7 @@ async def test_declared_waiting_is_one_click_away(user: User) -> None:
     ]
     assert found == [f"{PAGE}?model_fit=on"]
     await user.open(found[0])
-    await user.should_see("likely_sync_wait")
+    await user.should_see("waits for other ranks")
 
 
 async def test_examples_are_linked_from_the_glossary_and_the_help(user: User) -> None:
@@ -104,7 +104,7 @@ async def test_an_operator_s_run_of_the_same_name_is_shown_instead(packets: Path
         assert workspace.store_of(DISPLACED.run_id) is store
         async with simulated(workspace) as user:
             await user.open(PAGE)
-            await user.should_see("co_critical")
+            await user.should_see("stages or ranks tied")
             await user.should_not_see(marker="lesson", retries=1)
 
 

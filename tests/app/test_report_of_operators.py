@@ -51,4 +51,4 @@ def test_files_that_cannot_be_read_are_no_reason_for_no_report(
         workspace.close()
     # Then stages stand in, and the plots say so
     assert TITLES[0] in page
-    assert "Made from stages, not from operators." in page
+    assert "Based on stages, not on operators." in page

@@ -131,7 +131,7 @@ async def test_one_node_is_examined_by_itself(user: User) -> None:
 async def test_without_operator_events_stages_stand_in_and_that_is_said(user: User) -> None:
     await user.open(STAGES_ONLY)
     await user.should_see("no operator events lie beside the packet", retries=PATIENT)
-    await user.should_see("Made from stages, not from operators")
+    await user.should_see("Based on stages, not on operators")
 
 
 async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_table_says_it_below_the_window(packets: Path) -> None:
 
     (place,) = (at for at, line in enumerate(lines) if "data on rank 5" in line and "host1" in line)
     assert "Rank 5's enumerate(DataLoader)" in lines[place + 1]
-    assert "(input) held up 7 ranks: 360" in lines[place + 1]
+    assert "(input) delayed 7 ranks: 360" in lines[place + 1]
     assert "Verdict and operators agree" in lines[place + 2]
 
 

@@ -73,7 +73,7 @@ def test_one_rank_shows_where_its_time_goes_and_says_that_nothing_is_compared() 
             "table",
             "primus_pipeline",
             "forward, on a different rank every step",
-            "No cause can be named: of 8 ranks at most 1 play the same role",
+            "No cause can be named: at most 1 of 8 ranks play the same role",
             "verdict alone (too_few_ranks)",
         ),
     ],

@@ -64,7 +64,7 @@ def test_roles_of_fewer_than_three_ranks_name_no_cause_and_say_so() -> None:
     said = agreement(diagnose(window), found, window)
     assert not found.blame.causes
     assert "at most 2 play the same role" in found.blame.notes[0]
-    assert "of 8 ranks at most 2 play the same role" in words.stragglers_headline(found, said)
+    assert "at most 2 of 8 ranks play the same role" in words.stragglers_headline(found, said)
     alone = examine_window(events.select(events.rank_E % 2 == 0), window)
     assert agreement(diagnose(window), alone, window).first_rank is None
 

@@ -40,11 +40,11 @@ def headline(kind: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("input", "Rank 5's next_batch (input) held up 7 ranks: "),
-        ("host", "Rank 5's layer 0 (compute) held up"),
-        ("gap", "Rank 5's gap before layer 0 (idle) held up"),
-        ("transfer", "The transfer of all_reduce (communication) held its group up: "),
-        ("extra", "Rank 5's own gc.collect (compute) held up"),
+        ("input", "Rank 5's next_batch (input) delayed 7 ranks: "),
+        ("host", "Rank 5's layer 0 (compute) delayed"),
+        ("gap", "Rank 5's gap before layer 0 (idle) delayed"),
+        ("transfer", "The transfer of all_reduce (communication) delayed its group: "),
+        ("extra", "Rank 5's own gc.collect (compute) delayed"),
         ("two ranks", "No cause can be named: 2 ranks with events"),
         ("nothing wrong", "No operator stands out"),
         ("no events", "No cause can be named: 0 ranks with events"),
@@ -68,7 +68,7 @@ def test_the_headline_says_host_step_and_cost() -> None:
 def test_a_cause_that_costs_next_to_nothing_is_said_to() -> None:
     said = replace(said_of("input"), cause=None, kind="quiet")
     text = words.stragglers_headline(found_in.found("input"), said, None)
-    assert text.startswith("Nothing held the ranks up for long: at most ")
+    assert text.startswith("No long delay: at most ")
 
 
 def test_what_nothing_waited_for_is_said_to() -> None:
@@ -76,14 +76,14 @@ def test_what_nothing_waited_for_is_said_to() -> None:
     idle = tuple(replace(cause, holds_up=False) for cause in findings.blame.causes)
     findings = replace(findings, blame=replace(findings.blame, causes=idle))
     text = words.stragglers_headline(findings, replace(said_of("input"), cause=None), None)
-    assert text.startswith("Nothing waited for what took longest: ")
+    assert text.startswith("No rank waited for the longest event: ")
 
 
 def test_a_rank_a_little_slow_in_everything_is_said_to_be() -> None:
     findings = found_in.found("nothing wrong")
     blame = replace(findings.blame, causes=(), spread_ns={3: 2e6, 4: 12e6}, symptoms=9)
     text = words.stragglers_headline(replace(findings, blame=blame), said_of("nothing wrong"), None)
-    assert text == "No one operator: rank 4 falls behind a little at a time, by up to 12.0 ms"
+    assert text == "No single operator: rank 4 falls behind gradually, by up to 12.0 ms"
     assert any("Ranks 3–4: up to 12.0 ms late" in note for note in words.findings_notes(
         replace(findings, blame=blame)
     ))  # fmt: skip
@@ -99,18 +99,18 @@ def cause_of(kind: str) -> Cause:
 @pytest.mark.parametrize(
     ("kind", "stage", "rank", "said"),
     [
-        ("agree", "data.next_wait", 5, "Verdict and operators agree: the verdict aims at data on rank 5"),
+        ("agree", "data.next_wait", 5, "Verdict and operators agree: the verdict points to data on rank 5"),
         (
             "differ",
             "model.backward_cpu_wall",
             2,
-            "Verdict and operators differ: the verdict aims at backward",
+            "Verdict and operators differ: the verdict points to backward",
         ),
         (
             "kair_only",
             None,
             None,
-            "The verdict is quiet, yet the operators name a cause: rank 5's next_batch",
+            "The verdict is healthy, but the operators name a cause: rank 5's next_batch",
         ),
     ],
 )
@@ -123,7 +123,7 @@ def test_where_both_name_something_the_sentence_holds_both(
     first, rhythm = words.agreement_sentences(laid, found_in.diagnosis())
     assert first.startswith(said)
     assert "rank 5's next_batch (input) in data" in first
-    assert rhythm == "Rank 5 also differs most from the others in its rhythm."
+    assert rhythm == "Rank 5's timing pattern also differs most from the others."
 
 
 def test_where_no_operator_accounts_for_the_aim_it_says_so_and_why() -> None:
@@ -132,7 +132,7 @@ def test_where_no_operator_accounts_for_the_aim_it_says_so_and_why() -> None:
         cause=None, reasons=("other_steps", "spread_out"),
     )  # fmt: skip
     first, *why = words.agreement_sentences(laid, found_in.diagnosis())
-    assert first == "The verdict aims at data on rank 2; no operator accounts for it."
+    assert first == "The verdict points to data on rank 2; no operator explains it."
     assert why == [AGREEMENT_REASONS["other_steps"], AGREEMENT_REASONS["spread_out"]]
 
 
@@ -155,9 +155,7 @@ def test_every_note_is_a_sentence(kind: str) -> None:
 
 def test_what_could_not_be_known_is_said() -> None:
     assert any("clocks" in note for note in words.findings_notes(found_in.found("clocks differ")))
-    assert words.findings_notes(found_in.found("stages"))[0].startswith(
-        "Made from stages, not from operators"
-    )
+    assert words.findings_notes(found_in.found("stages"))[0].startswith("Based on stages, not on operators")
     assert any("11" in note for note in words.findings_notes(found_in.found("input")))  # why no 3 σ
 
 

@@ -302,7 +302,7 @@ def test_a_row_a_rank_of_the_node() -> None:
     assert [first[column.shown] for column in RANK_COLUMNS] == [
         6, 2, 36, "130.0 ms", "180 %", "2.5 GB", 4, 0, "12 s ago",
     ]  # fmt: skip
-    assert (second["rank"], second["silent_s_text"]) == (7, "left")
+    assert (second["rank"], second["silent_s_text"]) == (7, "disconnected")
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_a_zoomed_axis_keeps_its_zoom_and_knows_the_whole() -> None:
 
 def test_figures_of_stages_say_that_they_are() -> None:
     for name in ("straggler_distances", "straggler_scores", "operator_timeline", "operator_frequency"):
-        assert "Made from stages, not from operators." in notes(one(name, "stages")), name
+        assert "Based on stages, not on operators." in notes(one(name, "stages")), name
     # And there each stage has the colour and the name it has everywhere
     bars = {trace["name"]: trace for trace in one("operator_timeline", "stages")["data"]}
     assert bars["data"]["marker"]["color"] == palette.stage_colours(["data"])["data"]
@@ -231,7 +231,7 @@ def test_a_picked_cause_is_the_one_that_is_shown() -> None:
 
 def test_the_suspect_stands_above_a_typical_rank_in_the_step_that_cost_most() -> None:
     figure = one("operator_timeline", "input")
-    subtitle = f"step {found_in.STEP} in which the cause cost most; outlined: next_batch"
+    subtitle = f"step {found_in.STEP}, where the cause cost most; outlined: next_batch"
     assert figure["layout"]["meta"]["subtitle"] == subtitle
     headings = [note["text"] for note in figure["layout"]["annotations"]]
     assert headings[0] == "<b>rank 5</b>, the suspect"
@@ -243,7 +243,7 @@ def test_the_suspect_stands_above_a_typical_rank_in_the_step_that_cost_most() ->
 
 def test_picked_ranks_and_step_are_shown_instead() -> None:
     figure = one("operator_timeline", "input", ranks=(1, 3), step=2)
-    assert figure["layout"]["meta"]["subtitle"].startswith("step 2, as picked")
+    assert figure["layout"]["meta"]["subtitle"].startswith("step 2, as selected")
     headings = " ".join(note["text"] for note in figure["layout"]["annotations"])
     assert "rank 1<" in headings
     assert "rank 3<" in headings

@@ -81,7 +81,7 @@ def test_labels_that_were_withheld_are_listed_as_such() -> None:
     _, diagnosis = jobs.look(jobs.hostile())
     states = by(tables.label_rows(diagnosis), "label")
     assert states["telemetry_limited"]["state"] == "holds"
-    assert states["direct_exposure"]["state"] == "withheld"
+    assert states["direct_exposure"]["state"] == "suppressed"
     assert states["direct_exposure"]["meaning"] == LABELS["direct_exposure"].explanation
 
 

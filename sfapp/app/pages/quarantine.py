@@ -15,21 +15,21 @@ from sfapp.app.theme import Crumb, box, empty, frame, label_text, link
 from sfapp.service.workspace import Workspace
 from sfapp.store import IngestReport, QuarantinedFile, WindowConflict
 from sfapp.views import format
-from sfapp.views.tables import Column
+from sfapp.views.tables import TableColumn
 
 FILE_COLUMNS = (
-    Column("name", "file"),
-    Column("reason", "why it was refused"),
-    Column("size", "size", text="size_text"),
-    Column("modified_at", "written"),
-    Column("sha256", "SHA-256"),
+    TableColumn("name", "file"),
+    TableColumn("reason", "why it was refused"),
+    TableColumn("size", "size", text="size_text"),
+    TableColumn("modified_at", "written"),
+    TableColumn("sha256", "SHA-256"),
 )
 CONFLICT_COLUMNS = (
-    Column("run_id", "run"),
-    Column("window", "window"),
-    Column("reason", "what differs, and what is shown"),
-    Column("shown", "shown"),
-    Column("set_aside", "set aside"),
+    TableColumn("run_id", "run"),
+    TableColumn("window", "window"),
+    TableColumn("reason", "what differs, and what is shown"),
+    TableColumn("shown", "shown"),
+    TableColumn("set_aside", "set aside"),
 )
 
 

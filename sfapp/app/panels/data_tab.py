@@ -8,14 +8,14 @@ from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.theme import box, label_text, link
 from sfapp.views import tables
 from sfapp.views.address import window_page
-from sfapp.views.tables import Column
+from sfapp.views.tables import TableColumn
 
 SOURCE_COLUMNS = (
-    Column("path", "packet file"),
-    Column("size", "size", text="size_text"),
-    Column("sha256", "SHA-256"),
+    TableColumn("path", "packet file"),
+    TableColumn("size", "size", text="size_text"),
+    TableColumn("sha256", "SHA-256"),
 )
-MANIFEST_COLUMNS = (Column("key", "manifest"), Column("value", ""))
+MANIFEST_COLUMNS = (TableColumn("key", "manifest"), TableColumn("value", ""))
 
 
 def data_block(scene: TabViewModel, _: Reactions) -> None:

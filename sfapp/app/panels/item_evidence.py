@@ -72,7 +72,7 @@ def _looked(workspace: Workspace, item: Item) -> Evidence:
     if spec is None or spec.source is not FindingsInput:
         return ViewEvidence(judged, view, tuple(told))
     examined = workspace.examine(judged).result()
-    return ViewEvidence(judged, view, (*told, *examined.told), examined.or_raise())
+    return ViewEvidence(judged, view, (*told, *examined.notes), examined.or_raise())
 
 
 def _compared(workspace: Workspace, item: Item) -> Evidence:

@@ -17,7 +17,7 @@ from sfapp.views import text
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
 from sfapp.views.plot_registry import LIVE_NODE_TAB, LIVE_TAB, PLOTS, LiveInput, Placement, PlotSpec
-from sfapp.views.tables import Column
+from sfapp.views.tables import TableColumn
 
 Drawn = Figure | list[dict[str, Any]]
 
@@ -37,7 +37,7 @@ class LivePart:
     name: str
     draw: Callable[[LiveSnapshot, bool], Drawn]
     span: int = 12
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     subtitle: str = ""
     nothing: str = ""
 

@@ -60,8 +60,8 @@ def headline_card(scene: TabViewModel, _: Reactions) -> None:
             with box("lines", "ul"):
                 for sentence in text.agreement_sentences(said, scene.diagnosis):
                     label_text(sentence, "li")
-        if scene.examined is not None and scene.examined.told:
-            notices(scene.examined.told)
+        if scene.examined is not None and scene.examined.notes:
+            notices(scene.examined.notes)
 
 
 def _extent(findings: Findings) -> str:

@@ -89,7 +89,7 @@ class StragglersPanel:
         findings = None if examined is None else examined.findings
         self._propose(findings)
         if examined is None or findings is None:
-            self._explain(() if examined is None else examined.told)
+            self._explain(() if examined is None else examined.notes)
             return
         self._explained = None
         scene = replace(

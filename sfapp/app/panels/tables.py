@@ -13,7 +13,7 @@ from sfapp.app.theme import box, label_text
 from sfapp.model import Diagnosis
 from sfapp.views import tables
 from sfapp.views.address import term_page
-from sfapp.views.tables import Column
+from sfapp.views.tables import TableColumn
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def titled(title: str, subtitle: str = "") -> Iterator[None]:
 
 
 def data_table(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Sequence[Mapping[str, Any]],
     key: str,
     glossary: tuple[str, str] | None = None,
@@ -58,7 +58,7 @@ def data_table(
 
 
 def choice_table(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Sequence[Mapping[str, Any]],
     key: str,
     choose: Callable[[int], Any],
@@ -91,7 +91,9 @@ def show_choice(table: ui.table, key: str, chosen: int) -> None:
         table.rows = rows
 
 
-def refill(table: ui.table, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], key: str) -> None:
+def refill(
+    table: ui.table, columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], key: str
+) -> None:
     """Show other rows in a table of ``data_table`` without a glossary; it stays sorted as it is."""
     table.columns = [_column(column, rows) for column in columns]
     table.rows = [_needed(row, columns, key) for row in rows]
@@ -107,7 +109,7 @@ def _in_cells(table: ui.table, column: str, tag: str, props: str) -> ui.element:
         return ui.element(tag).props(f":textContent=props.value :id=undefined {props}")
 
 
-def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _column(column: TableColumn, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     # Numbers with a unit line up on the right; identities (rank, step) read from the left.
     measured = column.text and any(isinstance(row.get(column.field), int | float) for row in rows)
     shown: dict[str, Any] = {
@@ -123,7 +125,7 @@ def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     return shown
 
 
-def _needed(row: Mapping[str, Any], columns: Sequence[Column], key: str) -> dict[str, Any]:
+def _needed(row: Mapping[str, Any], columns: Sequence[TableColumn], key: str) -> dict[str, Any]:
     names = {key, *(column.field for column in columns), *(column.shown for column in columns)}
     return {name: row[name] for name in sorted(names) if name in row}
 
@@ -134,10 +136,10 @@ def evidence_table(diagnosis: Diagnosis) -> None:
 
 
 LABEL_COLUMNS = (
-    Column("words", "label"),
-    Column("state", "state"),
-    Column("meaning", "what it claims"),
-    Column("reasons_text", "because"),
+    TableColumn("words", "label"),
+    TableColumn("state", "state"),
+    TableColumn("meaning", "what it claims"),
+    TableColumn("reasons_text", "because"),
 )
 
 

@@ -242,7 +242,7 @@ def _notes(findings: Findings, cause: Cause, nodes: list[_Node], left_out: int) 
         waited = "Its whole group" if cause.kind == "transfer" else "Nothing in these events"
         notes.append(f"{waited} waited for it.")
     if findings.source == "stages":
-        notes.append("Made from stages, not from operators.")
+        notes.append("Based on stages, not on operators.")
     return tuple(notes)
 
 

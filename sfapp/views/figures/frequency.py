@@ -156,7 +156,7 @@ def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple
     last = "" if found.count_RT.shape[1] == 1 else "; the end of the events cuts the last one short"
     notes.append(f"A window is {format.duration(found.window_ns)}, {found.why}{last}.")
     if findings.source == "stages":
-        notes.append("Made from stages, not from operators.")
+        notes.append("Based on stages, not on operators.")
     return tuple(notes)
 
 

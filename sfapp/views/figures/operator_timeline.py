@@ -282,7 +282,7 @@ def _notes(findings: Findings, blocks: Sequence[Block], peer: int | None) -> tup
     if not findings.blame.clocks_agree:
         notes.append("The ranks' clocks differ: one rank's times do not line up with the other's.")
     if findings.source == "stages":
-        notes.append("Made from stages, not from operators.")
+        notes.append("Based on stages, not on operators.")
     return tuple(notes)
 
 

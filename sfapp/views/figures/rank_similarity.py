@@ -224,7 +224,7 @@ def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
     if total < MIN_COHORT:
         notes.append("Two ranks are equally far from each other: neither can be called the odd one.")
     if findings.source == "stages":
-        notes.append("Made from stages, not from operators.")
+        notes.append("Based on stages, not on operators.")
     return tuple(notes)
 
 

@@ -1,4 +1,5 @@
-"""A comparison in sentences: how much slower, where, who led, what came back (accounting.md §14)."""
+"""A comparison in sentences: how much slower, in which stage, on which rank, how much recovered
+(accounting.md §14)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from sfapp.views.text.change_breakdown import main_stage, where_it_lies
 from sfapp.views.text.key_numbers import Number
 
 NOTICEABLE = 0.005
-"""A step time that changed by less than this part reads as unchanged: it rounds to ±0 %."""
+"""A relative change of step time below this counts as unchanged: it rounds to ±0 %."""
 
 SEVERE = 0.2
 
@@ -25,21 +26,22 @@ CAVEAT_WORDS: Mapping[str, str] = {
         "The sides do not have the same number of ranks: a longer step may come from more ranks to wait for."
     ),
     "steps_not_consecutive": (
-        "A window's step numbers have gaps, so changes are stated step by step: a delay that reaches the "
-        "others in the next step is charged to where they wait."
+        "A window's step numbers have gaps, so changes are computed per step: a delay that reaches other "
+        "ranks in the next step is charged to the stage in which they wait."
     ),
-    "telemetry_limited": "A window's evidence is limited: ranks or time may be missing from it.",
+    "telemetry_limited": "A window's data is incomplete: ranks or time may be missing.",
     "denominator_floor": (
-        "A window exposes less time than the floor: times are compared, shares and routing sets are absent."
+        "A window exposes less time than the floor: times are compared, but there are no shares or routing "
+        "sets."
     ),
     "same_windows": "Two of the sides are the same windows.",
 }
-"""What to keep in mind, by the caveat's machine-readable name."""
+"""The text of each caveat by its machine name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """A label that B has and A has not, or the other way round."""
+    """A label that only one of A and B has."""
 
     label: str
     gained: bool
@@ -51,7 +53,7 @@ class LabelChange:
 
     @property
     def meaning(self) -> str:
-        """What happened to it, and what it claims."""
+        """Machine name, change and explanation of the label."""
         change = "gained" if self.gained else "lost"
         return f"{self.label}: {change} from A to B. {LABELS[self.label].explanation}"
 
@@ -61,12 +63,12 @@ class ComparisonWords:
     """A comparison in words; plain text throughout.
 
     Attributes:
-        tone: how loud the card is; ``good`` where B is faster.
-        kicker: what is compared with what.
+        tone: colour role of the card; ``good`` where B is faster.
+        kicker: the sides.
         headline: ``B is 78 ms per step slower than A, all of it in data``.
         rest: ``C recovers 98 % of it``; empty without a third side.
         explanation: sentences. numbers: each side's step time, and the recovery.
-        labels: gained and lost from A to B. caveats: what to keep in mind.
+        labels: gained and lost from A to B. caveats: limitations of the comparison.
     """
 
     tone: Literal["alarm", "warn", "quiet", "good"]
@@ -80,7 +82,7 @@ class ComparisonWords:
 
 
 def comparison(found: Comparison) -> ComparisonWords:
-    """The card over a comparison."""
+    """Return the card of a comparison."""
     return ComparisonWords(
         tone=_tone(found.main),
         kicker=_kicker(found),
@@ -94,7 +96,8 @@ def comparison(found: Comparison) -> ComparisonWords:
 
 
 def side_names(found: Comparison) -> tuple[str, ...]:
-    """``A · window 12`` where all sides are of one run, else ``A · train-7/12`` or ``A · run train-7``."""
+    """Return ``A · window 12`` where all sides are of one run, else ``A · train-7/12`` or ``A · run
+    train-7``."""
     one_run = len({side.run_id for side in found.sides}) == 1
     return tuple(
         f"{letter} · {_side_name(side, one_run)}" for letter, side in zip(LETTERS, found.sides, strict=False)
@@ -109,7 +112,7 @@ def _side_name(side: Side, one_run: bool) -> str:
 
 
 def headline(found: Comparison) -> str:
-    """``B is 78 ms per step slower than A, all of it in data``."""
+    """Return ``B is 78 ms per step slower than A, all of it in data``."""
     change = found.main
     if _is_unchanged(change):
         return f"B is as fast as A ({format.change(float(change.total_ns))} per step)"
@@ -120,57 +123,57 @@ def headline(found: Comparison) -> str:
 
 
 def floats(delta_ns: Mapping[str, Fraction]) -> dict[str, float]:
-    """Exact changes as numbers to show."""
+    """Return exact changes as floats."""
     return {stage: float(delta) for stage, delta in delta_ns.items()}
 
 
 def recovery_sentence(found: Comparison) -> str:
-    """``C recovers 98 % of it``; empty without a third side."""
+    """Return ``C recovers 98 % of it``; empty without a third side."""
     if found.c is None:
         return ""
     recovery = found.recovery
     if recovery is None:
-        return "there is nothing for C to recover"
+        return "no slowdown for C to recover"
     if abs(float(found.main.relative or 0)) < GROWTH:
-        return f"too little for C's recovery ({format.percent(float(recovery))}) to mean much"
+        return f"C recovers {format.percent(float(recovery))}, of a change too small to be significant"
     if recovery < 0:
         return "C recovers none of it"
     return f"C recovers {format.percent(float(recovery))} of it"
 
 
 def leader_words(leader: StageLeader | None, *, at_least: bool = False) -> str:
-    """``rank 3 (node-0), 40 of 40 steps``; ``none`` where no rank stands out in any step.
+    """Return ``rank 3 (node-0), 40 of 40 steps``; ``none`` where no rank stands out in any step.
 
     Args:
-        at_least: over several windows, the steps led are a least number.
+        at_least: over several windows, the number of steps is a lower bound.
     """
     if leader is None:
         return "none"
     least = "≥ " if at_least and leader.led < leader.eligible else ""
     of = format.counted(leader.eligible, "step")
-    return f"{_who(leader)}, {least}{format.count(leader.led)} of {of}"
+    return f"{_rank(leader)}, {least}{format.count(leader.led)} of {of}"
 
 
 def over_limit(change: Change, limit: Fraction) -> bool:
-    """Whether the step after is longer than the one before by more than this part of it, exactly."""
+    """Return whether the mean step grew by more than a relative limit, exactly."""
     return change.after.step_ns > change.before.step_ns * (1 + limit)
 
 
 def limit_sentence(change: Change, limit: Fraction) -> str:
-    """What a regression gate says: the change, the limit, and where the change lies."""
+    """Return the result of a regression check: the change, the limit and the stages of the change."""
     total = float(change.total_ns)
     relative = None if change.relative is None else float(change.relative)
     where = where_it_lies(total, floats(change.delta_ns)) if change.total_ns else ""
     verb = "over" if over_limit(change, limit) else "within"
     return (
-        f"B's step is {format.duration(float(change.after.step_ns))}, {_signed_percent(relative)} against "
+        f"B's step is {format.duration(float(change.after.step_ns))}, {_signed_percent(relative)} vs "
         f"A's {format.duration(float(change.before.step_ns))}: {verb} the limit of "
         f"+{float(100 * limit):g} %{where}"
     )
 
 
 def _signed_percent(fraction: float | None) -> str:
-    """One digit more than usual: beside a limit, ``+5 %`` would not say on which side."""
+    """Format with one digit more than usual, so that a value near a limit shows its side."""
     text = format.percent(fraction, 1)
     return f"+{text}" if fraction is not None and fraction > 0 else text
 
@@ -201,13 +204,13 @@ def _explanation(found: Comparison) -> list[str]:
     if found.c is not None:
         left = found.change(found.a, found.c)
         if left is not None:
-            sentences.append(f"Against A, C is {_of_step(left)}.")
+            sentences.append(f"Compared with A, C is {_of_step(left)}.")
     sentences.append(_spread_sentence(found))
     return [sentence for sentence in sentences if sentence]
 
 
 def _step_sentence(found: Comparison) -> str:
-    return f"B's mean step is {_of_step(found.main)}; the stages below add up to that exactly."
+    return f"B's mean step is {_of_step(found.main)}; the stages below add up to it exactly."
 
 
 def _of_step(change: Change) -> str:
@@ -218,55 +221,56 @@ def _of_step(change: Change) -> str:
 
 
 def _leader_sentence(found: Comparison) -> str:
-    """Who leads the stage in which the change lies, before and after."""
+    """The slowest rank of the stage that changed most, before and after."""
     main = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
     before, after = found.a.leaders[main], found.b.leaders[main]
     stage = format.short_stage(main)
     if after is None:
-        return "" if before is None else f"In B no rank leads {stage}; in A it was {_who(before)}."
-    now = f"In B {_who(after)} leads {stage} {_how_often(after, found.b)}"
+        return "" if before is None else f"In B no rank is slowest in {stage}; in A it was {_rank(before)}."
+    now = f"In B {_rank(after)} is slowest in {stage} {_how_often(after, found.b)}"
     if before is None:
-        return f"{now}; in A no rank does."
+        return f"{now}; in A no rank is."
     if before.rank == after.rank:
-        return f"{now}, as it did {_how_often(before, found.a)} in A."
-    return f"{now}; in A it was {_who(before)}, {_how_often(before, found.a)}."
+        return f"{now}, in A {_how_often(before, found.a)}."
+    return f"{now}; in A it was {_rank(before)}, {_how_often(before, found.a)}."
 
 
-def _who(leader: StageLeader) -> str:
+def _rank(leader: StageLeader) -> str:
     return (
         f"rank {leader.rank} ({format.clip(leader.hostname)})" if leader.hostname else f"rank {leader.rank}"
     )
 
 
 def _how_often(leader: StageLeader, side: Side) -> str:
-    """``in 40 of 40 steps``; over several windows the steps led are a least number."""
+    """``in 40 of 40 steps``; over several windows the number of steps is a lower bound."""
     least = "at least " if len(side.windows) > 1 and leader.led < leader.eligible else ""
     return f"in {least}{format.count(leader.led)} of {format.counted(leader.eligible, 'step')}"
 
 
 def _misread_sentence(found: Comparison) -> str:
-    """Where step-aligned frontiers would put the change, if elsewhere."""
+    """The stage to which per-step shares attribute the change, if it is another one."""
     aligned = found.change(found.a, found.b, "step")
     if found.split_on == "step" or aligned is None or not aligned.total_ns:
         return ""
-    ours = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
-    theirs = main_stage(float(aligned.total_ns), floats(aligned.delta_ns))
-    if ours == theirs:
+    carried = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
+    per_step = main_stage(float(aligned.total_ns), floats(aligned.delta_ns))
+    if carried == per_step:
         return ""
     return (
-        f"Looked at step by step, it would seem to lie in {format.short_stage(theirs)}: what is late after "
-        "the last wait of a step shows in the next one."
+        f"Per-step shares point to {format.short_stage(per_step)} instead: a delay after the last wait of "
+        f"a step "
+        "appears in the next step."
     )
 
 
 def _spread_sentence(found: Comparison) -> str:
-    """How far a run's windows spread, where that is more than the change."""
+    """The spread of a run's windows, where it exceeds the change."""
     wide = []
     for letter, side in zip(LETTERS, found.sides, strict=False):
         spread = side.spread(found.split_on) if len(side.windows) > 1 else None
         if spread is not None and spread.most - spread.least > abs(found.main.total_ns):
             wide.append(
-                f"{letter}'s windows alone spread from {format.duration(spread.least)} to "
+                f"{letter}'s windows range from {format.duration(spread.least)} to "
                 f"{format.duration(spread.most)} (median {format.duration(spread.median)})"
             )
     return f"{format.listed(wide)}: more than the change." if wide else ""

@@ -1,4 +1,4 @@
-"""KAIR's findings in sentences: the cause, how it fits the verdict, and what could not be known (kair.md)."""
+"""KAIR's findings in sentences: the cause, how it fits the verdict, limitations and method (kair.md)."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from sfapp.views import format
 
 CAUSE_KINDS: Mapping[str, str] = {
     "operator": "This operator took abnormally long.",
-    "edge": "This operator started late, though what it waited for was on time.",
-    "transfer": "This collective took long after all had arrived.",
+    "edge": "This operator started late, although its inputs were ready on time.",
+    "transfer": "This collective took long after all ranks had arrived.",
     "extra": "This event has no counterpart on most other ranks.",
-    "before": "The rank was late when its events begin: the cause lies before them.",
+    "before": "The rank was already late when its events begin: the cause lies before them.",
 }
-"""What each kind of cause says."""
+"""Meaning of each kind of cause."""
 
 NATURES: Mapping[str, str] = {
     "compute": "Work on the host or on the device.",
-    "communication": "A collective or a copy is involved.",
-    "input": "Data is loaded.",
-    "idle": "Nothing recorded ran.",
-    "unknown": "Nothing tells what it was.",
+    "communication": "A collective or a copy.",
+    "input": "Loading of data.",
+    "idle": "No recorded event ran.",
+    "unknown": "The events do not show the kind of work.",
 }
-"""What kind of work a cause is."""
+"""Meaning of each kind of work."""
 
 COLLECTIVE_VERDICTS: Mapping[str, str] = {
-    "skew": "Most of the time the first rank to arrive waited for the last: look at who came late.",
-    "transfer": "Most of the time went into the transfer, after all had arrived: look at the network.",
+    "skew": "Most of the time, the first rank to arrive waited for the last: look at the late rank.",
+    "transfer": "Most of the time went into the transfer after all ranks had arrived: look at the network.",
     "mixed": "Neither waiting nor the transfer is twice the other.",
-    "inconclusive": "The events cannot tell waiting from transfer.",
+    "inconclusive": "The events do not separate waiting from transfer.",
 }
-"""What a collective's time went into."""
+"""How a collective spent its time."""
 
 VIAS: Mapping[str, tuple[str, str]] = {
-    "program": ("runs next", "what ran before it on the same thread or stream"),
+    "program": ("runs next", "the previous operator on the same thread or stream"),
     "enclosing": ("inside it", "the beginning of the operator that encloses it"),
-    "enclosed": ("ends with it", "the end of what it encloses"),
+    "enclosed": ("ends with it", "the end of the operators inside it"),
     "launch": ("launches it", "the call that put it on the device"),
     "autograd": ("its backward", "the forward operator it belongs to"),
     "arrival": ("last to arrive", "the last rank to arrive in the collective"),
     "device": ("host waits", "the device, in a call that waits for it"),
-    "stream": ("next stream", "what ended on another stream just before"),
+    "stream": ("next stream", "the event that ended on another stream just before"),
 }
-"""Why an event on a path waited for the one before: as an edge's label, and as `waits for …`."""
+"""Why an event on a path waited for the previous one: as an edge's label, and as `waits for …`."""
 
 TERMS: Mapping[str, tuple[str, str]] = {
     "distance": (
         "K-S",
         "The two-sample Kolmogorov–Smirnov distance of two ranks: the largest gap between their curves of "
-        "completions within a step. 0 where they keep the same time, 1 where one has finished before the "
-        "other begins.",
+        "completions within a step. 0 where their timing patterns are equal, 1 where one has finished before "
+        "the other begins.",
     ),
-    "score": ("", "A rank's mean distance from all others. It says who differs, not who is slow."),
+    "score": ("", "A rank's mean distance from all others. It shows which rank differs, not which is slow."),
     "cohort": (
         "",
         "The same operator on the other ranks: of the same step, category and name, the same occurrence in "
@@ -65,131 +65,137 @@ TERMS: Mapping[str, tuple[str, str]] = {
     "robust_z": (
         "z",
         "How far an event is from its cohort's median, in units of 1.4826 times the median absolute "
-        "deviation; above 3 in size it is abnormal. One culprit cannot hide in it, as it can in a standard "
-        "deviation that it widens itself. From 11 ranks on outliers are scored by mean and standard "
-        "deviation.",
+        "deviation; above 3 in size it is abnormal. Unlike a standard deviation, it is not widened by a "
+        "single outlier. From 11 ranks on, outliers are scored by mean and standard deviation.",
     ),
     "blame": (
         "",
-        "Going back from what was late over what it waited for, to where the time was lost. A cause must "
-        "account for at least half of its victim's lateness.",
+        "Following a late event back over the events that it waited for, to the one where the time was lost. "
+        "A cause must explain at least half of its victim's lateness.",
     ),
-    "path": ("", "The way from a cause to its latest victim, over what each event waited for."),
-    "symptom": ("", "An event that started late or took long itself."),
+    "path": ("", "The events from a cause to its latest victim; each waited for the previous one."),
+    "symptom": ("", "An event that started late or took abnormally long."),
 }
-"""Words of the straggler views: a symbol where there is one, and what each means."""
+"""Terms of the straggler views: the symbol, if any, and the meaning."""
 
-_OVER = 60
-"""Characters of an operator's name in a sentence."""
+_NAME_LENGTH = 60
+"""Most characters of an operator's name in a sentence."""
 
 
 def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTable | None = None) -> str:
-    """``Rank 5's next_batch on node-1 (input) held up 7 ranks: 120 ms over 8 steps``, or why not so.
+    """Return ``Rank 5's next_batch on node-1 (input) delayed 7 ranks: 120 ms over 8 steps``, or why no
+    cause is named.
 
     Args:
-        ranks: of the window, to say on which host the rank runs.
+        ranks: of the window, for the host of the rank.
     """
     cause = agreement.cause
     if cause is not None:
-        return _capital(f"{cause_words(cause, ranks)} {_held_up(findings, cause)}: {_cost(cause)}")
+        return _capital(f"{cause_words(cause, ranks)} {_victims(findings, cause)}: {_cost(cause)}")
     if findings.alike < MIN_COHORT:
         few = f"{format.counted(len(findings.similarity.ranks), 'rank')} with events"
         if findings.alike < len(findings.similarity.ranks):
-            few = f"of {len(findings.similarity.ranks)} ranks at most {findings.alike} play the same role"
-        return f"No cause can be named: {few}, and it takes three to tell which one is odd"
+            few = f"at most {findings.alike} of {len(findings.similarity.ranks)} ranks play the same role"
+        return f"No cause can be named: {few}; a comparison needs at least three"
     found = findings.blame
     first = next(iter(found.causes), None)
     if first is not None and first.holds_up:
-        return f"Nothing held the ranks up for long: at most {_cost(first)}, in {cause_words(first, ranks)}"
+        return f"No long delay: at most {_cost(first)}, in {cause_words(first, ranks)}"
     rank, late = max(found.spread_ns.items(), key=lambda item: item[1], default=(0, 0.0))
     if late > (0.0 if first is None else first.worst_ns):
         behind = format.duration(late)
-        return f"No one operator: rank {rank} falls behind a little at a time, by up to {behind}"
+        return f"No single operator: rank {rank} falls behind gradually, by up to {behind}"
     if first is not None:
-        return f"Nothing waited for what took longest: {_cost(first)}, in {cause_words(first, ranks)}"
+        return f"No rank waited for the longest event: {_cost(first)}, in {cause_words(first, ranks)}"
     if found.symptoms:
-        return f"{format.counted(found.symptoms, 'event')} late or slow, and none can be traced to a cause"
-    return "No operator stands out: no event started late or took long"
+        return f"{format.counted(found.symptoms, 'event')} late or slow; none can be traced to a cause"
+    return "No operator stands out: no event started late or took abnormally long"
 
 
 def cause_words(cause: Cause, ranks: RankTable | None = None) -> str:
-    """``rank 5's next_batch (input)``: what a cause is, as the subject of a sentence."""
-    name = operator_name(cause.name, _OVER)
+    """Return ``rank 5's next_batch (input)``: a cause as the subject of a sentence."""
+    name = operator_name(cause.name, _NAME_LENGTH)
     if cause.kind == "transfer":
         return f"the transfer of {name} ({cause.nature})"
     rank = f"rank {cause.rank}"
-    said = {
+    subject = {
         "operator": f"{rank}'s {name}",
         "edge": f"{rank}'s gap before {name}",
         "extra": f"{rank}'s own {name}",
-        "before": f"what {rank} did before {name}",
+        "before": f"{rank}'s work before {name}",
     }[cause.kind]
-    return f"{said}{_on_host(cause.rank, ranks)} ({cause.nature})"
+    return f"{subject}{_on_host(cause.rank, ranks)} ({cause.nature})"
 
 
 def operator_name(name: str, limit: int = 40) -> str:
-    """An operator's name cut to a length; a range that marks a stage is called as the stage is elsewhere."""
+    """Return an operator's name, clipped; the range of a default stage gets the stage's short name."""
     return format.short_stage(name) if broad_stage(name) in DEFAULT_STAGES else format.clip(name, limit)
 
 
 def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Whether the verdict and the operators point at the same place, where not, and why that can be."""
+    """Return whether verdict and operators name the same place, and possible reasons where they do not."""
     aim = _aim_words(agreement, diagnosis)
     cause = agreement.cause
     found = "" if cause is None else _place_words(agreement, cause)
     if cause is None and agreement.kind == "quiet":
-        first = "Neither the verdict nor the operators find anything that holds the ranks up."
+        first = "Neither the verdict nor the operators find a delay."
     elif cause is None:
-        first = f"The verdict aims at {aim}; no operator accounts for it."
+        first = f"The verdict points to {aim}; no operator explains it."
     elif agreement.kind == "agree":
-        first = f"Verdict and operators agree: the verdict aims at {aim}, and the first cause is {found}."
+        first = f"Verdict and operators agree: the verdict points to {aim}, and the first cause is {found}."
     elif agreement.kind == "differ":
-        first = f"Verdict and operators differ: the verdict aims at {aim}, the first cause is {found}."
+        first = f"Verdict and operators differ: the verdict points to {aim}, the first cause is {found}."
     else:
-        first = f"The verdict is quiet, yet the operators name a cause: {found}."
+        first = f"The verdict is healthy, but the operators name a cause: {found}."
     reasons = tuple(AGREEMENT_REASONS[reason] for reason in agreement.reasons)
-    return (first, *_rhythm_words(agreement), *reasons)
+    return (first, *_similarity_words(agreement), *reasons)
 
 
 def findings_notes(findings: Findings) -> tuple[str, ...]:
-    """What these findings rest on, and what could not be known."""
-    found, rhythm = findings.blame, findings.similarity
-    notes = [f"Made from stages, not from operators: {findings.note}."] if findings.note else []
+    """Return the method and the limitations of these findings."""
+    found, similarity = findings.blame, findings.similarity
+    notes = [f"Based on stages, not on operators: {findings.note}."] if findings.note else []
     notes += [f"{_capital(note)}." for note in found.notes]
     if found.unexplained:
         late = format.counted(found.unexplained, "late event")
-        notes.append(f"{late} cannot be traced: what it waits for is not among these events.")
+        notes.append(f"{late} cannot be traced: the events that it waited for are missing.")
     if found.spread_ns:
-        who = f"rank{'s' if len(found.spread_ns) > 1 else ''} {format.ranges(found.spread_ns)}"
+        ranks = f"rank{'s' if len(found.spread_ns) > 1 else ''} {format.ranges(found.spread_ns)}"
         notes.append(
-            f"{_capital(who)}: up to {format.duration(max(found.spread_ns.values()))} late with no one place "
-            "that accounts for half of it."
+            f"{_capital(ranks)}: up to {format.duration(max(found.spread_ns.values()))} late; no single "
+            f"operator "
+            "explains half of it."
         )
     if findings.outliers.unmatched and not any("no counterpart" in note for note in notes):
-        alone = format.counted(findings.outliers.unmatched, "event")
-        notes.append(f"{alone} without a cohort of three ranks: not scored.")
+        unmatched = format.counted(findings.outliers.unmatched, "event")
+        notes.append(f"{unmatched} not scored: fewer than three ranks have them.")
     notes.append(f"Outliers are scored by {findings.outliers.why}.")
     if found.why != findings.outliers.why:
         notes.append(f"Lateness is scored by {found.why}.")
-    if rhythm.ranks:
-        length = format.duration(rhythm.window_ns)
-        notes.append(f"RankSimilarity counts completions in windows of {length}: {rhythm.why}.")
+    if similarity.ranks:
+        length = format.duration(similarity.window_ns)
+        notes.append(f"Rank similarity counts completions in windows of {length}: {similarity.why}.")
     return tuple(notes)
 
 
-def _held_up(findings: Findings, cause: Cause) -> str:
-    """How many ranks waited for it: those of the largest collective in its worst step, or in that of its
-    victim, in which the wait for the last rank accounts for at least half of what it cost."""
+def _victims(findings: Findings, cause: Cause) -> str:
+    """The number of ranks that waited for a cause.
+
+    Counted in the largest collective of its worst step, or of its victim's, in which the wait for the last
+    rank explains at least half of the cost.
+    """
     if cause.kind == "transfer":
-        return "held its group up"
+        return "delayed its group"
     step_E = findings.operators.step_E
     steps = {int(step_E[event]) for event in (cause.event, *(step.event for step in cause.path[-1:]))}
     waited = [
-        met.ranks - 1
-        for met in findings.blame.collectives
-        if met.step in steps and met.verdict in ("skew", "mixed") and met.skew_ns >= HALF * cause.worst_ns
+        collective.ranks - 1
+        for collective in findings.blame.collectives
+        if collective.step in steps
+        and collective.verdict in ("skew", "mixed")
+        and collective.skew_ns >= HALF * cause.worst_ns
     ]
-    return f"held up {format.counted(max(waited), 'rank')}" if waited else "held up what came after it"
+    return f"delayed {format.counted(max(waited), 'rank')}" if waited else "delayed later operators"
 
 
 def _cost(cause: Cause) -> str:
@@ -212,23 +218,23 @@ def _aim_words(agreement: Agreement, diagnosis: Diagnosis) -> str:
     if agreement.rank is not None:
         return f"{stage} on rank {agreement.rank}"
     reason = diagnosis.aim.rank_reason if diagnosis.aim else None
-    return f"{stage}{' on all ranks alike' if reason == 'all_ranks' else ', on no single rank'}"
+    return f"{stage}{' on all ranks equally' if reason == 'all_ranks' else ', on no single rank'}"
 
 
 def _place_words(agreement: Agreement, cause: Cause) -> str:
     weight = format.percent(agreement.weight)
     where = f" in {format.short_stage(agreement.cause_stage)}" if agreement.cause_stage else ""
-    return f"{cause_words(cause)}{where}, {weight} of the time of the steps examined"
+    return f"{cause_words(cause)}{where}, {weight} of the examined steps' time"
 
 
-def _rhythm_words(agreement: Agreement) -> tuple[str, ...]:
-    """What the rhythm adds; nothing where it names nobody, or there is nothing to compare it with."""
+def _similarity_words(agreement: Agreement) -> tuple[str, ...]:
+    """Return which rank's timing pattern differs most; empty where there is nothing to compare it with."""
     first, cause = agreement.first_rank, agreement.cause
     if first is None or cause is None or cause.kind == "transfer":
         return ()
     if first == cause.rank:
-        return (f"Rank {first} also differs most from the others in its rhythm.",)
-    return (f"In its rhythm rank {first} differs most from the others: who is held up differs as well.",)
+        return (f"Rank {first}'s timing pattern also differs most from the others.",)
+    return (f"Rank {first}'s timing pattern differs most from the others: delayed ranks differ as well.",)
 
 
 def _capital(text: str) -> str:
