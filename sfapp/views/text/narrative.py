@@ -88,8 +88,8 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
 
 
 def misread_sentence(diagnosis: Diagnosis) -> str:
-    """Return where the delay appears on other ranks or in per-step shares; empty where that misleads
-    nobody."""
+    """Return where the delay appears on other ranks or in per-step shares; empty where it misleads
+    no reader."""
     aim = diagnosis.aim
     if aim is None or diagnosis.ranks < 2 or aim.rank_reason == "all_ranks" or not diagnosis.shares:
         return ""
