@@ -31,6 +31,9 @@ _HOMES = {
     "read_window": "sfapp.packets",
 }
 
+_EXTRA_OF = {"sfapp.notebook": "jupyter"}
+"""The extra that brings everything for the names of a module; elsewhere the missing module decides."""
+
 __all__ = [
     "Diagnosis",
     "Gates",
@@ -43,39 +46,36 @@ __all__ = [
     "read_window",
 ]
 
-# What a notebook needs beside torch: where one is missing, its extra brings all.
-_OF_NOTEBOOKS = {"anywidget", "duckdb", "ipywidgets", "plotly", "polars", "watchfiles"}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'sfapp' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(home), name)
-    except ModuleNotFoundError as missing:
-        from sfapp.errors import MissingExtraError
-
-        if missing.name in _OF_NOTEBOOKS:
-            raise MissingExtraError(
-                f"sfapp.{name} needs {missing.name}: pip install 'sfapp[jupyter]'"
-            ) from missing
-        if missing.name != "torch":
-            raise
-        raise MissingExtraError(
-            f"sfapp.{name} needs PyTorch, which sfapp never installs by itself: "
-            "install your platform's build, or `pip install 'sfapp[app]'`"
-        ) from missing
-
 
 def _stream_sink(stream: Any, local_sink: LocalSinkFactory) -> PacketSink:
-    """Return a sink that streams, loading the stream only now."""
+    """Return a sink that streams; the stream is imported only now."""
     from sfapp.stream.stream_writer import stream_sink
 
     return stream_sink(stream, local_sink)
 
 
 register_sink(STREAM, _stream_sink)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use.
+
+    Raises:
+        AttributeError: there is no such name.
+        MissingExtraError: it needs an optional dependency that is not installed.
+    """
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sfapp' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(home), name)
+    except ImportError as missing:
+        from sfapp.errors import MissingExtraError
+
+        error = MissingExtraError.of(missing, f"sfapp.{name}", _EXTRA_OF.get(home))
+        if error is None:
+            raise
+        raise error from missing
 
 
 def __dir__() -> list[str]:

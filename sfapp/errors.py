@@ -1,31 +1,32 @@
-"""Every error sfapp raises on purpose, in one tree:
+"""Every error that sfapp raises on purpose, in one tree:
 
 SfappError
 ├── WindowError            a window cannot be built from these arrays
 ├── ComparisonError        these windows cannot be compared; the message says what differs
-├── ParseError             text of a user names no window or no ranks
+├── ParseError             a text names no window or no ranks
 ├── GateError              a gate has an unknown name or a value outside its range
-├── PacketError            a packet file is refused; carries path, row and column
+├── PacketError            a packet file is rejected; carries path, row and column
 │   └── PacketVersionError the file is of a newer format than this reader
-├── StoreError             the store cannot do what was asked
+├── StoreError             the store cannot answer or be written
 │   ├── StoreBusyError     another process holds the store
 │   └── WindowNotFoundError  no such run, window or group in the store
 ├── IncidentError          notes and incidents cannot be read, written or imported
 │   └── IncidentNotFoundError  no such note, incident or edit
-├── ReportError            a report cannot be written as asked, or holds what its format cannot show
-├── RecorderError          the recorder was used wrongly at construction (never raised while training)
-│   └── IdentityError      what launchers say of this process's place in its job contradicts itself
-├── CaptureError           a capture cannot be asked for like this, or a request in a file is wrong
-├── TraceError             a trace of another tool is refused; carries path and place
-├── MetricsError           a file of samples is refused: it is no such file, or of a newer format
-├── StreamError            a stream of steps cannot be opened as asked, or a message in it is wrong
+├── ReportError            a report cannot be written in the requested format
+├── RecorderError          the recorder was constructed wrongly (never raised while training)
+│   └── IdentityError      the launcher's variables contradict each other or leave the rank open
+├── CaptureError           a capture request is invalid
+├── TraceError             a trace of another tool is rejected; carries path and place
+├── MetricsError           a sample file is rejected: another kind of file, or of a newer format
+├── StreamError            a stream cannot be opened as requested, or holds an invalid message
 │   └── StreamVersionError the message is of a newer version than this aggregator
-├── RunError               a training script cannot be started as asked
-├── ServeError             the app cannot be served as asked: path, address or token
-├── RemoteError            an app elsewhere cannot be asked: nobody there, no token, another version
-└── MissingExtraError      a command needs an optional part of sfapp that is not installed
+├── RunError               a training script cannot be started as requested
+├── ServeError             the app cannot be served: path, address or token
+├── RemoteError            a remote app does not answer, or its token or version differs
+└── MissingExtraError      an optional dependency is not installed
 
-The command line catches ``SfappError`` once and prints it; nothing else is caught there.
+The command line catches ``SfappError`` once and prints it, and translates a missing module into a
+``MissingExtraError``; nothing else is caught there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sfapp.terminal import printable
 
 
 class SfappError(Exception):
-    """Base of all errors that sfapp raises on purpose. The message says what, where and what to do."""
+    """Base of all errors that sfapp raises on purpose. The message says what is wrong, and what to do."""
 
 
 class WindowError(SfappError):
@@ -46,7 +47,7 @@ class ComparisonError(SfappError):
 
 
 class ParseError(SfappError, ValueError):
-    """Text of a user names no window or no ranks; the message says what the text must be."""
+    """A text names no window or no ranks; the message says the form that it must have."""
 
 
 class GateError(SfappError):
@@ -54,13 +55,13 @@ class GateError(SfappError):
 
 
 class PacketError(SfappError):
-    """A packet file is refused.
+    """A packet file is rejected.
 
     Attributes:
-        reason: one line saying what is wrong.
+        reason: the fault in one line.
         path: the file, where known.
-        row: zero-based row in the file, where the fault lies in a row.
-        column: the column's name, where the fault lies in a column.
+        row: zero-based row in the file, where the fault is in a row.
+        column: the column's name, where the fault is in a column.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class PacketError(SfappError):
 
     @property
     def fault(self) -> str:
-        """What is wrong and where in the file, in one line: ``row R, column C: reason``."""
+        """Return the fault and its place in the file, in one line: ``row R, column C: reason``."""
         place = ", ".join(
             part
             for part in (
@@ -86,17 +87,17 @@ class PacketError(SfappError):
         return ": ".join(part for part in (place, self.reason) if part)
 
     def describe(self) -> str:
-        """The fault with its file, in one line: ``path: row R, column C: reason``."""
+        """Return the fault with its file, in one line: ``path: row R, column C: reason``."""
         path = self.path or ""
         return ": ".join(part for part in (printable(path), self.fault) if part)
 
 
 class PacketVersionError(PacketError):
-    """The file is of a newer packet format than this reader knows."""
+    """The file has a newer packet format than this version of sfapp can read."""
 
 
 class StoreError(SfappError):
-    """The store cannot do what was asked."""
+    """The store cannot answer or be written."""
 
 
 class StoreBusyError(StoreError):
@@ -116,7 +117,7 @@ class IncidentNotFoundError(IncidentError):
 
 
 class ReportError(SfappError):
-    """A report cannot be written as asked, or holds what its format cannot show."""
+    """A report cannot be written in the requested format."""
 
 
 class RecorderError(SfappError):
@@ -124,19 +125,18 @@ class RecorderError(SfappError):
 
 
 class IdentityError(RecorderError):
-    """What launchers say of this process's place in its job contradicts itself or leaves it open; the message
-    names variables and values."""
+    """The launcher's variables contradict each other or leave the rank open; the message names them."""
 
 
 class CaptureError(SfappError):
-    """A capture cannot be asked for like this, or a request that lies in a file is none."""
+    """A capture request is invalid, on the command line or in its file."""
 
 
 class TraceError(SfappError):
-    """A trace of another tool, or a mapping file for it, is refused.
+    """A trace of another tool, or a mapping file for it, is rejected.
 
     Attributes:
-        reason: one line saying what is wrong.
+        reason: the fault in one line.
         path: the file, where known.
         place: where in the file: a byte, an event, a row, a table; None where it is the whole file.
     """
@@ -150,31 +150,71 @@ class TraceError(SfappError):
 
 
 class MetricsError(SfappError):
-    """A file of samples is refused: its first line is no header of ours, or of a newer format."""
+    """A sample file is rejected: its first line is no header of sfapp, or of a newer format."""
 
 
 class StreamError(SfappError):
-    """A stream cannot be opened as asked (an address that needs keys, say), or a message in it is wrong."""
+    """A stream cannot be opened as requested (without keys, say), or holds an invalid message."""
 
 
 class StreamVersionError(StreamError):
-    """The message is of a newer version than this aggregator knows."""
+    """The message has a newer version than this aggregator can read."""
 
 
 class RunError(SfappError):
-    """A training script cannot be started as asked; the message says how."""
+    """A training script cannot be started as requested; the message says why."""
 
 
 class ServeError(SfappError):
-    """The app cannot be served as asked: a path is missing, the address is taken, a token is needed."""
+    """The app cannot be served: a path is missing, the address is in use, or a token is needed."""
 
 
 class RemoteError(SfappError):
-    """An app elsewhere cannot be asked: nobody answers, the token is wrong, or it is of another version."""
+    """A remote app does not answer, rejects the token, or has another version."""
 
 
 class MissingExtraError(SfappError):
-    """A command needs an optional part of sfapp that is not installed; the message says which."""
+    """An optional dependency is not installed; the message names the extra to install."""
+
+    @classmethod
+    def of(cls, error: ImportError, user: str, extra: str | None = None) -> MissingExtraError | None:
+        """Return the error for a failed import; None where no extra of sfapp installs the module.
+
+        Args:
+            error: a library may raise one of its own because of the module that is missing.
+            user: the command or name that needs it.
+            extra: the extra to name; the smallest one that installs the module where None.
+        """
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ModuleNotFoundError):
+            cause = cause.__cause__ or cause.__context__
+        package = ((cause and cause.name) or "").partition(".")[0]
+        if package == "torch":
+            return cls(
+                f"{user} needs PyTorch, which sfapp never installs by itself: install your platform's "
+                "build, or `pip install 'sfapp[app]'`"
+            )
+        if package not in EXTRA_OF_MODULE:
+            return None
+        extra = extra or EXTRA_OF_MODULE[package]
+        return cls(f"{user} needs {package}: pip install 'sfapp[{extra}]'")
+
+
+EXTRA_OF_MODULE = {
+    **dict.fromkeys(
+        (
+            *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "plotly", "polars"),
+            *("prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
+        ),
+        "app",
+    ),
+    **dict.fromkeys(("psutil", "pynvml", "zmq"), "stream"),
+    **dict.fromkeys(("yaml",), "traces"),
+    **dict.fromkeys(("IPython", "anywidget", "ipywidgets"), "jupyter"),
+    **dict.fromkeys(("lightning",), "lightning"),
+    **dict.fromkeys(("accelerate", "transformers"), "hf"),
+}
+"""The extra in pyproject.toml that installs a third-party module; torch is left to the user."""
 
 
 def describe_error(error: BaseException) -> str:

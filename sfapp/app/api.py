@@ -35,7 +35,14 @@ from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.operators import agreement
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
-from sfapp.service.live import DOCUMENT_VERSION, SPANS, LiveState, live_snapshot, parse_live, streaming_runs
+from sfapp.service.live import (
+    DOCUMENT_VERSION,
+    SPANS,
+    LiveState,
+    live_run_snapshot,
+    parse_live,
+    streaming_runs,
+)
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
@@ -283,7 +290,7 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
         state, told = parse_live(request.query_params.multi_items())
         if told:
             raise StoreError(" ".join(told))
-        return _json(live_snapshot(workspace, run_of(request, ".json"), state, whole=True).document())
+        return _json(live_run_snapshot(workspace, run_of(request, ".json"), state, whole=True).document())
 
 
 def _add_compare(application: FastAPI, workspace: Workspace) -> None:

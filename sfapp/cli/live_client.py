@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from sfapp.errors import RemoteError, WindowNotFoundError
-from sfapp.service.live import DOCUMENT_VERSION, LiveSnapshot, LiveState, live_snapshot
+from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, LiveState, live_run_snapshot
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
@@ -83,7 +83,7 @@ class FolderSource:
 
     def __init__(self, store: Store, path: Path) -> None:
         self._workspace = Workspace(store, [path])
-        self._scene: LiveSnapshot | None = None
+        self._scene: LiveRunSnapshot | None = None
         store.ingest()
         self._ingested = time.monotonic()
 
@@ -104,7 +104,7 @@ class FolderSource:
             return None
         run_id = run_id or runs[0]["run_id"]
         before = self._scene if self._scene is not None and self._scene.run_id == run_id else None
-        self._scene = live_snapshot(self._workspace, run_id, LiveState(), before=before)
+        self._scene = live_run_snapshot(self._workspace, run_id, LiveState(), before=before)
         return msgspec.convert(self._scene.document(), RunNews)
 
 

@@ -128,7 +128,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class LiveSnapshot:
+class LiveRunSnapshot:
     """What is known of a run at one moment; rows are the store's.
 
     Attributes:
@@ -229,14 +229,14 @@ class LiveSnapshot:
         return {"href": row["href"], "said": f"window {self.newest['window']}: {row['aim']}"}
 
 
-def live_snapshot(
+def live_run_snapshot(
     workspace: Workspace,
     run_id: str,
     state: LiveState,
     *,
     whole: bool = False,
-    before: LiveSnapshot | None = None,
-) -> LiveSnapshot:
+    before: LiveRunSnapshot | None = None,
+) -> LiveRunSnapshot:
     """What the store knows of a run. Blocking; a few ms for some ranks, tens for a thousand.
 
     Args:
@@ -264,7 +264,7 @@ def live_snapshot(
         history = _history(store, run_id, state, at, links, node, before)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
     has_machines = whole or node is not None
-    return LiveSnapshot(
+    return LiveRunSnapshot(
         run_id=run_id,
         state=state,
         at=at,
@@ -281,7 +281,7 @@ def live_snapshot(
     )
 
 
-def _links(store: Store, run_id: str, until: datetime | None, before: LiveSnapshot | None) -> list[Row]:
+def _links(store: Store, run_id: str, until: datetime | None, before: LiveRunSnapshot | None) -> list[Row]:
     """The newest link sample of every rank. What was known a moment ago is brought up to date: of a thousand
     ranks, each of which says something every second, only the last seconds are looked at."""
     if before is not None and until is None and before.state.until is None:
@@ -299,7 +299,7 @@ def _history(
     at: datetime,
     links: Sequence[Row],
     node: int | None,
-    before: LiveSnapshot | None,
+    before: LiveRunSnapshot | None,
 ) -> History:
     since, read_at = at - timedelta(seconds=state.span), datetime.now(UTC)
 

@@ -21,7 +21,7 @@ from simulation import simulated
 
 from sfapp.app import api
 from sfapp.app.panels.live_tabs import parts_of
-from sfapp.service.live import LiveSnapshot, live_snapshot, parse_live
+from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, parse_live
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
@@ -169,7 +169,7 @@ async def test_names_that_mean_harm_stay_text(tmp_path: Path) -> None:
         store.ingest()
         for tab in ("overview", "node:1"):
             state, _ = parse_live([("tab", tab)])
-            scene = live_snapshot(workspace, run, state)
+            scene = live_run_snapshot(workspace, run, state)
             for part in parts_of(scene):
                 drawn = part.draw(scene, False)
                 assert isinstance(drawn, list) or "<script" not in str(drawn["data"])
@@ -223,22 +223,24 @@ def test_what_was_over_time_is_looked_at_again_once_a_point_has_passed(
 ) -> None:
     live_workspace.store.ingest()
     state, _ = parse_live([("tab", "node:1")])
-    first = live_snapshot(live_workspace, LIVE, state)
+    first = live_run_snapshot(live_workspace, LIVE, state)
     # given a second more, right after it was read
     job.go(1, until=first.at.timestamp() + 1, silent={5: 34.0})
     live_workspace.store.follow()
-    second = live_snapshot(live_workspace, LIVE, state, before=first)
+    second = live_run_snapshot(live_workspace, LIVE, state, before=first)
     assert second.history is first.history
     assert second.silent_s[5] > 30
-    assert live_snapshot(live_workspace, LIVE, parse_live([])[0], before=second).history is not first.history
+    assert (
+        live_run_snapshot(live_workspace, LIVE, parse_live([])[0], before=second).history is not first.history
+    )
     # when it was read two seconds ago (300 s have points of 1.25 s), then what came last is there
-    third = live_snapshot(live_workspace, LIVE, state, before=read_earlier(second, 2))
+    third = live_run_snapshot(live_workspace, LIVE, state, before=read_earlier(second, 2))
     assert third.times.step_N[-1] == job.step
     # and as long as nothing follows it is not read again
-    assert live_snapshot(live_workspace, LIVE, state, before=read_earlier(third, 60)).times is third.times
+    assert live_run_snapshot(live_workspace, LIVE, state, before=read_earlier(third, 60)).times is third.times
 
 
-def read_earlier(scene: LiveSnapshot, seconds: float) -> LiveSnapshot:
+def read_earlier(scene: LiveRunSnapshot, seconds: float) -> LiveRunSnapshot:
     read_at = scene.history.read_at - timedelta(seconds=seconds)
     return replace(scene, history=replace(scene.history, read_at=read_at))
 
@@ -252,7 +254,7 @@ def test_a_refresh_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
         for _ in range(5):
             for tab in ("overview", "node:3"):
                 began = time.process_time()
-                scene = live_snapshot(workspace, LIVE, parse_live([("tab", tab)])[0])
+                scene = live_run_snapshot(workspace, LIVE, parse_live([("tab", tab)])[0])
                 for part in parts_of(scene):
                     part.draw(scene, False)
                 took.append(time.process_time() - began)

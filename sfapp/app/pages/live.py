@@ -29,7 +29,14 @@ from sfapp.app.theme import (
 )
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
-from sfapp.service.live import SPANS, LiveSnapshot, LiveState, live_snapshot, parse_live, streaming_runs
+from sfapp.service.live import (
+    SPANS,
+    LiveRunSnapshot,
+    LiveState,
+    live_run_snapshot,
+    parse_live,
+    streaming_runs,
+)
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import live_page, run_page
@@ -55,12 +62,14 @@ def build(workspace: Workspace) -> None:
         name = run_of(request)
         state, told = parse_live(request.query_params.multi_items())
         try:
-            scene = await asyncio.to_thread(live_snapshot, workspace, name, state)
+            scene = await asyncio.to_thread(live_run_snapshot, workspace, name, state)
             if state.node is not None and state.node not in scene.ranks.nodes:
                 told.append(f"The run has no node {state.node}; showing all of it.")
-                scene = await asyncio.to_thread(live_snapshot, workspace, name, replace(state, tab=OVERVIEW))
+                scene = await asyncio.to_thread(
+                    live_run_snapshot, workspace, name, replace(state, tab=OVERVIEW)
+                )
         except WindowNotFoundError as error:
-            missing(workspace, request, str(error), lambda: live_snapshot(workspace, name, state))
+            missing(workspace, request, str(error), lambda: live_run_snapshot(workspace, name, state))
             return
         page = LivePage(workspace, scene, is_dark(request))
         page.build(request, told)
@@ -108,7 +117,7 @@ class RunsPage:
 class LivePage:
     """One open run."""
 
-    def __init__(self, workspace: Workspace, scene: LiveSnapshot, dark: bool) -> None:
+    def __init__(self, workspace: Workspace, scene: LiveRunSnapshot, dark: bool) -> None:
         self._workspace = workspace
         self._scene = scene
         self._dark = dark
@@ -234,7 +243,7 @@ class LivePage:
             while True:
                 asked = self.state
                 scene = await asyncio.to_thread(
-                    live_snapshot, self._workspace, self._scene.run_id, asked, before=self._scene
+                    live_run_snapshot, self._workspace, self._scene.run_id, asked, before=self._scene
                 )
                 if asked == self.state:  # what was asked for meanwhile comes first
                     break
@@ -272,7 +281,7 @@ _NODES = "nodes"
 """The tab that the nodes share where there are many."""
 
 
-def _drawn(parts: Sequence[LivePart], scene: LiveSnapshot, dark: bool) -> list[Drawn]:
+def _drawn(parts: Sequence[LivePart], scene: LiveRunSnapshot, dark: bool) -> list[Drawn]:
     return [part.draw(scene, dark) for part in parts]
 
 

@@ -12,7 +12,7 @@ from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tables import data_table, refill, titled
 from sfapp.app.theme import box, label_text, link
-from sfapp.service.live import LiveSnapshot
+from sfapp.service.live import LiveRunSnapshot
 from sfapp.views import text
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
@@ -35,14 +35,14 @@ class LivePart:
     """
 
     name: str
-    draw: Callable[[LiveSnapshot, bool], Drawn]
+    draw: Callable[[LiveRunSnapshot, bool], Drawn]
     span: int = 12
     columns: tuple[TableColumn, ...] = ()
     subtitle: str = ""
     nothing: str = ""
 
 
-def parts_of(scene: LiveSnapshot) -> Sequence[LivePart]:
+def parts_of(scene: LiveRunSnapshot) -> Sequence[LivePart]:
     """Return the parts of the open tab in order of position."""
     node = scene.state.node
     tab, tables = (LIVE_TAB, _OVERVIEW_TABLES) if node is None else (LIVE_NODE_TAB, _node_tables(node))
@@ -53,7 +53,7 @@ def parts_of(scene: LiveSnapshot) -> Sequence[LivePart]:
     return [part for _, part in sorted((*placed, *tables.items()), key=lambda each: each[0])]
 
 
-def live_input(scene: LiveSnapshot) -> LiveInput:
+def live_input(scene: LiveRunSnapshot) -> LiveInput:
     """Return what the live plots are drawn from."""
     node = scene.state.node
     return LiveInput(
@@ -101,7 +101,7 @@ def _node_tables(node: int) -> Mapping[int, LivePart]:
 _NO_SAMPLES = "no samples of this node in this time; its leader needs psutil, which sfapp[stream] installs"
 
 
-def _no_gpus_reason(scene: LiveSnapshot, node: int) -> str:
+def _no_gpus_reason(scene: LiveRunSnapshot, node: int) -> str:
     """Return why the node has no GPU samples; empty where it has some."""
     if any(row["node_rank"] == node for row in scene.gpus):
         return ""
@@ -180,7 +180,7 @@ class LiveHead:
         self._box = box("card live-head", "section").mark("live-head")
         self._box.props["aria-live"] = "polite"
 
-    def show(self, scene: LiveSnapshot) -> None:
+    def show(self, scene: LiveRunSnapshot) -> None:
         """Say how it is now, where that differs."""
         said, kind = text.standing(len(scene.links), scene.silent_s, scene.left)
         silences = text.silences(scene.silent_s)
@@ -194,7 +194,7 @@ class LiveHead:
 
     def _fill(
         self,
-        scene: LiveSnapshot,
+        scene: LiveRunSnapshot,
         said: str,
         kind: str,
         silences: Sequence[str],

@@ -1,0 +1,127 @@
+"""Every command names the extra to install where a module of it is missing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from sfapp.cli import COMMANDS
+from sfapp.errors import EXTRA_OF_MODULE, MissingExtraError
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "sample_data" / "packets"
+BASE = {"click", "msgspec", "numpy", "pyarrow"}
+
+# A meta-path finder that refuses some modules and notes which third-party modules are asked for.
+PROGRAM = """
+import sys
+
+blocked, noted = set(filter(None, sys.argv[1].split(","))), set(sys.argv[2].split(","))
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in noted:
+            print(f"asked:{top}", file=sys.stderr)
+        if top in blocked:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+sys.argv = ["sfapp", *sys.argv[3:]]
+from sfapp.cli import main
+main()
+"""
+
+ARGUMENTS: dict[str, list[str]] = {
+    "run": ["--out", "{tmp}/packets", "--live", "{tmp}/script.py"],
+    "serve": ["{tmp}/nowhere", "--port", "0", "--no-browser"],
+    "analyze": [str(SAMPLE / "gpt-small-rank-lost")],
+    "compare": ["--packets", str(SAMPLE), "gpt-small-ddp/0", "gpt-small-ddp/1"],
+    "report": [str(SAMPLE / "gpt-small-rank-lost"), "-o", "{tmp}/report.html"],
+    "top": [str(SAMPLE / "gpt-small-rank-lost"), "--once"],
+    "capture": [str(SAMPLE), "gpt-small-rank-lost", "--no-wait"],
+    "aggregate": ["{tmp}/packets", "--listen", "not an address"],
+    "relay": ["not an address", "--listen", "not an address"],
+    "import": ["kineto", str(SAMPLE), "-o", "{tmp}/packets"],
+    "export": ["perfetto", str(SAMPLE), "--window", "gpt-small-ddp/0", "-o", "{tmp}/slice.zip"],
+    "validate": [str(SAMPLE / "gpt-small-rank-lost")],
+}
+
+
+def sfapp_without(blocked: set[str], command: str, tmp: Path) -> tuple[int, str, set[str]]:
+    """The exit code and the messages of a command without some modules, and the modules it asked for."""
+    (tmp / "script.py").write_text("")
+    arguments = [each.replace("{tmp}", str(tmp)) for each in ARGUMENTS[command]]
+    lists = [",".join(sorted(blocked)), ",".join(sorted(EXTRA_OF_MODULE | {"torch": "app"}))]
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *lists, command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    lines = result.stderr.splitlines()
+    asked = {line.removeprefix("asked:") for line in lines if line.startswith("asked:")}
+    return result.returncode, "\n".join(line for line in lines if not line.startswith("asked:")), asked
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_names_the_extra_that_it_lacks(command: str, tmp_path: Path) -> None:
+    # Given a command with everything installed, which says what it would import
+    _, said, asked = sfapp_without(set(), command, tmp_path)
+    assert "Traceback" not in said
+    # When any one of these modules is missing, then the command runs without it or names its extra
+    for module in sorted(asked):
+        code, said, _ = sfapp_without({module}, command, tmp_path)
+        assert "Traceback" not in said
+        if "pip install" in said:
+            assert code == 2
+            extra = EXTRA_OF_MODULE.get(module, "app")
+            assert f"sfapp[{extra}]" in said
+            assert (module in said) or (module in {"torch", "zmq"})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_base_install_runs_or_names_an_extra(command: str, tmp_path: Path) -> None:
+    everything = {*EXTRA_OF_MODULE, "torch"}
+    code, said, _ = sfapp_without(everything, command, tmp_path)
+    assert "Traceback" not in said
+    if command in ("serve", "top", "capture"):
+        assert (code, "pip install 'sfapp[app]'" in said) == (2, True)
+
+
+def test_every_extra_of_pyproject_is_named() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {*EXTRA_OF_MODULE.values()} == set(extras) - {"bench", "dev"}
+    distributions = packages_distributions()
+    for module, extra in EXTRA_OF_MODULE.items():
+        names = {name.lower().replace("_", "-") for name in distributions.get(module, ())}
+        required = {each.partition("[")[0].partition(">")[0].partition("=")[0] for each in extras[extra]}
+        comes_with_another = module in {"fastapi", "starlette", "uvicorn", "IPython"}
+        assert not names or names & required or comes_with_another, module
+
+
+def test_every_third_party_import_belongs_to_an_extra_or_to_the_base() -> None:
+    imported: set[str] = set()
+    for path in (ROOT / "sfapp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    third_party = imported - set(sys.stdlib_module_names) - {"sfapp"}
+    assert third_party - BASE - set(EXTRA_OF_MODULE) - {"torch", "cython", "Cython", "pickletools"} == set()
+
+
+def test_torch_is_left_to_the_user() -> None:
+    missing = ModuleNotFoundError("No module named 'torch.cuda'", name="torch.cuda")
+    assert "never installs by itself" in str(MissingExtraError.of(missing, "this command"))
+    assert MissingExtraError.of(ModuleNotFoundError(name="sfapp.nothing"), "this command") is None
+    assert MissingExtraError.of(ImportError("cannot import name"), "this command") is None
