@@ -28,7 +28,14 @@ from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
-from sfapp.accounting.run_waits import RunStages, RunWaits, own_wait_stages, run_waits
+from sfapp.accounting.run_waits import (
+    RunStages,
+    RunWaits,
+    WaitFacts,
+    own_wait_stages,
+    run_waits,
+    waits_of_windows,
+)
 from sfapp.accounting.runs import aligned, diagnose_runs, measured
 from sfapp.accounting.sensitivity import GateChange, nearest_changes
 from sfapp.accounting.verdict_map import (
@@ -66,6 +73,7 @@ __all__ = [
     "StageVerdict",
     "StepTimes",
     "VerdictMap",
+    "WaitFacts",
     "aligned",
     "check_totals",
     "compare",
@@ -91,6 +99,7 @@ __all__ = [
     "step_times",
     "tie_set",
     "verdict_map",
+    "waits_of_windows",
     "with_reference",
 ]
 

@@ -55,27 +55,73 @@ def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(stage for stage, fit in fits if fit is not None and fit.slope - 2 * fit.se >= slope)
 
 
+@dataclass(frozen=True, slots=True)
+class WaitFacts:
+    """What one window's own fits found about where its ranks wait, as the store keeps it.
+
+    Attributes:
+        own_boundary: stage at whose end ranks synchronise by the wait fit (§11); None where it finds none.
+        own_wait_stages: recorded stages that are wait stages by that fit.
+        met_boundary: stage found by the fit between synchronisations; None where it finds none.
+    """
+
+    own_boundary: str | None
+    own_wait_stages: tuple[str, ...]
+    met_boundary: str | None
+
+    @classmethod
+    def of(cls, diagnosis: Diagnosis) -> WaitFacts:
+        """Return the facts of one diagnosed window."""
+        return cls(diagnosis.own_boundary, own_wait_stages(diagnosis), diagnosis.met_boundary)
+
+
 def run_waits(diagnoses: Iterable[Diagnosis]) -> Mapping[RunStages, RunWaits]:
-    """What the windows of runs say, those of the same stages together.
+    """Return where ranks wait by all windows of a run that have the same stages.
 
     Args:
         diagnoses: of all ranks, under the default gates.
     """
-    windows: dict[RunStages, list[Diagnosis]] = defaultdict(list)
+    counts: dict[RunStages, Counter[WaitFacts]] = defaultdict(Counter)
     for diagnosis in diagnoses:
-        windows[diagnosis.run_id, diagnosis.recorded_stages].append(diagnosis)
-    return {key: _vouched_for(key[1], of_job) for key, of_job in windows.items()}
+        counts[diagnosis.run_id, diagnosis.recorded_stages][WaitFacts.of(diagnosis)] += 1
+    return {key: waits_of_windows(key[1], facts) for key, facts in counts.items()}
 
 
-def _vouched_for(stages: Sequence[str], windows: Sequence[Diagnosis]) -> RunWaits:
-    """What one job's windows say. Where ranks meet best is best known to windows that could choose."""
-    own = [(own_wait_stages(window), window.own_boundary) for window in windows if window.own_boundary]
-    since = [((window.met_boundary,), window.met_boundary) for window in windows if window.met_boundary]
-    measuring = own or since
-    found = Counter(stage for waits, _ in measuring for stage in waits)
-    met = Counter(boundary for _, boundary in measuring)
-    preferred = Counter(boundary for waits, boundary in measuring if len(waits) > 1)
-    fewest = max(1 if own else MET_IN, len(measuring) / ONE_OF)
-    vouched = tuple(stage for stage in stages if found[stage] >= fewest)
-    best = max(vouched, key=lambda stage: (preferred[stage], met[stage]), default=None)
-    return RunWaits(vouched, best)
+def waits_of_windows(stages: Sequence[str], counts: Mapping[WaitFacts, int]) -> RunWaits:
+    """Return where the ranks of one run wait, from the facts of its windows.
+
+    A stage needs support from one in ``ONE_OF`` of the windows that measured any wait. Among the supported
+    stages, the boundary is the one preferred most often by windows that found several.
+
+    Args:
+        stages: the recorded stages in order.
+        counts: number of windows with the same facts.
+    """
+    measuring = [
+        (facts.own_boundary, facts.own_wait_stages, count)
+        for facts, count in counts.items()
+        if facts.own_boundary is not None
+    ]
+    fewest = 1
+    if not measuring:
+        fewest = MET_IN
+        measuring = [
+            (facts.met_boundary, (facts.met_boundary,), count)
+            for facts, count in counts.items()
+            if facts.met_boundary is not None
+        ]
+    windows = 0
+    found: Counter[str] = Counter()
+    synchronising: Counter[str] = Counter()
+    preferred: Counter[str] = Counter()
+    for boundary, waits, count in measuring:
+        windows += count
+        synchronising[boundary] += count
+        found.update(dict.fromkeys(waits, count))
+        if len(waits) > 1:
+            preferred[boundary] += count
+    supported = tuple(
+        stage for stage in stages if found[stage] >= fewest and ONE_OF * found[stage] >= windows
+    )
+    best = max(supported, key=lambda stage: (preferred[stage], synchronising[stage]), default=None)
+    return RunWaits(supported, best)

@@ -1,69 +1,57 @@
-"""Where the ranks of a run wait for each other, by the fits of all its stored windows (accounting.md §10).
+"""Apply the rule for where a run's ranks wait to the windows in the store (accounting.md §10).
 
-A window is diagnosed with what the run's others found. That changes as windows come and go; then it is
-diagnosed again from its packets. As with references, a kill leaves nothing to remember: which windows are
-aligned otherwise than they should be is worked out from what is stored.
+The rule itself is ``accounting.waits_of_windows``; the store groups windows with the same facts for it. A
+window is diagnosed with the answer of its run, which changes as windows come and go, and is then diagnosed
+again from its packets. Which windows that concerns is always derived from what is stored, so that a killed
+ingest leaves nothing to remember.
 """
 
 from __future__ import annotations
 
-from sfapp.accounting import RunStages, RunWaits
-from sfapp.accounting.run_waits import MET_IN, ONE_OF
+from collections import Counter, defaultdict
+
+from sfapp.accounting import RunStages, RunWaits, WaitFacts, waits_of_windows
 from sfapp.store.database import Cursor, Database
 from sfapp.store.verdict_rows import Key
 
-# As accounting.run_waits has it, for one run or for all.
-_WAITS = f"""
-WITH measuring AS (
-    SELECT run_id, recorded_stages, own_boundary, coalesce(own_boundary, met_boundary) AS boundary,
-        CASE WHEN own_boundary IS NULL THEN [met_boundary] ELSE own_wait_stages END AS stages
-    FROM windows
-    WHERE coalesce(own_boundary, met_boundary) IS NOT NULL AND ($run IS NULL OR run_id = $run)
-    QUALIFY own_boundary IS NOT NULL OR count(own_boundary) OVER (PARTITION BY run_id, recorded_stages) = 0
-), found AS (
-    SELECT run_id, recorded_stages, stage, count(*) AS windows
-    FROM (SELECT run_id, recorded_stages, unnest(stages) AS stage FROM measuring) GROUP BY ALL
-), met AS (
-    SELECT run_id, recorded_stages, boundary AS stage, count(*) AS windows,
-        count(*) FILTER (len(stages) > 1) AS preferring
-    FROM measuring GROUP BY ALL
-), job AS (
-    SELECT run_id, recorded_stages, count(*) AS windows,
-        CASE WHEN count(own_boundary) > 0 THEN 1 ELSE {MET_IN} END AS fewest
-    FROM measuring GROUP BY ALL
-), vouched AS (
-    SELECT run_id, recorded_stages, stage, list_position(recorded_stages, stage) AS place,
-        coalesce(met.preferring, 0) AS preferring, coalesce(met.windows, 0) AS meeting
-    FROM found JOIN job USING (run_id, recorded_stages) LEFT JOIN met USING (run_id, recorded_stages, stage)
-    WHERE {ONE_OF} * found.windows >= job.windows AND found.windows >= job.fewest
-), waits AS (
-    SELECT run_id, recorded_stages, list(stage ORDER BY place) AS stages,
-        arg_max(stage, (preferring, meeting, -place)) AS boundary
-    FROM vouched GROUP BY run_id, recorded_stages
-)
+_FACTS = """
+SELECT own_boundary, own_wait_stages, met_boundary, count(*) FROM windows
+WHERE run_id = $run AND recorded_stages = $stages::VARCHAR[]
+    AND coalesce(own_boundary, met_boundary) IS NOT NULL
+GROUP BY ALL
 """
 
 # A window that is below the floor, has gaps between its steps, is of one rank, or was reduced is not aligned.
-_MISALIGNED = f"""
-{_WAITS}
-SELECT run_id, "window" FROM windows LEFT JOIN waits USING (run_id, recorded_stages)
-WHERE ranks > 1 AND carry_over_shares IS NOT NULL AND exposed_imbalance IS NOT NULL
-    AND sync_boundary IS DISTINCT FROM CASE
-        WHEN own_boundary IS NOT NULL AND NOT coalesce(list_contains(waits.stages, own_boundary), false)
-        THEN own_boundary ELSE boundary END
+_BOUNDARIES = """
+SELECT run_id, recorded_stages, own_boundary, own_wait_stages, met_boundary, sync_boundary, count(*),
+    list("window") FILTER (ranks > 1 AND carry_over_shares IS NOT NULL AND exposed_imbalance IS NOT NULL)
+FROM windows GROUP BY ALL
 """
 
 
 def stored_waits(database: Database, key: RunStages) -> RunWaits:
-    """What the stored windows of a run say, those with these recorded stages."""
+    """Return where ranks wait by the stored windows of a run that have these recorded stages."""
     run_id, stages = key
-    rows = database.tuples(
-        f"{_WAITS} SELECT stages, boundary FROM waits WHERE recorded_stages = $stages::VARCHAR[]",
-        {"run": run_id, "stages": list(stages)},
-    )
-    return RunWaits(*((tuple(rows[0][0]), rows[0][1]) if rows else ()))
+    counts: Counter[WaitFacts] = Counter()
+    for own, own_stages, met, count in database.tuples(_FACTS, {"run": run_id, "stages": list(stages)}):
+        counts[_facts(own, own_stages, met)] += count
+    return waits_of_windows(stages, counts)
 
 
 def misaligned(cursor: Cursor) -> set[Key]:
-    """Windows that are not aligned where the others of their run say."""
-    return set(cursor.execute(_MISALIGNED, {"run": None}).fetchall())
+    """Return the windows that are aligned at another stage than the windows of their run imply."""
+    rows = cursor.execute(_BOUNDARIES).fetchall()
+    counts: dict[RunStages, Counter[WaitFacts]] = defaultdict(Counter)
+    for run_id, stages, own, own_stages, met, _, count, _ in rows:
+        counts[run_id, tuple(stages)][_facts(own, own_stages, met)] += count
+    waits = {key: waits_of_windows(key[1], facts) for key, facts in counts.items()}
+    return {
+        (run_id, number)
+        for run_id, stages, own, _, _, boundary, _, numbers in rows
+        if boundary != waits[run_id, tuple(stages)].boundary_for(own)
+        for number in numbers or ()
+    }
+
+
+def _facts(own: str | None, own_stages: list[str] | None, met: str | None) -> WaitFacts:
+    return WaitFacts(own, tuple(own_stages or ()), met)
