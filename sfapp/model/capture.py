@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal
 
 from sfapp.errors import CaptureError
 from sfapp.model.stages import MAX_NAME_LENGTH
 
 CaptureStatus = Literal["asked", "running", "done", "refused", "expired"]
-CAPTURE_STATUSES: tuple[CaptureStatus, ...] = get_args(CaptureStatus)
 
 CAPTURE_STEPS = 5
 """Steps of a capture, where nobody says how many."""
@@ -92,7 +91,7 @@ class RankCapture:
     """What one rank did about a request.
 
     Attributes:
-        status: see ``CAPTURE_STATUSES``.
+        status: a ``CaptureStatus``.
         first_step: the first step it recorded or will record, None where it never came to that.
         steps: how many it recorded.
         windows: the windows that these steps lie in.

@@ -19,7 +19,6 @@ Status = Literal["open", "investigating", "mitigated", "resolved"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 ItemKind = Literal["window", "plot", "comparison", "note"]
-ITEM_KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ is every boundary's frontier, leader and runner-up, and the rows of a few ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sfapp.model.arrays import Array, as_array, to_device
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 LAG_BINS = 32
 """Bins of a lag sketch: bin 0 holds lags below 1 µs, bin i those from 2^(i−1) to below 2^i µs, the last all
 that are longer."""
-
-Why = Literal["leader", "peer"]
-"""Why a rank's rows are kept: it leads where time is exposed, or it was drawn to stand beside those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

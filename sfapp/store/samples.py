@@ -38,11 +38,7 @@ packets of other runs that is slow, and new ones are few."""
 
 
 class Follower:
-    """Reads files of samples as they grow; one call at a time.
-
-    Attributes:
-        read: samples so far.
-    """
+    """Reader of sample files as they grow; one call at a time."""
 
     def __init__(self, database: Database, roots: Sequence[Path]) -> None:
         self._database = database
@@ -50,7 +46,6 @@ class Follower:
         self._lock = threading.Lock()
         self._folders: list[Path] = []
         self._next_find = 0.0
-        self.read = 0
 
     def follow(self, look_everywhere: bool = False) -> int:
         """Read what has come since last time; how many samples that is. A root that is absent says nothing.
@@ -69,9 +64,7 @@ class Follower:
                 end = time.monotonic()
                 self._next_find = end + _FIND_COST * (end - begin)
             absent = [str(root) for root in self._roots if root not in present]
-            read = _follow(self._database, segments_in(self._folders), absent)
-            self.read += read
-            return read
+            return _follow(self._database, segments_in(self._folders), absent)
 
 
 def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) -> int:

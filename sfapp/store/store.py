@@ -311,11 +311,6 @@ class Store:
         ``nodes``, and ``left``, the ranks that said goodbye."""
         return samples.live_runs(self._database)
 
-    @property
-    def samples_read(self) -> int:
-        """How many samples were read since opening."""
-        return self._follower.read
-
     # ---- references -----------------------------------------------------------------------------
 
     def reference(self, run: str) -> Reference | None:

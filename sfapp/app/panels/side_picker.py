@@ -30,7 +30,6 @@ class SidePicker:
             pick: called with the side that was picked, None where it is left out.
             optional: whether it can be left out.
         """
-        self._letter = letter
         self._pick = pick
         self._optional = optional
         self._shown: SideKey | None = None

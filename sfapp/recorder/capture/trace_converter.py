@@ -67,10 +67,9 @@ class Converted:
 
 
 class Ring:
-    """A few captures that wait to be written down; one more than it holds is dropped, and counted."""
+    """A few captures that wait to be written down; one more than it holds is dropped."""
 
     def __init__(self, room: int) -> None:
-        self.dropped = 0
         self._room = room
         self._waiting: deque[Captured] = deque()
 
@@ -80,7 +79,6 @@ class Ring:
     def put(self, captured: Captured) -> bool:
         """Hand one over; False if there is no room."""
         if len(self._waiting) >= self._room:
-            self.dropped += 1
             return False
         self._waiting.append(captured)
         return True
