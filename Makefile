@@ -33,7 +33,7 @@ bench-recorder: $(VENV)/installed  ## what the recorder costs the training it wa
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.recorder --out docs/evidence
 
-soak: $(VENV)/installed  ## break what is round streaming jobs, then crowd one aggregator; needs root and Linux (an hour)
+soak: $(VENV)/installed  ## inject faults around streaming jobs, then stream 1,088 ranks to one aggregator; needs root and Linux (an hour)
 	$(BIN)/python -m benchmarks.soak --out docs/evidence
 
 evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about 25 minutes)

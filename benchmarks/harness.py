@@ -1,4 +1,4 @@
-"""Timing two things side by side: alternating runs, medians, one ratio."""
+"""Compare the duration of calls: alternating runs, medians, and one ratio."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line of the benchmark table.
+    """One row of the benchmark table.
 
     Attributes:
         name: what was measured.
         value: median seconds (or bytes), in ``unit``.
-        bar: the most it may be: a ratio to the yardstick, or an absolute value in ``unit``.
-        yardstick: median of the yardstick in the same unit; None where the bar is absolute.
+        bar: upper bound, as a ratio to the yardstick or as an absolute value in ``unit``.
+        yardstick: median of the yardstick in the same unit; None if the bar is absolute.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Result:
 
     @property
     def figure(self) -> float:
-        """What is compared with the bar."""
+        """The value that is compared with the bar."""
         return self.value / self.yardstick if self.yardstick else self.value
 
     @property
@@ -35,7 +35,7 @@ class Result:
         return self.figure <= self.bar
 
     def line(self) -> str:
-        """The table row."""
+        """Return the row as text."""
         against = f"{_shown(self.yardstick, self.unit)}" if self.yardstick else "–"
         figure = f"{self.figure:.2f} ×" if self.yardstick else _shown(self.value, self.unit)
         bar = f"≤ {self.bar:g} ×" if self.yardstick else f"≤ {_shown(self.bar, self.unit)}"
@@ -62,14 +62,14 @@ HEADER = f"{'what':<64} {'median':>10} {'yardstick':>10} {'figure':>10} {'bar':>
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Return the duration of one call in seconds."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
 def side_by_side(*calls: Callable[[], object], runs: int = 9) -> list[float]:
-    """Median seconds of each call, run in turn so that drift of the machine hits all alike."""
+    """Return each call's median duration in seconds; calls alternate, so that drift affects all equally."""
     for call in calls:
         call()
     samples = [[timed(call) for call in calls] for _ in range(runs)]

@@ -1,7 +1,7 @@
-"""What a live page of 1,024 ranks costs the server a second: what is read, computed and sent anew.
+"""Measure the server's CPU time per second for an open live page of 1,024 ranks.
 
-Samples are appended once a second, as an aggregator does it; a real server follows them, and a real Chromium
-shows the page. What following alone takes is measured beside it and taken off.
+Samples are appended once a second, as by an aggregator; a real server follows them, and a real Chromium shows
+the page. The cost of following without an open page is measured too and subtracted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 from playwright.sync_api import Browser
@@ -33,61 +34,64 @@ from sfapp.model.samples import (
 RUN = "crowd"
 NODES, LOCAL = 128, 8
 HISTORY_S = 300
-"""As far back as the page looks by itself."""
+"""Time range that the page shows by default."""
 
 WATCHED_S = 15.0
 BAR_S = 0.100
 
 
 def second(number: int, at_ns: int) -> list[AnySample]:
-    """What is said of all ranks in one second: ten steps of about 100 ms each."""
+    """Return the samples of all ranks for one second: ten steps of about 100 ms each."""
     found: list[AnySample] = [AggregatorSample(at_ns=at_ns, node_rank=0, messages=number)]
     for node in range(NODES):
-        place = {"at_ns": at_ns, "node_rank": node}
+        common: dict[str, Any] = {"at_ns": at_ns, "node_rank": node}
         found.append(
             NodeSample(
-                **place, hostname=f"node-{node}", cpu_percent=40.0 + (number + node) % 7, load_1min=3.5
+                **common, hostname=f"node-{node}", cpu_percent=40.0 + (number + node) % 7, load_1min=3.5
             )
         )
         found += [
-            GpuSample(**place, gpu=gpu, utilisation_percent=90.0 + (number + gpu) % 9) for gpu in range(LOCAL)
+            GpuSample(**common, gpu=gpu, utilisation_percent=90.0 + (number + gpu) % 9)
+            for gpu in range(LOCAL)
         ]
     for rank in range(NODES * LOCAL):
-        who = {"at_ns": at_ns, "node_rank": rank // LOCAL, "rank": rank}
+        subject: dict[str, Any] = {"at_ns": at_ns, "node_rank": rank // LOCAL, "rank": rank}
         wall_ns = 100_000_000 + (rank * 7919 + number * 104_729) % 1_000_000
         found += [
             LinkSample(
-                **who,
+                **subject,
                 local_rank=rank % LOCAL,
                 hostname=f"node-{rank // LOCAL}",
                 world_size=NODES * LOCAL,
                 silent_s=0.2,
                 has_left=False,
             ),
-            PaceSample(**who, step=10 * number, steps=10, wall_mean_ns=float(wall_ns), wall_max_ns=wall_ns),
-            ProcessSample(**who, cpu_percent=101.0, rss_bytes=3 * 10**9),
+            PaceSample(
+                **subject, step=10 * number, steps=10, wall_mean_ns=float(wall_ns), wall_max_ns=wall_ns
+            ),
+            ProcessSample(**subject, cpu_percent=101.0, rss_bytes=3 * 10**9),
         ]
     return found
 
 
-class Crowd:
-    """A job that goes on by itself, beside its folder's packets, until it is left."""
+class SimulatedJob:
+    """A job whose samples are appended every second, inside the ``with`` block."""
 
     def __init__(self, root: Path) -> None:
         self._log = MetricsLog(root, RUN)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._go_on)
+        self._thread = threading.Thread(target=self._append_samples)
         begin_ns = time.time_ns() - HISTORY_S * 10**9
         for number in range(1, HISTORY_S + 1):
             self._log.add(second(number, begin_ns + number * 10**9))
 
-    def _go_on(self) -> None:
+    def _append_samples(self) -> None:
         number = HISTORY_S
         while not self._stop.wait(1.0):
             number += 1
             self._log.add(second(number, time.time_ns()))
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> SimulatedJob:
         self._thread.start()
         return self
 
@@ -97,7 +101,7 @@ class Crowd:
 
 
 def busy_s(process: psutil.Process) -> float:
-    """Seconds of processor a second, over some seconds."""
+    """Return a process's CPU seconds per second, over ``WATCHED_S`` seconds."""
     before = process.cpu_times()
     begin = time.monotonic()
     time.sleep(WATCHED_S)
@@ -107,14 +111,14 @@ def busy_s(process: psutil.Process) -> float:
 
 
 def until_read(address: str) -> None:
-    """Wait until the server has come by the history, however busy the machine is."""
+    """Wait until the server has read the history."""
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         time.sleep(1.0)
         try:
             with urllib.request.urlopen(f"{address}/live/{RUN}.json?span=60") as answer:
                 at = datetime.fromisoformat(json.load(answer)["at"])
-        except urllib.error.HTTPError as error:  # nothing is read yet
+        except urllib.error.HTTPError as error:  # no sample has been read yet
             error.close()
             continue
         if (datetime.now(UTC) - at).total_seconds() < 3:
@@ -123,7 +127,7 @@ def until_read(address: str) -> None:
 
 
 def refreshes(address: str, pid: int, browser: Browser) -> Iterator[Result]:
-    """The overview and a node's tab, each beside a server whose page nobody has open."""
+    """Yield results for the overview and a node's tab, less the cost without an open page."""
     process = psutil.Process(pid)
     until_read(address)
     alone = busy_s(process)

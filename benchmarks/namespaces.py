@@ -1,8 +1,8 @@
-"""Nodes of a cluster on one machine: network namespaces with addresses of their own, and cables between them.
+"""Simulate the nodes of a cluster on one machine: network namespaces with separate addresses and cables.
 
-Two networks, as clusters have them: ``train`` (10.83.0.0/24), over which ranks exchange gradients, is a
-bridge in the kernel; ``manage`` (10.84.0.0/24), over which they stream, goes through this process, which
-delays, loses or stops its frames. Needs root, Linux and the command ``ip``.
+There are two networks, as in clusters: ``train`` (10.83.0.0/24) carries gradients over a kernel bridge;
+``manage`` (10.84.0.0/24) carries streams through this process, which can delay, drop or block frames. Needs
+root, Linux and the command ``ip``.
 """
 
 from __future__ import annotations
@@ -19,32 +19,38 @@ import struct
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 TRAIN, MANAGE = "10.83.0", "10.84.0"
 
 _ETH_P_ALL = 3
-_OUTGOING = 4  # a frame's kind, where it is one that we sent
+_OUTGOING = 4  # packet type of a frame that this socket sent
 _SIOCETHTOOL = 0x8946
-_OFFLOADS = (0x17, 0x1F, 0x24)  # checksums, segmentation: left to a card that there is not
+_OFFLOADS = (0x17, 0x1F, 0x24)  # checksums and segmentation, which veth links leave to hardware
 
 
-def why_not() -> str:
-    """Why no namespaces can be made here; empty where they can."""
+def unavailable_reason() -> str:
+    """Return why namespaces cannot be created here, or an empty string."""
     if shutil.which("ip") is None:
-        return "no command ip"
+        return "the command ip is missing"
     name = f"sf{os.getpid()}probe"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if made.returncode:
-        return f"no network namespaces: {made.stderr.strip()[:200]}"
+    created = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if created.returncode:
+        return f"network namespaces are not available: {created.stderr.strip()[:200]}"
     linked = subprocess.run(
         ["ip", "-n", name, "link", "add", "end0", "type", "veth", "peer", "name", "end1"],
         capture_output=True,
         text=True,
     )
     subprocess.run(["ip", "netns", "del", name], check=True)
-    return f"no links between namespaces: {linked.stderr.strip()[:200]}" if linked.returncode else ""
+    return (
+        f"links between namespaces are not available: {linked.stderr.strip()[:200]}"
+        if linked.returncode
+        else ""
+    )
 
 
 def _ip(*arguments: str) -> None:
@@ -52,7 +58,7 @@ def _ip(*arguments: str) -> None:
 
 
 class Cluster:
-    """Some nodes, gone afterwards with all that still runs in them.
+    """Nodes of a simulated cluster, removed on exit together with the processes in them.
 
     Attributes:
         wire: the network ``manage``.
@@ -74,11 +80,11 @@ class Cluster:
             raise
 
     def address(self, node: int, network: str = TRAIN) -> str:
-        """A node's address."""
+        """Return a node's address."""
         return f"{network}.{node + 1}"
 
     def start(self, node: int, command: list[str], **options: Any) -> subprocess.Popen[Any]:
-        """Run a command on a node, which calls itself ``node-K``."""
+        """Start a command on a node, whose host name is ``node-K``."""
         inner = ["sh", "-c", f'hostname node-{node}; exec "$@"', "node", *command]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "train", "OMP_NUM_THREADS": "1"}
         environment.update(options.pop("environment", {}))
@@ -90,16 +96,16 @@ class Cluster:
         return process
 
     def plug(self, node: int, *, is_in: bool) -> None:
-        """Put both of a node's cables in, or pull them."""
+        """Plug in or pull both cables of a node."""
         self.plug_train(node, is_in=is_in)
         self.wire.cut = self.wire.cut - {node} if is_in else self.wire.cut | {node}
 
     def plug_train(self, node: int, *, is_in: bool) -> None:
-        """The one over which it trains."""
+        """Plug in or pull a node's cable to the training network."""
         _ip("link", "set", self._outer(node, "t"), "up" if is_in else "down")
 
     def pids(self, node: int) -> list[int]:
-        """The processes of a node."""
+        """Return the process ids of a node."""
         found = subprocess.run(
             ["ip", "netns", "pids", self._name(node)], capture_output=True, text=True, check=True
         )
@@ -139,7 +145,7 @@ class Cluster:
             _ip("-n", name, "link", "set", link, "up")
             _ip("link", "set", outer, "up")
         _ip("link", "set", self._outer(node, "t"), "master", self._bridge)
-        _within(name, lambda: _without_offloads("manage"))
+        _in_namespace(name, lambda: _disable_offloads("manage"))
 
     def _remove(self) -> None:
         for node in self._nodes:
@@ -149,8 +155,18 @@ class Cluster:
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True)
 
 
-def _within(name: str, work: Any) -> None:
-    """Do something in a namespace, on a thread of its own that goes there."""
+@contextmanager
+def require_cluster(nodes: int) -> Iterator[Cluster]:
+    """Create a cluster, or end the program if that is not possible here."""
+    reason = unavailable_reason()
+    if reason:
+        raise SystemExit(f"cannot create nodes here: {reason}")
+    with Cluster(nodes) as cluster:
+        yield cluster
+
+
+def _in_namespace(name: str, work: Any) -> None:
+    """Call ``work`` on a new thread that has entered a namespace."""
     failed: list[BaseException] = []
 
     def enter() -> None:
@@ -170,8 +186,8 @@ def _within(name: str, work: Any) -> None:
         raise failed[0]
 
 
-def _without_offloads(link: str) -> None:
-    """Have the kernel write checksums, and cut segments to size, before frames leave."""
+def _disable_offloads(link: str) -> None:
+    """Disable offloads, so that the kernel writes checksums and splits segments itself."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for offload in _OFFLOADS:
             value = ctypes.create_string_buffer(struct.pack("II", offload, 0), 8)
@@ -180,12 +196,12 @@ def _without_offloads(link: str) -> None:
 
 
 class Wire:
-    """Carries frames between links, on a thread.
+    """Network that forwards frames between links on a thread.
 
     Attributes:
-        delay: seconds that each frame takes. loss: the fraction that never arrives.
-        cut: places of the links whose cable is pulled.
-        carried, lost: frames so far.
+        delay: delay of each frame in seconds. loss: share of frames that is dropped.
+        cut: indices of links whose cable is pulled.
+        carried, lost: numbers of frames.
     """
 
     def __init__(self, links: list[str]) -> None:
@@ -201,12 +217,12 @@ class Wire:
             end.setblocking(False)
             self._sockets.append(end)
         self._random = random.Random(0)
-        self._on_the_way: list[tuple[float, int, int, bytes]] = []
+        self._in_transit: list[tuple[float, int, int, bytes]] = []
         self._thread = threading.Thread(target=self._run, name="wire", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Carry no more."""
+        """Stop forwarding."""
         self._stop.set()
         self._thread.join()
         for end in self._sockets:
@@ -214,34 +230,34 @@ class Wire:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            until = self._on_the_way[0][0] - time.monotonic() if self._on_the_way else 0.05
+            until = self._in_transit[0][0] - time.monotonic() if self._in_transit else 0.05
             ready, _, _ = select.select(self._sockets, [], [], min(max(until, 0.0), 0.05))
             for end in ready:
-                self._take(self._sockets.index(end))
+                self._receive(self._sockets.index(end))
             self._deliver()
 
-    def _take(self, place: int) -> None:
+    def _receive(self, index: int) -> None:
         while True:
             try:
-                frame, sender = self._sockets[place].recvfrom(65_536)
-            except OSError:  # no more
+                frame, sender = self._sockets[index].recvfrom(65_536)
+            except OSError:  # no more frames
                 return
             if sender[2] == _OUTGOING:
                 continue
-            if place in self.cut or self._random.random() < self.loss:
+            if index in self.cut or self._random.random() < self.loss:
                 self.lost += 1
                 continue
             at = time.monotonic() + self.delay
-            heapq.heappush(self._on_the_way, (at, self.carried, place, frame))
+            heapq.heappush(self._in_transit, (at, self.carried, index, frame))
             self.carried += 1
 
     def _deliver(self) -> None:
         now = time.monotonic()
-        while self._on_the_way and self._on_the_way[0][0] <= now:
-            _, _, origin, frame = heapq.heappop(self._on_the_way)
-            for place, end in enumerate(self._sockets):
-                if place != origin and place not in self.cut:
+        while self._in_transit and self._in_transit[0][0] <= now:
+            _, _, origin, frame = heapq.heappop(self._in_transit)
+            for index, end in enumerate(self._sockets):
+                if index != origin and index not in self.cut:
                     try:
                         end.send(frame)
-                    except OSError:  # its end is down, or full
+                    except OSError:  # the link is down, or its queue is full
                         self.lost += 1

@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from benchmarks.accounting import job
 from benchmarks.harness import Result
 from benchmarks.ingest import PACKETS, write_packets
-from benchmarks.live_page import Crowd, refreshes
+from benchmarks.live_page import SimulatedJob, refreshes
 from sfapp.packets import packet_path, write_packet
 
 CHROMIUM = "/usr/bin/chromium"
@@ -158,6 +158,6 @@ def run() -> Iterator[Result]:
         with server(wide) as (address, _):
             yield from window_page(address, browser)
         live = Path(folder) / "live"
-        with Crowd(live), server(live) as (address, pid):
+        with SimulatedJob(live), server(live) as (address, pid):
             yield from refreshes(address, pid, browser)
         browser.close()

@@ -149,7 +149,7 @@ windows of 400 steps: at most 0.181 %.
 
 def permitted(plans: Sequence[Plan]) -> list[Plan]:
     """As they can be run here: where no real-time policy may be had, once each under the usual one."""
-    if machine.may_have_real_time():
+    if machine.can_use_real_time():
         return list(plans)
     return [replace(plan, real_time=False) for plan in plans if plan.real_time]
 
@@ -324,7 +324,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    bars, beside, others = [HEADER], [COLUMNS], machine.Others()
+    bars, beside, others = [HEADER], [COLUMNS], machine.OtherPrograms()
     missed = 0
     print(HEADER)
     for result in results(options.quick, beside):
@@ -356,14 +356,14 @@ def results(is_quick: bool, beside: list[str]) -> Iterator[Result]:
 def page(bars: Sequence[str], beside: Sequence[str], others: float) -> str:
     """docs/evidence/overhead.md; ``others`` is how much of the machine other programs had meanwhile."""
     return PAGE.format(
-        machine=machine.described(),
+        machine=machine.describe_machine(),
         others=others,
         bars="\n".join(bars),
         beside="\n".join(beside),
         trimmed=TRIMMED,
         long=LONG_STEP_MS,
         timed="in C" if IS_COMPILED else "in Python",
-        policy=REAL_TIME if machine.may_have_real_time() else USUAL,
+        policy=REAL_TIME if machine.can_use_real_time() else USUAL,
     )
 
 

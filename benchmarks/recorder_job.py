@@ -157,7 +157,7 @@ def main() -> None:
     step_ms = float(sys.argv[3])
     rounds, groups, steps = (int(argument) for argument in sys.argv[4:7])
     if int(sys.argv[7]):
-        machine.ask_for_real_time()  # before any thread is started: they do as this one
+        machine.use_real_time()  # before any thread is started: they do as this one
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     training = Training(step_ms)

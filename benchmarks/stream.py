@@ -1,6 +1,6 @@
-"""How many steps an aggregator takes a second, and how long after a step it can be seen.
+"""Measure an aggregator's throughput and the delay until a step is visible.
 
-Beside a bare ROUTER socket that takes the same frames and does nothing with them.
+The yardstick is a bare ROUTER socket that receives the same frames.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MESSAGES = RANKS * (1 + WINDOWS * (2 + WINDOW_STEPS // MESSAGE_STEPS))
 LONGEST_SECONDS = 60
 
 LAG_RANKS, LAG_STEPS, LAG_STEP_SECONDS, LAG_WINDOW_STEPS = 8, 400, 0.05, 5
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 @contextmanager
 def ranks(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that plays ranks."""
+    """Start a process that simulates ranks."""
     command = [sys.executable, "-m", "benchmarks.stream_ranks", *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
@@ -45,16 +45,16 @@ def ranks(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.kill()
     if process.returncode:
-        raise RuntimeError(f"the ranks ended with {process.returncode}")
+        raise RuntimeError(f"the simulated ranks ended with {process.returncode}")
 
 
 def flood(endpoint: str) -> Any:
-    """All steps of all ranks, as fast as they are taken."""
+    """Send all steps of all ranks as fast as they are received."""
     return ranks("flood", endpoint, RANKS, WINDOWS, WINDOW_STEPS, MESSAGE_STEPS)
 
 
 def bare_socket() -> float:
-    """Seconds in which a socket takes all frames, from the first."""
+    """Return the seconds in which a socket receives all frames."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.rcvhwm = 10_000
         port = socket.bind_to_random_port("tcp://127.0.0.1")
@@ -66,8 +66,8 @@ def bare_socket() -> float:
             return time.perf_counter() - begin
 
 
-def aggregator_at_work() -> tuple[float, float]:
-    """Seconds in which all steps are in packets on disk, from the first message; and of them on the core."""
+def aggregator_seconds() -> tuple[float, float]:
+    """Return the seconds from the first message until all packets are on disk, and the CPU seconds."""
     with tempfile.TemporaryDirectory() as folder, Aggregator(Path(folder), "tcp://127.0.0.1:*") as aggregator:
         stop = threading.Event()
         busy: list[float] = []
@@ -85,7 +85,7 @@ def aggregator_at_work() -> tuple[float, float]:
             begin = time.perf_counter()
             while aggregator.counts.windows < WINDOWS and job.poll() is None:
                 if time.perf_counter() - begin > LONGEST_SECONDS:
-                    raise RuntimeError(f"not all windows have come: {aggregator.counts}")
+                    raise RuntimeError(f"windows are missing: {aggregator.counts}")
                 time.sleep(0.005)
             seconds = time.perf_counter() - begin
         stop.set()
@@ -96,7 +96,7 @@ def aggregator_at_work() -> tuple[float, float]:
 
 
 def lags() -> tuple[list[float], list[float]]:
-    """Seconds from a step's end until it is seen live, and from a window's last until the store has it."""
+    """Return seconds from a step's end to the live state, and from a window's last step to the store."""
     seen_live: dict[tuple[int, int], float] = {}
     seen_stored: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -123,46 +123,49 @@ def lags() -> tuple[list[float], list[float]]:
                     for rank in aggregator.snapshot().ranks:
                         for step in rank.row_NC[-50:, 0].tolist():
                             seen_live.setdefault((rank.identity.rank, step), now)
-                    time.sleep(_LOOK_SECONDS)
+                    time.sleep(_POLL_SECONDS)
             time.sleep(2.0)
             stop.set()
             for thread in threads:
                 thread.join()
         ended = {}
         for line in ends.read_text().splitlines():
-            rank_of, step_of, at = line.split()
-            ended[int(rank_of), int(step_of)] = float(at)
+            rank_text, step_text, at = line.split()
+            ended[int(rank_text), int(step_text)] = float(at)
     live = [seen_live[key] - at for key, at in ended.items() if key in seen_live]
     last = {number: LAG_WINDOW_STEPS * number + LAG_WINDOW_STEPS - 1 for number in seen_stored}
     stored = [
         at - max(ended[rank, last[number]] for rank in range(LAG_RANKS)) for number, at in seen_stored.items()
     ]
     if len(stored) < LAG_STEPS // LAG_WINDOW_STEPS:
-        raise RuntimeError(f"{len(stored)} windows were seen")
+        raise RuntimeError(f"only {len(stored)} windows arrived")
     return live, stored
 
 
 def p95(values: list[float]) -> float:
-    """The value that 95 % stay below."""
+    """Return the 95th percentile."""
     return statistics.quantiles(values, n=20)[-1]
 
 
 def run() -> Iterator[Result]:
-    """64 ranks at full speed, then 8 ranks at 50 ms a step."""
+    """Yield results for 64 ranks at full speed, then for 8 ranks at 50 ms per step."""
     scale = 50_000 / RANK_STEPS
-    taken = [aggregator_at_work() for _ in range(3)]
-    whole = statistics.median(seconds for seconds, _ in taken)
+    runs = [aggregator_seconds() for _ in range(3)]
+    whole = statistics.median(seconds for seconds, _ in runs)
     bare = statistics.median(bare_socket() for _ in range(3))
     yield Result(f"50,000 rank-steps of {RANKS} ranks, from socket to packets", whole * scale, 1.0)
     yield Result(
-        "the same, beside a bare socket that takes the frames", whole * scale, 12, yardstick=bare * scale
+        "the same, relative to a bare socket that receives the frames",
+        whole * scale,
+        12,
+        yardstick=bare * scale,
     )
     yield Result(
         "the aggregator's share of a core at 50,000 rank-steps/s",
-        statistics.median(busy for _, busy in taken) * scale * 100,
+        statistics.median(busy for _, busy in runs) * scale * 100,
         100,
         unit="%",
     )
     live, stored = lags()
-    yield Result("step finished → seen live, p95", p95(live), 1.5)
-    yield Result("last step of a window finished → in the store, p95", p95(stored), 1.5)
+    yield Result("from a finished step to the live state, p95", p95(live), 1.5)
+    yield Result("from a window's last step to the store, p95", p95(stored), 1.5)

@@ -57,7 +57,7 @@ def page(command: str, bars: Sequence[str], beside: Sequence[str], rows: Sequenc
     """The page; ``others`` is how much of the machine other programs had meanwhile."""
     return PAGE.format(
         command=command,
-        machine=machine.described(),
+        machine=machine.describe_machine(),
         others=others,
         bars="\n".join(bars),
         beside="\n".join(f"- {sentence}" for sentence in beside),

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.experiments.plan import Job
-from benchmarks.machine import Others, described
+from benchmarks.machine import OtherPrograms, describe_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def launch(job: Job, packets: Path) -> Launch:
     plan.write_bytes(msgspec.json.encode(job))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={job.ranks}", "-m", "benchmarks.experiments.job", str(plan), str(packets)]
-    begin, others = time.monotonic(), Others()
+    begin, others = time.monotonic(), OtherPrograms()
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     seconds = time.monotonic() - begin
     found = Launch(seconds, others.share())
@@ -54,7 +54,7 @@ def machine(launches: Sequence[Launch]) -> str:
     seconds = sum(found.seconds for found in launches)
     others = sum(found.others * found.seconds for found in launches) / max(1.0, seconds)
     return (
-        f"{described()} over Gloo, in {seconds / 60:.0f} minutes; other programs used {others:.0%} of "
+        f"{describe_machine()} over Gloo, in {seconds / 60:.0f} minutes; other programs used {others:.0%} of "
         "the cores meanwhile"
     )
 

@@ -101,7 +101,7 @@ def test_noise_is_what_a_long_step_may_lose_and_no_excuse_for_a_short_one() -> N
 def test_without_a_real_time_policy_every_job_runs_once_under_the_usual_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine, "may_have_real_time", lambda: False)
+    monkeypatch.setattr(machine, "can_use_real_time", lambda: False)
     plans = permitted(PLANS)
     assert not any(plan.real_time for plan in plans)
     assert [plan.bar for plan in plans if plan.bar is not None] == [

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from builders import window_of
 
-from benchmarks.crowd import Plan, growth, minutes, spread
-from benchmarks.soak import PARTS, ends_ns, page
+from benchmarks.many_ranks import Plan
+from benchmarks.many_ranks_report import growth, minutes, spread
+from benchmarks.soak import PARTS, page
+from benchmarks.soak_report import step_ends_ns
 
 MB = 2**20
 
@@ -36,7 +38,7 @@ def test_memory_that_leaks_grows_by_what_it_leaks_a_minute() -> None:
     assert part == pytest.approx(13.5 / 323.25, rel=0.01)  # the last 13.5 of 30 minutes
 
 
-def test_lags_are_told_by_their_median_and_what_few_exceed() -> None:
+def test_lags_are_summarised_by_quantiles() -> None:
     assert spread(np.arange(101) / 100) == "101 | 0.50 | 0.95 | 1.00"
     assert spread(np.zeros(0)) == "0 | | |"
 
@@ -63,5 +65,5 @@ def test_a_soak_is_as_many_windows_as_fit_into_its_minutes() -> None:
 def test_steps_end_where_the_window_says_and_between_as_the_first_rank_took_them() -> None:
     wall_NR = [[3, 9], [1, 9], [3, 9]]
     times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:08Z"}
-    ends_N = ends_ns(window_of([wall_NR], **times)) / 1e9
+    ends_N = step_ends_ns(window_of([wall_NR], **times)) / 1e9
     assert (ends_N - ends_N[0]).tolist() == [0, 2, 8]

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import sfapp
-from benchmarks.namespaces import MANAGE, Cluster, why_not
+from benchmarks.namespaces import MANAGE, Cluster, unavailable_reason
 from sfapp.model import Window
 from sfapp.packets import read_windows
 
@@ -226,7 +226,7 @@ def test_a_taken_port_is_said_before_anything_trains(tmp_path: Path) -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(reason)
     with Cluster(2) as nodes:

@@ -1,4 +1,4 @@
-"""Very many senders on one aggregator, each with a connection of its own: the soak's crowd in small."""
+"""Many senders stream to one aggregator, each over its own connection: a small version of the soak test."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from streams import aggregating, windows_in
 
-from benchmarks.crowd_senders import RUN
+from benchmarks.simulated_ranks import RUN
 from sfapp.stream import Keys
 from sfapp.stream.metrics_writer import MetricsWriter
 
 RANKS, WINDOWS, STEPS = 96, 3, 5
 
 
-def test_a_crowd_with_keys_ends_as_whole_windows(tmp_path: Path) -> None:
+def test_many_ranks_with_keys_yield_complete_windows(tmp_path: Path) -> None:
     packets, keys, collector = tmp_path / "packets", Keys.make(), MetricsWriter(tmp_path / "packets")
     (packets / ".sfapp").mkdir(parents=True)
     keys.save(packets / ".sfapp" / "session.keys")
@@ -24,7 +24,7 @@ def test_a_crowd_with_keys_ends_as_whole_windows(tmp_path: Path) -> None:
         collector.running(aggregator.snapshot),
     ):
         figures = (0, RANKS, RANKS, 0.2, STEPS, WINDOWS)
-        line = [sys.executable, "-m", "benchmarks.crowd_senders", aggregator.endpoint, str(packets)]
+        line = [sys.executable, "-m", "benchmarks.simulated_ranks", aggregator.endpoint, str(packets)]
         line += [*map(str, figures), str(tmp_path / "ends")]
         said = subprocess.run(
             line, cwd=Path(__file__).parents[2], timeout=120, capture_output=True, text=True

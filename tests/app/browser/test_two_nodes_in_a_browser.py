@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from served import Served, served
 
-from benchmarks.namespaces import MANAGE, Cluster, why_not
+from benchmarks.namespaces import MANAGE, Cluster, unavailable_reason
 
 pytestmark = [pytest.mark.browser, pytest.mark.torchrun]
 
@@ -36,7 +36,7 @@ class Job:
     def __init__(self, folder: Path, resources: ExitStack) -> None:
         self._folder = folder
         resources.callback(self._end)
-        cluster = None if why_not() else resources.enter_context(Cluster(NODES))
+        cluster = None if unavailable_reason() else resources.enter_context(Cluster(NODES))
         line = [sys.executable, "-c", CLI, "run", "--run-id", "job", "--window-steps", str(WINDOW)]
         line += ["--nnodes", str(NODES), "--nproc-per-node", str(LOCAL)]
         if cluster is None:

@@ -1,10 +1,11 @@
-"""Ranks for ``benchmarks/crowd.py``: very many in one process, each with a sender and a spool of its own.
+"""Simulate many ranks in one process for ``benchmarks/many_ranks.py``, each with a sender and a send queue.
 
-    python -m benchmarks.crowd_senders ENDPOINT PACKETS NODE RANKS WORLD STEP_SECONDS WINDOW_STEPS WINDOWS LOG
+    python -m benchmarks.simulated_ranks \\
+        ENDPOINT PACKETS NODE RANKS WORLD STEP_SECONDS WINDOW_STEPS WINDOWS LOG
 
-What they record is made up, how it travels is not: every rank has its own identity and connection, sends what
-a recorder would, a sample of its process a second included, and keeps it until it is acknowledged. LOG gets a
-line a window: its number and when the last of these ranks finished its last step, seconds since 1970.
+Recorded values are random, but the transport is real: every rank has its own identity and connection, sends
+what a recorder would, including a process sample per second, and keeps it until it is acknowledged. LOG gets
+one line per window: its number, and when the last of these ranks finished its last step (seconds since 1970).
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from sfapp.stream.sender import StreamSender
 
 RUN = "simulated"
 BATCH_SECONDS = 0.5
-"""Half as often as a recorder looks, as all of a node's ranks share one interpreter here."""
+"""Longer than a recorder's, because all ranks of a node share one interpreter here."""
 
 _SCHEMA = WindowSchema.of(DEFAULT_STAGES[:-1], Accumulation(), None)
 _CLOSE_SECONDS = 60.0
-_AT_ONCE = 16
+_CLOSING_THREADS = 16
 
 
 class SimulatedRank:
-    """One rank: what a recorder and its ``StreamWriter`` do, without a training around it."""
+    """One rank that does what a recorder and its ``StreamWriter`` do, without training."""
 
     def __init__(
         self, options: StreamOptions, job: JobInfo, identity: RankIdentity, window_steps: int
@@ -48,7 +49,7 @@ class SimulatedRank:
         self.failures: deque[str] = deque(maxlen=16)
         self._incarnation = secrets.token_hex(8)
         options = replace(options, sources=(self._samples,))
-        self._team = JobRank(identity, job, attempt="0")
+        self._job_rank = JobRank(identity, job, attempt="0")
         self._window_steps = window_steps
         self._random = np.random.default_rng(identity.rank)
         self._queue = SendQueue(
@@ -63,34 +64,34 @@ class SimulatedRank:
         return self._queue.lost_steps
 
     def finish_step(self, wall_ns: int) -> bool:
-        """Record a step that ends now; whether a window ended with it."""
+        """Record a step that ends now; return whether it completed a window."""
         share_S = self._random.dirichlet(np.full(len(_SCHEMA.broad), 30.0))
         self._buffer.add(np.array([[self._step, wall_ns, *(0.99 * wall_ns * share_S).astype(int)]]))
         self._step += 1
         if self._buffer.filled < self._window_steps:
             return False
         self._buffer.ended_at = datetime.now(UTC)
-        self._queue.close(self._team, self._buffer)
+        self._queue.close(self._job_rank, self._buffer)
         self._open()
         return True
 
     @property
     def is_delivered(self) -> bool:
-        """Whether every window that was closed is acknowledged."""
+        """Whether every closed window is acknowledged."""
         return self._queue.windows == 0
 
     def close(self) -> bool:
-        """Whether everything was acknowledged."""
+        """Close the sender; return whether everything was acknowledged."""
         return self._sender.close(_CLOSE_SECONDS)
 
     def _open(self) -> None:
         number = self._step // self._window_steps
         self._buffer = WindowBuffer.empty(_SCHEMA, number, self._window_steps)
-        self._queue.open(self._team, self._buffer)
+        self._queue.open(self._job_rank, self._buffer)
 
     def _samples(self) -> list[ProcessSample]:
-        """What would be seen of its process; made up: one process cannot be read so often."""
-        identity = self._team.identity
+        """Return an invented process sample: one process cannot be read for hundreds of ranks."""
+        identity = self._job_rank.identity
         return [
             ProcessSample(
                 at_ns=time.time_ns(),
@@ -105,14 +106,14 @@ class SimulatedRank:
             )
         ]
 
-    def _make_hello(self, team: JobRank, first: int) -> StreamHello:
-        identity, job = team.identity, team.job
+    def _make_hello(self, rank: JobRank, first: int) -> StreamHello:
+        identity, job = rank.identity, rank.job
         return StreamHello(
             v=VERSION,
             rank=identity.rank,
             incarnation=self._incarnation,
             run_id=job.run_id,
-            attempt=team.attempt,
+            attempt=rank.attempt,
             first=first,
             world_size=job.world_size,
             local_rank=identity.local_rank,
@@ -124,13 +125,13 @@ class SimulatedRank:
 def ranks_of(
     endpoint: str, packets: Path, node: int, count: int, world: int, window_steps: int
 ) -> list[SimulatedRank]:
-    """The ranks of one node. Their keys are where ``sfapp run`` has left them."""
+    """Create the ranks of one node, with the keys that ``sfapp run`` wrote."""
     (path,) = packets.glob(".sfapp/*.keys")
     options = StreamOptions(
         endpoint=endpoint, keys=Keys.load(path).for_clients(), batch_seconds=BATCH_SECONDS
     )
     job = JobInfo(
-        root=packets.parent / "left-over",
+        root=packets.parent / "undelivered",
         run_id=RUN,
         world_size=world,
         wrapper="ddp",
@@ -148,12 +149,12 @@ def ranks_of(
 
 
 def pace(ranks: list[SimulatedRank], seconds: float, steps: int, log: Path) -> None:
-    """Steps of all ranks, spread over the time that a step takes."""
+    """Finish steps of all ranks, spread evenly over the duration of a step."""
     begin, windows = time.monotonic(), 0
     with log.open("w", buffering=1) as lines:
         for step in range(steps):
-            for place, rank in enumerate(ranks):
-                due = begin + seconds * (step + place / len(ranks))
+            for index, rank in enumerate(ranks):
+                due = begin + seconds * (step + index / len(ranks))
                 time.sleep(max(0.0, due - time.monotonic()))
                 has_ended = rank.finish_step(int(seconds * 1e9))
             if has_ended:
@@ -162,14 +163,14 @@ def pace(ranks: list[SimulatedRank], seconds: float, steps: int, log: Path) -> N
 
 
 def main(arguments: list[str]) -> int:
-    """1 if a step was lost or not acknowledged."""
+    """Run; return 1 if a step was lost or not acknowledged."""
     endpoint, packets, node, count, world, seconds, window_steps, windows, log = arguments
     ranks = ranks_of(endpoint, Path(packets), int(node), int(count), int(world), int(window_steps))
     pace(ranks, float(seconds), int(windows) * int(window_steps), Path(log))
     deadline = time.monotonic() + _CLOSE_SECONDS
     while not all(rank.is_delivered for rank in ranks) and time.monotonic() < deadline:
         time.sleep(0.5)
-    with ThreadPoolExecutor(_AT_ONCE) as closing:  # all at once are too many for one interpreter
+    with ThreadPoolExecutor(_CLOSING_THREADS) as closing:  # one interpreter cannot close all at once
         delivered = list(closing.map(SimulatedRank.close, ranks))
     failures = [failure for rank in ranks for failure in rank.failures]
     lost = sum(rank.lost_steps for rank in ranks)
