@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfapp.accounting import diagnose_runs
-from sfapp.importers import ImportNote, Options, read_mapping, read_traces, write_imported
+from sfapp.importers import ImportNote, ImportOptions, read_mapping, read_traces, write_imported
 from sfapp.model import Diagnosis
 from sfapp.operators import Agreement
 from sfapp.operators.cohorts import MIN_COHORT
@@ -91,7 +91,9 @@ def of_source(source: Source) -> list[Row]:
     mapping = (
         read_mapping(ROOT / "examples" / "mappings" / f"{source.mapping}.toml") if source.mapping else None
     )
-    found = read_traces(source.format, [source.path], Options() if mapping is None else Options(mapping))
+    found = read_traces(
+        source.format, [source.path], ImportOptions() if mapping is None else ImportOptions(mapping)
+    )
     notes = {(each.window.run_id, each.window.number): each.notes for each in found.windows}
     with tempfile.TemporaryDirectory() as packets:
         write_imported(found, Path(packets))

@@ -29,7 +29,7 @@ from benchmarks.harness import HEADER, Result
 from benchmarks.kineto_job import Shape, write_job
 from benchmarks.machine import Others
 from sfapp.accounting import diagnose
-from sfapp.importers import Options, read_traces
+from sfapp.importers import ImportOptions, read_traces
 from sfapp.importers.straggler_operations import read_table
 from sfapp.importers.straggler_replay import what_if
 from sfapp.model.stages import DATA
@@ -87,7 +87,7 @@ def verdicts() -> Iterator[Result]:
     for late_us in LATE_US:
         with tempfile.TemporaryDirectory() as folder:
             write_job(Path(folder), Shape(late_us=late_us))
-            (found,) = read_traces("kineto", [Path(folder)], Options()).windows
+            (found,) = read_traces("kineto", [Path(folder)], ImportOptions()).windows
         diagnosis = diagnose(found.window)
         assert found.operators is not None
         said = agreement(diagnosis, examine(found.operators), found.window)

@@ -13,10 +13,10 @@ import click
 from sfapp.errors import TraceError
 from sfapp.importers import (
     FORMATS,
-    Imported,
     ImportNote,
-    Options,
-    Written,
+    ImportOptions,
+    ImportResult,
+    WrittenFiles,
     read_mapping,
     read_traces,
     write_imported,
@@ -55,9 +55,9 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     sfapp import kineto ./traces -o packets && sfapp serve packets
     sfapp import kineto ./traces --mapping stages.toml --json | jq '.windows[].notes'
     """
-    mapping = read_mapping(mapping_path) if mapping_path else Options().mapping
+    mapping = read_mapping(mapping_path) if mapping_path else ImportOptions().mapping
     told = _progress if sys.stderr.isatty() and not as_json else None
-    imported = read_traces(source, paths, Options(mapping=mapping, progress=told))
+    imported = read_traces(source, paths, ImportOptions(mapping=mapping, progress=told))
     written = write_imported(imported, out)
     refused = (*imported.refused, *written.refused)
     if as_json:
@@ -71,7 +71,7 @@ def _progress(path: Path, done: int, total: int) -> None:
     click.echo(f"[{done + 1}/{total}] {printable(path.name)}", err=True)
 
 
-def _document(imported: Imported, written: Written) -> dict[str, Any]:
+def _document(imported: ImportResult, written: WrittenFiles) -> dict[str, Any]:
     return {
         "format": imported.format,
         "windows": [
@@ -109,7 +109,7 @@ def _refusal(error: TraceError) -> dict[str, str | None]:
     return {"path": error.path, "place": error.place, "reason": error.reason}
 
 
-def _print(imported: Imported, written: Written) -> None:
+def _print(imported: ImportResult, written: WrittenFiles) -> None:
     for each in imported.windows:
         window = each.draft
         events = (

@@ -1,13 +1,17 @@
-"""Other tools' traces as packets: one module a format, each with ``read(paths, options) -> Imported``."""
+"""Import other tools' traces as packets: one module per format, each with ``read(paths, options) ->
+ImportResult``.
+
+To add a format, write its module and add one entry to ``formats.FORMATS``.
+"""
 
 from sfapp.importers.formats import FORMATS, Format, read_traces
 from sfapp.importers.import_result import (
-    Imported,
     ImportedWindow,
     ImportNote,
+    ImportOptions,
+    ImportResult,
     NoteKind,
-    Options,
-    Written,
+    WrittenFiles,
     write_imported,
 )
 from sfapp.importers.mapping import NO_MAPPING, Mapping, read_mapping
@@ -17,12 +21,12 @@ __all__ = [
     "NO_MAPPING",
     "Format",
     "ImportNote",
-    "Imported",
+    "ImportOptions",
+    "ImportResult",
     "ImportedWindow",
     "Mapping",
     "NoteKind",
-    "Options",
-    "Written",
+    "WrittenFiles",
     "read_mapping",
     "read_traces",
     "write_imported",

@@ -1,9 +1,8 @@
-"""What a recorder's own trace holds, as operator events beside the packets.
+"""Convert a trace taken by a recorder to operator events next to the packets.
 
-``python -m sfapp.importers.capture_converter`` reads an order from stdin, as JSON, and
-says on stdout what came of it. A
-process of its own, so that training keeps its core and its Python: whoever starts it gives it the lowest
-priority, and it keeps within bounds of memory and time.
+``python -m sfapp.importers.capture_converter`` reads a request from stdin and writes the result to stdout,
+both as JSON. It runs in its own process so that training keeps its core and its interpreter. The parent
+starts it with the lowest priority, and it limits its own memory and CPU time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 
 from sfapp.errors import SfappError, TraceError
 from sfapp.importers.kineto.event_columns import read_columns
-from sfapp.importers.kineto.operators import Gathered
+from sfapp.importers.kineto.operators import JobOperators
 from sfapp.importers.kineto.processes import processes_of
 from sfapp.importers.mapping import NO_MAPPING
 from sfapp.model import Operators
@@ -28,20 +27,20 @@ from sfapp.model.operators import NONE
 from sfapp.packets import operators_path, write_operators
 
 MEMORY_BYTES, CPU_SECONDS = 4 << 30, 300
-"""What this process may take, whoever started it."""
+"""Limits of this process."""
 
 COLLECTIVES_A_STEP = 2**20
-"""Collectives of a group are numbered by step and place in it: each rank's trace is read by itself, and a
-collective that one rank lacks must not shift the numbers of later steps."""
+"""Range of collective numbers per step. Each rank's trace is read separately, and a collective that one rank
+lacks must not shift the numbers of later steps."""
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What to read, and what it is.
+class ConversionRequest(msgspec.Struct, frozen=True):
+    """Request to convert one trace.
 
     Attributes:
         trace: the trace file.
-        root, run_id, rank: where its events belong.
-        window_of: (step, window) of the steps that were recorded.
+        root, run_id, rank: where the events belong.
+        window_of: (step, window) of the recorded steps.
     """
 
     trace: str
@@ -51,16 +50,16 @@ class Order(msgspec.Struct, frozen=True):
     window_of: list[tuple[int, int]]
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What came of it: how many events were written, in which files; or why none were."""
+class ConversionResult(msgspec.Struct, frozen=True):
+    """Result of a conversion: the number of events and their files, or why none were written."""
 
     events: int = 0
     files: list[str] = []
     why: str = ""
 
 
-def convert(order: Order) -> Answer:
-    """Write the events of each window's steps beside its packet.
+def convert(order: ConversionRequest) -> ConversionResult:
+    """Write the events of each window's steps next to its packet.
 
     Raises:
         TraceError: the trace cannot be read, or lacks a step.
@@ -77,12 +76,12 @@ def convert(order: Order) -> Answer:
         events += len(inside)
         files.append(path.name)
     if not events:
-        raise TraceError("no event lies in a step that was recorded", path=order.trace)
-    return Answer(events, files)
+        raise TraceError("no event lies in a recorded step", path=order.trace)
+    return ConversionResult(events, files)
 
 
 def captured_operators(path: Path, rank: int, steps: list[int]) -> Operators:
-    """The operator events of one rank in these steps, from a trace that its recorder took.
+    """Return one rank's operator events in these steps, from a trace taken by its recorder.
 
     Raises:
         TraceError: the trace cannot be read, or lacks one of the steps.
@@ -91,8 +90,8 @@ def captured_operators(path: Path, rank: int, steps: list[int]) -> Operators:
     process = max(processes_of(columns, NO_MAPPING, cut=False), key=lambda found: len(found.step_N))
     lacking = sorted(set(steps) - set(process.step_N.tolist()))
     if lacking:
-        raise TraceError(f"lacks step {lacking[0]}, of {len(steps)} that were recorded", path=str(path))
-    gathered = Gathered(len(columns.start_E))
+        raise TraceError(f"lacks step {lacking[0]} of {len(steps)} recorded steps", path=str(path))
+    gathered = JobOperators(len(columns.start_E))
     gathered.add(process, rank, NO_MAPPING)
     operators, _ = gathered.operators()
     inside = operators.select(np.isin(operators.step_E, np.asarray(steps, np.int64)))
@@ -100,7 +99,7 @@ def captured_operators(path: Path, rank: int, steps: list[int]) -> Operators:
 
 
 def steps_by_window(window_of: Table[int, int]) -> dict[int, list[int]]:
-    """The steps of each window."""
+    """Return the steps of each window."""
     found: dict[int, list[int]] = {}
     for step, window in window_of.items():
         found.setdefault(window, []).append(step)
@@ -108,7 +107,7 @@ def steps_by_window(window_of: Table[int, int]) -> dict[int, list[int]]:
 
 
 def _numbered_by_step(operators: Operators) -> Operators:
-    """Collectives numbered by their step and their place among those of their group in it."""
+    """Number collectives by step and by position among those of their group in the step."""
     place_C = np.flatnonzero(operators.sequence_E != NONE)
     group_C, step_C = operators.group_E[place_C], operators.step_E[place_C]
     sequence_E = operators.sequence_E.copy()
@@ -122,8 +121,8 @@ def _numbered_by_step(operators: Operators) -> Operators:
     return replace(operators, sequence_E=sequence_E)
 
 
-def step_back() -> None:
-    """Let training have the memory: where that runs out, it is this process that ends."""
+def limit_resources() -> None:
+    """Limit memory and CPU time; if memory runs out, the kernel ends this process before training."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     for kind, most in ((resource.RLIMIT_DATA, MEMORY_BYTES), (resource.RLIMIT_CPU, CPU_SECONDS)):
@@ -133,14 +132,14 @@ def step_back() -> None:
 
 
 def main() -> int:
-    """Do what stdin asks for; 0 if it was done."""
-    step_back()
+    """Convert the request on stdin; return 0 on success."""
+    limit_resources()
     try:
-        answer = convert(msgspec.json.decode(sys.stdin.buffer.read(), type=Order))
+        answer = convert(msgspec.json.decode(sys.stdin.buffer.read(), type=ConversionRequest))
     except SfappError as error:
-        answer = Answer(why=str(error))
+        answer = ConversionResult(why=str(error))
     except MemoryError:
-        answer = Answer(why=f"the trace needs more than {MEMORY_BYTES >> 30} GiB to be read")
+        answer = ConversionResult(why=f"the trace needs more than {MEMORY_BYTES >> 30} GiB to be read")
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 1 if answer.why else 0
 

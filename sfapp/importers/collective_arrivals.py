@@ -1,7 +1,7 @@
-"""From when each rank called each collective to windows: how late each came, and what it waited for the last.
+"""Derive work and waiting from the times at which ranks called collectives.
 
-Shared by records of collectives that know nothing of steps. A collective is tied over ranks by its group and
-its sequence number in it.
+Shared by formats that record collectives without steps. A collective is matched across ranks by its group and
+its sequence number.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sfapp.model.operators import COLLECTIVE
 Ints = npt.NDArray[np.int64]
 
 WORK, WAIT, TRANSFER = "collective.until_called", "collective.wait", "collective.transfer"
-"""A rank's own time until it calls the next collective; from there until the last rank calls it; and the rest
-of it, alike on all ranks."""
+"""Stages: a rank's own time until it calls the next collective, then its wait until the last rank calls it,
+and the rest of the collective, which is equal on all ranks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrivals:
-    """Collectives of one group that all its ranks called, in order.
+class CollectiveArrivals:
+    """Collectives of one group that all of its ranks called, in order.
 
     Attributes:
         rank_R: int64, ascending.
         sequence_K: int64, ascending.
-        at_KR: int64 ns, when each rank called it, on one clock.
-        kinds: what each of them is, to find what repeats.
+        at_KR: int64 ns, time of each rank's call, on one clock.
+        kinds: kind of each collective, used to find the repeating cycle.
     """
 
     rank_R: Ints
@@ -39,10 +39,10 @@ class Arrivals:
     kinds: tuple[str, ...]
 
     def split(self) -> tuple[Ints, Ints]:
-        """(work_KR, wait_KR), ns: what each rank spent until it called, and then until the last one called.
+        """Return (work_KR, wait_KR), ns: each rank's time until its call, and from there until the last call.
 
-        A rank that had called the next collective before the last rank called this one did not wait for it:
-        then all of the time between is work (collectives that overlap, as the buckets of DDP do).
+        A rank that calls the next collective before the last rank calls this one did not wait for it. All of
+        its time in between is then work (overlapping collectives, such as the buckets of DDP).
         """
         last_K1 = self.at_KR.max(axis=1, keepdims=True)
         wait_KR = last_K1 - self.at_KR
@@ -55,10 +55,11 @@ class Arrivals:
 
 
 def period(kinds: Sequence[str], most: int = 512) -> tuple[int, int]:
-    """(first, length) of what repeats in a list of collectives, most likely a step's; (0, 1) if nothing.
+    """Return (first, length) of the repeating cycle in a list of collectives, probably a step; (0, 1) if
+    none.
 
-    The shortest cycle that holds to the end, three times at least, after no more than half of the list; a
-    cycle of one kind alone is none.
+    The cycle is the shortest one that repeats to the end at least three times and begins in the first half of
+    the list. A cycle of a single kind does not count.
     """
     codes = np.unique(np.asarray(kinds), return_inverse=True)[1] if len(kinds) else np.empty(0, np.int64)
     for length in range(2, min(most, len(codes) // 3) + 1):
@@ -69,8 +70,8 @@ def period(kinds: Sequence[str], most: int = 512) -> tuple[int, int]:
     return 0, 1
 
 
-class Calls:
-    """Collectives of any groups, one rank's call at a time, on their way to operator events."""
+class CollectiveEvents:
+    """Builder of operator events from collective calls of any group."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -81,7 +82,7 @@ class Calls:
     def add(
         self, name: str, lane: Lane, group: str, sequence: int, step: int, start_ns: int, end_ns: int
     ) -> None:
-        """One rank's call; ``step`` is -1 outside any."""
+        """Add one rank's call; ``step`` is -1 outside any step."""
         self._columns.append(
             (
                 self._names.setdefault(name, len(self._names)),
@@ -95,7 +96,7 @@ class Calls:
         )
 
     def operators(self) -> Operators:
-        """All that were added; there must be one."""
+        """Return all added calls as operator events; at least one must have been added."""
         name_E, lane_E, step_E, start_E, end_E, group_E, sequence_E = np.asarray(self._columns, np.int64).T
         return Operators.of(
             names=tuple(self._names),

@@ -1,6 +1,6 @@
-"""Files of rows, batch by batch, as columns of what they mean: CSV and Parquet, and numbers nested in JSON.
+"""Read files of rows in batches, as columns by meaning: CSV, Parquet and numbers nested in JSON.
 
-A file is never taken into memory whole, except JSON, which is bounded by ``MAX_JSON_BYTES``.
+Files are streamed, except JSON, whose size is bounded by ``MAX_JSON_BYTES``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHOLE = ("step", "rank", "window", "micro_step", "local_rank", "node_rank")
 TIMES = ("duration", "start", "end", "wall")
 TEXTS = ("stage", "role", "hostname")
 MEANINGS = (*WHOLE, *TIMES, *TEXTS)
-"""What a column can mean. ``wall`` is a rank's whole step; ``micro_step`` counts inside a step."""
+"""Possible meanings of a column. ``wall`` is a rank's whole step; ``micro_step`` counts within a step."""
 
 MAX_JSON_BYTES = 2**28
 MAX_ROW_GROUP_BYTES = 2**31
@@ -41,14 +41,14 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class ColumnBatch:
     """Some rows of a file.
 
     Attributes:
-        columns: by meaning: int64 for ``WHOLE``, float64 for ``TIMES``, lists of text for ``TEXTS``.
-        first_row: position of the first of them in the file.
-        rows: how many.
-        names: by meaning, what the column is called in the file.
+        columns: columns by meaning: int64 for ``WHOLE``, float64 for ``TIMES``, lists of text for ``TEXTS``.
+        first_row: position of the first row in the file.
+        rows: number of rows.
+        names: name of each column in the file, by meaning.
     """
 
     columns: dict[str, Any]
@@ -57,13 +57,13 @@ class Batch:
     names: dict[str, str]
 
 
-def batches(path: Path, mapping: Mapping) -> Iterator[Batch]:
-    """The rows of one file; what its name says is in every row.
+def batches(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
+    """Yield the rows of one file; fields in the file's name are added to every row.
 
     Raises:
-        TraceError: it is no such file, or a column does not hold what it should; with the row.
+        TraceError: the file is not readable or a column has an invalid value; with the row.
     """
-    told = told_by_name(path, mapping)
+    in_name = fields_in_name(path, mapping)
     name = path.name.removesuffix(".gz")
     if name.endswith(".json"):
         source = _nested(path, mapping)
@@ -72,38 +72,40 @@ def batches(path: Path, mapping: Mapping) -> Iterator[Batch]:
     else:
         source = _csv(path, mapping)
     for batch in source:
-        said = {
+        added = {
             meaning: np.full(batch.rows, int(value)) if meaning in WHOLE else [value] * batch.rows
-            for meaning, value in told.items()
+            for meaning, value in in_name.items()
         }
-        yield Batch(said | batch.columns, batch.first_row, batch.rows, batch.names)
+        yield ColumnBatch(added | batch.columns, batch.first_row, batch.rows, batch.names)
 
 
-def is_meant(path: Path, mapping: Mapping) -> bool:
-    """Whether the file's name is one that the mapping's ``file`` describes; any, where it describes none."""
-    return mapping.file is None or template(mapping.file).fullmatch(path.name) is not None
+def matches_file(path: Path, mapping: Mapping) -> bool:
+    """Return whether the file's name matches the mapping's ``file``; true without such a setting."""
+    return mapping.file is None or path_template(mapping.file).fullmatch(path.name) is not None
 
 
-def told_by_name(path: Path, mapping: Mapping) -> dict[str, str]:
-    """What the file's name says, by the mapping's ``file``: ``"pp_rank_{rank}.json*"``.
+def fields_in_name(path: Path, mapping: Mapping) -> dict[str, str]:
+    """Return the fields in the file's name, by the mapping's ``file``: ``"pp_rank_{rank}.json*"``.
 
     Raises:
-        TraceError: the name says no whole number where one is meant.
+        TraceError: a field should be a whole number and is not.
     """
-    match = None if mapping.file is None else template(mapping.file).fullmatch(path.name)
+    match = None if mapping.file is None else path_template(mapping.file).fullmatch(path.name)
     found = match.groupdict() if match else {}
     for meaning, value in found.items():
         if meaning in WHOLE and not value.isdecimal():
-            raise TraceError(f"the file's name says {quoted(value)} for {meaning}, which is no whole number")
+            raise TraceError(
+                f"the file's name has {quoted(value)} for {meaning}, which is not a whole number"
+            )
     return found
 
 
 @lru_cache(maxsize=64)
-def template(text: str) -> re.Pattern[str]:
-    """``{meaning}`` stands for a part without a slash, ``*`` for anything.
+def path_template(text: str) -> re.Pattern[str]:
+    """Compile a template: ``{meaning}`` matches a part without a slash, ``*`` matches anything.
 
     Raises:
-        TraceError: a part is named after nothing that a column can mean, or twice.
+        TraceError: a meaning is unknown or occurs twice.
     """
     pieces = _FIELD.split(text)
     pattern = ""
@@ -126,18 +128,20 @@ def _arrow_errors() -> Iterator[None]:
 
 
 def _wanted(present: list[str], mapping: Mapping) -> dict[str, str]:
-    """Meaning → column, of those that are there.
+    """Return meaning → column for the columns that are present.
 
     Raises:
-        TraceError: the mapping names a column that is not there, or one that means nothing.
+        TraceError: the mapping names an absent column or an unknown meaning.
     """
     for meaning, column in mapping.columns.items():
         if meaning not in MEANINGS:
-            raise TraceError(f"[columns] of the mapping: no meaning {meaning!r}; {', '.join(MEANINGS)}")
+            raise TraceError(
+                f"[columns] of the mapping: unknown meaning {meaning!r}; known: {', '.join(MEANINGS)}"
+            )
         if column not in present:
             listed = ", ".join(quoted(each) for each in present[:20])
             raise TraceError(
-                f"no column {column!r}, which the mapping takes as {meaning}; there are: {listed}"
+                f"no column {column!r}, which the mapping takes as {meaning}; present columns: {listed}"
             )
     found = {meaning: _named(meaning, mapping) for meaning in MEANINGS}
     return {
@@ -148,14 +152,14 @@ def _wanted(present: list[str], mapping: Mapping) -> dict[str, str]:
 
 
 def _named(meaning: str, mapping: Mapping) -> tuple[str, ...]:
-    """What the column of this meaning may be called: as the mapping says, or by its meaning and unit."""
+    """Return the possible names of a column: from the mapping, or its meaning with a unit."""
     name = mapping.column(meaning)
     if meaning in mapping.columns or meaning not in TIMES:
         return (name,)
     return (name, *(f"{name}_{unit}" for unit in UNITS))
 
 
-def _csv(path: Path, mapping: Mapping) -> Iterator[Batch]:
+def _csv(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     types = {mapping.column(meaning): pa.int64() for meaning in WHOLE}
     types |= {name: pa.float64() for meaning in TIMES for name in _named(meaning, mapping)}
     types |= {mapping.column(meaning): pa.string() for meaning in TEXTS}
@@ -178,7 +182,7 @@ def _csv(path: Path, mapping: Mapping) -> Iterator[Batch]:
         first += batch.num_rows
 
 
-def _parquet(path: Path, mapping: Mapping) -> Iterator[Batch]:
+def _parquet(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     with _arrow_errors():
         file = pyarrow.parquet.ParquetFile(path)
         groups = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
@@ -197,35 +201,35 @@ def _parquet(path: Path, mapping: Mapping) -> Iterator[Batch]:
         first += batch.num_rows
 
 
-def _batch(batch: Any, wanted: dict[str, str], first: int) -> Batch:
+def _batch(batch: Any, wanted: dict[str, str], first: int) -> ColumnBatch:
     columns: dict[str, Any] = {}
     for meaning, name in wanted.items():
         column = batch.column(name)
         if column.null_count:
             row = first + int(np.asarray(column.is_null()).argmax())
-            raise TraceError(f"no {meaning} is given", place=f"row {row}, column {name!r}")
+            raise TraceError(f"missing {meaning}", place=f"row {row}, column {name!r}")
         kind = pa.int64() if meaning in WHOLE else pa.float64() if meaning in TIMES else pa.string()
         try:
             cast = pc.cast(column, kind)
         except pa.ArrowException as error:
-            reason = f"is no {kind}: {first_line(str(error))}"
+            reason = f"cannot be converted to {kind}: {first_line(str(error))}"
             raise TraceError(reason, place=f"column {name!r}") from error
         columns[meaning] = cast.to_pylist() if meaning in TEXTS else cast.to_numpy(zero_copy_only=False)
-    return Batch(columns, first, batch.num_rows, wanted)
+    return ColumnBatch(columns, first, batch.num_rows, wanted)
 
 
-def _nested(path: Path, mapping: Mapping) -> Iterator[Batch]:
-    """Numbers nested in JSON: the mapping's ``rows`` say by their path what they are."""
+def _nested(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
+    """Yield numbers nested in JSON; the mapping's ``rows`` give the paths of each kind."""
     if not mapping.rows:
-        raise TraceError('JSON needs rows in the mapping, such as duration = "{step}/{stage}"')
-    rules = {meaning: template(text) for meaning, text in mapping.rows.items()}
+        raise TraceError('JSON needs [rows] in the mapping, for example duration = "{step}/{stage}"')
+    rules = {meaning: path_template(text) for meaning, text in mapping.rows.items()}
     for meaning in rules:
         if meaning not in TIMES:
-            raise TraceError(f"[rows] of the mapping: no {meaning!r}; there are {', '.join(TIMES)}")
+            raise TraceError(f"[rows] of the mapping: unknown kind {meaning!r}; known: {', '.join(TIMES)}")
     try:
         document = msgspec.json.decode(expand(path, MAX_JSON_BYTES))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise TraceError(f"is no JSON: {first_line(str(error))}") from error
+        raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
     rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
     for place, value in _numbers(document, ""):
         for meaning, rule in rules.items():
@@ -233,7 +237,7 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[Batch]:
             if match is not None:
                 rows.setdefault(tuple(sorted(match.groupdict().items())), {})[meaning] = value
     if not rows:
-        raise TraceError(f"nothing in it lies where rows say: {', '.join(mapping.rows.values())}")
+        raise TraceError(f"contains no number at the paths of [rows]: {', '.join(mapping.rows.values())}")
     kinds: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Any]] = {}
     for key, found in rows.items():
         kinds.setdefault((tuple(name for name, _ in key), tuple(sorted(found))), []).append((key, found))
@@ -244,18 +248,18 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[Batch]:
             columns[name] = values if name in TEXTS else _whole(values, name)
         for name in measured:
             columns[name] = np.asarray([found[name] for _, found in members], np.float64)
-        yield Batch(columns, 0, len(members), {name: name for name in columns})
+        yield ColumnBatch(columns, 0, len(members), {name: name for name in columns})
 
 
 def _whole(values: list[str], name: str) -> Any:
     for value in values:
         if not (value.isdecimal() and len(value) < 19):
-            raise TraceError(f"{quoted(value)} is no whole number, and rows take it as {name}")
+            raise TraceError(f"{quoted(value)} is not a whole number, and [rows] takes it as {name}")
     return np.asarray([int(value) for value in values], np.int64)
 
 
 def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
-    """Every number with its path: keys and positions joined by slashes."""
+    """Yield every number with its path: keys and positions joined by slashes."""
     inside: Any
     if isinstance(value, dict):
         inside = value.items()
@@ -270,10 +274,10 @@ def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
 
 
 def expand(path: Path, most: int) -> bytes:
-    """A file's bytes, expanded where it is gzipped.
+    """Return a file's bytes, expanded if it is gzipped.
 
     Raises:
-        TraceError: it cannot be read, is cut short, or holds more than ``most`` bytes.
+        TraceError: the file cannot be read, is truncated, or holds more than ``most`` bytes.
     """
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
@@ -281,5 +285,5 @@ def expand(path: Path, most: int) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"cannot be read: {first_line(str(error))}", path=str(path)) from error
     if len(data) > most:
-        raise TraceError(f"holds more than {most:,} bytes: cut it into smaller files", path=str(path))
+        raise TraceError(f"holds more than {most:,} bytes: split it into smaller files", path=str(path))
     return data

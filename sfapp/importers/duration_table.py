@@ -1,5 +1,7 @@
-"""Durations as a long table (step, rank, stage, ns), and the matrix they make: what tables, telemetry and
-operation traces have in common."""
+"""Collect durations as a long table (step, rank, stage, ns) and convert it to a matrix.
+
+Shared by tables, telemetry and operation traces.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,19 @@ from sfapp.packets.packet_layout import MAX_VALUE
 Ints = npt.NDArray[np.int64]
 
 WINDOW_STEPS = 100
-"""Steps a window where the source has no windows of its own: as many as the recorder takes."""
+"""Steps per window if the source has no windows: the recorder's default."""
 
 MAX_CELLS = 2**26
-"""Most cells (stages × steps × ranks) that a table may spread out to: half a gibibyte of durations."""
+"""Largest matrix (stages × steps × ranks): half a gibibyte of durations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """Durations of C cells in any order; those of the same step, rank and kind add up.
+class DurationTable:
+    """Durations of C cells in any order; cells of the same step, rank and kind are added.
 
     Attributes:
         step_C, rank_C: int64.
-        kind_C: int64, index into the caller's list of stages (or of whatever else it counts).
+        kind_C: int64, index into the caller's list of stages or other quantities.
         ns_C: int64 ns, zero or more.
     """
 
@@ -38,8 +40,8 @@ class Cells:
     ns_C: Ints
 
     @classmethod
-    def concat(cls, parts: Iterable[Cells]) -> Cells:
-        """All of these as one."""
+    def concat(cls, parts: Iterable[DurationTable]) -> DurationTable:
+        """Concatenate tables."""
         columns = [(part.step_C, part.rank_C, part.kind_C, part.ns_C) for part in parts]
         if not columns:
             return cls(*(np.empty(0, np.int64) for _ in range(4)))
@@ -47,8 +49,8 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Matrix:
-    """Cells laid out: K kinds, N steps that all R ranks have, ascending."""
+class DurationMatrix:
+    """Durations of K kinds in the N steps that all R ranks have, ascending."""
 
     duration_KNR: Ints
     step_N: Ints
@@ -56,15 +58,16 @@ class Matrix:
     notes: tuple[ImportNote, ...] = ()
 
 
-def matrix_of(cells: Cells, kinds: int, where: str) -> Matrix:
-    """The cells as planes [steps, ranks], one a kind; what a cell does not say is 0. Steps that some rank
-    does not have are left out.
+def duration_matrix(cells: DurationTable, kinds: int, where: str) -> DurationMatrix:
+    """Return the cells as one plane [steps, ranks] per kind; absent cells are 0.
+
+    Steps that some rank lacks are left out.
 
     Raises:
         TraceError: there are no cells, the ranks share no step, or the matrix would be too large.
     """
     if not len(cells.ns_C):
-        raise TraceError("there are no durations in it", path=where)
+        raise TraceError("contains no durations", path=where)
     steps, step_at = np.unique(cells.step_C, return_inverse=True)
     ranks, rank_at = np.unique(cells.rank_C, return_inverse=True)
     size = kinds * len(steps) * len(ranks)
@@ -80,34 +83,37 @@ def matrix_of(cells: Cells, kinds: int, where: str) -> Matrix:
     np.add.at(duration_KNR, (cells.kind_C, step_at, rank_at), cells.ns_C)
     common_N = has_NR.all(axis=1)
     if not common_N.any():
-        raise TraceError("no step is there for all ranks: check which columns are step and rank", path=where)
+        raise TraceError("no step is present on all ranks: check which columns are step and rank", path=where)
     notes: tuple[ImportNote, ...] = ()
     if not common_N.all():
         lost = int((~common_N).sum())
         notes = (
             ImportNote(
                 "skipped",
-                f"{lost:,} of {len(steps):,} steps, which some ranks do not have: they are left out",
+                f"{lost:,} of {len(steps):,} steps are left out, because some ranks lack them",
             ),
         )
-    return Matrix(np.ascontiguousarray(duration_KNR[:, common_N]), steps[common_N], ranks, notes)
+    return DurationMatrix(np.ascontiguousarray(duration_KNR[:, common_N]), steps[common_N], ranks, notes)
 
 
 def cut(steps: int, size: int = WINDOW_STEPS) -> list[slice]:
-    """Positions of steps, a window each."""
+    """Return one slice of step positions per window."""
     return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
 
 
 def nanoseconds(values: npt.NDArray[np.float64], unit_ns: int, place: Sequence[str] | str) -> Ints:
-    """Times in a unit as whole ns.
+    """Convert times in a unit to whole ns.
 
     Raises:
-        TraceError: one is no number, negative, or longer than a packet holds; ``place`` names its column.
+        TraceError: a time is not a number, negative, or longer than a packet holds; ``place`` names its
+            column.
     """
     bad = ~(values >= 0) | (values * unit_ns > MAX_VALUE)
     if bad.any():
         row = int(bad.argmax())
         value = values[row]
-        what = "is no number" if np.isnan(value) else "is negative" if value < 0 else "is longer than 2^62 ns"
+        what = (
+            "is not a number" if np.isnan(value) else "is negative" if value < 0 else "is longer than 2^62 ns"
+        )
         raise TraceError(f"{value:g} {what}", place=f"row {row}, {place}")
     return np.rint(values * unit_ns).astype(np.int64)

@@ -1,8 +1,8 @@
-"""PyTorch Flight Recorder dumps, one file a rank: pickle (of plain data alone) or JSON.
+"""Import PyTorch Flight Recorder dumps, one file per rank: pickle (plain data only) or JSON.
 
-A dump knows collectives, not steps. The window is made of the group with most of them: a rank's own time
-until it calls the next, and its wait until the last rank calls. Calls are compared over ranks by wall clock:
-lags below the distance of the hosts' clocks mean nothing.
+A dump knows collectives, not steps. The window is built from the group with the most collectives: each rank's
+own time until the next call, and its wait until the last rank calls. Calls are compared across ranks by wall
+clock, so lags below the clock offset of the hosts have no meaning.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.importers.collective_arrivals import WAIT, WORK, Arrivals, Calls, period
+from sfapp.importers.collective_arrivals import WAIT, WORK, CollectiveArrivals, CollectiveEvents, period
 from sfapp.importers.column_reader import expand
 from sfapp.importers.duration_table import cut
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.safe_pickle import plain_data
 from sfapp.importers.table import run_names
-from sfapp.importers.window_builder import About, build_window
+from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_WORLD_SIZE
@@ -38,8 +38,8 @@ _RANK = re.compile(r"(\d{1,9})(?:\.[A-Za-z]+)*\Z")
 _LATEST = 2**62
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One collective of one rank; times in ns since 1970, on the rank's host."""
+class CollectiveEntry(msgspec.Struct, frozen=True):
+    """One collective on one rank; times in ns since 1970, by the rank's host."""
 
     profiling_name: str
     collective_seq_id: int
@@ -53,31 +53,32 @@ class Entry(msgspec.Struct, frozen=True):
     thread_id: str | int = ""
 
 
-class Group(msgspec.Struct, frozen=True):
-    """A process group: the global ranks in it, written as a list."""
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """A process group; ``ranks`` is the list of its global ranks as text."""
 
     desc: str = ""
     ranks: str = ""
 
 
-class Dump(msgspec.Struct, frozen=True):
-    """What one rank left."""
+class FlightRecorderDump(msgspec.Struct, frozen=True):
+    """The dump of one rank."""
 
     version: str
-    entries: list[Entry]
-    pg_config: dict[str, Group] = {}
+    entries: list[CollectiveEntry]
+    pg_config: dict[str, ProcessGroup] = {}
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Dumps as windows: those of one folder are one run."""
-    runs: dict[Path, dict[int, Dump]] = {}
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read dumps as windows: the dumps of one folder are one run."""
+    runs: dict[Path, dict[int, FlightRecorderDump]] = {}
     refused: list[TraceError] = []
     for path in options.each(paths):
         try:
             rank, dump = rank_of(path), read_dump(path)
             if rank in runs.get(path.parent, {}):
                 raise TraceError(
-                    f"there is another dump of rank {rank} in its folder: give each dump of a job its own"
+                    f"the folder contains another dump of rank {rank}: put the dumps of each job into a "
+                    "folder of their own"
                 )
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(path), place=error.place))
@@ -89,14 +90,14 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows += _windows(run_id, runs[folder])
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(folder), place=error.place))
-    return Imported("flight-recorder", tuple(windows), tuple(refused))
+    return ImportResult("flight-recorder", tuple(windows), tuple(refused))
 
 
 def rank_of(path: Path) -> int:
-    """The rank that a dump's name ends in, as torch names them: ``nccl_trace_rank_3``.
+    """Return the rank at the end of a dump's name, as torch names it: ``nccl_trace_rank_3``.
 
     Raises:
-        TraceError: it ends in none.
+        TraceError: the name does not end in a rank.
     """
     match = _RANK.search(path.name)
     if match is None or int(match[1]) > MAX_RANK_VALUE:
@@ -104,41 +105,41 @@ def rank_of(path: Path) -> int:
     return int(match[1])
 
 
-def read_dump(path: Path) -> Dump:
-    """One file, by what it begins with: JSON or a pickle.
+def read_dump(path: Path) -> FlightRecorderDump:
+    """Read one file, JSON or pickle by its first byte.
 
     Raises:
-        TraceError: it is neither, would run code, or does not hold what a dump does; with the place.
+        TraceError: it is neither, would run code, or is not a dump; with the place.
     """
     data = expand(path, MAX_BYTES)
     try:
         if data.lstrip()[:1] == b"{":
-            dump = msgspec.json.decode(data, type=Dump, strict=False)
+            dump = msgspec.json.decode(data, type=FlightRecorderDump, strict=False)
         else:
-            dump = msgspec.convert(plain_data(data), Dump, strict=False)
+            dump = msgspec.convert(plain_data(data), FlightRecorderDump, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).rpartition(" - at `")
         raise TraceError(
-            f"is no dump of the Flight Recorder as torch 2.5 and later write it: {what or place}",
+            f"is not a Flight Recorder dump as written by torch 2.5 and later: {what or place}",
             place=place.rstrip("`") if what else None,
         ) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise TraceError(f"is no JSON: {first_line(str(error))}") from error
+        raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
     for place_, entry in enumerate(dump.entries):
         if not (0 <= entry.time_created_ns < _LATEST and 0 <= entry.collective_seq_id < _LATEST):
             raise TraceError("its time or sequence number is out of range", place=f"$.entries[{place_}]")
     return dump
 
 
-def _windows(run_id: str, dumps: dict[int, Dump]) -> list[ImportedWindow]:
-    groups: dict[str, dict[int, dict[int, Entry]]] = {}
+def _windows(run_id: str, dumps: dict[int, FlightRecorderDump]) -> list[ImportedWindow]:
+    groups: dict[str, dict[int, dict[int, CollectiveEntry]]] = {}
     for rank, dump in dumps.items():
         for entry in dump.entries:
             if not entry.is_p2p:
                 of_group = groups.setdefault(entry.process_group[0], {})
                 of_group.setdefault(rank, {})[entry.collective_seq_id] = entry
     if not groups:
-        raise TraceError("no dump holds a collective: was TORCH_FR_BUFFER_SIZE above 0?")
+        raise TraceError("no dump contains a collective: was TORCH_FR_BUFFER_SIZE above 0?")
     world = _world_size(dumps)
     notes = _stuck(groups)
     main = max(groups, key=lambda name: (len(groups[name]), sum(map(len, groups[name].values()))))
@@ -146,12 +147,12 @@ def _windows(run_id: str, dumps: dict[int, Dump]) -> list[ImportedWindow]:
     notes += more
     if len(groups) > 1:
         others = ", ".join(sorted(name for name in groups if name != main))
-        notes.append(ImportNote("skipped", f"the window is made of group {main!r} alone; others: {others}"))
+        notes.append(ImportNote("skipped", f"the window uses group {main!r} only; other groups: {others}"))
     notes.append(
         ImportNote(
             "derived",
-            "waits are until the last rank called a collective, by the wall clocks of the hosts; how long it "
-            "took from there is not in a dump",
+            "a wait lasts until the last rank called the collective, by the hosts' wall clocks; a dump does "
+            "not say how long the collective took after that",
         )
     )
     work_KR, wait_KR = arrivals.split()
@@ -164,7 +165,7 @@ def _windows(run_id: str, dumps: dict[int, Dump]) -> list[ImportedWindow]:
     windows = []
     for number, part in enumerate(cut(steps)):
         step_N = np.arange(part.start, part.stop)
-        about = About(
+        about = WindowInfo(
             run_id=run_id,
             window=number,
             world_size=world,
@@ -179,11 +180,13 @@ def _windows(run_id: str, dumps: dict[int, Dump]) -> list[ImportedWindow]:
     return windows
 
 
-def _arrivals(ranks: dict[int, dict[int, Entry]]) -> tuple[Arrivals, int, int, list[ImportNote]]:
-    """What all ranks of a group called, where its cycle begins and how long it is."""
+def _arrivals(
+    ranks: dict[int, dict[int, CollectiveEntry]],
+) -> tuple[CollectiveArrivals, int, int, list[ImportNote]]:
+    """Return the collectives that all ranks called, the begin of their cycle, its length, and notes."""
     common = sorted(set.intersection(*(set(entries) for entries in ranks.values())))
     if not common:
-        raise TraceError("no collective is in the dumps of all ranks: were they taken at the same time?")
+        raise TraceError("no collective is in the dumps of all ranks: were the dumps taken at the same time?")
     order = sorted(ranks)
     kinds = tuple(_kind(ranks[order[0]][sequence]) for sequence in common)
     at_KR = np.asarray(
@@ -193,23 +196,25 @@ def _arrivals(ranks: dict[int, dict[int, Entry]]) -> tuple[Arrivals, int, int, l
     notes = []
     if length > 1:
         begin = ", ".join(kinds[first : first + min(length, 4)])
-        what = f"{length} collectives that repeat ({begin}…) are a step"
+        what = f"a cycle of {length} collectives ({begin}…) is taken as a step"
         notes.append(ImportNote("guessed", what))
         if first:
             notes.append(ImportNote("skipped", f"{first} collectives before the first whole step"))
     else:
-        notes.append(ImportNote("guessed", "no cycle of collectives repeats: each one is taken as a step"))
-    arrivals = Arrivals(np.asarray(order, np.int64), np.asarray(common, np.int64), at_KR, kinds)
+        notes.append(
+            ImportNote("guessed", "no cycle of collectives repeats: each collective is taken as a step")
+        )
+    arrivals = CollectiveArrivals(np.asarray(order, np.int64), np.asarray(common, np.int64), at_KR, kinds)
     return arrivals, first, length, notes
 
 
-def _kind(entry: Entry) -> str:
+def _kind(entry: CollectiveEntry) -> str:
     sizes = entry.input_sizes[0] if entry.input_sizes else []
     return f"{entry.profiling_name} {'×'.join(map(str, sizes))}".strip()
 
 
-def _stuck(groups: dict[str, dict[int, dict[int, Entry]]]) -> list[ImportNote]:
-    """The collectives that some ranks of a group called and others, at the end of their dumps, did not."""
+def _stuck(groups: dict[str, dict[int, dict[int, CollectiveEntry]]]) -> list[ImportNote]:
+    """Return notes on collectives that some ranks called and others, by the end of their dumps, did not."""
     notes = []
     for name, ranks in groups.items():
         last = {rank: max(entries) for rank, entries in ranks.items()}
@@ -217,20 +222,20 @@ def _stuck(groups: dict[str, dict[int, dict[int, Entry]]]) -> list[ImportNote]:
         behind = sorted(rank for rank, sequence in last.items() if sequence < newest)
         if behind:
             rank = min(last, key=lambda each: last[each])
-            told = ", ".join(map(str, behind[:20])) + ("…" if len(behind) > 20 else "")
+            listed = ", ".join(map(str, behind[:20])) + ("…" if len(behind) > 20 else "")
             leader = next(each for each, sequence in last.items() if sequence == newest)
             following = ranks[leader].get(last[rank] + 1)
             called = f" ({_kind(following)})" if following else ""
             what = (
-                f"ranks {told} did not call the last collectives of group {name!r}: rank {rank} stopped "
+                f"ranks {listed} did not call the last collectives of group {name!r}: rank {rank} stopped "
                 f"after {last[rank]:,}, others called {last[rank] + 1:,}{called}"
             )
             notes.append(ImportNote("missing", what))
     return notes
 
 
-def _world_size(dumps: dict[int, Dump]) -> int:
-    """Ranks expected: those that any group of any dump lists."""
+def _world_size(dumps: dict[int, FlightRecorderDump]) -> int:
+    """Return the number of expected ranks: all ranks that any group of any dump lists."""
     listed = set(dumps)
     for dump in dumps.values():
         for group in dump.pg_config.values():
@@ -243,16 +248,16 @@ def _world_size(dumps: dict[int, Dump]) -> int:
     return max(listed) + 1
 
 
-def _backend(ranks: dict[int, dict[int, Entry]]) -> str:
+def _backend(ranks: dict[int, dict[int, CollectiveEntry]]) -> str:
     entry = next(iter(next(iter(ranks.values())).values()))
     return entry.profiling_name.partition(":")[0][:32] if ":" in entry.profiling_name else ""
 
 
 def _operators(
-    groups: dict[str, dict[int, dict[int, Entry]]], first: int, length: int, main: str
+    groups: dict[str, dict[int, dict[int, CollectiveEntry]]], first: int, length: int, main: str
 ) -> Operators:
-    """Every collective as an event, from its call to its end, or else to the last rank's call."""
-    calls = Calls()
+    """Return every collective as an event, from its call to its end or else to the last rank's call."""
+    calls = CollectiveEvents()
     for name, ranks in groups.items():
         last: dict[int, int] = {}
         for entries in ranks.values():

@@ -1,4 +1,4 @@
-"""Which formats there are, and how one of them is read. A format's module is imported when it is used."""
+"""List the import formats and read one of them. A format's module is imported when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from sfapp.errors import TraceError
-from sfapp.importers.import_result import Imported, Options
+from sfapp.importers.import_result import ImportOptions, ImportResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,10 @@ class Format:
     """One format that can be imported.
 
     Attributes:
-        name: as on the command line.
+        name: its name on the command line.
         summary: one line of help.
-        suffixes: which files of a folder are taken, by the end of their names; a file that is named itself is
-            taken whatever it is called.
-        module: where its ``read`` is.
+        suffixes: suffixes of the files read from a folder; a file given by name is read whatever its suffix.
+        module: the module that holds ``read``.
     """
 
     name: str
@@ -32,11 +31,13 @@ class Format:
 
 
 class Reader(Protocol):
-    """What a format's module offers."""
+    """Interface of a format's module."""
 
-    def read(self, paths: Sequence[Path], options: Options) -> Imported:
-        """Files of one format as windows. A file that cannot be read is in ``refused``; nothing is raised for
-        it, and the others go on."""
+    def read(self, paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+        """Read files of one format as windows.
+
+        A file that cannot be read is listed in ``refused`` and does not affect the others.
+        """
         ...
 
 
@@ -45,7 +46,7 @@ FORMATS: Table[str, Format] = {
     for each in (
         Format(
             "kineto",
-            "PyTorch Profiler (Kineto) JSON, one file a rank.",
+            "PyTorch Profiler (Kineto) JSON, one file per rank.",
             (".json", ".json.gz"),
             "sfapp.importers.kineto",
         ),
@@ -63,7 +64,7 @@ FORMATS: Table[str, Format] = {
         ),
         Format(
             "flight-recorder",
-            "PyTorch Flight Recorder dumps (pickle or JSON), one file a rank.",
+            "PyTorch Flight Recorder dumps (pickle or JSON), one file per rank.",
             ("",),
             "sfapp.importers.flight_recorder",
         ),
@@ -75,13 +76,13 @@ FORMATS: Table[str, Format] = {
         ),
         Format(
             "straggler-analysis",
-            "Operation tables of StragglerAnalysis: trace-*.parquet with meta-*.yaml beside.",
+            "Operation tables of StragglerAnalysis: trace-*.parquet with a meta-*.yaml file each.",
             (".parquet",),
             "sfapp.importers.straggler_analysis",
         ),
         Format(
             "nccl-inspector",
-            "NCCL Inspector logs: JSON lines of collectives, one file a process.",
+            "NCCL Inspector logs: JSON lines of collectives, one file per process.",
             (".log", ".json", ".jsonl", ".log.gz", ".json.gz", ".jsonl.gz"),
             "sfapp.importers.nccl_inspector",
         ),
@@ -89,14 +90,14 @@ FORMATS: Table[str, Format] = {
 }
 
 
-def read_traces(name: str, paths: Sequence[Path], options: Options) -> Imported:
-    """Files, and files in folders, of one format as windows.
+def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read files, and files in folders, of one format as windows.
 
     Raises:
-        TraceError: no such format or path, or no such file in these folders.
+        TraceError: unknown format or path, or no file of this format in the folders.
     """
     if name not in FORMATS:
-        raise TraceError(f"no format {name!r}; there are: {', '.join(FORMATS)}")
+        raise TraceError(f"unknown format {name!r}; known formats: {', '.join(FORMATS)}")
     form = FORMATS[name]
     files = find_files(paths, form.suffixes)
     if not files:
@@ -107,8 +108,10 @@ def read_traces(name: str, paths: Sequence[Path], options: Options) -> Imported:
 
 
 def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
-    """The files named, and those of these suffixes below the folders named, each once, sorted. Names that
-    start with a dot are skipped.
+    """Return the given files and the files with these suffixes below the given folders, sorted, without
+    duplicates.
+
+    Names that start with a dot are skipped.
 
     Raises:
         TraceError: a path does not exist.

@@ -1,7 +1,7 @@
-"""What an importer yields, and how it becomes files: windows, operator events, and what the source lacks.
+"""Hold the result of an import and write it: windows, operator events and notes on missing information.
 
-Whatever a source does not say is derived by a rule, guessed, or missing; each such thing is a note, and goes
-into the packet's manifest too, so that it is still there when the trace is not.
+Information that a source lacks is derived by a rule, guessed or missing. Each case is a note, which is also
+stored in the packet's manifest, so that it survives the trace.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ NoteKind = Literal["derived", "guessed", "missing", "skipped"]
 NOTE_KINDS: tuple[NoteKind, ...] = ("derived", "guessed", "missing", "skipped")
 
 _MOST_NOTES = 50
-"""Of one kind in a manifest; further ones are counted."""
+"""Largest number of notes of one kind in a manifest; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportNote:
-    """One thing that the source did not say.
+    """A piece of information that the source did not contain, or that was not used.
 
     Attributes:
-        kind: ``derived`` by a documented rule, ``guessed`` where the source leaves it open, ``missing`` and
-            so absent, ``skipped`` although it was there.
-        what: one sentence for people.
-        where: the file, rank or run it is about; empty where it is about all of them.
+        kind: ``derived`` by a documented rule, ``guessed`` if the source does not decide, ``missing`` if
+            absent, ``skipped`` if present but not used.
+        what: one sentence for the user.
+        where: the file, rank or run that it concerns; empty if it concerns all.
     """
 
     kind: NoteKind
@@ -46,19 +46,19 @@ class ImportNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How to import.
+class ImportOptions:
+    """Options of an import.
 
     Attributes:
-        mapping: which foreign names are which stages, columns and roles.
-        progress: called with a file before it is read, how many were, and how many there are.
+        mapping: maps foreign names to stages, columns and roles.
+        progress: called before each file is read, with the file, the number of files read, and the total.
     """
 
     mapping: Mapping = NO_MAPPING
     progress: Callable[[Path, int, int], None] | None = None
 
     def each(self, paths: Sequence[Path]) -> Iterator[Path]:
-        """The paths one by one, telling progress before each."""
+        """Yield the paths and report progress before each."""
         for done, path in enumerate(paths):
             if self.progress is not None:
                 self.progress(path, done, len(paths))
@@ -67,12 +67,12 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class ImportedWindow:
-    """One window with what belongs to it.
+    """One imported window with its operator events and notes.
 
     Attributes:
-        draft: the stage matrix; its manifest needs no notes yet.
-        operators: its operator events, None where the source has none.
-        notes: what was derived, guessed, missing or skipped for it.
+        draft: the stage matrix; its manifest does not contain the notes yet.
+        operators: operator events, None if the source has none.
+        notes: notes on this window.
     """
 
     draft: Draft
@@ -86,14 +86,14 @@ class ImportedWindow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """What came of some files.
+class ImportResult:
+    """Result of importing some files.
 
     Attributes:
         format: the format's name.
-        windows: every window, by run and number.
-        refused: files that could not be read, each with what is wrong and where.
-        notes: what is about no single window (files that were left out, say).
+        windows: all windows, by run and number.
+        refused: errors of the files that could not be read.
+        notes: notes that concern no single window (files that were left out, for example).
     """
 
     format: str
@@ -103,13 +103,13 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """The files that one import left.
+class WrittenFiles:
+    """Files written by one import.
 
     Attributes:
-        packets: one a window.
-        operators: one a window that has operator events.
-        refused: windows that cannot be written as packets.
+        packets: one file per window.
+        operators: one file per window with operator events.
+        refused: errors of the windows that cannot be written as packets.
     """
 
     packets: tuple[Path, ...] = ()
@@ -117,9 +117,11 @@ class Written:
     refused: tuple[TraceError, ...] = ()
 
 
-def write_imported(imported: Imported, root: Path) -> Written:
-    """Write every window as a packet below ``root``, operator events beside it. The same source gives the
-    same files: importing it again replaces them."""
+def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
+    """Write every window as a packet below ``root``, with its operator events next to it.
+
+    The same source gives the same files: importing it again replaces them.
+    """
     packets, operators, refused = [], [], []
     for each in imported.windows:
         window = with_notes(each.draft, imported.format, each.notes)
@@ -137,11 +139,11 @@ def write_imported(imported: Imported, root: Path) -> Written:
                     error.fault, path=str(path), place=f"run {window.run_id!r}, window {window.number}"
                 )
             )
-    return Written(tuple(packets), tuple(operators), tuple(refused))
+    return WrittenFiles(tuple(packets), tuple(operators), tuple(refused))
 
 
 def with_notes(window: Draft, format_name: str, notes: Sequence[ImportNote]) -> Draft:
-    """The window with its notes in ``extra``, by kind, and with who wrote it."""
+    """Return the window with its notes in ``extra``, by kind, and with the importer as recorder."""
     extra: dict[str, object] = {"imported_from": format_name}
     for kind in NOTE_KINDS:
         of_kind = list(dict.fromkeys(str(note) for note in notes if note.kind == kind))

@@ -1,21 +1,21 @@
-"""Which foreign names mean which stage, column and role: a TOML or JSON file that the user writes.
+"""Map foreign names to stages, columns and roles by a TOML or JSON file that the user writes.
 
-stages = ["data.next_wait", "data.h2d", "model.fwd_loss_cpu_wall"]   # order, where it matters
-step = "train step *"          # the range that is one step, where the source has no steps of its own
-unit = "ms"                    # of columns that hold times
+stages = ["data.next_wait", "data.h2d", "model.fwd_loss_cpu_wall"]   # order of stages
+step = "train step *"          # the range that is one step, if the source has no steps
+unit = "ms"                    # unit of columns that hold times
 
-[ranges]                       # shell patterns; the first that fits counts; "" leaves a range out
+[ranges]                       # shell patterns; the first match counts; "" leaves a range out
 "my forward*" = "model.fwd_loss_cpu_wall"
 
-[columns]                      # what we need = what their column is called
+[columns]                      # meaning = name of the column
 rank = "global_rank"
 
 [roles]                        # ranks = role
 "0-3,8" = "pp0"
 
-file = "pp_rank_{rank}.json*"  # of tables: what a file's name says; others in its folder are left out
+file = "pp_rank_{rank}.json*"  # tables: fields in a file's name; other files of the folder are left out
 
-[rows]                         # of tables in JSON: the path of keys under which numbers of a kind lie
+[rows]                         # tables in JSON: the path of keys to numbers of a kind
 start = "{step}/{stage}_start/{micro_step}"
 """
 
@@ -57,17 +57,17 @@ _CANONICAL = (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER)
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Foreign names and what they mean here.
+    """Meaning of foreign names.
 
     Attributes:
-        stages: the order of stages; those that are not listed follow in the order of training.
-        step: shell pattern of the range that is one step; None: the format's own rule.
-        unit: of columns that hold times, one of ``UNITS``; None: the format's own.
+        stages: the order of stages; unlisted stages follow in the order of training.
+        step: shell pattern of the range that is one step; None uses the format's rule.
+        unit: unit of columns that hold times, one of ``UNITS``; None uses the format's unit.
         ranges: shell pattern of a range's (or foreign stage's) name → stage; an empty stage leaves it out.
-        columns: what is needed → what the column is called there.
+        columns: meaning → name of the column.
         roles: ranks (``"0-3,8"``) → role.
-        file: what the name of a table's file says (``"pp_rank_{rank}.json*"``); None: nothing.
-        rows: of tables in JSON, ``duration``, ``start``, ``end`` or ``wall`` → where such numbers lie.
+        file: fields in the name of a table's file (``"pp_rank_{rank}.json*"``); None for none.
+        rows: for tables in JSON, ``duration``, ``start``, ``end`` or ``wall`` → path of such numbers.
     """
 
     stages: tuple[str, ...] = ()
@@ -89,28 +89,30 @@ class Mapping:
             _ranks_of(text)
 
     def stage_of(self, name: str) -> str | None:
-        """The stage that a range of this name is; empty where it is to be left out, None where nothing is
-        said of it."""
+        """Return the stage of a range; empty if it is left out, None if no pattern matches."""
         for pattern, stage in self.ranges.items():
             if fits(name, pattern):
                 return stage
         return None
 
     def is_step(self, name: str) -> bool:
-        """Whether a range of this name is one step."""
+        """Return whether a range of this name is one step."""
         return self.step is not None and fits(name, self.step)
 
     def column(self, needed: str) -> str:
-        """What the column of this meaning is called there: the same, where nothing else is said."""
+        """Return the name of the column with this meaning, by default the meaning itself."""
         return self.columns.get(needed, needed)
 
     def role_of(self, rank: int) -> str | None:
-        """The role of a rank, None where none is declared."""
+        """Return the role of a rank, None if none is declared."""
         return next((role for text, role in self.roles.items() if rank in _ranks_of(text)), None)
 
     def ordered(self, stages: Iterable[str]) -> tuple[str, ...]:
-        """These stages in order, each once, the residual last: first as ``stages`` lists them, then as
-        training goes (data, forward, backward, callbacks, optimizer), a family's broad stage first."""
+        """Return these stages in order, each once, the residual last.
+
+        Stages that ``stages`` lists come first, then the others in the order of training (data, forward,
+        backward, callbacks, optimizer), a family's broad stage first.
+        """
         listed = {stage: place for place, stage in enumerate(self.stages)}
 
         def place(stage: str) -> tuple[int, int, int]:
@@ -124,7 +126,7 @@ class Mapping:
 
 
 NO_MAPPING = Mapping()
-"""Nothing is said: each format's own names count."""
+"""Empty mapping: each format's own names count."""
 
 
 @lru_cache(maxsize=4096)
@@ -133,7 +135,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a shell pattern (``*``, ``?``, ``[…]``; upper and lower case differ) fits all of a name."""
+    """Return whether a case-sensitive shell pattern (``*``, ``?``, ``[…]``) matches a whole name."""
     return _pattern(pattern).match(name) is not None
 
 
@@ -142,7 +144,7 @@ def _ranks_of(text: str) -> frozenset[int]:
     """Return the ranks of ``"0-3,8"``.
 
     Raises:
-        TraceError: the text is no list of ranks, or names more than 2^20.
+        TraceError: the text is not a list of ranks, or names more than 2^20.
     """
     try:
         return frozenset(parse_ranks(text, _MAX_RANKS))
@@ -151,10 +153,10 @@ def _ranks_of(text: str) -> frozenset[int]:
 
 
 def read_mapping(path: Path) -> Mapping:
-    """The mapping in a ``.toml`` or ``.json`` file.
+    """Read the mapping in a ``.toml`` or ``.json`` file.
 
     Raises:
-        TraceError: the file cannot be read, or says something that no mapping says.
+        TraceError: the file cannot be read or contains an unknown setting.
     """
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -168,12 +170,12 @@ def read_mapping(path: Path) -> Mapping:
     except TraceError as error:
         raise TraceError(error.reason, path=str(path)) from error
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"is no mapping: {error}", path=str(path)) from error
+        raise TraceError(f"is not a mapping: {error}", path=str(path)) from error
 
 
 def _refuse_unknown(content: object, known: Sequence[str]) -> None:
     if not isinstance(content, dict):
-        raise TraceError("a mapping is a table of settings")
+        raise TraceError("a mapping must be a table of settings")
     for key in content:
         if key not in known:
-            raise TraceError(f"no setting {key!r}; there are: {', '.join(known)}")
+            raise TraceError(f"unknown setting {key!r}; known settings: {', '.join(known)}")

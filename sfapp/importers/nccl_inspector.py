@@ -1,8 +1,8 @@
-"""NCCL Inspector's logs, JSON lines of one process each: how long every collective took on every rank.
+"""Import NCCL Inspector logs, JSON lines per process: the duration of every collective on every rank.
 
-Side evidence: without steps, and without when a call was made. But ranks leave a collective together, so the
-one that spends least in it called it last. A collective is a step; how late a rank came is measured from the
-first, and no clocks are compared.
+The logs contain neither steps nor call times. Ranks leave a collective together, so the rank that spends
+least time in it called it last. Each collective is taken as a step; lateness is measured from the first rank,
+and no clocks are compared.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 
 from sfapp.errors import TraceError
-from sfapp.importers.collective_arrivals import TRANSFER, WAIT, WORK, Calls
+from sfapp.importers.collective_arrivals import TRANSFER, WAIT, WORK, CollectiveEvents
 from sfapp.importers.duration_table import cut
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.table import run_names
-from sfapp.importers.window_builder import About, build_window
+from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
 from sfapp.packets.packet_layout import MAX_WORLD_SIZE
@@ -28,7 +28,7 @@ from sfapp.terminal import first_line
 
 MAX_LINE = 2**20
 MAX_RECORDS = 2**22
-"""Most collectives, over all ranks of a run."""
+"""Largest number of collectives over all ranks of a run."""
 
 _US = 1000
 _LONGEST_US = 2**50
@@ -52,7 +52,7 @@ class _Performance(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One collective of one rank of one communicator."""
+    """One collective on one rank of one communicator."""
 
     header: _Header
     metadata: _Metadata
@@ -60,11 +60,12 @@ class Record(msgspec.Struct, frozen=True):
 
 
 Group = dict[int, dict[int, Record]]
-"""Records of one communicator: by sequence number, then rank."""
+"""Records of one communicator, by sequence number and rank."""
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Logs as windows: those of one folder are one run, its largest communicator makes the window."""
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read logs as windows: the logs of one folder are one run, and its largest communicator is the
+    window."""
     runs: dict[Path, dict[str, Group]] = {}
     refused: list[TraceError] = []
     for path in options.each(paths):
@@ -83,14 +84,14 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows += _windows(run_id, runs[folder])
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(folder), place=error.place))
-    return Imported("nccl-inspector", tuple(windows), tuple(refused))
+    return ImportResult("nccl-inspector", tuple(windows), tuple(refused))
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """The lines of a log.
+    """Yield the records of a log.
 
     Raises:
-        TraceError: a line is no record, or too long, or there are too many; with its number.
+        TraceError: a line is not a record, is too long, or there are too many lines; with its number.
     """
     decoder = msgspec.json.Decoder(Record)
     number = 0
@@ -99,13 +100,13 @@ def _records(path: Path) -> Iterator[Record]:
             while line := file.readline(MAX_LINE + 1):
                 number += 1
                 if len(line) > MAX_LINE or number > MAX_RECORDS:
-                    raise TraceError("is too long to be a log of NCCL Inspector", place=f"line {number}")
+                    raise TraceError("is too long for an NCCL Inspector log", place=f"line {number}")
                 if line.strip():
                     record = decoder.decode(line)
                     _check(record, number)
                     yield record
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        reason = f"is no record of NCCL Inspector (one JSON object a line): {first_line(str(error))}"
+        reason = f"is not an NCCL Inspector record (one JSON object per line): {first_line(str(error))}"
         raise TraceError(reason, place=f"line {number}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"cannot be read: {first_line(str(error))}", place=f"line {number}") from error
@@ -121,7 +122,7 @@ def _check(record: Record, line: int) -> None:
 
 def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
     if sum(len(calls) for group in groups.values() for calls in group.values()) > MAX_RECORDS:
-        raise TraceError(f"more than {MAX_RECORDS:,} collectives: import fewer at a time")
+        raise TraceError(f"more than {MAX_RECORDS:,} collectives: import fewer files at a time")
     ranks_of = {name: {rank for calls in group.values() for rank in calls} for name, group in groups.items()}
     main = max(groups, key=lambda name: (len(ranks_of[name]), len(groups[name])))
     ranks = sorted(ranks_of[main])
@@ -130,11 +131,12 @@ def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
         raise TraceError("no collective is in the logs of all ranks")
     first = groups[main][common[0]][ranks[0]].header
     notes = [
-        ImportNote("guessed", "each collective is taken as a step: the log knows no steps"),
+        ImportNote("guessed", "each collective is taken as a step, because the log has no steps"),
         ImportNote(
-            "derived", "ranks are taken to leave a collective together: who spends least in it came last"
+            "derived",
+            "ranks are assumed to leave a collective together: the rank that spends least in it arrived last",
         ),
-        ImportNote("missing", "what ranks did between collectives, and (but for the dump's) when"),
+        ImportNote("missing", "work between collectives and all times except that of the dump"),
     ]
     if len(groups) > 1:
         notes.append(ImportNote("skipped", f"{len(groups) - 1} smaller communicators: events only"))
@@ -153,7 +155,7 @@ def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
     events = _operators(groups, main, common)
     windows = []
     for number, part in enumerate(cut(len(common))):
-        about = About(run_id=run_id, window=number, world_size=first.n_ranks, backend="nccl")
+        about = WindowInfo(run_id=run_id, window=number, world_size=first.n_ranks, backend="nccl")
         step_N = np.arange(part.start, part.stop)
         window = build_window(
             about, (WORK, WAIT, TRANSFER), planes[:, part], wall_KR[part], step_N, identities
@@ -164,9 +166,9 @@ def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
 
 
 def _operators(groups: dict[str, Group], main: str, common: Sequence[int]) -> Operators:
-    """Every collective, ending when it was last written down: no later moment is known."""
+    """Return every collective as an event that ends at its dump time, the only time that is known."""
     step_of = {number: step for step, number in enumerate(common)}
-    made = Calls()
+    made = CollectiveEvents()
     for name, group in groups.items():
         for number, calls in group.items():
             step = step_of.get(number, NONE) if name == main else NONE

@@ -1,8 +1,9 @@
-"""Nsight Systems, SQLite export: NVTX ranges as steps and stages, calls and kernels as operator events.
+"""Import Nsight Systems SQLite exports: NVTX ranges as steps and stages, calls and kernels as operator
+events.
 
-Steps are ranges with a number (``ProfilerStep#7``, ``Warm-up Step 3``, ``iteration 12``), or those that a
-mapping names. Within a step the outermost ranges of its thread are its stages, by the mapping or by their
-names. Without steps the whole capture is one.
+Steps are ranges with a number (``ProfilerStep#7``, ``Warm-up Step 3``, ``iteration 12``), or ranges that a
+mapping names. Within a step, the outermost ranges of its thread are the stages, by the mapping or by their
+names. Without steps, the whole capture is one step.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.importers.duration_table import Cells, Matrix, cut, matrix_of
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.kineto.ranges import Range, outermost, stage_of
 from sfapp.importers.mapping import Mapping
-from sfapp.importers.nsys_events import Events, Export, read_export
-from sfapp.importers.window_builder import About, build_window
+from sfapp.importers.nsys_events import NsysExport, ProcessEvents, read_export
+from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE, RUNTIME, STAGE
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
@@ -35,7 +36,7 @@ _STEP = re.compile(
 _NUMBER = re.compile(r"(\d{1,15})\D*\Z")
 _RANK = re.compile(r"(?P<job>.*?)[._-]?rank[._-]?(?P<rank>\d{1,7})", re.IGNORECASE | re.DOTALL)
 
-# What people call the parts of a step when they mark them by hand: whole names, in any case.
+# Common names of hand-marked parts of a step; they must match whole names, in any case.
 _PLAIN = (
     (re.compile(r"(?:model[ ._])?(?:forward|fwd)(?:[ _]pass)?", re.I), FORWARD),
     (re.compile(r"(?:loss[ ._])?(?:backward|bwd)(?:[ _]pass)?", re.I), BACKWARD),
@@ -45,12 +46,12 @@ _PLAIN = (
 
 
 @dataclass(slots=True, eq=False)
-class _Rank:
-    """One process as a rank: when its steps were, on the thread that takes them, and its stages in them."""
+class _RankEvents:
+    """One process as a rank: the times of its steps on their thread, and the stages in them."""
 
     rank: int
-    export: Export
-    events: Events
+    export: NsysExport
+    events: ProcessEvents
     lane: int = 0
     step_N: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     start_N: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -59,9 +60,9 @@ class _Rank:
     notes: list[ImportNote] = field(default_factory=list)
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Exports as windows: files that differ in the rank in their names are one run, others one each."""
-    runs: dict[tuple[Path, str], list[tuple[int | None, Export]]] = {}
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Exports as windows: files whose names differ only in the rank are one run, other files one run each."""
+    runs: dict[tuple[Path, str], list[tuple[int | None, NsysExport]]] = {}
     refused: list[TraceError] = []
     for path in options.each(paths):
         stem = path.name.removesuffix(".gz").removesuffix(".sqlite")
@@ -79,27 +80,27 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows += _windows(run_id, exports, options.mapping)
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(exports[0][1].path), place=error.place))
-    return Imported("nsys", tuple(windows), tuple(refused))
+    return ImportResult("nsys", tuple(windows), tuple(refused))
 
 
 def _windows(
-    run_id: str, exports: Sequence[tuple[int | None, Export]], mapping: Mapping
+    run_id: str, exports: Sequence[tuple[int | None, NsysExport]], mapping: Mapping
 ) -> list[ImportedWindow]:
     ranks = _ranks(exports)
     notes = [note for _, export in exports for note in export.notes]
     if len(ranks) > 1 and len(exports) > 1 and any(export.began_ns is None for _, export in exports):
         notes.append(
-            ImportNote("missing", "when a session began: times of different files cannot be compared")
+            ImportNote("missing", "the begin of a session: times of different files cannot be compared")
         )
     for rank in ranks:
         _find_steps(rank, mapping)
     stepped = [rank for rank in ranks if len(rank.step_N)]
     if not stepped:
-        notes.append(ImportNote("guessed", "no range is a step: the whole capture is taken as one"))
+        notes.append(ImportNote("guessed", "no range is a step: the whole capture is taken as one step"))
         _one_step(ranks)
     elif len(stepped) < len(ranks):
         idle = ", ".join(str(rank.rank) for rank in ranks if not len(rank.step_N))
-        notes.append(ImportNote("skipped", f"processes without a step, as ranks {idle}: they are left out"))
+        notes.append(ImportNote("skipped", f"processes without a step are left out: ranks {idle}"))
         ranks = stepped
     for rank in ranks:
         _find_stages(rank, mapping)
@@ -107,20 +108,21 @@ def _windows(
     stages = mapping.ordered(found.stage for rank in ranks for _, found in rank.marked)
     absent = [stage for stage in (DATA, FORWARD, BACKWARD, OPTIMIZER) if stage not in stages]
     if absent:
-        what = f"no range in a step is {', '.join(absent)}: name them under [ranges] of a mapping"
+        what = f"no range in a step is {', '.join(absent)}: name such ranges under [ranges] of a mapping"
         notes.append(ImportNote("missing", what))
     matrix, wall_NR = _matrix(ranks, stages, run_id)
     return _build(run_id, ranks, stages, matrix, wall_NR, [*notes, *matrix.notes])
 
 
-def _ranks(exports: Sequence[tuple[int | None, Export]]) -> list[_Rank]:
-    """Every process that marked ranges or used a device is a rank: as the file's name says, else in the order
-    of devices and process numbers.
+def _ranks(exports: Sequence[tuple[int | None, NsysExport]]) -> list[_RankEvents]:
+    """Return every process with ranges or device events as a rank.
+
+    The rank comes from the file's name, or else from the order of devices and process numbers.
 
     Raises:
-        TraceError: no process did anything of the kind.
+        TraceError: no process has such events.
     """
-    found: list[_Rank] = []
+    found: list[_RankEvents] = []
     for rank, export in exports:
         busy = sorted(
             (min(events.devices, default=1 << 20), process, events)
@@ -128,23 +130,23 @@ def _ranks(exports: Sequence[tuple[int | None, Export]]) -> list[_Rank]:
             if len(events.start)
         )
         if not busy:
-            raise TraceError("no process in it has NVTX ranges, CUDA calls, kernels or system calls")
+            raise TraceError("contains no process with NVTX ranges, CUDA calls, kernels or system calls")
         named = rank is not None and len(busy) == 1
         for place, (device, _, events) in enumerate(busy):
             number = rank if named and rank is not None else len(found)
-            each = _Rank(number, export, events)
+            each = _RankEvents(number, export, events)
             if not named and (len(busy) > 1 or len(exports) > 1):
                 by = "device" if device < 1 << 20 else "process number"
                 what = f"process {place} of the file, by {by}, is taken as rank {number}"
                 each.notes.append(ImportNote("guessed", what, export.path.name))
             found.append(each)
     if len({each.rank for each in found}) != len(found):
-        raise TraceError("several files are of the same rank: import the files of one job at a time")
+        raise TraceError("several files belong to the same rank: import the files of one job at a time")
     return sorted(found, key=lambda each: each.rank)
 
 
-def _find_steps(rank: _Rank, mapping: Mapping) -> None:
-    """The ranges that are steps, of the thread that has most of them."""
+def _find_steps(rank: _RankEvents, mapping: Mapping) -> None:
+    """Find the ranges that are steps, on the thread with the most of them."""
     events = rank.events
     number_of = {code: _step_number(name, mapping) for name, code in events.names.items()}
     steps = [
@@ -161,13 +163,13 @@ def _find_steps(rank: _Rank, mapping: Mapping) -> None:
         if not kept or each[0] >= kept[-1][1]:
             kept.append(each)
     if len(kept) < len(mine):
-        what = f"{len(mine) - len(kept):,} steps that begin inside another one"
+        what = f"{len(mine) - len(kept):,} steps that begin inside another step"
         rank.notes.append(ImportNote("skipped", what, rank.export.path.name))
     numbers = np.asarray([number for _, _, number in kept], np.int64)
     if (np.diff(numbers) <= 0).any():
         numbers = np.arange(len(kept))
         rank.notes.append(
-            ImportNote("derived", "numbers of steps repeat: they are counted from 0", rank.export.path.name)
+            ImportNote("derived", "step numbers repeat: steps are counted from 0", rank.export.path.name)
         )
     rank.step_N = numbers
     rank.start_N = np.asarray([start for start, _, _ in kept], np.int64)
@@ -175,7 +177,7 @@ def _find_steps(rank: _Rank, mapping: Mapping) -> None:
 
 
 def _step_number(name: str, mapping: Mapping) -> int | None:
-    """The number of the step that a range of this name is; None where it is none."""
+    """Return the step number in a range's name, None if it is not a step."""
     if mapping.step is not None:
         match = _NUMBER.search(name) if mapping.is_step(name) else None
         return int(match[1]) if match else (0 if mapping.is_step(name) else None)
@@ -183,8 +185,8 @@ def _step_number(name: str, mapping: Mapping) -> int | None:
     return int(match[1]) if match else None
 
 
-def _one_step(ranks: Sequence[_Rank]) -> None:
-    """The whole capture as one step of every rank."""
+def _one_step(ranks: Sequence[_RankEvents]) -> None:
+    """Take the whole capture as one step of every rank."""
     start = min(min(rank.events.start) for rank in ranks)
     end = max(max(rank.events.end) for rank in ranks)
     for rank in ranks:
@@ -194,14 +196,14 @@ def _one_step(ranks: Sequence[_Rank]) -> None:
 
 
 def _stage(name: str, mapping: Mapping) -> str | None:
-    said = stage_of(name, mapping)
-    if said is not None:
-        return said
+    mapped = stage_of(name, mapping)
+    if mapped is not None:
+        return mapped
     return next((stage for pattern, stage in _PLAIN if pattern.fullmatch(name)), None)
 
 
-def _find_stages(rank: _Rank, mapping: Mapping) -> None:
-    """The outermost stage ranges of the step's thread, cut at the steps' ends."""
+def _find_stages(rank: _RankEvents, mapping: Mapping) -> None:
+    """Find the outermost stage ranges on the step's thread, cut at the ends of steps."""
     events = rank.events
     stage_by_code = {code: _stage(name, mapping) for name, code in events.names.items()}
     ranges = outermost(
@@ -217,32 +219,32 @@ def _find_stages(rank: _Rank, mapping: Mapping) -> None:
             continue
         rank.marked.append((step, Range(each.start, min(each.end, int(rank.end_N[step])), each.stage)))
     if outside:
-        what = f"{outside:,} ranges of stages outside any step"
+        what = f"{outside:,} stage ranges outside any step"
         rank.notes.append(ImportNote("skipped", what, rank.export.path.name))
 
 
-def _matrix(ranks: Sequence[_Rank], stages: Sequence[str], run_id: str) -> tuple[Matrix, Ints]:
-    """Planes of the stages, and each rank's step times. Times are only ever taken on one rank's clock."""
+def _matrix(ranks: Sequence[_RankEvents], stages: Sequence[str], run_id: str) -> tuple[DurationMatrix, Ints]:
+    """Return the planes of the stages and each rank's step times. Times never mix clocks of two ranks."""
     place = {stage: index for index, stage in enumerate(stages)}
     parts = []
     for rank in ranks:
         steps = len(rank.step_N)
         whole = np.full(steps, rank.rank), np.full(steps, len(stages)), rank.end_N - rank.start_N
-        parts.append(Cells(rank.step_N, *whole))
+        parts.append(DurationTable(rank.step_N, *whole))
         if rank.marked:
             at = np.asarray([step for step, _ in rank.marked])
             kind = np.asarray([place[each.stage] for _, each in rank.marked], np.int64)
             spent = np.asarray([each.end - each.start for _, each in rank.marked], np.int64)
-            parts.append(Cells(rank.step_N[at], np.full(len(at), rank.rank), kind, spent))
-    matrix = matrix_of(Cells.concat(parts), len(stages) + 1, run_id)
+            parts.append(DurationTable(rank.step_N[at], np.full(len(at), rank.rank), kind, spent))
+    matrix = duration_matrix(DurationTable.concat(parts), len(stages) + 1, run_id)
     return matrix, matrix.duration_KNR[-1]
 
 
 def _build(
     run_id: str,
-    ranks: Sequence[_Rank],
+    ranks: Sequence[_RankEvents],
     stages: Sequence[str],
-    matrix: Matrix,
+    matrix: DurationMatrix,
     wall_NR: Ints,
     notes: Sequence[ImportNote],
 ) -> list[ImportedWindow]:
@@ -254,12 +256,12 @@ def _build(
     ]
     duration_SNR = matrix.duration_KNR[:-1]
     if RESIDUAL in stages:
-        raise TraceError(f"no range can be {RESIDUAL}: it is what the others leave")
+        raise TraceError(f"no range can be mapped to {RESIDUAL}: it is the time outside all other stages")
     windows = []
     for number, part in enumerate(cut(len(matrix.step_N))):
         step_N = matrix.step_N[part]
         first, last = ranks[0].step_N.searchsorted([step_N[0], step_N[-1]])
-        about = About(
+        about = WindowInfo(
             run_id=run_id,
             window=number,
             world_size=max(rank.rank for rank in ranks) + 1,
@@ -274,12 +276,12 @@ def _build(
     return windows
 
 
-def _since_1970(rank: _Rank, at: int) -> int | None:
+def _since_1970(rank: _RankEvents, at: int) -> int | None:
     return None if rank.export.began_ns is None else rank.export.began_ns + int(at)
 
 
-def _operators(rank: _Rank) -> Operators:
-    """The rank's events; what ran on a device is of the step in which it was launched."""
+def _operators(rank: _RankEvents) -> Operators:
+    """Return the rank's events; a device event belongs to the step of its launch."""
     events = rank.events
     start_E, end_E = np.asarray(events.start, np.int64), np.asarray(events.end, np.int64)
     category_E = np.asarray(events.category, np.int64)
@@ -311,8 +313,8 @@ def _operators(rank: _Rank) -> Operators:
     )
 
 
-def _step_at(rank: _Rank, at_E: Ints) -> Ints:
-    """The step that each of these moments lies in, -1 for none."""
+def _step_at(rank: _RankEvents, at_E: Ints) -> Ints:
+    """Return the step that contains each of these times, -1 for none."""
     place = np.searchsorted(rank.start_N, at_E, "right") - 1
     inside = (place >= 0) & (at_E <= rank.end_N[np.maximum(place, 0)])
     return np.where(inside, rank.step_N[np.maximum(place, 0)], NONE)

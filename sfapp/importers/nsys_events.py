@@ -1,6 +1,7 @@
-"""Events out of an Nsight Systems SQLite export, process by process. Missing tables are done without.
+"""Read the events of an Nsight Systems SQLite export by process. Missing tables are noted.
 
-Tables with the environment, the command line and the machine's settings are not read, but for the host.
+Tables with the environment, the command line and the machine's settings are not read, except for the host
+name.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from pathlib import Path
 
 from sfapp.errors import TraceError
 from sfapp.importers.import_result import ImportNote
-from sfapp.importers.sqlite_reader import Database, database
+from sfapp.importers.sqlite_reader import SqliteDatabase, open_database
 from sfapp.model.operators import COLLECTIVE, COPY, HOST, KERNEL, NONE, OTHER, RUNTIME
 
 PUSH_POP, START_END = 59, 60
 """NVTX event types that are ranges (ENUM_NSYS_EVENT_TYPE)."""
 
 MAX_EVENTS = 2**23
-"""Most events of one file that are taken into memory; further tables are left out, and told."""
+"""Largest number of events read from one file; further tables are left out, with a note."""
 
 _NVTX, _STRINGS, _KERNELS = "NVTX_EVENTS", "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME, _COPIES, _FILLS = (
@@ -44,8 +45,8 @@ def _column() -> array[int]:
 
 
 @dataclass(slots=True)
-class Events:
-    """The events of one process, as lists of columns; times in ns since the session began."""
+class ProcessEvents:
+    """Events of one process, as lists of columns; times in ns since the begin of the session."""
 
     names: dict[str, int]
     name: array[int] = field(default_factory=_column)
@@ -69,7 +70,7 @@ class Events:
         correlation: int,
         seq: int,
     ) -> None:
-        """One event."""
+        """Add one event."""
         self.name.append(self.names.setdefault(name, len(self.names)))
         self.category.append(category)
         self.lane.append(self.lanes.setdefault(lane, len(self.lanes)))
@@ -80,40 +81,40 @@ class Events:
 
 
 @dataclass(slots=True)
-class Export:
-    """One file.
+class NsysExport:
+    """Content of one file.
 
     Attributes:
-        path: of the file.
-        processes: events by process, the key of ``globalTid`` without the thread.
-        host: the machine it was taken on, empty where the export does not say.
-        began_ns: when the session began, ns since 1970; None where it does not say.
-        notes: what was missing or skipped.
+        path: the file.
+        processes: events by process, the key is ``globalTid`` without the thread.
+        host: host name, empty if the export has none.
+        began_ns: begin of the session, ns since 1970, None if the export has none.
+        notes: notes on missing or skipped information.
     """
 
     path: Path
-    processes: dict[int, Events] = field(default_factory=dict)
+    processes: dict[int, ProcessEvents] = field(default_factory=dict)
     host: str = ""
     began_ns: int | None = None
     notes: list[ImportNote] = field(default_factory=list)
     bad: int = 0
 
-    def of(self, global_id: int) -> Events:
-        """The process of a ``globalTid`` or ``globalPid``: bits 24 and up."""
-        return self.processes.setdefault(global_id >> 24, Events({}))
+    def of(self, global_id: int) -> ProcessEvents:
+        """Return the process of a ``globalTid`` or ``globalPid``: bits 24 and up."""
+        return self.processes.setdefault(global_id >> 24, ProcessEvents({}))
 
 
-def read_export(path: Path) -> Export:
-    """The events of one export.
+def read_export(path: Path) -> NsysExport:
+    """Read the events of one export.
 
     Raises:
-        TraceError: it is no export of Nsight Systems, damaged, or has more NVTX ranges than fit.
+        TraceError: it is not an Nsight Systems export, is damaged, or has too many NVTX ranges.
     """
-    export = Export(path)
-    with database(path) as found:
+    export = NsysExport(path)
+    with open_database(path) as found:
         if not {_NVTX, _KERNELS, _RUNTIME, "META_DATA_EXPORT", _STRINGS} & found.columns.keys():
             raise TraceError(
-                "is no export of Nsight Systems: none of its tables is there. Make one with "
+                "is not an Nsight Systems export: none of its tables is present. Create one with "
                 "`nsys export --type sqlite report.nsys-rep`",
                 path=str(path),
             )
@@ -130,17 +131,17 @@ def read_export(path: Path) -> Export:
     if export.bad:
         export.notes.append(
             ImportNote(
-                "skipped", f"{export.bad:,} events without an end, or that end before they start", path.name
+                "skipped", f"{export.bad:,} events without an end, or with an end before the start", path.name
             )
         )
     return export
 
 
-Taker = Callable[[Export, Database, str, dict[int, str]], None]
+Taker = Callable[[NsysExport, SqliteDatabase, str, dict[int, str]], None]
 
 
 def _take(
-    export: Export, found: Database, table: str, take: Taker, strings: dict[int, str], left: int
+    export: NsysExport, found: SqliteDatabase, table: str, take: Taker, strings: dict[int, str], left: int
 ) -> int:
     if table not in found.columns:
         export.notes.append(ImportNote("missing", f"no table {table}", export.path.name))
@@ -153,14 +154,14 @@ def _take(
                 path=str(export.path),
                 place=f"table {table}",
             )
-        what = f"{count:,} rows of {table}: with the others more than {MAX_EVENTS:,} events"
+        what = f"{count:,} rows of {table}: the total would exceed {MAX_EVENTS:,} events"
         export.notes.append(ImportNote("skipped", what, export.path.name))
         return left
     take(export, found, table, strings)
     return left - count
 
 
-def _began(found: Database) -> int | None:
+def _began(found: SqliteDatabase) -> int | None:
     if _SESSION not in found.columns:
         return None
     for batch in found.rows(_SESSION, ["utcEpochNs"]):
@@ -169,8 +170,8 @@ def _began(found: Database) -> int | None:
     return None
 
 
-def _host(found: Database) -> str:
-    """The host's name, and nothing else of that table."""
+def _host(found: SqliteDatabase) -> str:
+    """Return the host's name; the rest of that table is not read."""
     if _SYSTEM not in found.columns:
         return ""
     for batch in found.rows(_SYSTEM, ["value", "name"], where="WHERE name = 'Hostname'"):
@@ -179,7 +180,7 @@ def _host(found: Database) -> str:
     return ""
 
 
-def _strings(found: Database) -> dict[int, str]:
+def _strings(found: SqliteDatabase) -> dict[int, str]:
     if _STRINGS not in found.columns:
         return {}
     return {
@@ -190,13 +191,13 @@ def _strings(found: Database) -> dict[int, str]:
     }
 
 
-def _is_span(export: Export, start: object, end: object) -> bool:
+def _is_span(export: NsysExport, start: object, end: object) -> bool:
     good = isinstance(start, int) and isinstance(end, int) and -(2**60) < start <= end < 2**60
     export.bad += not good
     return good
 
 
-def _take_ranges(export: Export, found: Database, table: str, strings: dict[int, str]) -> None:
+def _take_ranges(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     needed = ["start", "end", "eventType", "globalTid"]
     where = f"WHERE eventType IN ({PUSH_POP}, {START_END})"
     for batch in found.rows(table, needed, ["text", "textId"], where):
@@ -214,7 +215,7 @@ def _take_ranges(export: Export, found: Database, table: str, strings: dict[int,
             events.ranged_lanes[lane] = events.ranged_lanes.get(lane, 0) + 1
 
 
-def _take_calls(export: Export, found: Database, table: str, strings: dict[int, str]) -> None:
+def _take_calls(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     needed = ["start", "end", "globalTid", "nameId"]
     for batch in found.rows(table, needed, ["correlationId"]):
         for start, end, thread, name, correlation in batch:
@@ -224,7 +225,7 @@ def _take_calls(export: Export, found: Database, table: str, strings: dict[int, 
                 export.of(thread).add(called, RUNTIME, lane, start, end, _correlation(correlation), NONE)
 
 
-def _take_kernels(export: Export, found: Database, table: str, strings: dict[int, str]) -> None:
+def _take_kernels(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     optional = ["shortName", "demangledName", "streamId", "deviceId", "correlationId", "globalPid"]
     for batch in found.rows(table, ["start", "end"], optional):
         for start, end, short, long, stream, device, correlation, process in batch:
@@ -234,7 +235,7 @@ def _take_kernels(export: Export, found: Database, table: str, strings: dict[int
                 _on_device(export, process, device, stream, name, category, start, end, correlation)
 
 
-def _take_copies(export: Export, found: Database, table: str, strings: dict[int, str]) -> None:
+def _take_copies(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     optional = ["copyKind", "streamId", "deviceId", "correlationId", "globalPid"]
     for batch in found.rows(table, ["start", "end"], optional):
         for start, end, kind, stream, device, correlation, process in batch:
@@ -244,7 +245,7 @@ def _take_copies(export: Export, found: Database, table: str, strings: dict[int,
 
 
 def _on_device(
-    export: Export,
+    export: NsysExport,
     process: object,
     device: object,
     stream: object,

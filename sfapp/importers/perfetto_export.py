@@ -1,7 +1,8 @@
-"""A window's operator events for Perfetto: Chrome JSON, one file a rank, and a manifest that puts each on its
-node, in one archive that ui.perfetto.dev opens (perfetto.dev/docs/reference/perfetto-manifest).
+"""Export a window's operator events for Perfetto, as an archive that ui.perfetto.dev opens.
 
-Viewers that know no archives open the ranks' files one by one: all count from the same moment.
+The archive holds Chrome JSON, one file per rank, and a manifest that assigns each file to its node
+(perfetto.dev/docs/reference/perfetto-manifest). Viewers without support for archives can open the files one
+by one: all times count from the same origin.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ MANIFEST = "perfetto_manifest.json"
 _MANIFEST_VERSION = 1
 
 _STEPS_THREAD = 0
-"""Of each rank, above its threads and streams: which step events belong to."""
+"""Thread id of the track that shows each rank's steps, above its threads and streams."""
 
 
 def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[int] = ()) -> Operators:
-    """The events of some steps and ranks, of all of them where none are named.
+    """Return the events of some steps and ranks; all of them by default.
 
     Raises:
-        TraceError: there are none of these.
+        TraceError: there are no such events.
     """
     kept = operators.select(_within(operators.step_E, steps) & _within(operators.rank_E, ranks))
     if not len(kept):
         raise TraceError(
-            f"no events of these steps and ranks: the window has steps {_told(operators.steps)} "
-            f"of ranks {_told(operators.ranks)}"
+            f"no events of these steps and ranks: the window has steps {_span(operators.steps)} "
+            f"of ranks {_span(operators.ranks)}"
         )
     return kept
 
 
 def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str = "") -> int:
-    """Write events as ``perfetto_archive`` makes them; returns the file's size in bytes.
+    """Write the archive of ``perfetto_archive`` and return its size in bytes.
 
     Raises:
         TraceError: as ``perfetto_archive``.
@@ -54,11 +55,11 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
 
 
 def perfetto_archive(operators: Operators, ranks: RankTable, note: str = "") -> bytes:
-    """Events of some ranks and steps as one archive.
+    """Return the events as one archive.
 
     Args:
-        ranks: where the ranks run.
-        note: what the events cannot tell, for whoever looks at them.
+        ranks: identities of the ranks.
+        note: limitations of the events, stored in the files.
 
     Raises:
         TraceError: there are no events.
@@ -80,8 +81,8 @@ def _within(values_E: npt.NDArray[np.int64], asked: Sequence[int]) -> npt.NDArra
     return np.isin(values_E, asked) if asked else np.ones(len(values_E), np.bool_)
 
 
-def _told(numbers: Sequence[int]) -> str:
-    """``4–9``; ascending numbers between which some may be missing."""
+def _span(numbers: Sequence[int]) -> str:
+    """Return ``4–9`` for ascending numbers, some of which may be missing."""
     return "none" if not numbers else str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
 
 
@@ -90,7 +91,7 @@ def _file_of(rank: int) -> str:
 
 
 def _manifest(shown: tuple[int, ...], ranks: RankTable) -> dict[str, Any]:
-    """Which machine each file is of. Chrome's times have no clock: all are taken to be of the same one."""
+    """Return the manifest: the machine of each file, and one clock for all (Chrome JSON names no clock)."""
     places = {rank: place for place, rank in enumerate(ranks.rank)}
     files = []
     for rank in shown:
@@ -109,7 +110,7 @@ def _manifest(shown: tuple[int, ...], ranks: RankTable) -> dict[str, Any]:
 
 
 def _lines(operators: Operators, rank: int, origin_ns: int, note: str) -> Iterator[str]:
-    """One rank's file, event by event."""
+    """Yield the lines of one rank's file."""
     head = {"displayTimeUnit": "ns", "baseTimeNanoseconds": origin_ns, "note": note}
     yield json.dumps(head)[:-1] + ', "traceEvents": [\n'
     separator = ""
@@ -165,8 +166,10 @@ def _steps(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[str
 
 
 def _arrows(operators: Operators, rank: int) -> dict[int, int]:
-    """A number for each tie that both a launch and something on a device have. Ranks tie with the same
-    numbers, and a viewer puts all files together: these are no other rank's."""
+    """Return a unique number for each correlation of a launch with a device event.
+
+    Ranks use the same correlation numbers and a viewer merges all files, so the rank is part of the number.
+    """
     on_device = operators.is_device_E
     ties = operators.correlation_E
     known = ties != NONE
@@ -186,7 +189,7 @@ def _details(operators: Operators, event: int) -> dict[str, Any]:
 
 
 def _named(rank: int, thread: int, what: str, value: str | int) -> dict[str, Any]:
-    """What a track is called, or where it stands."""
+    """Return a metadata event with the name or position of a track."""
     kind = "sort_index" if what.endswith("sort_index") else "name"
     return {"ph": "M", "pid": rank, "tid": thread, "name": what, "args": {kind: value}}
 

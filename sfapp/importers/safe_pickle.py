@@ -1,7 +1,7 @@
-"""Pickles of plain data alone: numbers, text, lists, tuples and dicts. Nothing in them is ever called.
+"""Load pickles of plain data: numbers, text, lists, tuples and dicts. Nothing in a pickle is ever called.
 
-Opcodes that import or call anything are refused before the first one is run, so is a memo larger than the
-pickle itself.
+Opcodes that import or call anything are refused before the first opcode runs, and so is a memo larger than
+the pickle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Should an opcode slip through, there is still nothing that it could find."""
+    """Unpickler that finds no class, as a second line of defence."""
 
     def find_class(self, module: str, name: str) -> object:
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
@@ -46,10 +46,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def plain_data(data: bytes) -> object:
-    """What a pickle of plain data holds.
+    """Return the content of a pickle of plain data.
 
     Raises:
-        TraceError: it is no whole pickle, or would import or call something; with the byte.
+        TraceError: the pickle is incomplete, or would import or call something; with the byte.
     """
     place = 0
     try:
@@ -72,6 +72,8 @@ def plain_data(data: bytes) -> object:
         TypeError,
         AttributeError,
     ) as error:
-        raise TraceError(f"is no whole pickle: {first_line(str(error))}", place=f"byte {place}") from error
+        raise TraceError(
+            f"is not a complete pickle: {first_line(str(error))}", place=f"byte {place}"
+        ) from error
     except (RecursionError, MemoryError, OverflowError) as error:
         raise TraceError("a value in the pickle is too large", place=f"byte {place}") from error

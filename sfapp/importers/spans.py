@@ -1,4 +1,4 @@
-"""Spans of time on one line: which time each has to itself, and how much of any time some of them cover."""
+"""Compute the own time of spans on a time line, and how much of a span a union of spans covers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Ints = npt.NDArray[np.int64]
 
 
 def own_time(start_E: Ints, end_E: Ints, origin_E: Ints) -> tuple[Ints, Ints]:
-    """What each span adds to those before it, and the gap before it in which none ran; ns.
+    """Return the time that each span adds to earlier spans, and the idle gap before it, ns.
 
     Args:
-        start_E, end_E: spans by ascending start; where two overlap, the common part is the earlier one's.
-        origin_E: where the line of each span begins; a greater one than the span before begins a new line.
+        start_E, end_E: spans by ascending start; an overlap belongs to the earlier span.
+        origin_E: begin of each span's time line; a larger value than the previous one begins a new line.
 
     Returns:
-        (own_E, gap_E): both zero or more; on each line they add up to its last end less its origin.
+        (own_E, gap_E): both non-negative; on each line they add up to its last end minus its origin.
     """
     covered_E = np.maximum(np.maximum.accumulate(np.append(origin_E[:1], end_E))[:-1], origin_E)
     gap_E = np.maximum(start_E - covered_E, 0)
@@ -27,16 +27,16 @@ def own_time(start_E: Ints, end_E: Ints, origin_E: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cover:
-    """The union of some spans. Build with ``Cover.of``."""
+class IntervalUnion:
+    """Union of spans. Build it with ``IntervalUnion.of``."""
 
     start_M: Ints
     end_M: Ints
     before_M: Ints
 
     @classmethod
-    def of(cls, start_E: Ints, end_E: Ints) -> Cover:
-        """The union of spans in any order."""
+    def of(cls, start_E: Ints, end_E: Ints) -> IntervalUnion:
+        """Build the union of spans in any order."""
         order = np.argsort(start_E, kind="stable")
         start_E, end_E = start_E[order], end_E[order]
         reach_E = np.maximum.accumulate(end_E) if len(end_E) else end_E
@@ -46,7 +46,7 @@ class Cover:
         return cls(start_M, end_M, np.cumsum(end_M - start_M) - (end_M - start_M))
 
     def within(self, start_E: Ints, end_E: Ints) -> Ints:
-        """How much of each of these spans the union covers, ns."""
+        """Return how much of each of these spans the union covers, ns."""
         return self._until(end_E) - self._until(start_E)
 
     def _until(self, at_E: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""SQLite files of other tools: opened to read only, their tables and columns taken as they come."""
+"""Read SQLite files of other tools, read-only and with whatever tables and columns they have."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sfapp.errors import TraceError
 from sfapp.terminal import first_line, quoted
 
 MAX_EXPANDED = 2**36
-"""Largest database that a gzipped file may expand to, on disk."""
+"""Largest size on disk that a gzipped file may expand to, bytes."""
 
 MAX_CELL = 2**24
-"""Longest text or blob in a row, in bytes."""
+"""Longest text or blob in a row, bytes."""
 
 _BLOCK = 2**20
 _ROWS = 2**14
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
-    """An open database: what tables it has, by name, with their columns."""
+class SqliteDatabase:
+    """An open database with the columns of its tables."""
 
     path: Path
     connection: sqlite3.Connection
@@ -36,10 +36,10 @@ class Database:
     def rows(
         self, table: str, needed: Sequence[str], optional: Sequence[str] = (), where: str = ""
     ) -> Iterator[Any]:
-        """Rows of a table, a batch of tuples at a time; an optional column that is not there is null.
+        """Yield the rows of a table in batches of tuples; an absent optional column is null.
 
         Raises:
-            TraceError: the table or a needed column is not there, or cannot be read.
+            TraceError: the table or a needed column is absent, or cannot be read.
         """
         present = self.columns.get(table)
         if present is None:
@@ -48,7 +48,9 @@ class Database:
             if column not in present:
                 listed = ", ".join(quoted(each) for each in present[:20])
                 raise TraceError(
-                    f"no column {column!r}; there are: {listed}", path=str(self.path), place=f"table {table}"
+                    f"no column {column!r}; present columns: {listed}",
+                    path=str(self.path),
+                    place=f"table {table}",
                 )
         chosen = [*needed, *(column if column in present else f"NULL AS {column}" for column in optional)]
         try:
@@ -59,7 +61,7 @@ class Database:
             raise TraceError(first_line(str(error)), path=str(self.path), place=f"table {table}") from error
 
     def count(self, table: str) -> int:
-        """How many rows a table has; none where it is not there."""
+        """Return the number of rows of a table, 0 if it is absent."""
         if table not in self.columns:
             return 0
         try:
@@ -70,14 +72,14 @@ class Database:
 
 
 @contextmanager
-def database(path: Path) -> Iterator[Database]:
-    """A SQLite file, gzipped or not, to read from.
+def open_database(path: Path) -> Iterator[SqliteDatabase]:
+    """Open a SQLite file, gzipped or not, for reading.
 
-    Nothing in it is run: views, triggers and virtual tables are not looked at, and text that is no UTF-8 is
-    read with marks in it.
+    Nothing in it is executed: views, triggers and virtual tables are ignored. Text that is not valid UTF-8 is
+    read with replacement characters.
 
     Raises:
-        TraceError: it is no SQLite file, or damaged.
+        TraceError: it is not a SQLite file, or damaged.
     """
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as scratch:
         file = path
@@ -86,16 +88,16 @@ def database(path: Path) -> Iterator[Database]:
             file = Path(scratch.name)
         connection = None
         try:
-            # What is still in a journal beside the file is read too; without one the folder may be read-only.
+            # A journal next to the file is read too. Without one the folder may be read-only.
             uri = f"{file.resolve().as_uri()}?mode=ro" + ("" if _has_journal(file) else "&immutable=1")
             connection = sqlite3.connect(uri, uri=True)
             connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
             connection.execute("PRAGMA trusted_schema = OFF")
-            yield Database(path, connection, _columns(connection))
+            yield SqliteDatabase(path, connection, _columns(connection))
         except sqlite3.Error as error:
             raise TraceError(
-                f"is no readable SQLite file: {first_line(str(error))}", path=str(path)
+                f"is not a readable SQLite file: {first_line(str(error))}", path=str(path)
             ) from error
         finally:
             if connection is not None:

@@ -1,7 +1,7 @@
-"""ByteDance's StragglerAnalysis: ``trace-NAME.parquet`` of operations, with ``meta-NAME.yaml`` beside it.
+"""Import ByteDance's StragglerAnalysis: ``trace-NAME.parquet`` of operations with ``meta-NAME.yaml``.
 
-A window's stages are kinds of operations, added up over micro-batches: a rank's own work first, then what it
-waited for. Each pipeline stage is a role. The slowdowns of the what-if by replay are in the manifest's extra.
+The stages of a window are kinds of operations, added up over micro-batches: a rank's own work first, then its
+waits. Each pipeline stage is a role. The slowdowns of the what-if by replay are in the manifest's extra.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from sfapp.errors import TraceError
 from sfapp.importers.column_reader import expand
-from sfapp.importers.duration_table import Cells, cut, matrix_of
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.duration_table import DurationTable, cut, duration_matrix
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.mapping import Mapping
-from sfapp.importers.spans import Cover, own_time
-from sfapp.importers.straggler_operations import Ints, Table, read_table
+from sfapp.importers.spans import IntervalUnion, own_time
+from sfapp.importers.straggler_operations import Ints, OperationTable, read_table
 from sfapp.importers.straggler_replay import (
     BACKWARD,
     CLIP,
@@ -35,7 +35,7 @@ from sfapp.importers.straggler_replay import (
     TRANSFERS,
     what_if,
 )
-from sfapp.importers.window_builder import About, build_window
+from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity
 from sfapp.model import stages as names
 from sfapp.model.operators import COLLECTIVE, KERNEL, NONE
@@ -59,8 +59,8 @@ _NS = 1_000_000_000
 _MAX_META = 2**20
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Operation tables as windows, each file a run."""
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read operation tables as windows; each file is a run."""
     windows: list[ImportedWindow] = []
     refused: list[TraceError] = []
     for path in options.each(paths):
@@ -68,7 +68,7 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows += _windows(path, options.mapping)
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(path), place=error.place))
-    return Imported("straggler-analysis", tuple(windows), tuple(refused))
+    return ImportResult("straggler-analysis", tuple(windows), tuple(refused))
 
 
 def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
@@ -81,7 +81,7 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
         key=lambda stage: ordered.index(stage) if stage in ordered else len(ordered),
     )
     cells, events = _lay_out(table)
-    matrix = matrix_of(cells, len(stages) + 1, path.name)
+    matrix = duration_matrix(cells, len(stages) + 1, path.name)
     planes = [
         matrix.duration_KNR[[k for k, each in enumerate(stages) if each == stage]].sum(axis=0)
         for stage in listed
@@ -95,7 +95,7 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
         for rank, stage in zip(ranks.tolist(), table["stage"][first].tolist(), strict=True)
     ]
     micro_steps = max(int(table["mb_id"].max()), 0) + 1
-    about = About(
+    about = WindowInfo(
         run_id=_name(path),
         world_size=max(meta.get("world_size", 0), int(ranks[-1]) + 1),
         parallelism=Parallelism(
@@ -120,9 +120,9 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
 
 
 def _stage(kind: str, mapping: Mapping) -> str:
-    said = mapping.stage_of(kind)
-    if said is not None:
-        return said
+    mapped = mapping.stage_of(kind)
+    if mapped is not None:
+        return mapped
     return "" if kind in SENDS else _STAGES.get(kind, kind)
 
 
@@ -136,20 +136,20 @@ def _with(window: Draft, extra: dict[str, Any]) -> Draft:
 
 def _notes(micro_steps: int) -> list[ImportNote]:
     notes = [
-        ImportNote("missing", "when steps began: for operator events they are laid end to end"),
-        ImportNote("missing", "hosts, and what the host did: operations are those of the device"),
+        ImportNote("missing", "begin times of steps: for operator events, steps are laid end to end"),
+        ImportNote("missing", "hosts and host work: all operations are device operations"),
     ]
     if micro_steps > 1:
-        what = f"{micro_steps} micro-batches a step, which interleave: they are added up, work before waits"
+        what = f"the {micro_steps} interleaved micro-batches of a step are added up, work before waits"
         notes.append(ImportNote("derived", what))
     return notes
 
 
 def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
-    """The whole numbers of ``meta-NAME.yaml``; nothing where it is not there, or cannot be read."""
+    """Return the whole numbers of ``meta-NAME.yaml``; empty if the file is absent or unreadable."""
     beside = path.with_name(f"meta-{_name(path)}.yaml")
     if not beside.is_file():
-        return {}, [ImportNote("missing", f"no {beside.name}: degrees of parallelism are those of the table")]
+        return {}, [ImportNote("missing", f"no {beside.name}: degrees of parallelism come from the table")]
     if importlib.util.find_spec("yaml") is None:
         return {}, [ImportNote("skipped", f"{beside.name} needs PyYAML: pip install 'sfapp[traces]'")]
     import yaml
@@ -157,7 +157,7 @@ def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
     try:
         found = yaml.safe_load(expand(beside, _MAX_META))
     except (yaml.YAMLError, TraceError, ValueError, RecursionError):
-        return {}, [ImportNote("skipped", f"{beside.name}: it is no YAML")]
+        return {}, [ImportNote("skipped", f"{beside.name}: not valid YAML")]
     items = found.items() if isinstance(found, dict) else ()
     return {
         key: value
@@ -166,8 +166,8 @@ def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
     }, []
 
 
-def _what_if(table: Table) -> tuple[dict[str, Any], list[ImportNote]]:
-    """The slowdowns by replay, as text keys and numbers; none where the job is of another kind."""
+def _what_if(table: OperationTable) -> tuple[dict[str, Any], list[ImportNote]]:
+    """Return the slowdowns by replay, with text keys; empty if the job's schedule is not supported."""
     try:
         found = what_if(table)
     except TraceError as error:
@@ -180,8 +180,9 @@ def _what_if(table: Table) -> tuple[dict[str, Any], list[ImportNote]]:
     return {"what_if": {"slowdown": found.slowdown} | kept | by}, []
 
 
-def _lay_out(table: Table) -> tuple[Cells, Operators]:
-    """Every rank's own time in each kind of operation, its waits and steps; and the operations as events."""
+def _lay_out(table: OperationTable) -> tuple[DurationTable, Operators]:
+    """Return each rank's own time per kind of operation, waits and step times, and the operations as
+    events."""
     steps, step_at = np.unique(table["step"], return_inverse=True)
     begin_N = np.full(len(steps), np.inf)
     np.minimum.at(begin_N, step_at, table["start_ts"])
@@ -199,24 +200,26 @@ def _lay_out(table: Table) -> tuple[Cells, Operators]:
     work = ~sends
     own, gap = own_time(start[work] + origin[work], end[work] + origin[work], origin[work])
     gap_end = start[work] + origin[work]
-    waited = Cover.of(start[sends] + origin[sends], end[sends] + origin[sends]).within(gap_end - gap, gap_end)
+    waited = IntervalUnion.of(start[sends] + origin[sends], end[sends] + origin[sends]).within(
+        gap_end - gap, gap_end
+    )
     step, waits = steps[at], len(table.optypes)
     last = np.append(np.flatnonzero(np.diff(line)), len(line) - 1)
     end_L = np.zeros(len(origin_L), np.int64)
     np.maximum.at(end_L, line, end)
-    cells = Cells.concat(
+    cells = DurationTable.concat(
         [
-            Cells(step[work], rank[work], kind[work], own),
-            Cells(step[work], rank[work], np.full(int(work.sum()), waits), waited),
-            Cells(step[last], rank[last], np.full(len(last), waits + 1), end_L),
+            DurationTable(step[work], rank[work], kind[work], own),
+            DurationTable(step[work], rank[work], np.full(int(work.sum()), waits), waited),
+            DurationTable(step[last], rank[last], np.full(len(last), waits + 1), end_L),
         ]
     )
     offset = np.append(0, np.cumsum(length_N))[:-1][at]
     return cells, _events(table, order, at, start + offset, end + offset)
 
 
-def _events(table: Table, order: Ints, at: Ints, start: Ints, end: Ints) -> Operators:
-    """Operations as events: transfers with the group that they join and their number in it."""
+def _events(table: OperationTable, order: Ints, at: Ints, start: Ints, end: Ints) -> Operators:
+    """Return operations as events; transfers carry their group and their number in it."""
     kind, rank = table["optype"][order], table["rank"][order]
     stage, replica, number = table["stage"][order], table["dp_rank"][order], table["seq_id"][order]
     last, count = int(stage.max()), int(number.max()) + 1
@@ -254,7 +257,7 @@ def _events(table: Table, order: Ints, at: Ints, start: Ints, end: Ints) -> Oper
 
 
 def _group(name: str, stage: int, replica: int, last: int) -> str:
-    """Whom a transfer joins; empty where it joins nobody that is recorded."""
+    """Return the group of a transfer; empty if no other recorded rank belongs to it."""
     if name in SENDS:
         way = name.partition("-")[0]
         lower = stage if name in ("forward-send", "backward-recv") else stage - 1

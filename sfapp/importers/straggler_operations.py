@@ -1,4 +1,4 @@
-"""StragglerAnalysis' operation table as arrays: an operation on every data-parallel rank and step at once."""
+"""Read StragglerAnalysis' operation table as arrays [steps, data-parallel ranks] per operation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LONGEST_S = 1e6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """The rows of a file, column by column; ``optype`` is an index into ``optypes``, times in s."""
+class OperationTable:
+    """Rows of a file by column; ``optype`` is an index into ``optypes``, times are in s."""
 
     optypes: tuple[str, ...]
     columns: dict[str, Any]
@@ -36,27 +36,30 @@ class Table:
         return self.columns[name]
 
 
-def read_table(path: Path) -> Table:
-    """One ``trace-*.parquet``.
+def read_table(path: Path) -> OperationTable:
+    """Read one ``trace-*.parquet``.
 
     Raises:
-        TraceError: it is no such file, or a value is missing, negative or out of range; with row and column.
+        TraceError: the file is not readable, or a value is missing, negative or out of range; with row and
+            column.
     """
     try:
         file = pq.ParquetFile(path)
         sizes = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
         if max(sizes, default=0) > MAX_ROW_GROUP_BYTES or file.metadata.num_rows > MAX_ROWS:
-            raise TraceError(f"{file.metadata.num_rows:,} rows are more than {MAX_ROWS:,}: cut it by steps")
+            raise TraceError(
+                f"{file.metadata.num_rows:,} rows are more than {MAX_ROWS:,}: split the file by steps"
+            )
         absent = [name for name in COLUMNS if name not in file.schema_arrow.names]
         if absent:
-            raise TraceError(f"is no operation table of StragglerAnalysis: no column {', '.join(absent)}")
+            raise TraceError(f"is not a StragglerAnalysis operation table: no column {', '.join(absent)}")
         table = file.read(columns=list(COLUMNS), use_threads=False)
         columns = {name: _column(table[name], name) for name in COLUMNS if name != "optype"}
         texts = pc.dictionary_encode(pc.cast(table["optype"], pa.string())).combine_chunks()
         if table["optype"].null_count:
-            raise TraceError("no operation type is given", place="column 'optype'")
+            raise TraceError("missing operation type", place="column 'optype'")
         columns["optype"] = texts.indices.to_numpy().astype(np.int64)
-        return Table(tuple(texts.dictionary.to_pylist()), columns)
+        return OperationTable(tuple(texts.dictionary.to_pylist()), columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"cannot be read: {first_line(str(error))}") from error
 
@@ -65,7 +68,7 @@ def _column(column: Any, name: str) -> Any:
     is_time = name in ("start_ts", "duration")
     if column.null_count:
         row = int(np.asarray(column.is_null()).argmax())
-        raise TraceError("no value is given", place=f"row {row}, column {name!r}")
+        raise TraceError("missing value", place=f"row {row}, column {name!r}")
     values = pc.cast(column, pa.float64() if is_time else pa.int64()).to_numpy()
     low, high = (0, _LONGEST_S) if is_time else (-1 if name == "mb_id" else 0, 2**31 - 1)
     outside = ~((values >= low) & (values <= high))
@@ -76,28 +79,28 @@ def _column(column: Any, name: str) -> Any:
 
 
 Operation = tuple[str, int, int]
-"""Type, sequence number in its step, pipeline stage: the same on every replica and in every step."""
+"""Type, sequence number in the step and pipeline stage: equal on every replica and in every step."""
 
 
-def by_operation(table: Table, column: Any) -> dict[Operation, Floats]:
-    """Values [steps, data-parallel ranks] of each operation.
+def by_operation(table: OperationTable, column: Any) -> dict[Operation, Floats]:
+    """Return the values [steps, data-parallel ranks] of each operation.
 
     Raises:
-        TraceError: an operation is not there on every data-parallel rank in every step.
+        TraceError: an operation is absent on some data-parallel rank in some step.
     """
     steps, step_at = np.unique(table["step"], return_inverse=True)
     degree = int(table["dp_rank"].max()) + 1
     keys = np.stack([table["optype"], table["seq_id"], table["stage"]])
     distinct, at = np.unique(keys, axis=1, return_inverse=True)
     if distinct.shape[1] * len(steps) * degree > 4 * MAX_ROWS:
-        raise TraceError("its operations differ too much from step to step to be laid side by side")
+        raise TraceError("the operations differ too much between steps to be compared")
     laid = np.full((distinct.shape[1], len(steps), degree), np.nan)
     laid[at.ravel(), step_at, table["dp_rank"]] = column
     if np.isnan(laid).any():
         kind, sequence, stage = distinct[:, int(np.isnan(laid).any(axis=(1, 2)).argmax())].tolist()
         raise TraceError(
-            f"{table.optypes[kind]} {sequence} of stage {stage} is not there on every data-parallel rank in "
-            "every step"
+            f"{table.optypes[kind]} {sequence} of stage {stage} is absent on some data-parallel rank in some "
+            "step"
         )
     return {
         (table.optypes[kind], sequence, stage): plane

@@ -1,8 +1,8 @@
-"""What-if by replay: how long steps of a pipeline-parallel job take with other durations of its operations.
+"""Replay a pipeline-parallel job with other operation durations: what-if analysis.
 
-The question that StragglerAnalysis asks ("Understanding Stragglers in Large Model Training Using What-if
-Analysis", §3): operations start when what they depend on has ended, a transfer when all its members have.
-With every operation of a type as long as the typical one nothing straggles; the slowdown is against that.
+The method is that of StragglerAnalysis ("Understanding Stragglers in Large Model Training Using What-if
+Analysis", §3). An operation starts when its dependencies have ended, a transfer when those of all its members
+have. In the ideal job every operation takes the typical duration of its type; slowdowns are relative to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.importers.straggler_operations import Floats, Operation, Table, by_operation
+from sfapp.importers.straggler_operations import Floats, Operation, OperationTable, by_operation
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 GATHER, SCATTER, CLIP = "params-all-gather", "grads-reduce-scatter", "optimizer-clip-main-grad"
@@ -31,37 +31,37 @@ TRANSFERS = (*SENDS, GATHER, SCATTER, NORM, EMBEDDING, CLIP)
 KNOWN = (FORWARD, BACKWARD, OPTIMIZER, COLLECT, *TRANSFERS)
 
 _CLOCK_SLACK_S = 1e-2
-"""A transfer that ends this much before its last member starts is a fault of clocks: it took no time."""
+"""A transfer that ends this long before its last member starts shows a clock error: it counts as 0 s."""
 
 
 @dataclass(slots=True, eq=False)
-class Graph:
-    """What each operation waits for (in program order, and for its data), and which start together."""
+class ReplayGraph:
+    """Dependencies of each operation (program order and data), and the members of each transfer."""
 
     waits_for: dict[Operation, list[Operation]]
     members: dict[Operation, tuple[Operation, ...]] = field(default_factory=dict)
 
     def join(self, operations: Sequence[Operation]) -> None:
-        """These are one transfer."""
+        """Mark operations as members of one transfer."""
         for operation in operations:
             self.members[operation] = tuple(operations)
 
     def chain(self, operations: Sequence[Operation]) -> None:
-        """Each of these waits for the one before it."""
+        """Make each operation wait for the previous one."""
         for earlier, later in pairwise(operations):
             self.waits_for[later].append(earlier)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIf:
-    """Slowdowns against a job in which nothing straggles: of all together, and with only some as they were.
+    """Slowdowns relative to a job without stragglers.
 
     Attributes:
-        step_s: mean recorded step.
-        replayed_s: the same without what no operation accounts for.
-        ideal_s: the same when nothing straggles.
-        by_type, by_stage, by_replica: slowdown with the operations of one type, pipeline stage or
-            data-parallel rank as they were, and all others typical.
+        step_s: mean recorded step time.
+        replayed_s: mean replayed step time, without time outside operations.
+        ideal_s: mean replayed step time without stragglers.
+        by_type, by_stage, by_replica: slowdown with recorded durations for the operations of one type,
+            pipeline stage or data-parallel rank, and typical durations for all others.
     """
 
     step_s: float
@@ -73,21 +73,22 @@ class WhatIf:
 
     @property
     def slowdown(self) -> float:
+        """Return the slowdown of the whole job."""
         return self.replayed_s / self.ideal_s
 
 
-def what_if(table: Table) -> WhatIf:
-    """The slowdowns of a job of one model chunk a stage, without overlap of gradients and backward.
+def what_if(table: OperationTable) -> WhatIf:
+    """Compute the slowdowns of a job with one model chunk per stage and without gradient overlap.
 
     Raises:
-        TraceError: its operations are others, or do not fit together.
+        TraceError: an operation is unknown, or the operations are inconsistent.
     """
     unknown = sorted(set(table.optypes) - set(KNOWN))
     if unknown:
-        raise TraceError(f"operations {', '.join(unknown)}: what they wait for is not known")
+        raise TraceError(f"unknown dependencies of operations {', '.join(unknown)}")
     start = by_operation(table, table["start_ts"])
     end = by_operation(table, table["start_ts"] + table["duration"])
-    graph = graph_of(start)
+    graph = replay_graph(start)
     own = {key: _own(key, start, end, graph) for key in start}
     typical = {kind: _typical(kind, own) for kind in {key[0] for key in own}}
     ideal = {key: np.full_like(values, typical[key[0]]) for key, values in own.items()}
@@ -114,9 +115,9 @@ def what_if(table: Table) -> WhatIf:
 
 
 def _own(
-    key: Operation, start: dict[Operation, Floats], end: dict[Operation, Floats], graph: Graph
+    key: Operation, start: dict[Operation, Floats], end: dict[Operation, Floats], graph: ReplayGraph
 ) -> Floats:
-    """How long an operation takes itself: a transfer, from when its last member starts."""
+    """Return an operation's own duration; a transfer counts from the start of its last member."""
     if key not in graph.members:
         return end[key] - start[key]
     late = np.maximum.reduce([start[member] for member in graph.members[key]])
@@ -127,16 +128,17 @@ def _own(
 
 
 def _typical(kind: str, own: dict[Operation, Floats]) -> float:
-    """Median of a kind of transfer, mean of a kind of computation: over steps, stages and replicas."""
+    """Return the typical duration over steps, stages and replicas: median for transfers, mean for
+    computation."""
     values = np.concatenate([values.ravel() for key, values in own.items() if key[0] == kind])
     return float(np.median(values) if kind in TRANSFERS else values.mean())
 
 
-def replay(graph: Graph, own: dict[Operation, npt.NDArray[np.float64]]) -> float:
-    """Mean step time, s, if operations took this long: until the last optimizer has ended.
+def replay(graph: ReplayGraph, own: dict[Operation, npt.NDArray[np.float64]]) -> float:
+    """Return the mean step time, s, with these durations, up to the end of the last optimizer.
 
     Raises:
-        TraceError: operations wait for each other in a ring.
+        TraceError: the dependencies form a cycle.
     """
     end: dict[Operation, Floats] = {}
     for group in _in_order(graph, own):
@@ -151,8 +153,8 @@ def replay(graph: Graph, own: dict[Operation, npt.NDArray[np.float64]]) -> float
     )
 
 
-def _in_order(graph: Graph, own: dict[Operation, Floats]) -> list[tuple[Operation, ...]]:
-    """Operations, members of a transfer together, each behind all that it waits for."""
+def _in_order(graph: ReplayGraph, own: dict[Operation, Floats]) -> list[tuple[Operation, ...]]:
+    """Return operations in dependency order, with the members of a transfer together."""
     groups = {key: graph.members.get(key, (key,)) for key in own}
     left = {group: sum(len(graph.waits_for[member]) for member in group) for group in groups.values()}
     followers: dict[Operation, list[Operation]] = {key: [] for key in own}
@@ -169,17 +171,17 @@ def _in_order(graph: Graph, own: dict[Operation, Floats]) -> list[tuple[Operatio
             if not left[groups[later]]:
                 ready.append(groups[later])
     if len(order) != len(left):
-        raise TraceError("operations wait for each other in a ring: is it another pipeline schedule?")
+        raise TraceError("the dependencies form a cycle: this pipeline schedule is not supported")
     return order
 
 
-def graph_of(start: dict[Operation, Floats]) -> Graph:
-    """The dependencies of a step, from the order in which replica 0 ran its first.
+def replay_graph(start: dict[Operation, Floats]) -> ReplayGraph:
+    """Return the dependencies within a step, from the order in which replica 0 ran its first step.
 
     Raises:
-        TraceError: an operation that every stage has is not there.
+        TraceError: an operation that every stage needs is absent.
     """
-    graph = Graph({key: [] for key in start})
+    graph = ReplayGraph({key: [] for key in start})
     last = max(key[2] for key in start)
     for stage in range(last + 1):
         computes = sorted(
@@ -204,15 +206,18 @@ def graph_of(start: dict[Operation, Floats]) -> Graph:
     return graph
 
 
-def _pair(graph: Graph, one: Operation, other: Operation) -> None:
+def _pair(graph: ReplayGraph, one: Operation, other: Operation) -> None:
     if other not in graph.waits_for:
-        raise TraceError(f"{one[0]} {one[1]} of stage {one[2]} has no {other[0]} to meet")
+        raise TraceError(f"{one[0]} {one[1]} of stage {one[2]} has no matching {other[0]}")
     graph.join([one, other])
 
 
-def _pass_on(graph: Graph, stage: int, computes: Sequence[Operation]) -> None:
-    """Sends wait for what they send; a computation waits for what it is sent, which is asked for when the one
-    before it of its kind has ended. Each kind of send is a stream."""
+def _pass_on(graph: ReplayGraph, stage: int, computes: Sequence[Operation]) -> None:
+    """Add the dependencies of sends and receives.
+
+    A send waits for its computation and a computation for its receive. A receive is posted when the previous
+    computation of its kind has ended. Each kind of send is a stream.
+    """
     for way in ("forward", "backward"):
         count = sum(key[0] == f"{way}-compute" for key in computes)
         for number in range(count):
@@ -236,9 +241,9 @@ def _pass_on(graph: Graph, stage: int, computes: Sequence[Operation]) -> None:
 
 
 def _over_replicas(
-    graph: Graph, start: dict[Operation, Floats], stage: int, computes: Sequence[Operation], last: int
+    graph: ReplayGraph, start: dict[Operation, Floats], stage: int, computes: Sequence[Operation], last: int
 ) -> None:
-    """Parameters before the first computation; gradients, clipping and the optimizer behind the last."""
+    """Add parameters before the first computation; gradients, clipping and optimizer after the last."""
     gathers = sorted(key for key in start if key[0] == GATHER and key[2] == stage)
     scatters = sorted(key for key in start if key[0] == SCATTER and key[2] == stage)
     for key in (*gathers, *scatters):

@@ -1,9 +1,9 @@
-"""Plain tables (CSV, Parquet) and numbers nested in JSON: step, rank, stage and a duration, or start and end.
+"""Import tables (CSV, Parquet) and numbers nested in JSON: step, rank, stage and duration, or start and end.
 
-A mapping file says what the columns are called and which names are which stages. Where rows hold start and
-end, the time before a span in which none ran is a range of its own, named ``before NAME``: in a pipeline it
-is the wait for the neighbouring stage. What is left of a step, from a rank's last span until the last rank
-ends, is the range ``after``. Where spans overlap, the common part belongs to the one that began first.
+A mapping file names the columns and the stages. If rows have start and end, idle time before a span becomes a
+range named ``before NAME``; in a pipeline this is the wait for the neighbouring stage. The rest of a step,
+from a rank's last span to the end of the last rank, is the range ``after``. An overlap belongs to the span
+that began first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.importers.column_reader import is_meant
-from sfapp.importers.duration_table import Cells, Matrix, cut, matrix_of
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.column_reader import matches_file
+from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.spans import own_time
 from sfapp.importers.table_rows import TableRows
-from sfapp.importers.window_builder import About, build_window
+from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import DEFAULT_STAGES, Accumulation, Lane, Operators
 from sfapp.model.operators import STAGE
 from sfapp.packets.packet_layout import MAX_VALUE
@@ -32,15 +32,15 @@ Ints = npt.NDArray[np.int64]
 BEFORE, AFTER = "before ", "after"
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Tables as windows: the files of one folder are one run."""
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read tables as windows; the files of one folder are one run."""
     runs: dict[Path, TableRows] = {}
     refused: list[TraceError] = []
     skipped: list[ImportNote] = []
     for path in options.each(paths):
-        if not is_meant(path, options.mapping):
+        if not matches_file(path, options.mapping):
             skipped.append(
-                ImportNote("skipped", "its name is not one that the mapping's file describes", str(path))
+                ImportNote("skipped", "its name does not match the mapping's setting 'file'", str(path))
             )
             continue
         rows = runs.setdefault(path.parent, TableRows(options.mapping))
@@ -55,11 +55,11 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows += _windows(runs[folder], run_id, options.mapping)
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(folder), place=error.place))
-    return Imported("table", tuple(windows), tuple(refused), tuple(skipped))
+    return ImportResult("table", tuple(windows), tuple(refused), tuple(skipped))
 
 
 def run_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """A run a folder, named after it; folders of the same name are told apart by what they lie in."""
+    """Return one run name per folder; equal names are distinguished by the parent folder."""
     names = {folder: folder.resolve().name or "run" for folder in folders}
     for folder, name in list(names.items()):
         if list(names.values()).count(name) > 1:
@@ -68,30 +68,30 @@ def run_names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def _windows(rows: TableRows, run_id: str, mapping: Mapping) -> list[ImportedWindow]:
-    """The windows of a run: as its rows number them, else every 100 steps."""
-    spans, starts_over = _lay_out(rows)
-    kinds = _Kinds(rows.names, mapping)
-    cells = Cells.concat(
+    """Return the windows of a run: as its rows number them, or else every 100 steps."""
+    spans, times_restart = _lay_out(rows)
+    kinds = _StageKinds(rows.names, mapping)
+    cells = DurationTable.concat(
         [
             _cells(rows, "duration", rows.column("name", "duration")),
-            Cells(spans["key"], spans["rank"], spans["name"], spans["own"]),
-            Cells(spans["key"], spans["rank"], spans["name"] + kinds.before, spans["gap"]),
+            DurationTable(spans["key"], spans["rank"], spans["name"], spans["own"]),
+            DurationTable(spans["key"], spans["rank"], spans["name"] + kinds.before, spans["gap"]),
             _walls(rows, kinds.wall),
         ]
     )
     notes = [*kinds.notes]
-    if starts_over:
+    if times_restart:
         notes.append(
             ImportNote(
                 "derived",
-                "times start over with every step: for operator events the steps are laid end to end",
+                "times restart with every step: for operator events, steps are laid end to end",
             )
         )
     return _cut(rows, cells, kinds, run_id, _events(rows, spans), notes)
 
 
-class _Kinds:
-    """What cells count: every foreign name, the time before each, and the whole step; and their stages."""
+class _StageKinds:
+    """Kinds of cells (every foreign name, the idle time before it, the whole step) and their stages."""
 
     def __init__(self, names: dict[str, int], mapping: Mapping) -> None:
         self.before = len(names)
@@ -103,44 +103,44 @@ class _Kinds:
         self.stages = mapping.ordered(stage for stage in self.stage if stage)
 
     def _stage(self, name: str, mapping: Mapping) -> str:
-        said = mapping.stage_of(name)
-        if said is not None or name.startswith(BEFORE) or name == AFTER:
-            return said or ""
+        mapped = mapping.stage_of(name)
+        if mapped is not None or name.startswith(BEFORE) or name == AFTER:
+            return mapped or ""
         if name not in DEFAULT_STAGES:
             self.notes.append(
-                ImportNote("derived", f"the mapping says nothing of {name!r}: it is a stage of that name")
+                ImportNote("derived", f"{name!r} is not in the mapping: it becomes a stage of that name")
             )
         return name
 
 
-def _cells(rows: TableRows, having: str, kind: Ints) -> Cells:
+def _cells(rows: TableRows, having: str, kind: Ints) -> DurationTable:
     key = _key(rows.column("window", having), rows.column("step", having))
-    return Cells(key, rows.column("rank", having), kind, rows.column(having, having))
+    return DurationTable(key, rows.column("rank", having), kind, rows.column(having, having))
 
 
-def _walls(rows: TableRows, kind: int) -> Cells:
-    """The step time of each rank and step: rows repeat it, so the largest counts."""
+def _walls(rows: TableRows, kind: int) -> DurationTable:
+    """Return the step time of each rank and step; rows repeat it, so the largest counts."""
     cells = _cells(rows, "wall", np.full(len(rows.column("wall", "wall")), kind))
     order = np.lexsort((cells.ns_C, cells.rank_C, cells.step_C))
     step_C, rank_C = cells.step_C[order], cells.rank_C[order]
     last_C = np.append((np.diff(step_C) != 0) | (np.diff(rank_C) != 0), True)[: len(order)]
-    return Cells(step_C[last_C], rank_C[last_C], cells.kind_C[last_C], cells.ns_C[order][last_C])
+    return DurationTable(step_C[last_C], rank_C[last_C], cells.kind_C[last_C], cells.ns_C[order][last_C])
 
 
 _STEPS = 2**40
 
 
 def _key(window: Ints, step: Ints) -> Ints:
-    """Window and step as one number that ascends with both."""
+    """Combine window and step into one ascending number."""
     if len(step) and int(step.max()) >= _STEPS and int(window.max()) >= 0:
-        raise TraceError(f"step {int(step.max()):,} is too large beside numbered windows")
+        raise TraceError(f"step {int(step.max()):,} is too large for numbered windows")
     return np.maximum(window, 0) * _STEPS + step
 
 
 def _lay_out(rows: TableRows) -> tuple[dict[str, Ints], bool]:
-    """Spans by rank, step and start: the time each has to itself, the gap before it, and when it was.
+    """Return spans by rank, step and start with own time, gap and position, and whether times restart.
 
-    A step begins, for all ranks, where its first span does: a rank that starts late has a gap before its own.
+    A step begins for all ranks at its first span, so a rank that starts late has a gap before its first span.
     """
     having = "start"
     start, end = rows.column("start", having), rows.column("end", having)
@@ -154,10 +154,10 @@ def _lay_out(rows: TableRows) -> tuple[dict[str, Ints], bool]:
     np.minimum.at(begin_N, at, start)
     length_N = np.zeros(len(steps), np.int64)
     np.maximum.at(length_N, at, end - begin_N[at])
-    starts_over = bool((np.diff(begin_N) <= 0).any())
+    times_restart = bool((np.diff(begin_N) <= 0).any())
     if int(length_N.astype(np.float64).sum()) > MAX_VALUE:
         raise TraceError("the spans of all steps together are longer than a packet holds: check their unit")
-    if starts_over:
+    if times_restart:
         shift_N = np.append(0, np.cumsum(length_N))[:-1] - begin_N
         start, end = start + shift_N[at], end + shift_N[at]
         begin_N = begin_N + shift_N
@@ -165,11 +165,12 @@ def _lay_out(rows: TableRows) -> tuple[dict[str, Ints], bool]:
     spans = {name: values[order] for name, values in spans.items()}
     spans |= {"start": start[order], "end": end[order]}
     spans["own"], spans["gap"] = own_time(*_apart(spans, begin_N[at][order], length_N[at][order]))
-    return spans, starts_over
+    return spans, times_restart
 
 
 def _apart(spans: dict[str, Ints], begin_E: Ints, length_E: Ints) -> tuple[Ints, Ints, Ints]:
-    """Start, end and origin of spans with every (rank, step) on a line of its own, one behind the other."""
+    """Return start, end and origin of spans, with every (rank, step) on its own time line, laid end to
+    end."""
     fresh = np.append(True, (np.diff(spans["rank"]) != 0) | (np.diff(spans["key"]) != 0))[: len(begin_E)]
     line_E = np.cumsum(fresh) - 1
     origin_L = np.append(0, np.cumsum(length_E[fresh].astype(np.int64)))[:-1]
@@ -180,7 +181,7 @@ def _apart(spans: dict[str, Ints], begin_E: Ints, length_E: Ints) -> tuple[Ints,
 
 
 def _events(rows: TableRows, spans: dict[str, Ints]) -> Operators | None:
-    """The spans as operator events, a lane a rank."""
+    """Return the spans as operator events, one lane per rank."""
     if not len(spans["start"]):
         return None
     ranks, lane = np.unique(spans["rank"], return_inverse=True)
@@ -198,13 +199,13 @@ def _events(rows: TableRows, spans: dict[str, Ints]) -> Operators | None:
 
 def _cut(
     rows: TableRows,
-    cells: Cells,
-    kinds: _Kinds,
+    cells: DurationTable,
+    kinds: _StageKinds,
     run_id: str,
     events: Operators | None,
     notes: list[ImportNote],
 ) -> list[ImportedWindow]:
-    matrix = matrix_of(cells, kinds.wall + 1, run_id)
+    matrix = duration_matrix(cells, kinds.wall + 1, run_id)
     wall_NR, wall_notes = _wall(matrix, kinds, events is not None)
     planes = {
         stage: matrix.duration_KNR[[kind for kind, each in enumerate(kinds.stage) if each == stage]].sum(
@@ -213,11 +214,11 @@ def _cut(
         for stage in kinds.stages
     }
     if not planes:
-        raise TraceError("no stage is left: the mapping leaves every name out")
+        raise TraceError("no stage is left: the mapping leaves out every name")
     duration_SNR = np.stack(list(planes.values()))
     notes = [*notes, *wall_notes, *matrix.notes]
     factor = 1 + max(int(rows.column("micro_step", "rank").max()), 0)
-    about = About(
+    about = WindowInfo(
         run_id=run_id,
         world_size=int(matrix.rank_R.max()) + 1,
         accumulation=Accumulation(factor=factor, ordered=factor == 1),
@@ -225,13 +226,16 @@ def _cut(
     if factor > 1:
         notes = [
             *notes,
-            ImportNote("derived", f"{factor} micro-steps a step: they are added up into their stages"),
+            ImportNote("derived", f"the {factor} micro-steps of a step are added up by stage"),
         ]
     numbered = bool((rows.column("window", "rank") >= 0).any())
     windows = matrix.step_N // _STEPS if numbered else np.zeros_like(matrix.step_N)
     step_N, restarts = _steps_on(matrix.step_N, windows) if numbered else (matrix.step_N, False)
     if restarts:
-        notes = [*notes, ImportNote("derived", "steps start over in every window: they are numbered on")]
+        notes = [
+            *notes,
+            ImportNote("derived", "step numbers restart in every window: steps are numbered consecutively"),
+        ]
     built: list[ImportedWindow] = []
     for number in np.unique(windows).tolist():
         mine = np.flatnonzero(windows == number)
@@ -250,13 +254,17 @@ def _cut(
     return built
 
 
-def _wall(matrix: Matrix, kinds: _Kinds, has_spans: bool) -> tuple[Ints, list[ImportNote]]:
-    """Each rank's step time. Spans are on one clock: a step ends for all ranks when it does for the last."""
+def _wall(matrix: DurationMatrix, kinds: _StageKinds, has_spans: bool) -> tuple[Ints, list[ImportNote]]:
+    """Return each rank's step time. Spans share one clock: a step ends for all ranks with the last one."""
     notes = []
     wall_NR = matrix.duration_KNR[kinds.wall]
     if not wall_NR.any():
         wall_NR = matrix.duration_KNR[: kinds.wall].sum(axis=0)
-        notes = [ImportNote("derived", "a rank's step time is the sum of its stages: no wall is given")]
+        notes = [
+            ImportNote(
+                "derived", "a rank's step time is the sum of its stages, because no wall time is given"
+            )
+        ]
     if has_spans:
         end_N1 = wall_NR.max(axis=1, keepdims=True)
         matrix.duration_KNR[kinds.after] = end_N1 - wall_NR
@@ -265,7 +273,7 @@ def _wall(matrix: Matrix, kinds: _Kinds, has_spans: bool) -> tuple[Ints, list[Im
 
 
 def _steps_on(key_N: Ints, window_N: Ints) -> tuple[Ints, bool]:
-    """Step numbers that ascend over all windows, and whether the source's did not."""
+    """Return step numbers that ascend over all windows, and whether the source restarts them."""
     step_N = key_N % _STEPS
     if (np.diff(step_N) > 0).all():
         return step_N, False
@@ -278,6 +286,6 @@ def _steps_on(key_N: Ints, window_N: Ints) -> tuple[Ints, bool]:
 
 
 def _of_steps(events: Operators, key_N: Ints, step_N: Ints) -> Operators:
-    """The events of these steps, with the numbers that the steps have in the window."""
+    """Return the events of these steps, with the step numbers of the window."""
     found = events.select(np.isin(events.step_E, key_N))
     return replace(found, step_E=step_N[np.searchsorted(key_N, found.step_E)])

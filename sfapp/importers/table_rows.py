@@ -1,4 +1,4 @@
-"""The rows of one run's tables, gathered from its files and checked: all rows of a file, or none."""
+"""Collect and check the rows of one run's tables: all rows of a file, or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.importers.column_reader import Batch, batches
+from sfapp.importers.column_reader import ColumnBatch, batches
 from sfapp.importers.duration_table import nanoseconds
 from sfapp.importers.mapping import UNITS, Mapping
 from sfapp.model import RankIdentity
@@ -19,17 +19,17 @@ from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
 Ints = npt.NDArray[np.int64]
 
 MAX_ROWS = 2**25
-"""Most rows of one run: a gibibyte in memory."""
+"""Largest number of rows of one run: a gibibyte in memory."""
 
 MAX_NAMES = 1024
-"""Most distinct stage names: more than that are no stages, so the wrong column was taken."""
+"""Largest number of distinct stage names: with more, the wrong column was taken."""
 
 _COLUMNS = ("window", "step", "rank", "name", "micro_step")
 
 
 @dataclass(slots=True, eq=False)
 class TableRows:
-    """What the files of one run hold, as lists of columns; ``name`` is an index into ``names``."""
+    """Rows of the files of one run, as lists of columns; ``name`` is an index into ``names``."""
 
     mapping: Mapping
     names: dict[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class TableRows:
         """Add the rows of a file: all of them, or none.
 
         Raises:
-            TraceError: with the row and column that is wrong.
+            TraceError: a value is invalid; with its row and column.
         """
         found = [self._part(batch) for batch in batches(path, self.mapping)]
         rows = sum(len(part["step"]) for part in found)
@@ -54,12 +54,13 @@ class TableRows:
         self.parts += found
         self.rows += rows
 
-    def _part(self, batch: Batch) -> dict[str, Ints]:
+    def _part(self, batch: ColumnBatch) -> dict[str, Ints]:
         columns, none = batch.columns, np.full(batch.rows, -1)
         for needed in ("step", "rank"):
             if needed not in columns:
                 raise TraceError(
-                    f"no column {needed!r}: name it under [columns] of a mapping file, or in its file"
+                    f"no column {needed!r}: name it under [columns] of a mapping file, or in its "
+                    "setting 'file'"
                 )
         part = {name: columns.get(name, none) for name in _COLUMNS}
         for name in ("rank", "step", "micro_step", "window"):
@@ -70,7 +71,7 @@ class TableRows:
         if "duration" in part and (part["duration"] < 0).any():
             self._refuse(part["duration"] < 0, "duration", batch, "is negative")
         if ("start" in part) != ("end" in part):
-            raise TraceError("rows hold a start without an end, or an end without a start")
+            raise TraceError("rows have a start without an end, or an end without a start")
         if "start" in part and (part["end"] < part["start"]).any():
             self._refuse(part["end"] < part["start"], "end", batch, "is before its start")
         if ("start" in part or "duration" in part) and "stage" not in columns:
@@ -87,12 +88,12 @@ class TableRows:
         codes = np.asarray([self.names.setdefault(value, len(self.names)) for value in values], np.int64)
         if len(self.names) > MAX_NAMES:
             raise TraceError(
-                f"more than {MAX_NAMES:,} different stages, the first {next(iter(self.names))!r}: "
-                "is the column 'stage' the right one?"
+                f"more than {MAX_NAMES:,} different stages, the first is {next(iter(self.names))!r}: "
+                "check which column holds the stage"
             )
         return codes
 
-    def _times(self, batch: Batch, meaning: str) -> Ints:
+    def _times(self, batch: ColumnBatch, meaning: str) -> Ints:
         values, column = batch.columns[meaning], batch.names.get(meaning, meaning)
         unit_ns = UNITS[self.mapping.unit or unit_of(column)]
         if meaning in ("duration", "wall"):
@@ -103,16 +104,16 @@ class TableRows:
                 raise TraceError(error.reason, place=f"row {row}, column {column!r}") from error
         outside = ~(np.abs(values) * unit_ns <= MAX_VALUE)
         if outside.any():
-            self._refuse(outside, meaning, batch, "is no time")
+            self._refuse(outside, meaning, batch, "is not a time")
         whole: Ints = np.rint(values * unit_ns).astype(np.int64)
         return whole
 
-    def _check(self, values: Ints, name: str, batch: Batch, low: int) -> None:
+    def _check(self, values: Ints, name: str, batch: ColumnBatch, low: int) -> None:
         outside = (values < low) | (values > (MAX_RANK_VALUE if name != "step" else MAX_VALUE))
         if outside.any():
-            self._refuse(outside, name, batch, "is outside what a packet holds")
+            self._refuse(outside, name, batch, "is out of range")
 
-    def _refuse(self, bad: npt.NDArray[np.bool_], meaning: str, batch: Batch, what: str) -> None:
+    def _refuse(self, bad: npt.NDArray[np.bool_], meaning: str, batch: ColumnBatch, what: str) -> None:
         place = int(bad.argmax())
         column = batch.names.get(meaning, meaning)
         raise TraceError(
@@ -129,12 +130,12 @@ class TableRows:
             self.places.update(zip(ranks, places, strict=True))
 
     def column(self, name: str, having: str) -> Ints:
-        """One column of all rows that have another."""
+        """Return one column of all rows that have the column ``having``."""
         found = [part[name] for part in self.parts if having in part]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def identities(self, ranks: Ints) -> list[RankIdentity]:
-        """Who these ranks are."""
+        """Return the identities of these ranks."""
         return [
             RankIdentity(
                 rank,
@@ -147,14 +148,14 @@ class TableRows:
 
 
 def unit_of(column: str) -> str:
-    """The unit that a column's name ends in: ``duration_ms``.
+    """Return the unit at the end of a column's name: ``duration_ms``.
 
     Raises:
-        TraceError: it ends in none.
+        TraceError: the name does not end in a unit.
     """
     ending = column.rpartition("_")[2]
     if ending not in UNITS:
         raise TraceError(
-            f'the unit of {column!r} is not known: write unit = "ms" (or s, us, ns) in a mapping file'
+            f'unknown unit of column {column!r}: set unit = "ms" (or s, us, ns) in a mapping file'
         )
     return ending

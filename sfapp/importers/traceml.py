@@ -1,7 +1,7 @@
-"""TraceML's SQLite database (``aggregator/telemetry``): step events of every rank, identity and strategy.
+"""Import TraceML's SQLite database (``aggregator/telemetry``): step events, identity and strategy.
 
-TraceML's ``step_time`` begins after the batch has come, so the wait for data is added to it. Durations are
-those of the host; device times are not in the prefix.
+TraceML's ``step_time`` begins after the batch has arrived, so the wait for data is added to it. Durations are
+host times; device times are not in the prefix.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
-from sfapp.importers.duration_table import Cells, Matrix, cut, matrix_of
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.mapping import Mapping
-from sfapp.importers.sqlite_reader import Database, database
-from sfapp.importers.window_builder import About, build_window
+from sfapp.importers.sqlite_reader import SqliteDatabase, open_database
+from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import RankIdentity
 from sfapp.model.manifest import Wrapper
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
@@ -33,7 +33,7 @@ STEPS, ENVIRONMENT = "step_time_samples", "runtime_environment"
 H2D = "data.h2d"
 
 MAX_SAMPLES = 2**22
-"""Most rows (ranks × steps) of one database."""
+"""Largest number of rows (ranks × steps) of one database."""
 
 _EVENTS = {
     "_traceml_internal:dataloader_next": DATA,
@@ -48,7 +48,7 @@ _MS = 1_000_000
 
 
 class _Stats(msgspec.Struct, frozen=True):
-    """One event on one device of one step, in ms."""
+    """One event on one device in one step, ms."""
 
     duration_ms: float | None = None
     cpu_ms: float | None = None
@@ -63,8 +63,8 @@ _DECODER = msgspec.json.Decoder(dict[str, dict[str, _Stats]])
 
 
 @dataclass(slots=True)
-class _Run:
-    """What one database holds of its steps."""
+class _TelemetryRun:
+    """Step data of one database."""
 
     path: Path
     mapping: Mapping
@@ -79,10 +79,10 @@ class _Run:
     unknown: set[str] = field(default_factory=set)
 
     def take(self, step: int, rank: int, events: dict[str, dict[str, _Stats]], place: str) -> None:
-        """The events of one step of one rank; a step that is there twice counts once, the later row.
+        """Add the events of one step of one rank; of a repeated step, the later row counts.
 
         Raises:
-            TraceError: a duration is negative or no number.
+            TraceError: a duration is negative or not a number.
         """
         host_ms = {}
         for name, by_device in events.items():
@@ -94,7 +94,7 @@ class _Run:
             if values:
                 host_ms[name] = sum(values)
         if _STEP not in host_ms:
-            raise TraceError("no step time among its events", path=str(self.path), place=place)
+            raise TraceError("the events have no step time", path=str(self.path), place=place)
         wall = 0
         for name, value in host_ms.items():
             stage = self.mapping.stage_of(name) or _EVENTS.get(name)
@@ -109,8 +109,8 @@ class _Run:
         self.walls[step, rank] = wall
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Databases as windows, each of them one run: named after the folder of the run."""
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read databases as windows; each is one run, named after its folder."""
     windows: list[ImportedWindow] = []
     refused: list[TraceError] = []
     for path in options.each(paths):
@@ -118,14 +118,14 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows += _windows(_run(path, options.mapping))
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(path), place=error.place))
-    return Imported("traceml", tuple(windows), tuple(refused))
+    return ImportResult("traceml", tuple(windows), tuple(refused))
 
 
-def _run(path: Path, mapping: Mapping) -> _Run:
-    run = _Run(path, mapping)
-    with database(path) as found:
+def _run(path: Path, mapping: Mapping) -> _TelemetryRun:
+    run = _TelemetryRun(path, mapping)
+    with open_database(path) as found:
         if STEPS not in found.columns:
-            raise TraceError(f"is no database of TraceML: no table {STEPS}")
+            raise TraceError(f"is not a TraceML database: no table {STEPS}")
         count = found.count(STEPS)
         if count > MAX_SAMPLES:
             raise TraceError(f"{count:,} samples, more than {MAX_SAMPLES:,}", place=f"table {STEPS}")
@@ -134,7 +134,7 @@ def _run(path: Path, mapping: Mapping) -> _Run:
     return run
 
 
-def _take_steps(run: _Run, found: Database) -> None:
+def _take_steps(run: _TelemetryRun, found: SqliteDatabase) -> None:
     optional = ["rank", "global_rank", "local_rank", "node_rank", "hostname", "world_size"]
     seen: dict[tuple[int, int], tuple[dict[str, dict[str, _Stats]], str]] = {}
     for batch in found.rows(STEPS, ["id", "step", "events_json"], optional, "ORDER BY id"):
@@ -163,7 +163,7 @@ def _is_index(value: object, most: int) -> bool:
     return isinstance(value, int) and 0 <= value <= most
 
 
-def _take_environment(run: _Run, found: Database) -> None:
+def _take_environment(run: _TelemetryRun, found: SqliteDatabase) -> None:
     if ENVIRONMENT not in found.columns:
         return
     for batch in found.rows(ENVIRONMENT, [], ["training_strategy", "distributed_backend"]):
@@ -172,18 +172,18 @@ def _take_environment(run: _Run, found: Database) -> None:
             run.backend = backend[:64] if isinstance(backend, str) else run.backend
 
 
-def _windows(run: _Run) -> list[ImportedWindow]:
+def _windows(run: _TelemetryRun) -> list[ImportedWindow]:
     if not run.walls:
-        raise TraceError(
-            "there are no steps in it: did the script mark them with trace_step?", path=str(run.path)
-        )
+        raise TraceError("contains no steps: did the script mark them with trace_step?", path=str(run.path))
     stages = run.mapping.ordered(run.stages)
     matrix, wall_NR = _matrix(run)
     duration_SNR = matrix.duration_KNR[[run.stages[stage] for stage in stages]]
     notes = [*_notes(run), *matrix.notes]
     windows = []
     for number, part in enumerate(cut(len(matrix.step_N))):
-        about = About(run_id=_name(run.path), window=number, world_size=run.world_size, backend=run.backend)
+        about = WindowInfo(
+            run_id=_name(run.path), window=number, world_size=run.world_size, backend=run.backend
+        )
         identities = [run.identities[rank] for rank in matrix.rank_R.tolist()]
         window = build_window(
             about, stages, duration_SNR[:, part], wall_NR[part], matrix.step_N[part], identities
@@ -192,10 +192,10 @@ def _windows(run: _Run) -> list[ImportedWindow]:
     return windows
 
 
-def _matrix(run: _Run) -> tuple[Matrix, Ints]:
+def _matrix(run: _TelemetryRun) -> tuple[DurationMatrix, Ints]:
     walls = [(step, rank, len(run.stages), wall) for (step, rank), wall in run.walls.items()]
     columns = np.asarray([*run.cells, *walls], np.int64).T
-    matrix = matrix_of(Cells(*columns), len(run.stages) + 1, str(run.path))
+    matrix = duration_matrix(DurationTable(*columns), len(run.stages) + 1, str(run.path))
     return matrix, matrix.duration_KNR[-1]
 
 
@@ -210,18 +210,18 @@ def _wrapped(window: Draft, strategy: str) -> Draft:
     return replace(window, manifest=replace(window.manifest, wrapper=wrapper, extra=extra))
 
 
-def _notes(run: _Run) -> list[ImportNote]:
+def _notes(run: _TelemetryRun) -> list[ImportNote]:
     notes = [
         ImportNote(
-            "derived", "a step is TraceML's step_time and the wait for its batch, which that leaves out"
+            "derived", "a step is TraceML's step_time plus the wait for its batch, which step_time excludes"
         ),
-        ImportNote("missing", "when steps began: TraceML keeps durations"),
+        ImportNote("missing", "begin times of steps: TraceML stores durations only"),
     ]
     if run.on_device:
-        notes.append(ImportNote("skipped", "device times: stages are those of the host"))
+        notes.append(ImportNote("skipped", "device times: stages use host times"))
     for stage in (DATA, FORWARD, BACKWARD, OPTIMIZER):
         if stage not in run.stages:
             notes.append(ImportNote("missing", f"no event for {stage}"))
     for name in sorted(run.unknown):
-        notes.append(ImportNote("skipped", f"event {quoted(name)}: no mapping says which stage it is"))
+        notes.append(ImportNote("skipped", f"event {quoted(name)}: the mapping assigns no stage to it"))
     return notes

@@ -1,4 +1,4 @@
-"""From what an importer found per rank to a window: shared by all formats."""
+"""Build a window from per-rank durations; shared by all formats."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What a window's manifest says beside its numbers; times in ns since 1970, None where not known."""
+class WindowInfo:
+    """Manifest fields of a window; times in ns since 1970, None if unknown."""
 
     run_id: str
     window: int = 0
@@ -42,7 +42,7 @@ class About:
 
 
 def build_window(
-    about: About,
+    about: WindowInfo,
     stages: Sequence[str],
     duration_SNR: IntArray,
     wall_NR: IntArray,
@@ -50,13 +50,16 @@ def build_window(
     identities: Sequence[RankIdentity],
     side_NR: Table[str, FloatArray] | None = None,
 ) -> Draft:
-    """A window of these numbers, ns; rank planes in the order of ``identities``, which must ascend by rank.
+    """Build a window from durations in ns.
 
-    Where ``stages`` does not end in the residual, it is added: what the explicit stages leave of a rank's
-    step (accounting.md §2). Expected ranks without a row are missing.
+    If ``stages`` lacks the residual, it is added: the part of a rank's step that the explicit stages leave
+    (accounting.md §2). Expected ranks without a row are listed as missing.
+
+    Args:
+        identities: ranks in the order of the last axis, ascending.
 
     Raises:
-        WindowError: shapes do not fit together.
+        WindowError: the shapes are inconsistent.
     """
     names = tuple(stages)
     if RESIDUAL not in names:
@@ -93,7 +96,7 @@ def build_window(
 
 
 def as_time(ns: int | None) -> str | None:
-    """RFC 3339 in UTC; None where it is not known or no time a calendar holds."""
+    """Return RFC 3339 in UTC; None if unknown or beyond the calendar."""
     if ns is None or not 0 <= ns < 253_402_300_800 * 10**9:  # the year 10000
         return None
     return datetime.fromtimestamp(ns // 1000 / 1e6, UTC).isoformat().replace("+00:00", "Z")

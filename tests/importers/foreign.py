@@ -11,10 +11,10 @@ import pytest
 from sfapp.accounting import diagnose
 from sfapp.importers import (
     NO_MAPPING,
-    Imported,
     ImportNote,
+    ImportOptions,
+    ImportResult,
     Mapping,
-    Options,
     read_mapping,
     read_traces,
     write_imported,
@@ -40,17 +40,17 @@ def example(name: str) -> Mapping:
     return read_mapping(MAPPINGS / f"{name}.toml")
 
 
-def imported(name: str, path: Path | Sequence[Path], mapping: Mapping = NO_MAPPING) -> Imported:
+def imported(name: str, path: Path | Sequence[Path], mapping: Mapping = NO_MAPPING) -> ImportResult:
     """What came of these files."""
-    return read_traces(name, [path] if isinstance(path, Path) else path, Options(mapping=mapping))
+    return read_traces(name, [path] if isinstance(path, Path) else path, ImportOptions(mapping=mapping))
 
 
-def notes_of(found: Imported) -> tuple[ImportNote, ...]:
+def notes_of(found: ImportResult) -> tuple[ImportNote, ...]:
     """Everything that was derived, guessed, missing or skipped, each once."""
     return tuple(dict.fromkeys([*found.notes, *(note for each in found.windows for note in each.notes)]))
 
 
-def diagnosed(found: Imported, root: Path, group: str = "all") -> list[Diagnosis]:
+def diagnosed(found: ImportResult, root: Path, group: str = "all") -> list[Diagnosis]:
     """The verdicts on the packets that an import leaves: all of them valid, read back from their files."""
     written = write_imported(found, root)
     assert not written.refused

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from sfapp.errors import TraceError
-from sfapp.importers.capture_converter import COLLECTIVES_A_STEP, Order, captured_operators, convert
+from sfapp.importers.capture_converter import (
+    COLLECTIVES_A_STEP,
+    ConversionRequest,
+    captured_operators,
+    convert,
+)
 from sfapp.packets import read_operators
 from sfapp.packets.paths import operators_path
 
@@ -60,7 +65,7 @@ def test_a_step_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_each_window_has_a_file_of_its_own(tmp_path: Path) -> None:
-    order = Order(
+    order = ConversionRequest(
         trace=str(trace(tmp_path / "t.json")),
         root=str(tmp_path),
         run_id="run",

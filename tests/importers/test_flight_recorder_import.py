@@ -17,7 +17,7 @@ import torch
 from foreign import diagnosed, imported, notes_of
 
 from sfapp.errors import TraceError
-from sfapp.importers import Imported
+from sfapp.importers import ImportResult
 from sfapp.importers.collective_arrivals import WAIT, WORK, period
 from sfapp.importers.safe_pickle import plain_data
 
@@ -52,7 +52,7 @@ def dump(path: Path, entries: list[dict[str, Any]], world: int = 2) -> Path:
     return path
 
 
-def stage_ms(found: Imported, stage: str) -> list[list[int]]:
+def stage_ms(found: ImportResult, stage: str) -> list[list[int]]:
     window = found.windows[0].window
     return (window.duration_SNR[window.stages.index(stage)] // MS).tolist()
 
@@ -96,7 +96,7 @@ def test_collectives_that_repeat_are_a_step(tmp_path: Path) -> None:
 
     assert found.windows[0].window.step_N.tolist() == [0, 1, 2, 3]
     assert [row[1] - row[0] for row in stage_ms(found, WORK)] == [3] * 4
-    assert any("2 collectives that repeat" in note.what for note in notes_of(found))
+    assert any("a cycle of 2 collectives" in note.what for note in notes_of(found))
 
 
 def test_what_repeats() -> None:
@@ -152,9 +152,9 @@ def test_a_pickle_that_calls_os_system_does_not(tmp_path: Path, protocol: int) -
         (b"\x80\x02\x8c\x02os\x8c\x06system\x93.", "would run code"),
         (b"\x80\x02\x82\x01.", "would run code"),
         (b"P1\n.", "would run code"),
-        (pickle.dumps([1, 2, 3])[:-2], "no whole pickle"),
-        (b"\x80\x02g\x05.", "no whole pickle"),
-        (b"", "no whole pickle"),
+        (pickle.dumps([1, 2, 3])[:-2], "not a complete pickle"),
+        (b"\x80\x02g\x05.", "not a complete pickle"),
+        (b"", "not a complete pickle"),
     ],
 )
 def test_what_is_no_plain_data_is_refused(data: bytes, reason: str) -> None:
@@ -175,12 +175,12 @@ def test_plain_data_comes_back(protocol: int) -> None:
         (
             "trace_0.json",
             b'{"version": "2.1", "entries": [{"profiling_name": 3}]}',
-            "no dump",
+            "is not a Flight Recorder dump",
             "$.entries[0]",
         ),
-        ("trace_0.json", b'{"version": "2.1"', "no JSON", None),
-        ("trace_0.json", b'{"a":' * 20_000, "no JSON", None),
-        ("trace_0", pickle.dumps({"version": "2.1"}), "no dump", None),
+        ("trace_0.json", b'{"version": "2.1"', "not valid JSON", None),
+        ("trace_0.json", b'{"a":' * 20_000, "not valid JSON", None),
+        ("trace_0", pickle.dumps({"version": "2.1"}), "is not a Flight Recorder dump", None),
         ("trace", pickle.dumps({}), "does not end in the rank", None),
     ],
 )

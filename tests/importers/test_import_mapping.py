@@ -61,12 +61,12 @@ def test_json_says_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[rangs]\n", "no setting 'rangs'"),
-        ("unit = 3", "is no mapping"),
+        ("[rangs]\n", "unknown setting 'rangs'"),
+        ("unit = 3", "is not a mapping"),
         ("unit = 'days'", "unit must be one of"),
         ("[roles]\n'a-b' = 'pp0'", "must be ranks and ranges of ranks"),
         ("[roles]\n'0-99999999' = 'pp0'", "must name at most 1,048,576 ranks"),
-        ("= =", "is no mapping"),
+        ("= =", "is not a mapping"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from benchmarks.kineto_job import Shape, write_job
-from sfapp.importers import Imported, Options, read_traces
+from sfapp.importers import ImportOptions, ImportResult, read_traces
 from sfapp.importers.kineto import event_columns
 
 MIB = 2**20
 STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 9}
 
 
-def imported(path: Path) -> Imported:
-    return read_traces("kineto", [path], Options())
+def imported(path: Path) -> ImportResult:
+    return read_traces("kineto", [path], ImportOptions())
 
 
 def peak_of(path: Path) -> int:
@@ -88,7 +88,7 @@ def test_importing_does_without_torch(tmp_path: Path) -> None:
     job(tmp_path / "job", layers=4)
     code = (
         "import sys\nfrom pathlib import Path\nfrom sfapp.importers import *\n"
-        f"found = read_traces('kineto', [Path({str(tmp_path / 'job')!r})], Options())\n"
+        f"found = read_traces('kineto', [Path({str(tmp_path / 'job')!r})], ImportOptions())\n"
         f"write_imported(found, Path({str(tmp_path / 'packets')!r}))\n"
         "sys.exit('torch' in sys.modules)"
     )
@@ -112,8 +112,8 @@ def test_streams_that_cannot_be_told_apart_by_name_are_one(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("limit", "most", "reason", "place"),
     [
-        ("MOST_EVENTS", 3, "more than 3 events: profile fewer steps", "event 5"),
-        ("MOST_NAMES", 3, "more than 3 different names", None),
+        ("MAX_EVENTS", 3, "more than 3 events: profile fewer steps", "event 5"),
+        ("MAX_NAMES", 3, "more than 3 different names", None),
     ],
 )
 def test_more_than_can_be_held_is_refused_and_the_others_go_on(
@@ -123,7 +123,7 @@ def test_more_than_can_be_held_is_refused_and_the_others_go_on(
     written(tmp_path / "good.json")
     bad = written(tmp_path / "bad.json", *(operator(f"op {number}") for number in range(4)))
 
-    found = read_traces("kineto", [tmp_path], Options())
+    found = read_traces("kineto", [tmp_path], ImportOptions())
 
     assert len(found.windows) == 1
     (error,) = found.refused

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from benchmarks.kineto_job import Shape, write_job
 from sfapp.accounting import diagnose
 from sfapp.cli import cli
-from sfapp.importers import Imported, Mapping, Options, read_traces, write_imported
+from sfapp.importers import ImportOptions, ImportResult, Mapping, read_traces, write_imported
 from sfapp.importers.kineto import event_reader as kineto_events
 from sfapp.model.operators import CATEGORIES
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
@@ -46,11 +46,11 @@ def of_rank(rank: int, world_size: int = 2) -> dict[str, Any]:
     return {"distributedInfo": {"rank": rank, "world_size": world_size, "backend": "gloo"}}
 
 
-def imported(*paths: Path, **mapping: Any) -> Imported:
-    return read_traces("kineto", paths, Options(mapping=Mapping(**mapping)))
+def imported(*paths: Path, **mapping: Any) -> ImportResult:
+    return read_traces("kineto", paths, ImportOptions(mapping=Mapping(**mapping)))
 
 
-def spent_ms(found: Imported, window: int = 0) -> dict[str, list[float]]:
+def spent_ms(found: ImportResult, window: int = 0) -> dict[str, list[float]]:
     """Milliseconds of each stage in each step of the first rank."""
     each = found.windows[window].window
     return {
@@ -59,7 +59,7 @@ def spent_ms(found: Imported, window: int = 0) -> dict[str, list[float]]:
     }
 
 
-def said(found: Imported, window: int = 0) -> str:
+def said(found: ImportResult, window: int = 0) -> str:
     return "\n".join(f"{note.kind}: {note}" for note in found.windows[window].notes)
 
 
@@ -236,7 +236,9 @@ def test_hosts_whose_clocks_differ_are_one_job_where_nothing_contradicts_it(tmp_
     found = imported(tmp_path)
 
     assert found.windows[0].window.ranks.rank == (0, 1)
-    assert "guessed: ranks whose steps lie 60.0 s apart are one job with differing clocks" in said(found)
+    assert "ranks whose steps are 60.0 s apart are taken as one job with clock offsets" in said(
+        found
+    )
 
 
 @pytest.mark.parametrize(
@@ -339,16 +341,16 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("content", "reason"),
         [
-            (b"PAR1....", "is no trace"),
-            (b"", "is no trace"),
-            (b'{"a": 1}', "is no trace"),
+            (b"PAR1....", "is not a trace"),
+            (b"", "is not a trace"),
+            (b'{"a": 1}', "is not a trace"),
             (b'{"traceEvents": []}', "no events"),
             (b'{"traceEvents": [1, 2]}', "Expected `object`"),
             (b'{"traceEvents": [{"ph": "X", "ts": "soon"}]}', "ts: Expected"),
-            (b'{"traceEvents": [{"ph": "X"}]]}', "is no JSON"),
-            (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "a"}], oops', "is no JSON"),
-            (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "\xff"}]}', "is no JSON"),
-            (b'{"traceEvents": [{"ph": "X", "args": ' + b'{"x": [' * 100_000, "is no JSON"),
+            (b'{"traceEvents": [{"ph": "X"}]]}', "is not valid JSON"),
+            (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "a"}], oops', "is not valid JSON"),
+            (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "\xff"}]}', "is not valid JSON"),
+            (b'{"traceEvents": [{"ph": "X", "args": ' + b'{"x": [' * 100_000, "is not valid JSON"),
             (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "a"}]}', "has no steps"),
         ],
     )
@@ -370,7 +372,7 @@ class TestRefused:
         assert "'back' has a negative duration" in refused.reason
 
     def test_a_bomb_is_given_up_within_bounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kineto_events, "MOST_BETWEEN_CUTS", 2**20)
+        monkeypatch.setattr(kineto_events, "MAX_BETWEEN_CUTS", 2**20)
         monkeypatch.setattr(kineto_events, "CHUNK", 2**16)
         inside = b'{"traceEvents": [{"ph": "X", "name": "' + b"a" * 2**22 + b'"}]}'
         (tmp_path / "bad.json.gz").write_bytes(gzip.compress(inside))
@@ -474,7 +476,7 @@ def test_the_command_says_what_it_refused_and_exits_with_1(tmp_path: Path) -> No
 
     assert (text.exit_code, as_json.exit_code) == (1, 1)
     assert "1 packet written" in text.output
-    assert "rank1.json: is no trace" in text.output
+    assert "rank1.json: is not a trace" in text.output
     document = json.loads(as_json.stdout)
     assert document["refused"][0]["path"].endswith("rank1.json")
     assert document["windows"][0]["stages"] == [DATA, FORWARD, BACKWARD, OPTIMIZER, RESIDUAL]

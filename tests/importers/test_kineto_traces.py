@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.accounting import diagnose
-from sfapp.importers import Imported, Options, read_traces, write_imported
+from sfapp.importers import ImportOptions, ImportResult, read_traces, write_imported
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, RESIDUAL
 from sfapp.packets import validate_packet
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @cache
-def imported(name: str) -> Imported:
-    return read_traces("kineto", sorted(FOLDER.glob(f"*/{name}")), Options())
+def imported(name: str) -> ImportResult:
+    return read_traces("kineto", sorted(FOLDER.glob(f"*/{name}")), ImportOptions())
 
 
-def shares(found: Imported, window: int = 0) -> dict[str, float]:
+def shares(found: ImportResult, window: int = 0) -> dict[str, float]:
     """Part of the first rank's time in each stage, in per cent."""
     each = found.windows[window].window
     total = each.duration_SNR[:, :, 0].sum()
@@ -39,7 +39,7 @@ def shares(found: Imported, window: int = 0) -> dict[str, float]:
     }
 
 
-def said(found: Imported, window: int = 0) -> set[str]:
+def said(found: ImportResult, window: int = 0) -> set[str]:
     return {f"{note.kind}: {note}" for note in found.windows[window].notes}
 
 
@@ -121,14 +121,14 @@ def test_rank_2_begins_its_steps_late_and_collectives_are_the_same_on_all_ranks(
 @pytest.mark.parametrize(
     ("name", "noted"),
     [
-        ("rank_not_found*", "guessed: rank 0: nothing says it; it is the only one there is"),
-        ("resnet50_num_workers_0*", "derived: rank 0 by the file's name"),
-        ("mi250_minitoy_train*", "skipped: step 2: 0.049 ms of it, the profiler cut it off"),
+        ("rank_not_found*", "guessed: rank 0, which no file states: it is the only process"),
+        ("resnet50_num_workers_0*", "derived: rank 0 from the file's name"),
+        ("mi250_minitoy_train*", "skipped: step 2, truncated by the profiler to 0.049 ms"),
         ("cpu_only_rank-34*", "missing: 299 of 300 ranks have no file"),
         ("nccl_data*", "skipped: events of kind gpu_user_annotation"),
         (
             "with_gpu_user_annotation*",
-            "guessed: no ProfilerStep: a step is taken to end with each Optimizer.step",
+            "guessed: no ProfilerStep: each Optimizer.step is taken as the end of a step",
         ),
         ("resnet18", "missing: no backward: neither a range nor autograd's nodes"),
     ],
@@ -138,7 +138,7 @@ def test_what_a_trace_leaves_open_is_said(name: str, noted: str) -> None:
 
 
 def test_the_same_process_in_several_files_counts_once() -> None:
-    found = read_traces("kineto", sorted(FOLDER.glob("single_rank/*n*_*ound*")), Options())
+    found = read_traces("kineto", sorted(FOLDER.glob("single_rank/*n*_*ound*")), ImportOptions())
 
     assert len(found.windows) == 1
     assert "skipped: rank_not_found.json.gz: the same process and steps as in another file" in said(found)

@@ -76,8 +76,8 @@ def test_what_only_some_ranks_have_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "is no record"),
-        ('{"header": {"id": "a", "rank": 0, "n_ranks": 1}}', "is no record"),
+        ("{", "is not an NCCL Inspector record"),
+        ('{"header": {"id": "a", "rank": 0, "n_ranks": 1}}', "is not an NCCL Inspector record"),
         (json.dumps(record(0, 1, -5)), "out of range"),
         (json.dumps(record(7, 1, 5)), "rank 7 of 4"),
         ("x" * (2**20 + 2), "too long"),

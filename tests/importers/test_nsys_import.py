@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from foreign import diagnosed, imported, notes_of, real
 
-from sfapp.importers import Imported, Mapping, write_imported
+from sfapp.importers import ImportResult, Mapping, write_imported
 from sfapp.model import CATEGORIES, RESIDUAL
 from sfapp.model.operators import COLLECTIVE, KERNEL, RUNTIME
 from sfapp.packets import packet_path
@@ -79,7 +79,7 @@ def a_step(at: int, number: int, process: int, data: int = 1) -> list[tuple[int,
     ]
 
 
-def stage_ms(found: Imported, stage: str, step: int = 0) -> list[int]:
+def stage_ms(found: ImportResult, stage: str, step: int = 0) -> list[int]:
     window = found.windows[0].window
     return (window.duration_SNR[window.stages.index(stage), step] // MS).tolist()
 
@@ -95,7 +95,7 @@ def test_numbered_ranges_are_steps_and_those_in_them_stages(tmp_path: Path, kind
     assert window.stages == (DATA, FORWARD, BACKWARD, RESIDUAL)
     assert [stage_ms(found, stage, 1) for stage in window.stages] == [[5], [3], [4], [1]]
     notes = [note.what for note in notes_of(found)]
-    assert "1 ranges of stages outside any step" in notes
+    assert "1 stage ranges outside any step" in notes
     assert any("no range in a step is optim" in what for what in notes)
 
 
@@ -217,8 +217,8 @@ def other_columns(path: Path) -> None:
     ("damage", "reason"),
     [
         (truncated, "cannot be read after"),
-        (foreign, "is no readable SQLite file"),
-        (other_tables, "is no export of Nsight Systems"),
+        (foreign, "is not a readable SQLite file"),
+        (other_tables, "is not an Nsight Systems export"),
         (other_columns, "no column 'globalTid'"),
     ],
 )
@@ -247,7 +247,7 @@ def test_real_steps_of_a_benchmark(tmp_path: Path) -> None:
     assert (window.duration_SNR[0, :, 0] // MS).tolist() == [349, 47, 35, 26, 36]  # the first compiles
     assert "single_rank" in diagnosis.all_reasons
     assert "closure_residual" in diagnosis.all_reasons  # its optimizer is not marked
-    assert any("10 ranges of stages outside any step" in note.what for note in notes_of(found))
+    assert any("10 stage ranges outside any step" in note.what for note in notes_of(found))
     assert found.windows[0].operators is not None
     assert (found.windows[0].operators.category_E == KERNEL).sum() == 17_032
 

@@ -123,7 +123,7 @@ def test_some_steps_of_some_ranks_are_exported(packets: Path, tmp_path: Path) ->
 def test_where_there_are_no_events_stages_are_shown_and_that_is_said(packets: Path, tmp_path: Path) -> None:
     done = export(packets, "--window", "run/1", "-o", tmp_path / "slice.zip")
     assert done.exit_code == 0, done.output
-    assert "No operator events lie beside the packet" in done.output
+    assert "No operator trace for this window" in done.output
     document = opened(tmp_path / "slice.zip")["rank00000.json"]
     assert "laid end to end" in document["note"]
     assert len(spans(document, 1)) == 4

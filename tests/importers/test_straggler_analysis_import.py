@@ -80,8 +80,8 @@ def test_the_replay_of_a_small_job_is_what_hand_and_pencil_say(tmp_path: Path) -
     [
         ({"duration": -0.5}, "row 0, column 'duration'", "-0.5 is outside"),
         ({"duration": float("nan")}, "row 0, column 'duration'", "nan is outside"),
-        ({"rank": None}, "row 0, column 'rank'", "no value is given"),
-        ({"stage": -1}, "row 0, column 'stage'", "-1 is outside"),
+        ({"rank": None}, "row 0, column 'rank'", "missing value"),
+        ({"stage": -1}, "row 0, column 'stage'", "-1 is out of range"),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_place(

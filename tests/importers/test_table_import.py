@@ -12,7 +12,7 @@ import pytest
 from foreign import diagnosed, example, imported, real
 
 from sfapp.errors import TraceError
-from sfapp.importers import Imported, Mapping, Options, read_traces
+from sfapp.importers import ImportOptions, ImportResult, Mapping, read_traces
 from sfapp.model import RESIDUAL
 
 DATA, FORWARD, BACKWARD = "data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
@@ -26,7 +26,7 @@ def written(folder: Path, text: str, name: str = "steps.csv") -> Path:
     return path
 
 
-def only_error(found: Imported) -> TraceError:
+def only_error(found: ImportResult) -> TraceError:
     assert not found.windows
     (error,) = found.refused
     return error
@@ -137,16 +137,20 @@ def test_steps_that_a_rank_lacks_are_left_out_and_told(tmp_path: Path) -> None:
     ("text", "place", "reason"),
     [
         ("step,rank,stage,duration_ms\n0,0,x,1\n0,1,x,-2\n", "row 1, column 'duration_ms'", "-2 is negative"),
-        ("step,rank,stage,duration_ms\n0,0,x,1\n0,1,x,nan\n", "row 1, column 'duration_ms'", "no duration"),
+        (
+            "step,rank,stage,duration_ms\n0,0,x,1\n0,1,x,nan\n",
+            "row 1, column 'duration_ms'",
+            "missing duration",
+        ),
         (
             "step,rank,stage,duration_ms\n0,0,x,1\n0,1,x,\n",
             "row 1, column 'duration_ms'",
-            "no duration is given",
+            "missing duration",
         ),
-        ("step,rank,stage,duration_ms\n0,-1,x,1\n", "row 0, column 'rank'", "-1 is outside"),
+        ("step,rank,stage,duration_ms\n0,-1,x,1\n", "row 0, column 'rank'", "-1 is out of range"),
         ("step,rank,stage,duration_ms\n0,0,x,1e300\n", "row 0, column 'duration_ms'", "longer than 2^62"),
         ("step,rank,stage,duration_ms\n0,0,x,fast\n", None, "cannot be read"),
-        ("step,rank,stage,duration\n0,0,x,1\n", None, "unit of 'duration' is not known"),
+        ("step,rank,stage,duration\n0,0,x,1\n", None, "unknown unit of column 'duration'"),
         ("step,stage,duration_ms\n0,x,1\n", None, "no column 'rank'"),
         ("step,rank,stage,time_ms\n0,0,x,1\n", None, "no column 'duration'"),
         ("step,rank,stage,start_ms\n0,0,x,1\n", None, "a start without an end"),
@@ -203,7 +207,7 @@ def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
 
     mapping = Mapping(unit="s", rows={"duration": "{step}/{stage}"})
 
-    assert "is no JSON" in only_error(imported("table", path, mapping)).reason
+    assert "is not valid JSON" in only_error(imported("table", path, mapping)).reason
 
 
 def test_a_wrong_column_as_stage_is_told(tmp_path: Path) -> None:
@@ -249,4 +253,4 @@ def test_telemetry_of_dlio_shows_the_first_load_of_an_epoch_and_one_late_reader(
 
 def test_no_such_format_or_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no table traces"):
-        read_traces("table", [tmp_path], Options())
+        read_traces("table", [tmp_path], ImportOptions())

@@ -67,7 +67,7 @@ def test_tables_that_are_not_there_are_done_without_and_unknown_events_told(tmp_
 
     assert found.windows[0].window.manifest.wrapper == "other"
     told = {note.what for note in notes_of(found)}
-    assert "event 'my_tokenizer': no mapping says which stage it is" in told
+    assert "event 'my_tokenizer': the mapping assigns no stage to it" in told
     assert "no event for optim.step_cpu_wall" in told
     mapped = imported("traceml", path, Mapping(ranges={"my_*": "data.tokenize"}))
     assert mapped.windows[0].window.stages[:2] == (DATA, "data.tokenize")
@@ -107,7 +107,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
         file.execute("CREATE TABLE t (a)")
     file.close()
 
-    assert "no database of TraceML" in imported("traceml", tmp_path).refused[0].reason
+    assert "is not a TraceML database" in imported("traceml", tmp_path).refused[0].reason
 
 
 def test_missing_columns_are_named(tmp_path: Path) -> None:

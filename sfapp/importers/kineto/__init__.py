@@ -1,4 +1,5 @@
-"""PyTorch Profiler (Kineto) JSON: stages by the rules of traces.md, operator events as they are."""
+"""Import PyTorch Profiler (Kineto) JSON: stages by the rules of docs/traces.md, operator events as
+recorded."""
 
 from __future__ import annotations
 
@@ -6,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfapp.errors import TraceError
-from sfapp.importers.import_result import Imported, ImportedWindow, ImportNote, Options
+from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.kineto.event_columns import read_columns
 from sfapp.importers.kineto.jobs import Member, jobs_of, member_of
 from sfapp.importers.kineto.processes import processes_of
 from sfapp.importers.kineto.window_merge import window_of
 
 
-def read(paths: Sequence[Path], options: Options) -> Imported:
-    """Windows of Kineto files; those of one job, as far as they tell, make one window."""
+def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    """Read Kineto files as windows; the files of one job make one window."""
     members: list[Member] = []
     refused: list[TraceError] = []
     notes: list[ImportNote] = []
@@ -26,7 +27,9 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             refused.append(error)
             continue
         if len(processes) > 1:
-            notes.append(ImportNote("derived", f"{len(processes)} processes take steps in it", path.name))
+            notes.append(
+                ImportNote("derived", f"{len(processes)} processes of the file take steps", path.name)
+            )
         skipped = sorted(kind for kind in columns.skipped if kind != "trace")
         for process in processes:
             if skipped:
@@ -40,4 +43,4 @@ def read(paths: Sequence[Path], options: Options) -> Imported:
             windows.append(window_of(job, options.mapping))
         except TraceError as error:
             refused.append(error)
-    return Imported("kineto", tuple(windows), tuple(refused), tuple(notes))
+    return ImportResult("kineto", tuple(windows), tuple(refused), tuple(notes))

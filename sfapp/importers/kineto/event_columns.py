@@ -1,6 +1,6 @@
-"""One file's events as columns: what a rank did, without an object an event.
+"""Read one file's events as columns, without one object per event.
 
-Suffix: E events of the file in its order. Times are int64 ns since 1970 where the file says so.
+Suffix: E events in the order of the file. Times are int64 ns, since 1970 if the file has a base time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import TraceError
-from sfapp.importers.kineto.event_reader import Args, Event, EventFile, Header
+from sfapp.importers.kineto.event_reader import EventArgs, EventFile, TraceEvent, TraceHeader
 from sfapp.importers.window_builder import IntArray
 
 HOST, ANNOTATION, RUNTIME, KERNEL, COPY, OTHER = range(6)
-"""What an event is by its ``cat``: operator, named range, runtime call, kernel, copy or fill, or other."""
+"""Kind of an event by its ``cat``: operator, named range, runtime call, kernel, copy or fill, other."""
 
 _KINDS = {
     "cpu_op": HOST,
@@ -35,13 +35,13 @@ _KINDS = {
     "memset": COPY,
 }
 _SKIPPED = {"gpu_user_annotation", "python_function", "trace", "overhead"}
-"""Ranges repeated for the device, Python's own stack, the profiler itself."""
+"""Ranges repeated for the device, Python stack frames, the profiler's own events."""
 
-MOST_EVENTS = 2**24
-"""Some 5 GB of a profiler's JSON."""
+MAX_EVENTS = 2**24
+"""Largest number of events, about 5 GB of JSON."""
 
-MOST_NAMES = 2**20
-"""Different names, or threads and streams, in one file."""
+MAX_NAMES = 2**20
+"""Largest number of distinct names, or threads and streams, in one file."""
 
 _MOST_US = 2**62 / 1000
 _MOST_NAME = 256
@@ -51,7 +51,7 @@ NONE = -1
 
 class _Codes(dict[Any, int]):
     """Each new key gets the next number. Texts in a key are kept as far as a packet may carry them: of a
-    template's kernel the beginning is enough."""
+    path_template's kernel the beginning is enough."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -61,8 +61,8 @@ class _Codes(dict[Any, int]):
         kept = tuple(map(_shown, key)) if isinstance(key, tuple) else _shown(key)
         if kept != key:
             return self[kept]
-        if len(self) == MOST_NAMES:
-            raise TraceError(f"holds more than {MOST_NAMES:,} different names", path=str(self._path))
+        if len(self) == MAX_NAMES:
+            raise TraceError(f"holds more than {MAX_NAMES:,} different names", path=str(self._path))
         self[key] = code = len(self)
         return code
 
@@ -72,12 +72,12 @@ def _shown(text: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """The events of one file.
+class EventColumns:
+    """Events of one file.
 
     Attributes:
         path: the file.
-        header: who wrote it.
+        header: the file's header.
         names: the distinct names; ``name_E`` int32 points into it.
         kind_E: int8, one of the kinds above.
         lanes: the distinct (process, thread or stream), as text; ``lane_E`` int32 points into it.
@@ -85,11 +85,11 @@ class Columns:
         correlation_E, sequence_number_E: int64, -1 for none.
         groups: the distinct (process group, collective) of kernels; ``group_E`` int32 points into it, -1 for
             none.
-        skipped: how many events of kinds that are not taken, by kind.
+        skipped: number of skipped events by kind.
     """
 
     path: Path
-    header: Header
+    header: TraceHeader
     names: tuple[str, ...]
     name_E: np.ndarray[Any, np.dtype[np.int32]]
     kind_E: np.ndarray[Any, np.dtype[np.int8]]
@@ -105,21 +105,22 @@ class Columns:
 
     @property
     def is_device_E(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """bool, whether the event ran on a device."""
-        return (self.kind_E == KERNEL) | (self.kind_E == COPY)
+        """Return whether each event ran on a device, bool [E]."""
+        on_device_E: np.ndarray[Any, np.dtype[np.bool_]] = (self.kind_E == KERNEL) | (self.kind_E == COPY)
+        return on_device_E
 
     def of_names(self, wanted: Iterable[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """bool, whether the event has one of these names."""
+        """Return whether each event has one of these names, bool [E]."""
         table = np.zeros(len(self.names), np.bool_)
         table[list(wanted)] = True
         return table[self.name_E] if len(table) else np.zeros(0, np.bool_)
 
 
-def read_columns(path: Path) -> Columns:
+def read_columns(path: Path) -> EventColumns:
     """Read one file.
 
     Raises:
-        TraceError: it cannot be read, is cut off, no trace, or an event is impossible.
+        TraceError: the file cannot be read, is truncated, is not a trace, or has an invalid event.
     """
     file = EventFile(path)
     names, lanes, groups = _Codes(path), _Codes(path), _Codes(path)
@@ -132,34 +133,34 @@ def read_columns(path: Path) -> Columns:
             _check_times(batch, taken, file)
             parts.append(_part(taken, kinds, names, lanes, groups))
             count += len(taken)
-            if count > MOST_EVENTS:
-                reason = f"holds more than {MOST_EVENTS:,} events: profile fewer steps at a time"
+            if count > MAX_EVENTS:
+                reason = f"holds more than {MAX_EVENTS:,} events: profile fewer steps at a time"
                 raise TraceError(reason, path=str(path), place=f"event {file.count + len(batch):,}")
     if not parts:
         raise TraceError("holds no events with a duration", path=str(path))
     base = file.header.base_ns or 0
     if not 0 <= base < 2**62:
-        raise TraceError(f"baseTimeNanoseconds {base} is no time", path=str(path))
+        raise TraceError(f"baseTimeNanoseconds {base} is not a time", path=str(path))
     name_E, kind_E, lane_E, start_E, end_E, correlation_E, sequence_number_E, group_E = _joined(parts)
     if int(end_E.max()) + base >= 2**62:
         raise TraceError("an event lies beyond 2^62 ns", path=str(path))
     start_E += base
     end_E += base
-    return Columns(
+    return EventColumns(
         path, file.header, tuple(names), name_E, kind_E, tuple(lanes), lane_E,
         start_E, end_E, correlation_E, sequence_number_E, tuple(groups), group_E, skipped,
     )  # fmt: skip
 
 
 def _joined(parts: list[tuple[Any, ...]]) -> list[Any]:
-    """Each column of all parts as one array. Takes the parts apart, so that nothing is held twice."""
+    """Concatenate each column of all parts; empties the parts so that nothing is held twice."""
     columns = [list(column) for column in zip(*parts, strict=True)]
     parts.clear()
     return [np.concatenate(columns.pop(0)) for _ in range(len(columns))]
 
 
-def _taken(batch: Sequence[Event], skipped: dict[str, int]) -> tuple[list[Event], list[int]]:
-    """The events that are kept, and their kinds."""
+def _taken(batch: Sequence[TraceEvent], skipped: dict[str, int]) -> tuple[list[TraceEvent], list[int]]:
+    """Return the events that are kept, and their kinds."""
     taken, kinds = [], []
     kind_of = _KINDS.get
     for event in batch:
@@ -178,9 +179,9 @@ def _taken(batch: Sequence[Event], skipped: dict[str, int]) -> tuple[list[Event]
     return taken, kinds
 
 
-def _check_times(batch: Sequence[Event], taken: Sequence[Event], file: EventFile) -> None:
-    """Refuse an event that ends before it starts, or lies where no clock does."""
-    if all(-_MOST_US < event.ts < _MOST_US and 0 <= (event.dur or 0) < _MOST_US for event in taken):
+def _check_times(batch: Sequence[TraceEvent], taken: Sequence[TraceEvent], file: EventFile) -> None:
+    """Refuse events with a negative duration or an impossible time."""
+    if all(-_MOST_US < (event.ts or 0) < _MOST_US and 0 <= (event.dur or 0) < _MOST_US for event in taken):
         return
     for number, event in enumerate(batch, file.count):
         place = f"event {number:,}"
@@ -189,16 +190,16 @@ def _check_times(batch: Sequence[Event], taken: Sequence[Event], file: EventFile
             reason = f"{name} has a negative duration: {event.dur} µs"
             raise TraceError(reason, path=str(file.path), place=place)
         if not -_MOST_US < (event.ts or 0) < _MOST_US or (event.dur or 0) >= _MOST_US:
-            raise TraceError(f"{name} lies at no possible time", path=str(file.path), place=place)
+            raise TraceError(f"{name} has an impossible time", path=str(file.path), place=place)
 
 
-_NO_ARGS = Args()
+_NO_ARGS = EventArgs()
 
 
 def _part(
-    taken: Sequence[Event], kinds: Sequence[int], names: _Codes, lanes: _Codes, groups: _Codes
+    taken: Sequence[TraceEvent], kinds: Sequence[int], names: _Codes, lanes: _Codes, groups: _Codes
 ) -> tuple[Any, ...]:
-    """The columns of some events, in the order of ``Columns``; times without the file's base."""
+    """Return the columns of some events, in the order of ``EventColumns``; times exclude the base time."""
     args = [event.args or _NO_ARGS for event in taken]
     start = _nanoseconds([event.ts for event in taken])
     return (
@@ -224,7 +225,7 @@ def _number(value: object) -> int:
 
 
 def _nanoseconds(microseconds: Sequence[Any]) -> IntArray:
-    """Whole nanoseconds. Whole µs stay exact; of a fraction as much is kept as the number holds."""
+    """Convert µs to whole ns. Whole µs stay exact; fractions keep the precision of a float."""
     values = np.array(microseconds, np.float64)
     whole = np.floor(values)
     return whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)

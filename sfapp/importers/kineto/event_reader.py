@@ -1,11 +1,12 @@
-"""Events out of a trace file, batch by batch: the file is never held as a whole.
+"""Read the events of a trace file in batches, without holding the whole file in memory.
 
 A Kineto file is one JSON object whose ``traceEvents`` is a list of events (or that list alone). A batch is
-cut where ``},`` meets ``{`` and decoded as a list of its own. Such a cut may lie inside a string or a nested
-list; then what precedes it is no whole list and does not decode, and more of the file is taken for another
-cut. So the decoder decides what is whole, and a cut that decodes is right.
+cut between ``},`` and ``{`` and decoded as a list of its own. If the cut lies inside a string or a nested
+list, the part before it does not decode, and more of the file is read for another cut. The decoder therefore
+decides whether a cut is valid.
 
-Only what is named here is decoded; whatever else a file holds (environment variables, say) is passed over.
+Only the fields named here are decoded; everything else in the file (environment variables, for example) is
+skipped.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ import msgspec
 from sfapp.errors import TraceError
 
 CHUNK = 2**18
-"""Bytes of text that are decoded at once."""
+"""Bytes of text decoded at once."""
 
-MOST_BETWEEN_CUTS = 64 * 2**20
-"""Bytes that one event, or all that stands beside the events, may take."""
+MAX_BETWEEN_CUTS = 64 * 2**20
+"""Largest size of one event, or of everything outside the events, bytes."""
 
-MOST_BYTES = 64 * 2**30
-"""Bytes of text in one file, expanded."""
+MAX_BYTES = 64 * 2**30
+"""Largest expanded size of one file, bytes."""
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BEFORE_NEXT = re.compile(rb"\}\s*,\s*\Z")
@@ -37,8 +38,8 @@ _BYTE = re.compile(r"\(byte (\d+)\)$")
 _EVENT = re.compile(r" - at `\$\[(\d+)\](.*)`$")
 
 
-class Args(msgspec.Struct, gc=False):
-    """What is read of an event's arguments; anything of another type than these is taken as absent later."""
+class EventArgs(msgspec.Struct, gc=False):
+    """Arguments of an event that are read; values of another type are treated as absent later."""
 
     correlation: Any = None
     sequence_number: Any = msgspec.field(name="Sequence number", default=None)
@@ -46,7 +47,7 @@ class Args(msgspec.Struct, gc=False):
     group: Any = msgspec.field(name="Process Group Name", default=None)
 
 
-class Event(msgspec.Struct, gc=False):
+class TraceEvent(msgspec.Struct, gc=False):
     """One event; times in µs."""
 
     ph: str = ""
@@ -56,31 +57,31 @@ class Event(msgspec.Struct, gc=False):
     tid: int | str | None = None
     ts: int | float | None = None
     dur: int | float | None = None
-    args: Args | None = None
+    args: EventArgs | None = None
 
 
 class DistributedInfo(msgspec.Struct):
-    """Which rank of how many wrote the file."""
+    """Rank and world size of the process that wrote the file."""
 
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
 
 
-class Header(msgspec.Struct):
-    """What is read beside the events."""
+class TraceHeader(msgspec.Struct):
+    """Fields that are read outside the events."""
 
     distributed: DistributedInfo | None = msgspec.field(name="distributedInfo", default=None)
     base_ns: int | None = msgspec.field(name="baseTimeNanoseconds", default=None)
 
 
-_EVENTS = msgspec.json.Decoder(list[Event])
-_HEADER = msgspec.json.Decoder(Header)
+_EVENTS = msgspec.json.Decoder(list[TraceEvent])
+_HEADER = msgspec.json.Decoder(TraceHeader)
 
 
 @dataclass(slots=True)
 class _Text:
-    """The text of a file from some byte on."""
+    """Text of a file from some byte on."""
 
     file: IO[bytes]
     path: str
@@ -90,13 +91,13 @@ class _Text:
     is_over: bool = False
 
     def more(self) -> None:
-        """Append the next chunk, at least as much as is there, so that trying again stays cheap."""
-        if self.read > MOST_BYTES:
-            raise self.error(f"expands to more than {MOST_BYTES >> 30} GiB")
+        """Append the next chunk, at least doubling the buffer, so that repeated decoding stays cheap."""
+        if self.read > MAX_BYTES:
+            raise self.error(f"expands to more than {MAX_BYTES >> 30} GiB")
         try:
             found = self.file.read(max(CHUNK, len(self.buffer)))
         except EOFError as error:
-            raise self.error("the file ends in the middle: it was cut off", self.read) from error
+            raise self.error("the file is cut off in the middle", self.read) from error
         except (OSError, zlib.error) as error:
             raise self.error(f"cannot be read: {error}", self.read) from error
         self.is_over = not found
@@ -112,24 +113,24 @@ class _Text:
 
 
 class EventFile:
-    """The events of one file.
+    """Events of one file.
 
     Attributes:
-        header: what stands beside the events; complete once all batches were taken.
-        count: events seen so far.
+        header: fields outside the events; complete after all batches were read.
+        count: number of events read so far.
 
     Raises (from ``batches``):
-        TraceError: the file cannot be read, is cut off, no JSON, or no trace.
+        TraceError: the file cannot be read, is truncated, or is not a JSON trace.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.header = Header()
+        self.header = TraceHeader()
         self.count = 0
         self._is_over = False
 
-    def batches(self) -> Iterator[list[Event]]:
-        """The events in the order of the file, some thousands at a time."""
+    def batches(self) -> Iterator[list[TraceEvent]]:
+        """Yield the events in the order of the file, some thousands at a time."""
         try:
             with _opened(self.path) as file:
                 text = _Text(file, str(self.path))
@@ -142,7 +143,7 @@ class EventFile:
             raise TraceError(f"cannot be read: {error.strerror or error}", path=str(self.path)) from error
 
     def _head(self, text: _Text) -> None:
-        """Take everything before the first event."""
+        """Read everything before the first event."""
         text.more()
         while True:
             start = text.buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -156,19 +157,19 @@ class EventFile:
                     text.drop(found.end())
                     return
             if text.is_over or (start and not start.startswith(b"{")):
-                raise text.error("is no trace: JSON with a list 'traceEvents' is expected")
-            if len(text.buffer) > MOST_BETWEEN_CUTS:
-                raise text.error(f"has no 'traceEvents' in its first {MOST_BETWEEN_CUTS >> 20} MiB")
+                raise text.error("is not a trace: expected JSON with a list 'traceEvents'")
+            if len(text.buffer) > MAX_BETWEEN_CUTS:
+                raise text.error(f"has no 'traceEvents' in its first {MAX_BETWEEN_CUTS >> 20} MiB")
             text.more()
 
-    def _header(self, raw: bytes) -> Header | None:
+    def _header(self, raw: bytes) -> TraceHeader | None:
         try:
             return _HEADER.decode(raw)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None  # inside a string or another object: not the list of events
 
-    def _batch(self, text: _Text) -> list[Event]:
-        """The next events; with the last ones, what follows them is taken too."""
+    def _batch(self, text: _Text) -> list[TraceEvent]:
+        """Return the next events; with the last ones, the rest of the file is read too."""
         if len(text.buffer) < CHUNK and not text.is_over:
             text.more()
         while not text.is_over:
@@ -180,16 +181,20 @@ class EventFile:
                 if found is not None:
                     text.drop(cut[1])
                     return found
-            # No event ends here, or the cut lies inside one: with more of the file the last cut is another.
-            if len(text.buffer) > MOST_BETWEEN_CUTS:
-                raise text.error(f"one event is longer than {MOST_BETWEEN_CUTS >> 20} MiB", text.consumed)
+            # No event ends here, or the cut lies inside an event: more text gives another last cut.
+            if len(text.buffer) > MAX_BETWEEN_CUTS:
+                raise text.error(f"one event is longer than {MAX_BETWEEN_CUTS >> 20} MiB", text.consumed)
             text.more()
         found = self._decode(text, text.buffer, at_end=True)
         return found if isinstance(found, list) else self._last_batch(text, found or 0)
 
-    def _decode(self, text: _Text, inside: bytes, *, at_end: bool = False) -> list[Event] | int | None:
-        """The events of a list whose inside this is; or where the list ended, if it ended within; or None
-        where this is no whole list, which is an error at the end of the file."""
+    def _decode(self, text: _Text, inside: bytes, *, at_end: bool = False) -> list[TraceEvent] | int | None:
+        """Decode the inside of a list of events.
+
+        Returns:
+            The events; or the position at which the list ended within; or None for an incomplete list, which
+            is an error at the end of the file.
+        """
         try:
             events = _EVENTS.decode(b"[" + inside)
         except msgspec.ValidationError as error:
@@ -203,10 +208,10 @@ class EventFile:
                 return None
             if "truncated" in message:
                 at = text.consumed + len(inside)
-                raise text.error("the file ends in the middle: it was cut off", at) from error
+                raise text.error("the file is cut off in the middle", at) from error
             reason = _BYTE.sub("", message).removeprefix("JSON is malformed:").strip()
             at = text.consumed + (int(byte[1]) - 1 if byte else 0)
-            raise text.error(f"is no JSON: {reason}", at) from error
+            raise text.error(f"is not valid JSON: {reason}", at) from error
         if at_end:
             self._is_over = True
         return events
@@ -218,16 +223,16 @@ class EventFile:
         reason = _EVENT.sub("", message)
         return TraceError(f"{field}: {reason}" if field else reason, path=text.path, place=place)
 
-    def _last_batch(self, text: _Text, end: int) -> list[Event]:
-        """The events up to where the list ends, and the header that follows it."""
+    def _last_batch(self, text: _Text, end: int) -> list[TraceEvent]:
+        """Return the events up to the end of the list, and read the header that follows it."""
         try:
             batch = _EVENTS.decode(b"[" + text.buffer[:end])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise text.error("is no JSON: brackets do not match", text.consumed + end) from error
+            raise text.error("is not valid JSON: brackets do not match", text.consumed + end) from error
         text.drop(end)
         while not text.is_over:
-            if len(text.buffer) > MOST_BETWEEN_CUTS:
-                raise text.error(f"more than {MOST_BETWEEN_CUTS >> 20} MiB follow the events", text.consumed)
+            if len(text.buffer) > MAX_BETWEEN_CUTS:
+                raise text.error(f"more than {MAX_BETWEEN_CUTS >> 20} MiB follow the events", text.consumed)
             text.more()
         self._tail(text)
         self._is_over = True
@@ -241,13 +246,13 @@ class EventFile:
         try:
             found = _HEADER.decode(b"{" + inside)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise text.error(f"is no JSON after its events: {error}", text.consumed) from error
+            raise text.error(f"is not valid JSON after its events: {error}", text.consumed) from error
         self.header.base_ns = found.base_ns if found.base_ns is not None else self.header.base_ns
         self.header.distributed = found.distributed or self.header.distributed
 
 
 def _last_cut(buffer: bytes) -> tuple[int, int] | None:
-    """Where the last ``}`` ends that ``,`` and ``{`` follow, and where that ``{`` begins."""
+    """Return the end of the last ``}`` that is followed by ``,`` and ``{``, and the begin of that ``{``."""
     end = len(buffer)
     while (brace := buffer.rfind(b"{", 0, end)) > 0:
         found = _BEFORE_NEXT.search(buffer, max(0, brace - 64), brace)
@@ -258,7 +263,7 @@ def _last_cut(buffer: bytes) -> tuple[int, int] | None:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """The file's text, unpacked where it is packed, whatever its name says."""
+    """Open the file's text; gzip is recognised by content, not by name."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     return cast(IO[bytes], gzip.open(path)) if packed else path.open("rb")

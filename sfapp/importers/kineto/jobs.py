@@ -1,7 +1,7 @@
-"""Which processes make up a job, which rank each is, and which windows are of one run.
+"""Group processes into jobs, assign ranks, and group windows into runs.
 
-Files carry no job's name: those of one folder whose steps overlap in time, with as many ranks expected, are
-one job. A folder may hold several jobs with the same ranks, or one job profiled several times.
+Files carry no job name. Files of one folder whose steps overlap in time and that expect the same number of
+ranks are one job. A folder may hold several jobs with the same ranks, or one job profiled several times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sfapp.importers.kineto.stage_rules import Process
 
 _NAMED_RANK = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _HANDLER_NAME = re.compile(r"(?P<host>.+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json(?:\.gz)?\Z")
-MOST_RANKS = 2**20
+MAX_RANKS = 2**20
 
 
 @dataclass(slots=True)
@@ -26,9 +26,9 @@ class Member:
 
     Attributes:
         process: its events and steps.
-        rank: its rank; None until it is guessed.
-        world_size: how many ranks it says there are.
-        host: where it ran, by its file's name; empty where that does not say.
+        rank: its rank, None until it is guessed.
+        world_size: number of ranks stated in its file.
+        host: host in its file's name, empty if none.
     """
 
     process: Process
@@ -54,13 +54,13 @@ class Member:
 
 
 @dataclass(slots=True)
-class Job:
-    """The members of one window, and where it stands.
+class TraceJob:
+    """Members of one window and its position in a run.
 
     Attributes:
-        members: ascending by rank.
-        run_id, window: the run it belongs to, and its place there.
-        notes: what was guessed of it.
+        members: members, ascending by rank.
+        run_id, window: the run that it belongs to, and its window number.
+        notes: notes on guesses.
     """
 
     members: list[Member]
@@ -90,7 +90,8 @@ class Job:
 
 
 def member_of(process: Process, alone: bool) -> Member:
-    """A process with what its file says of it; of several in one file, the file's rank is nobody's."""
+    """Return a process with rank and host from its file; with several processes per file, its rank is
+    ignored."""
     header = process.columns.header.distributed
     handler = _HANDLER_NAME.match(process.columns.path.name)
     rank = header.rank if header is not None and alone else None
@@ -98,19 +99,19 @@ def member_of(process: Process, alone: bool) -> Member:
         named = _NAMED_RANK.search(process.columns.path.name)
         if named is not None:
             rank = int(named[1])
-            process.note("derived", f"rank {rank} by the file's name")
+            process.note("derived", f"rank {rank} from the file's name")
     world = header.world_size if header is not None else None
     return Member(
         process,
-        rank if rank is not None and 0 <= rank < MOST_RANKS else None,
-        world if world is not None and 0 < world <= MOST_RANKS else None,
+        rank if rank is not None and 0 <= rank < MAX_RANKS else None,
+        world if world is not None and 0 < world <= MAX_RANKS else None,
         handler["host"] if handler else "",
     )
 
 
-def jobs_of(members: Sequence[Member]) -> list[Job]:
-    """The members as windows of runs, in order of time; duplicates are left out and noted."""
-    found: list[Job] = []
+def jobs_of(members: Sequence[Member]) -> list[TraceJob]:
+    """Return the members as windows of runs, in order of time; duplicates are left out with a note."""
+    found: list[TraceJob] = []
     folders: defaultdict[Path, list[Member]] = defaultdict(list)
     for each in members:
         folders[each.path.parent].append(each)
@@ -129,9 +130,9 @@ def jobs_of(members: Sequence[Member]) -> list[Job]:
     return found
 
 
-def _together(members: Sequence[Member]) -> list[Job]:
-    """Members that overlap in time, by steps in common, one of a rank."""
-    jobs: list[Job] = []
+def _together(members: Sequence[Member]) -> list[TraceJob]:
+    """Group members that overlap in time and share steps, one per rank."""
+    jobs: list[TraceJob] = []
     for each in members:
         fitting = [job for job in jobs if each.begin < job.end and _agree(job, each)]
         twin = next((job for job in fitting if _is_in(job, each)), None)
@@ -144,16 +145,16 @@ def _together(members: Sequence[Member]) -> list[Job]:
         if free:
             free[-1].members.append(each)
         else:
-            jobs.append(Job([each]))
+            jobs.append(TraceJob([each]))
     return jobs
 
 
-def _agree(job: Job, each: Member) -> bool:
+def _agree(job: TraceJob, each: Member) -> bool:
     sizes = {size for size in (job.world_size, each.world_size) if size is not None}
     return len(sizes) < 2 and bool(job.steps & each.steps)
 
 
-def _is_in(job: Job, each: Member) -> bool:
+def _is_in(job: TraceJob, each: Member) -> bool:
     return any(
         other.process.pid == each.process.pid
         and other.host == each.host
@@ -163,25 +164,27 @@ def _is_in(job: Job, each: Member) -> bool:
     )
 
 
-def _guess_ranks(job: Job) -> None:
-    """Number those that say no rank: the free ranks in order of host, process and file."""
+def _guess_ranks(job: TraceJob) -> None:
+    """Assign free ranks to members without one, in order of host, process and file."""
     unknown = [each for each in job.members if each.rank is None]
     unknown.sort(key=lambda each: (each.host, len(each.process.pid), each.process.pid, each.path))
     free = _free_ranks(job.ranks)
     for each in unknown:
         each.rank = next(free)
-        why = "the only one there is" if len(job.members) == 1 else "by the order of hosts and processes"
-        each.process.note("guessed", f"rank {each.rank}: nothing says it; it is {why}")
+        why = "it is the only process" if len(job.members) == 1 else "by the order of hosts and processes"
+        each.process.note("guessed", f"rank {each.rank}, which no file states: {why}")
 
 
 def _free_ranks(taken: set[int]) -> Iterator[int]:
-    return (rank for rank in range(MOST_RANKS) if rank not in taken)
+    return (rank for rank in range(MAX_RANKS) if rank not in taken)
 
 
-def _joined_by_steps(jobs: list[Job]) -> list[Job]:
-    """Put together what lies apart in time only because hosts' clocks do: the same steps of as many expected
-    ranks, none of them twice."""
-    kept: list[Job] = []
+def _joined_by_steps(jobs: list[TraceJob]) -> list[TraceJob]:
+    """Merge jobs that are apart in time only because of clock offsets.
+
+    They have the same steps and the same number of expected ranks, and no rank in common.
+    """
+    kept: list[TraceJob] = []
     for job in jobs:
         other = next(
             (
@@ -202,22 +205,24 @@ def _joined_by_steps(jobs: list[Job]) -> list[Job]:
         other.notes += job.notes
         apart = f"{abs(job.begin - other.members[0].begin) / 1e9:.1f} s"
         other.notes.append(
-            ImportNote("guessed", f"ranks whose steps lie {apart} apart are one job with differing clocks")
+            ImportNote(
+                "guessed", f"ranks whose steps are {apart} apart are taken as one job with clock offsets"
+            )
         )
     return kept
 
 
-def _runs(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs of the same processes, one after the other, are windows of one run."""
-    runs: dict[tuple[tuple[int | None, str, str], ...], list[Job]] = {}
+def _runs(jobs: Sequence[TraceJob]) -> list[list[TraceJob]]:
+    """Group jobs of the same processes: consecutive jobs are windows of one run."""
+    runs: dict[tuple[tuple[int | None, str, str], ...], list[TraceJob]] = {}
     for job in sorted(jobs, key=lambda job: job.begin):
         who = tuple(sorted((each.rank, each.host, each.process.pid) for each in job.members))
         runs.setdefault(who, []).append(job)
     return list(runs.values())
 
 
-def _name_of(run: Sequence[Job], folder: Path) -> str:
-    """A lone file's name, else the folder's."""
+def _name_of(run: Sequence[TraceJob], folder: Path) -> str:
+    """Return the name of a single file, or else of the folder."""
     files = {each.path for job in run for each in job.members}
     if len(files) == 1:
         return re.sub(r"(\.pt)?(\.trace)?\.json(\.gz)?\Z", "", next(iter(files)).name) or "trace"
@@ -225,7 +230,7 @@ def _name_of(run: Sequence[Job], folder: Path) -> str:
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    """The name, numbered from the second of its kind on."""
+    """Return the name, with a number from the second use on."""
     name = name[:200]
     free = name
     number = 1

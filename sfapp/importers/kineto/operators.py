@@ -1,4 +1,4 @@
-"""A rank's operator events, and which collective of one rank is which of another."""
+"""Collect operator events of ranks and match collectives across ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sfapp.importers.kineto.event_columns import ANNOTATION, COPY, HOST, KERNEL, NONE, RUNTIME, Columns
+from sfapp.importers.kineto.event_columns import ANNOTATION, COPY, HOST, KERNEL, NONE, RUNTIME, EventColumns
 from sfapp.importers.kineto.processes import launch_times
 from sfapp.importers.kineto.ranges import (
     DEVICE_COLLECTIVE,
@@ -26,17 +26,18 @@ from sfapp.model.operators import CATEGORIES, COLUMNS, Lane, Operators
 
 _CATEGORY = {name: code for code, name in enumerate(CATEGORIES)}
 _COLUMNS = {name: kind for name, kind in COLUMNS.items() if name not in ("group_E", "sequence_E")}
-"""Known of one rank alone; collectives are numbered across ranks."""
+"""Columns that are known per rank; collectives are numbered across ranks."""
 
 _OF_KIND = {HOST: "host", ANNOTATION: "other", RUNTIME: "runtime", KERNEL: "kernel", COPY: "copy"}
 
 
-class Gathered:
-    """The events of a job's ranks, taken one rank after the other, ascending: one array a column holds them
-    all, so that nothing is held twice.
+class JobOperators:
+    """Operator events of a job's ranks, added rank by rank in ascending order.
+
+    One array per column holds the events of all ranks, so that nothing is held twice.
 
     Args:
-        most: how many events there are at the most.
+        most: upper bound of the number of events.
     """
 
     def __init__(self, most: int) -> None:
@@ -47,7 +48,7 @@ class Gathered:
         self._collectives: list[Collectives] = []
 
     def add(self, process: Process, rank: int, mapping: Mapping) -> None:
-        """Take a process' events, each in the step it belongs to: a kernel in that of its launch."""
+        """Add the events of a process with their steps; a kernel belongs to the step of its launch."""
         columns = process.columns
         marks = [code for code, name in enumerate(columns.names) if STEP.match(name) or mapping.is_step(name)]
         kept = np.flatnonzero(process.of_process_E & ~columns.of_names(marks))
@@ -56,7 +57,7 @@ class Gathered:
         own = {column: values[begin : self._size] for column, values in self._columns.items()}
         name_E, is_device_E = columns.name_E[kept], columns.is_device_E[kept]
         own["name_E"][:] = _codes(columns.names, self._names)[name_E]
-        own["lane_E"][:] = self._lane_codes(columns, rank, columns.lane_E[kept], is_device_E)
+        own["lane_E"][:] = self._lane_codes(columns, rank, columns.lane_E[kept].astype(np.int64), is_device_E)
         own["category_E"][:] = _categories(process, mapping)[kept]
         own["start_ns_E"][:] = columns.start_E[kept]
         own["end_ns_E"][:] = columns.end_E[kept]
@@ -71,8 +72,8 @@ class Gathered:
         )
         self._collectives.append(Collectives(begin + place_C, group_C, own["step_E"][place_C]))
 
-    def _lane_codes(self, columns: Columns, rank: int, lane_E: IntArray, is_device_E: Bools) -> IntArray:
-        """Each event's thread or stream. One on which a device ran anything is a stream."""
+    def _lane_codes(self, columns: EventColumns, rank: int, lane_E: IntArray, is_device_E: Bools) -> IntArray:
+        """Return each event's thread or stream; a lane with device events is a stream."""
         lanes, place_E = np.unique(lane_E, return_inverse=True)
         on_device = set(place_E[is_device_E].tolist())
         named = [
@@ -81,7 +82,7 @@ class Gathered:
         return _codes(named, self._lanes)[place_E]
 
     def operators(self) -> tuple[Operators, tuple[str, ...]]:
-        """All events, and the groups of which some collectives stay without a number (``numbered``)."""
+        """Return all events, and the groups with unnumbered collectives (``numbered``)."""
         columns: dict[str, Any] = {column: values[: self._size] for column, values in self._columns.items()}
         groups, first, uneven = numbered(self._collectives)
         code = {group: place for place, group in enumerate(groups)}
@@ -96,11 +97,11 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collectives:
-    """One rank's collectives in order of time.
+    """Collectives of one rank in order of time.
 
     Attributes:
         place_C: positions among all events.
-        group_C: the name of each one's group; step_C its step, -1 for none.
+        group_C: names of the groups; step_C: steps, -1 for none.
     """
 
     place_C: IntArray
@@ -109,11 +110,11 @@ class Collectives:
 
     @property
     def keys(self) -> list[tuple[str, int]]:
-        """Group and step of each."""
+        """Return group and step of each collective."""
         return list(zip(self.group_C, self.step_C.tolist(), strict=True))
 
     def sequences(self, first: Table[tuple[str, int], int]) -> list[int]:
-        """The number of each in its group, counted on from the first of its step; -1 where that has none."""
+        """Return each collective's number in its group, counted from the first of its step; -1 for none."""
         seen: Counter[tuple[str, int]] = Counter()
         found = []
         for key in self.keys:
@@ -125,12 +126,12 @@ class Collectives:
 def numbered(
     ranks: Sequence[Collectives],
 ) -> tuple[tuple[str, ...], dict[tuple[str, int], int], tuple[str, ...]]:
-    """Which collective of one rank is which of another: in each step the k-th of a group on one rank is the
-    k-th on the others.
+    """Number collectives across ranks: in each step, the k-th of a group on one rank is the k-th on the
+    others.
 
     Returns:
-        The groups; the number of the first collective of a group in each step; and the groups in which ranks
-        do not have the same number in some step: there nothing says which is which, so that step has none.
+        The groups; the number of the first collective of a group in each step; and the groups whose ranks
+        have different counts in some step. Collectives cannot be matched there, so that step has no numbers.
     """
     counts = [Counter(each.keys) for each in ranks]
     keys = sorted(set().union(*counts))
@@ -151,12 +152,12 @@ def numbered(
 
 
 def _codes(values: Sequence[Hashable], table: dict[Any, int]) -> IntArray:
-    """The number of each in a table that grows by those it does not have."""
+    """Return each value's number in a table, which grows by new values."""
     return np.array([table.setdefault(value, len(table)) for value in values], np.int64)
 
 
 def _lane(rank: int, lane: tuple[str, str], is_device: bool) -> Lane:
-    """Named by stream or thread; the process or device before it, for the same number may occur in two."""
+    """Return a lane named by stream or thread and by process or device, because numbers can repeat."""
     process, number = lane
     if is_device:
         return Lane(rank, f"stream {number.removeprefix('stream ')} of device {process}"[:256], True)
@@ -166,7 +167,7 @@ def _lane(rank: int, lane: tuple[str, str], is_device: bool) -> Lane:
 
 
 def _group(stated: tuple[str, str] | None, name: str) -> str:
-    """The process group where the trace says it, else the kind of collective."""
+    """Return the process group if the trace states it, or else the kind of collective."""
     if stated is not None and stated[0]:
         return f"group {stated[0]}"[:256]
     return collective_kind(name)
@@ -195,8 +196,11 @@ def _categories(process: Process, mapping: Mapping) -> np.ndarray[Any, np.dtype[
 
 
 def _steps(process: Process, kept: IntArray, start_E: IntArray, is_device_E: Any) -> IntArray:
-    """The step of each event, a device's by its launch. What was launched before the trace began is of no
-    step: ranks differ in how much of that they caught."""
+    """Return the step of each event; a device event belongs to the step of its launch.
+
+    Events that were launched before the trace began have no step: ranks differ in how many of them they
+    recorded.
+    """
     columns = process.columns
     correlation_E = columns.correlation_E[kept]
     launch_E = process.of_process_E & (columns.kind_E == RUNTIME) & (columns.correlation_E != NONE)

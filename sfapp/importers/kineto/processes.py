@@ -1,4 +1,4 @@
-"""The training processes of a file, and their steps."""
+"""Find the training processes of a file and their steps."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from itertools import pairwise
 import numpy as np
 
 from sfapp.errors import TraceError
-from sfapp.importers.kineto.event_columns import ANNOTATION, HOST, NONE, RUNTIME, Columns
+from sfapp.importers.kineto.event_columns import ANNOTATION, HOST, NONE, RUNTIME, EventColumns
 from sfapp.importers.kineto.ranges import STEP
 from sfapp.importers.kineto.stage_rules import Bools, Process
 from sfapp.importers.mapping import Mapping, fits
 from sfapp.importers.window_builder import IntArray
 
 _CUT_STEP = 0.05
-"""Of the median of the others: a first or last step that is shorter was cut by the profiler."""
+"""Share of the median step below which a first or last step counts as truncated by the profiler."""
 
 _NUMBER = re.compile(r"(\d{1,18})\D*\Z")
 
 
-def processes_of(columns: Columns, mapping: Mapping, *, cut: bool = True) -> list[Process]:
-    """Every process of the file that takes steps, by pid.
+def processes_of(columns: EventColumns, mapping: Mapping, *, cut: bool = True) -> list[Process]:
+    """Return every process of the file that takes steps, by pid.
 
     Args:
-        cut: a first or last step that is far shorter than the others was cut by the profiler, and left out.
+        cut: whether to leave out a first or last step that the profiler truncated.
 
     Raises:
-        TraceError: none does.
+        TraceError: no process takes steps.
     """
     marks_E, number_by_name = _step_marks(columns, mapping)
     lanes = sorted(set(columns.lane_E[marks_E].tolist()), key=lambda lane: columns.lanes[lane])
@@ -43,13 +43,13 @@ def processes_of(columns: Columns, mapping: Mapping, *, cut: bool = True) -> lis
         steps = _numbered(columns, mask_E, number_by_name)
         process = _process(columns, of_process_E, main, steps, cut)
         if len(steps) < np.count_nonzero(mask_E):
-            process.note("skipped", "a step's number occurs more than once: its longest range counts")
+            process.note("skipped", "a step number occurs more than once: its longest range counts")
         found.append(process)
     return found
 
 
-def _step_marks(columns: Columns, mapping: Mapping) -> tuple[Bools, dict[int, int | None]]:
-    """Which events are steps, and the number that each name gives (None where it gives none)."""
+def _step_marks(columns: EventColumns, mapping: Mapping) -> tuple[Bools, dict[int, int | None]]:
+    """Return which events are steps, and the step number in each name (None if it has none)."""
     numbers: dict[int, int | None] = {}
     for code, name in enumerate(columns.names):
         if mapping.step is not None:
@@ -59,13 +59,18 @@ def _step_marks(columns: Columns, mapping: Mapping) -> tuple[Bools, dict[int, in
         elif match := STEP.match(name):
             numbers[code] = int(match[1])
     if mapping.step is not None and len(numbers) == 1:
-        numbers = dict.fromkeys(numbers, None)  # one name for every step: what number it holds is not theirs
+        numbers = dict.fromkeys(
+            numbers, None
+        )  # one name for all steps: a number in it is not the step number
     ranged_E = (columns.kind_E == ANNOTATION) | (columns.kind_E == HOST)
     return ranged_E & columns.of_names(numbers), numbers
 
 
-def _numbered(columns: Columns, mask_E: Bools, numbers: dict[int, int | None]) -> list[tuple[int, int, int]]:
-    """(number, start, end) of each step, ascending in time; by order where names give no numbers."""
+def _numbered(
+    columns: EventColumns, mask_E: Bools, numbers: dict[int, int | None]
+) -> list[tuple[int, int, int]]:
+    """Return (number, start, end) of each step in order of time; numbered by order if names have no
+    numbers."""
     rows = sorted(
         zip(
             columns.start_E[mask_E].tolist(),
@@ -87,17 +92,17 @@ def _numbered(columns: Columns, mask_E: Bools, numbers: dict[int, int | None]) -
     return sorted(((number, *span) for number, span in longest.items()), key=lambda row: row[1])
 
 
-def _by_optimizer(columns: Columns) -> Process:
-    """Without a mark of steps: a step ends with each optimizer step.
+def _by_optimizer(columns: EventColumns) -> Process:
+    """Return the process of a file without step marks: each optimizer step ends a step.
 
     Raises:
-        TraceError: there is none.
+        TraceError: there is no optimizer step.
     """
     named = [code for code, name in enumerate(columns.names) if fits(name, "Optimizer.step#*")]
     marks_E = ((columns.kind_E == ANNOTATION) | (columns.kind_E == HOST)) & columns.of_names(named)
     if not marks_E.any():
         raise TraceError(
-            "has no steps: call profiler.step() in the training loop, or name the range that is a step in a "
+            "has no steps: call profiler.step() in the training loop, or name the range of a step in a "
             "mapping file",
             path=str(columns.path),
         )
@@ -108,17 +113,21 @@ def _by_optimizer(columns: Columns) -> Process:
     starts = np.concatenate([[int(columns.start_E[of_main_E].min())], ends[:-1]])
     steps = list(zip(range(len(ends)), starts.tolist(), ends.tolist(), strict=True))
     process = _process(columns, np.ones(len(columns.start_E), np.bool_), main, steps)
-    process.note("guessed", "no ProfilerStep: a step is taken to end with each Optimizer.step")
+    process.note("guessed", "no ProfilerStep: each Optimizer.step is taken as the end of a step")
     return process
 
 
 def _process(
-    columns: Columns, of_process_E: Bools, main: int, steps: Sequence[tuple[int, int, int]], cut: bool = True
+    columns: EventColumns,
+    of_process_E: Bools,
+    main: int,
+    steps: Sequence[tuple[int, int, int]],
+    cut: bool = True,
 ) -> Process:
-    """A process with its steps, ascending by number, less those that the profiler cut if it may have.
+    """Return a process with its steps, ascending by number, without truncated steps.
 
     Raises:
-        TraceError: later steps have lower numbers, or steps overlap.
+        TraceError: step numbers run backwards, or steps overlap.
     """
     for (number, _, end), (following, start, _) in pairwise(steps):
         if following <= number or start < end - 1000:  # a float's rounding
@@ -138,14 +147,17 @@ def _process(
         columns, of_process_E, columns.lanes[main][0], main, table[:, 0], table[:, 1], table[:, 2]
     )
     for number, start, end in left_out:
-        process.note("skipped", f"step {number}: {(end - start) / 1e6:.3f} ms of it, the profiler cut it off")
+        process.note("skipped", f"step {number}, truncated by the profiler to {(end - start) / 1e6:.3f} ms")
     return process
 
 
-def _shares(columns: Columns, pids: Sequence[str]) -> Iterator[Bools]:
-    """For each process, which events are its own. With one, all are: a step's mark may have another process
-    number than the operators. With several, threads by their number, and a device's lane by the process
-    whose launches it answers."""
+def _shares(columns: EventColumns, pids: Sequence[str]) -> Iterator[Bools]:
+    """Yield, for each process, which events belong to it.
+
+    A single process owns all events, because a step mark may carry another process number than the operators.
+    With several processes, threads belong to their process number, and a device lane to the process that
+    launches on it.
+    """
     if len(pids) == 1:
         yield np.ones(len(columns.start_E), np.bool_)
         return
@@ -164,8 +176,8 @@ def _most(count: dict[str, int]) -> str | None:
     return pid if count[pid] else None
 
 
-def _answered(columns: Columns, device: str, pid: str) -> int:
-    """How many of a device's events carry the correlation of one of a process's launches before it."""
+def _answered(columns: EventColumns, device: str, pid: str) -> int:
+    """Return how many of a device's events match an earlier launch of a process."""
     on_device = np.array([lane[0] == device for lane in columns.lanes], np.bool_)[columns.lane_E]
     of_pid = np.array([lane[0] == pid for lane in columns.lanes], np.bool_)[columns.lane_E]
     work_E = on_device & columns.is_device_E & (columns.correlation_E != NONE)
@@ -174,8 +186,8 @@ def _answered(columns: Columns, device: str, pid: str) -> int:
     return int(np.count_nonzero((begun != NONE) & (begun <= columns.end_E[work_E])))
 
 
-def launch_times(columns: Columns, launch_E: Bools, correlation: IntArray) -> IntArray:
-    """When the launch of each correlation began, ns; -1 where there is none."""
+def launch_times(columns: EventColumns, launch_E: Bools, correlation: IntArray) -> IntArray:
+    """Return the begin of each correlation's launch, ns; -1 for none."""
     launched = columns.correlation_E[launch_E]
     order = np.argsort(launched, kind="stable")
     launched, begun = launched[order], columns.start_E[launch_E][order]

@@ -1,4 +1,4 @@
-"""Which named ranges are which stages, and sums over ranges of time."""
+"""Map named ranges to stages, and do arithmetic on ranges of time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPARSE_DIST = "data.sparse_dist"
 optimizer."""
 
 WRAPPED_FORWARD = ("DistributedDataParallel.forward", "FullyShardedDataParallel.forward")
-"""Forward of the wrapped model alone: the loss comes after it."""
+"""Forward of the wrapped model only, without the loss."""
 
 _RANGES = (
     ("enumerate(DataLoader)#*__next__", DATA),
@@ -40,20 +40,23 @@ _RANGES = (
     ("Optimizer.zero_grad#*", OPTIMIZER),
     ("## metrics:*", CALLBACKS),
 )
-"""Ranges that PyTorch's profiler and TorchRec's pipelines mark by themselves."""
+"""Ranges that PyTorch's profiler and TorchRec's pipelines mark automatically."""
 
 STEP = re.compile(r"ProfilerStep#(\d{1,18})\Z")
 NODE = re.compile(r"autograd::engine::evaluate_function: ")
 OLD_NODE = re.compile(r"(?!aten::)(?:torch::autograd::)?\w+(?:Backward\d*|AccumulateGrad)\Z")
-"""A node of the backward pass; before 2021's end it had no ``evaluate_function`` round it."""
+"""A node of the backward pass; before the end of 2021 without an enclosing ``evaluate_function``."""
 
 DEVICE_COLLECTIVE = re.compile(r"(?:nccl|rccl|mscclKernel)", re.IGNORECASE)
 HOST_COLLECTIVE = re.compile(r"(?:gloo|mpi|ucc):")
 
 
 def stage_of(name: str, mapping: Mapping) -> str | None:
-    """The stage a range of this name is: as the mapping says, a stage's own name, or one that tools mark.
-    Empty where the mapping leaves it out, None where it is no stage."""
+    """Return the stage of a range: from the mapping, by a stage's own name, or from the ranges that tools
+    mark.
+
+    Empty if the mapping leaves it out, None if it is not a stage.
+    """
     mapped = mapping.stage_of(name)
     if mapped is not None:
         return mapped
@@ -66,17 +69,9 @@ _COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "bro
 
 
 def collective_kind(name: str) -> str:
-    """``all_reduce``, ``all_to_all``, …: of a kernel's or range's name, as far as it says."""
+    """Return the kind of collective in a kernel's or range's name: ``all_reduce``, ``all_to_all``, …"""
     text = name.split("(", 1)[0].lower().replace("_", "")
-    for kind in (
-        "all_reduce",
-        "reduce_scatter",
-        "all_gather",
-        "all_to_all",
-        "broadcast",
-        "barrier",
-        "reduce",
-    ):
+    for kind in _COLLECTIVES:
         if kind.replace("_", "") in text:
             return kind
     return "send_recv" if "sendrecv" in text else "collective"
@@ -92,7 +87,7 @@ class Range:
 
 
 def outermost(ranges: Iterable[Range]) -> list[Range]:
-    """Those that lie in no other, ascending; where two overlap, the later begins when the earlier ends."""
+    """Return the ranges that lie in no other, ascending; of two that overlap, the later is cut."""
     kept: list[Range] = []
     for each in sorted(ranges, key=lambda found: (found.start, -found.end)):
         if not kept or each.start >= kept[-1].end:
@@ -103,7 +98,7 @@ def outermost(ranges: Iterable[Range]) -> list[Range]:
 
 
 def without(ranges: Sequence[Range], taken: Sequence[Range]) -> list[Range]:
-    """What of these is not taken already; both ascending and disjoint."""
+    """Return the parts of ``ranges`` outside ``taken``; both ascending and disjoint."""
     left: list[Range] = []
     first = 0
     for each in ranges:

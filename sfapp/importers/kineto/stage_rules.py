@@ -1,7 +1,7 @@
-"""The stages of one rank's steps, by rules (traces.md, Kineto): every moment of a step belongs to one stage.
+"""Derive the stages of one rank's steps by rules (docs/traces.md, Kineto): each moment belongs to one stage.
 
-What the main thread's named ranges leave open is derived: backward from autograd's nodes and the collectives
-behind them, forward from the wrapped model's forward or from the gap before backward.
+Stages that the main thread's named ranges do not cover are derived: backward from autograd's nodes and the
+collectives after them, forward from the wrapped model's forward or from the gap before backward.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sfapp.importers.import_result import NoteKind
-from sfapp.importers.kineto.event_columns import ANNOTATION, HOST, Columns
+from sfapp.importers.kineto.event_columns import ANNOTATION, HOST, EventColumns
 from sfapp.importers.kineto.ranges import (
     DEVICE_COLLECTIVE,
     HOST_COLLECTIVE,
@@ -38,14 +38,14 @@ class Process:
 
     Attributes:
         columns: the file's events.
-        of_process_E: bool, which of them are this process's.
-        pid: its number, as the file has it.
+        of_process_E: bool, which of them belong to this process.
+        pid: its number in the file.
         main_lane: the thread that takes the steps, index into the file's lanes.
         step_N: int64, ascending; start_N, end_N: int64 ns.
-        notes: what was derived, guessed, missing, skipped.
+        notes: notes on derived, guessed, missing or skipped information.
     """
 
-    columns: Columns
+    columns: EventColumns
     of_process_E: Bools
     pid: str
     main_lane: int
@@ -55,11 +55,12 @@ class Process:
     notes: list[tuple[NoteKind, str]] = field(default_factory=list)
 
     def note(self, kind: NoteKind, what: str) -> None:
+        """Add a note."""
         self.notes.append((kind, what))
 
 
 def stage_ranges(process: Process, mapping: Mapping) -> list[Range]:
-    """The rank's time by stage, ascending and disjoint; what lies in none is the residual."""
+    """Return the rank's time by stage, ascending and disjoint; the rest is the residual."""
     explicit, wrapped = _explicit(process, mapping)
     ranges = explicit
     segments: list[Range] = []
@@ -75,8 +76,11 @@ def stage_ranges(process: Process, mapping: Mapping) -> list[Range]:
 
 
 def _explicit(process: Process, mapping: Mapping) -> tuple[list[Range], bool]:
-    """The main thread's named ranges, outermost, autograd's nodes there among them so that what they enclose
-    (a checkpoint's second forward) is no stage of its own; and whether forward is the wrapped one."""
+    """Return the main thread's outermost named ranges, and whether forward is the wrapped model's only.
+
+    Autograd's nodes take part, so that ranges inside them (a checkpoint's second forward) do not become
+    stages.
+    """
     columns = process.columns
     stage_by_name = [stage_of(name, mapping) for name in columns.names]
     named = [code for code, stage in enumerate(stage_by_name) if stage]
@@ -97,7 +101,7 @@ def _explicit(process: Process, mapping: Mapping) -> tuple[list[Range], bool]:
     return kept, bool(forwards) and forwards <= set(WRAPPED_FORWARD)
 
 
-def _rows(columns: Columns, mask_E: Bools) -> list[tuple[int, int, int]]:
+def _rows(columns: EventColumns, mask_E: Bools) -> list[tuple[int, int, int]]:
     return list(
         zip(
             columns.start_E[mask_E].tolist(),
@@ -109,16 +113,17 @@ def _rows(columns: Columns, mask_E: Bools) -> list[tuple[int, int, int]]:
 
 
 def _nodes_E(process: Process) -> Bools:
-    """Autograd's nodes, on whatever thread of the host."""
+    """Return autograd's nodes on any host thread, bool [E]."""
     columns = process.columns
     nodes = [code for code, name in enumerate(columns.names) if NODE.match(name)]
     if not nodes:
         nodes = [code for code, name in enumerate(columns.names) if OLD_NODE.match(name)]
-    return process.of_process_E & (columns.kind_E == HOST) & columns.of_names(nodes)
+    nodes_E: Bools = process.of_process_E & (columns.kind_E == HOST) & columns.of_names(nodes)
+    return nodes_E
 
 
 def collectives_E(process: Process) -> Bools:
-    """Collectives themselves: a device's kernels, and those that a thread of the host carries out."""
+    """Return the collectives, bool [E]: device kernels, and those executed by a host thread."""
     columns = process.columns
     device = [code for code, name in enumerate(columns.names) if DEVICE_COLLECTIVE.match(name)]
     host = [code for code, name in enumerate(columns.names) if HOST_COLLECTIVE.match(name)]
@@ -127,8 +132,11 @@ def collectives_E(process: Process) -> Bools:
 
 
 def _with_backward(process: Process, explicit: list[Range]) -> tuple[list[Range], list[Range]]:
-    """With backward: from the first node to the last, unless a named range begins between them, and on to the
-    end of the last collective before the optimizer. Also its segments as they are, with what lies in them."""
+    """Add backward, from the first autograd node to the end of the last collective before the optimizer.
+
+    A named range that begins between two nodes splits it into segments. The segments are returned as well,
+    with the ranges inside them.
+    """
     columns = process.columns
     nodes = sorted((start, end) for start, end, _ in _rows(columns, _nodes_E(process)))
     if not nodes:
@@ -143,26 +151,27 @@ def _with_backward(process: Process, explicit: list[Range]) -> tuple[list[Range]
             segments.append([start, end])
     waits = sorted((start, end) for start, end, _ in _rows(columns, collectives_E(process)))
     extended = _extend(process, segments, starts, waits)
-    process.note("derived", "backward is from autograd's first node to its last")
+    process.note("derived", "backward lasts from autograd's first node to its last")
     if extended:
-        process.note("derived", "backward goes on to the end of the last collective before the optimizer")
+        process.note("derived", "backward is extended to the end of the last collective before the optimizer")
     found = [Range(start, end, BACKWARD) for start, end in segments]
     return outermost([*explicit, *without(outermost(found), explicit)]), found
 
 
 def _broken(process: Process, starts: Sequence[int], end: int, begin: int) -> bool:
-    """Whether a named range, or a step, begins between two nodes."""
-    return (
-        bisect_right(starts, begin) > bisect_left(starts, end)
-        or np.searchsorted(process.start_N, begin, "right") > np.searchsorted(process.start_N, end, "left")
-    )  # fmt: skip
+    """Return whether a named range or a step begins between two nodes."""
+    first_step = np.searchsorted(process.start_N, end)
+    last_step = np.searchsorted(process.start_N, begin, "right")
+    return bisect_right(starts, begin) > bisect_left(starts, end) or bool(last_step > first_step)
 
 
 def _extend(
     process: Process, segments: list[list[int]], starts: Sequence[int], waits: Sequence[tuple[int, int]]
 ) -> bool:
-    """Let each segment go on to the end of the last collective that began in or after it, before the next
-    named range, the next segment or the step's end."""
+    """Extend each segment to the end of the last collective that began in or after it.
+
+    The limit is the next named range, the next segment or the end of the step.
+    """
     wait_starts = [start for start, _ in waits]
     extended = False
     for place, segment in enumerate(segments):
@@ -183,7 +192,7 @@ def _extend(
 
 
 def _with_loss(process: Process, ranges: list[Range]) -> list[Range]:
-    """Forward goes on to what follows it in its step: the loss is computed there."""
+    """Extend forward to the next range of its step: the loss is computed there."""
     longer = []
     for each, following in zip(ranges, [*ranges[1:], None], strict=True):
         if each.stage == FORWARD and following is not None:
@@ -192,19 +201,24 @@ def _with_loss(process: Process, ranges: list[Range]) -> list[Range]:
                 each = Range(each.start, following.start, FORWARD)
         longer.append(each)
     if longer != ranges:
-        process.note("derived", "forward goes on to the next stage after the wrapped model's: the loss")
+        process.note(
+            "derived",
+            "forward is extended from the wrapped model's forward to the next stage, to include the loss",
+        )
     return longer
 
 
 def _with_gap(process: Process, ranges: list[Range], segments: list[Range]) -> list[Range]:
-    """Forward is what lies before backward: since the last batch came, the last segment of backward ended or
-    the step began, less what other stages hold."""
+    """Take the gap before backward as forward, without other stages.
+
+    The gap begins at the last batch, the last segment of backward or the begin of the step.
+    """
     has_data = any(each.stage == DATA for each in ranges)
     process.note(
         "derived" if has_data else "guessed",
         "forward is the gap between data and backward"
         if has_data
-        else "forward is what lies before backward: the trace shows no data wait, which may be part of it",
+        else "forward is the gap before backward, which may include a data wait that the trace does not show",
     )
     edges = sorted([each.end for each in ranges if each.stage in (DATA, BACKWARD)] + process.start_N.tolist())
     gaps = []
@@ -217,17 +231,17 @@ def _with_gap(process: Process, ranges: list[Range], segments: list[Range]) -> l
 
 def _note_missing(process: Process, ranges: Sequence[Range]) -> None:
     for stage, why in (
-        (DATA, "no data wait: neither enumerate(DataLoader) nor a range that a mapping names"),
-        (FORWARD, "no forward: no range says so, and there is no backward to end a gap"),
+        (DATA, "no data wait: neither enumerate(DataLoader) nor a mapped range"),
+        (FORWARD, "no forward: neither a range, nor a backward that would end a gap"),
         (BACKWARD, "no backward: neither a range nor autograd's nodes"),
-        (OPTIMIZER, "no optimizer: no Optimizer.step and no range that a mapping names"),
+        (OPTIMIZER, "no optimizer: neither Optimizer.step nor a mapped range"),
     ):
         if not any(each.stage == stage for each in ranges):
             process.note("missing", why)
 
 
 def durations(ranges: Sequence[Range], process: Process, stages: Sequence[str]) -> IntArray:
-    """int64 ns [S, N]: how long each step spent in each stage."""
+    """Return the time that each step spends in each stage, int64 ns [S, N]."""
     place = {stage: index for index, stage in enumerate(stages)}
     spent_SN = np.zeros((len(stages), len(process.step_N)), np.int64)
     for each in ranges:

@@ -1,4 +1,4 @@
-"""From a job's processes to a window: one matrix on the steps that all ranks have, ranks side by side."""
+"""Merge a job's processes into a window: one matrix over the steps that all ranks have."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 
 from sfapp.errors import TraceError
 from sfapp.importers.import_result import ImportedWindow, ImportNote, NoteKind
-from sfapp.importers.kineto.jobs import Job, Member
-from sfapp.importers.kineto.operators import Gathered
+from sfapp.importers.kineto.jobs import Member, TraceJob
+from sfapp.importers.kineto.operators import JobOperators
 from sfapp.importers.kineto.ranges import Range
 from sfapp.importers.kineto.stage_rules import durations, stage_ranges
 from sfapp.importers.mapping import Mapping
-from sfapp.importers.window_builder import About, FloatArray, IntArray, build_window
+from sfapp.importers.window_builder import FloatArray, IntArray, WindowInfo, build_window
 from sfapp.model import RankIdentity
 
 LATE = "step.start_late_ms"
-"""Side channel: how much later than the earliest rank a rank began the step, by the clocks of the hosts."""
+"""Side channel: how much later than the first rank a rank began the step, by the hosts' clocks."""
 
-_WORTH_SAYING = 0.02
-"""Of the median step: a rank that starts later than this is named."""
+_NOTABLE_LATENESS = 0.02
+"""Share of the median step: ranks that start later than this are named."""
 
 
-def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
-    """A job's window with its operator events. The job gives its members up.
+def window_of(job: TraceJob, mapping: Mapping) -> ImportedWindow:
+    """Return a job's window with its operator events; empties the job's members to free memory.
 
     Raises:
-        TraceError: its ranks have no step in common.
+        TraceError: the ranks have no step in common.
     """
     steps = np.array(sorted(job.steps), np.int64)
     if not len(steps):
@@ -46,11 +46,11 @@ def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
     faults = []
     if any(len(each.process.step_N) != len(steps) for each in job.members):
         faults.append("step_misaligned")
-        notes.append(ImportNote("skipped", f"steps that not all ranks have: {len(steps)} are common"))
+        notes.append(ImportNote("skipped", f"steps that some ranks lack: {len(steps)} steps are common"))
     notes += _differing(found, job.members, stages)
     late_NR = (start_NR - start_NR.min(axis=1, keepdims=True)) / 1e6
     notes += _lateness(late_NR, end_NR - start_NR, job.members)
-    about = About(
+    about = WindowInfo(
         run_id=job.run_id,
         window=job.window,
         world_size=_world_size(job, notes),
@@ -68,21 +68,24 @@ def window_of(job: Job, mapping: Mapping) -> ImportedWindow:
         identities,
         {LATE: late_NR} if len(job.members) > 1 else None,
     )
-    events = Gathered(sum(len(each.process.columns.start_E) for each in job.members))
-    while job.members:  # a file's columns go as its events come: a large job fits once
+    events = JobOperators(sum(len(each.process.columns.start_E) for each in job.members))
+    while job.members:  # free each file's columns once its events are added: a large job fits in memory once
         member = job.members.pop(0)
         events.add(member.process, member.rank or 0, mapping)
     del member
     operators, uneven = events.operators()
     notes += [
-        ImportNote("missing", f"ranks differ in the number of {group!r}: in those steps nothing ties them")
+        ImportNote(
+            "missing",
+            f"ranks have different numbers of {group!r} in some steps: they cannot be matched there",
+        )
         for group in uneven
     ]
     return ImportedWindow(window, operators if len(operators) else None, tuple(notes))
 
 
 def _of_ranks(members: Sequence[Member]) -> list[ImportNote]:
-    """What was noted of each rank: once where it holds of all."""
+    """Return the notes of the ranks, without repetition if a note applies to all."""
     ranks: dict[tuple[NoteKind, str], list[int]] = {}
     for each in members:
         for note in dict.fromkeys(each.process.notes):
@@ -94,17 +97,17 @@ def _of_ranks(members: Sequence[Member]) -> list[ImportNote]:
     return notes
 
 
-def _world_size(job: Job, notes: list[ImportNote]) -> int:
-    """As many as the trace says, or as many as are there."""
+def _world_size(job: TraceJob, notes: list[ImportNote]) -> int:
+    """Return the world size stated in the trace, or the number of ranks found."""
     least = max(job.ranks) + 1
     stated = job.world_size
     if stated is None:
         if least == len(job.ranks):
-            notes.append(ImportNote("guessed", f"a job of {least}: nothing says how many ranks there are"))
+            notes.append(ImportNote("guessed", f"world size {least}: no file states it"))
         return least
     if stated < least:
         notes.append(
-            ImportNote("guessed", f"a job of {least}: rank {least - 1} is there, of {stated} stated")
+            ImportNote("guessed", f"world size {least}: rank {least - 1} is present, but {stated} is stated")
         )
     if max(stated, least) > len(job.ranks):
         absent = max(stated, least) - len(job.ranks)
@@ -112,13 +115,13 @@ def _world_size(job: Job, notes: list[ImportNote]) -> int:
     return max(stated, least)
 
 
-def _backend(job: Job) -> str:
+def _backend(job: TraceJob) -> str:
     headers = (each.process.columns.header.distributed for each in job.members)
     return next((header.backend for header in headers if header is not None and header.backend), "")[:64]
 
 
-def _identities(job: Job, mapping: Mapping) -> list[RankIdentity]:
-    """Where each rank ran: nodes are the hosts of the files' names, numbered by their lowest rank."""
+def _identities(job: TraceJob, mapping: Mapping) -> list[RankIdentity]:
+    """Return the ranks' identities: nodes are the hosts in file names, numbered by their lowest rank."""
     nodes: dict[str, int] = {}
     seen: dict[str, int] = {}
     found = []
@@ -129,14 +132,14 @@ def _identities(job: Job, mapping: Mapping) -> list[RankIdentity]:
         rank = each.rank or 0
         found.append(RankIdentity(rank, local, node, each.host[:256], mapping.role_of(rank)))
     if not any(each.host for each in job.members):
-        job.notes.append(ImportNote("missing", "hosts: no file's name has one"))
+        job.notes.append(ImportNote("missing", "hosts: no file name contains one"))
     return found
 
 
 def _differing(
     found: Sequence[Sequence[Range]], members: Sequence[Member], stages: Sequence[str]
 ) -> list[ImportNote]:
-    """Stages that some ranks have and others have not."""
+    """Return notes on stages that only some ranks have."""
     notes = []
     for stage in stages:
         without = [
@@ -146,16 +149,16 @@ def _differing(
         ]
         if without and len(without) < len(members):
             ranks = ", ".join(without[:8]) + (" …" if len(without) > 8 else "")
-            notes.append(ImportNote("missing", f"{stage} on rank {ranks}, which others have"))
+            notes.append(ImportNote("missing", f"{stage} on rank {ranks}, although other ranks have it"))
     return notes
 
 
 def _lateness(late_NR: FloatArray, wall_NR: IntArray, members: Sequence[Member]) -> list[ImportNote]:
-    """Which ranks begin their steps late, in the median over steps."""
+    """Return notes on ranks that begin their steps late, by the median over steps."""
     if len(members) < 2:
         return []
     late_R = np.median(late_NR, axis=0)
-    least = max(_WORTH_SAYING * float(np.median(wall_NR)) / 1e6, 0.1)
+    least = max(_NOTABLE_LATENESS * float(np.median(wall_NR)) / 1e6, 0.1)
     return [
         ImportNote("derived", f"rank {members[place].rank} begins its steps {late_R[place]:.1f} ms late")
         for place in np.argsort(-late_R, kind="stable")[:8].tolist()
