@@ -236,9 +236,7 @@ def test_hosts_whose_clocks_differ_are_one_job_where_nothing_contradicts_it(tmp_
     found = imported(tmp_path)
 
     assert found.windows[0].window.ranks.rank == (0, 1)
-    assert "ranks whose steps are 60.0 s apart are taken as one job with clock offsets" in said(
-        found
-    )
+    assert "ranks whose steps are 60.0 s apart are taken as one job with clock offsets" in said(found)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.kair_graphs import PLANTS, US, Plant, job
@@ -358,6 +358,10 @@ def test_events_that_cannot_be_do_not_hang_it() -> None:
 def test_a_planted_cause_comes_first(
     what: str, half_ranks: int, layers: int, seed: int, noise: float, delay_us: int, data: st.DataObject
 ) -> None:
+    # A transfer of all ranks is compared with the same collective in the two other steps. Their difference,
+    # about 4 % of 900 µs, must stay below the delay / (3 · 1.4826) for the delay to exceed three robust
+    # deviations.
+    assume(what != "transfer" or delay_us >= 600)
     ranks = 2 * half_ranks
     plant = Plant(
         what,
