@@ -375,7 +375,10 @@ def test_a_planted_cause_comes_first(
 
     assert (cause.kind, cause.name, cause.nature) == (truth.kind, truth.name, truth.nature)
     assert cause.rank in truth.ranks
-    assert cause.steps == (plant.step,)
+    # Three robust deviations of a few ranks are sometimes exceeded by noise, in another step of the same
+    # operator.
+    assert plant.step in cause.steps
+    assert cause.delay_ns - cause.worst_ns < plant.delay_ns / 2
     assert cause.holds_up
     assert np.isclose(cause.worst_ns, plant.delay_ns, rtol=0.5)
 
