@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from benchmarks.kineto_job import Shape, write_job
-from sfapp.importers import Options, read_traces, write_imported
+from sfapp.importers import ImportOptions, read_traces, write_imported
 
 PROFILED = "profiled"
 """The run."""
@@ -26,7 +26,7 @@ def put_profiled(root: Path, folder: Path) -> None:
     """
     traces = write_job(folder / PROFILED, SHAPE)
     _lengthen(traces[2])
-    written = write_imported(read_traces("kineto", [folder / PROFILED], Options()), root)
+    written = write_imported(read_traces("kineto", [folder / PROFILED], ImportOptions()), root)
     assert not written.refused
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from benchmarks.kineto_job import Shape, write_job
 from sfapp.cli import cli
-from sfapp.importers import Options, read_traces, write_imported
+from sfapp.importers import ImportOptions, read_traces, write_imported
 from sfapp.model.stages import DATA
 from sfapp.packets import operators_path, packet_path, write_packet
 from tests.builders import ddp_job, window_of
@@ -38,7 +38,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight ranks, rank 5 late in data in every step; and a run that has packets alone."""
     root = tmp_path_factory.mktemp("causes")
     write_job(root / "job", Shape(steps=6))
-    write_imported(read_traces("kineto", [root / "job"], Options()), root / "packets")
+    write_imported(read_traces("kineto", [root / "job"], ImportOptions()), root / "packets")
     plain = packet_path(root / "packets", "plain", 0)
     plain.parent.mkdir()
     write_packet(window_of(ddp_job(), run_id="plain"), plain)
