@@ -17,7 +17,7 @@ NODE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("ranks", "ranks"),
     TableColumn("median_ns", "median", "median step time of its ranks, newest step", "median_ns_text"),
     TableColumn("worst_rank", "slowest rank"),
-    TableColumn("worst_ns", "slowest time", "step time of the slowest rank, newest step", "worst_ns_text"),
+    TableColumn("worst_ns", "step time", "step time of the slowest rank, newest step", "worst_ns_text"),
     TableColumn("rank_skew", "skew", "slowest rank relative to the node's median", "rank_skew_text"),
     TableColumn("behind", "behind", "median relative to the fastest node", "behind_text"),
     TableColumn("cpu_percent", "CPU", "of all cores", "cpu_percent_text"),
@@ -28,7 +28,7 @@ NODE_COLUMNS: tuple[TableColumn, ...] = (
         "offset from the aggregator's clock with its uncertainty; not used in verdicts",
         "clock_offset_ns_text",
     ),
-    TableColumn("silent_s", "last report", "time since a rank of the node last reported", "silent_s_text"),
+    TableColumn("silent_s", "seen", "time since a rank of the node last reported", "silent_s_text"),
 )
 
 
@@ -94,7 +94,7 @@ RANK_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
     TableColumn("lost_steps", "lost", "steps discarded by a full send queue"),
     TableColumn("duplicates", "duplicates", "steps that arrived more than once"),
-    TableColumn("silent_s", "last report", "time since its last message", "silent_s_text"),
+    TableColumn("silent_s", "seen", "time since its last message", "silent_s_text"),
 )
 
 

@@ -76,8 +76,8 @@ def test_the_recorded_a_b_a_reads_as_it_was_recorded() -> None:
     first = printed.splitlines()[1]
     assert "B is 78 ms per step slower than A, all of it in data" in first
     assert "C recovers 98 % of it" in first
-    assert "In B rank 0 (node-0) leads data in 40 of 40 steps; in A no rank does." in printed
-    assert "+ sync_wait_dependent, + likely_sync_wait, − co_critical" in printed
+    assert "In B rank 0 (node-0) is slowest in data in 40 of 40 steps; in A no rank is." in printed
+    assert "+ gain depends on waits, + waits for other ranks, − stages or ranks tied" in printed
 
 
 def test_stages_add_up_in_print_and_exactly_in_json() -> None:

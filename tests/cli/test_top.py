@@ -46,7 +46,7 @@ def streamed(root: Path, silent: dict[int, float] | None = None, left: tuple[int
 def test_every_node_has_a_row_and_every_rank_a_tile(tmp_path: Path) -> None:
     streamed(tmp_path)
     lines = top(tmp_path).splitlines()
-    assert lines[0].split() == [LIVE, "Live:", "8", "ranks", "heard", "of.", "step", "300"]
+    assert lines[0].split() == [LIVE, "Live:", "8", "ranks", "reporting.", "step", "300"]
     assert [line.split()[:3] for line in lines[3:5]] == [["0", "node-0", "4"], ["1", "node-1", "4"]]
     grid = [line.split() for line in lines if line.startswith("node ")]
     assert grid[-2:] == [["node", "0", "0", "1", "2", "3"], ["node", "1", "4", "5", "6+", "7"]]
@@ -90,10 +90,10 @@ def drawn(news: RunNews, width: int) -> list[str]:
 @pytest.mark.parametrize(
     ("width", "columns"),
     [
-        (160, "node host ranks median slowest rank its time skew behind CPU memory clock heard"),
-        (120, "node host ranks median slowest rank its time skew behind CPU memory clock heard"),
-        (80, "node host ranks median slowest rank its time skew behind heard"),
-        (60, "node host median slowest rank skew heard"),
+        (160, "node host ranks median slowest rank step time skew behind CPU memory clock seen"),
+        (120, "node host ranks median slowest rank step time skew behind CPU memory clock seen"),
+        (80, "node host ranks median slowest rank step time skew behind seen"),
+        (60, "node host median slowest rank skew seen"),
     ],
 )
 def test_a_row_is_a_line_with_what_there_is_room_for(tmp_path: Path, width: int, columns: str) -> None:

@@ -119,3 +119,10 @@ def test_reasons_and_kinds_of_culprit_are_tables_of_the_same_sort() -> None:
 
 def test_a_name_of_another_version_is_written_with_spaces() -> None:
     assert label_words("a_newer_label") == "a newer label"
+
+
+def test_the_table_in_the_documentation_is_the_table_of_the_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "accounting.md").read_text("utf-8")
+    for label in LABELS.values():
+        strength = "limits the strong ones" if label.group == "limit" else label.strength
+        assert f"| `{label.name}` | {label.words} | {label.weight} | {strength} |" in text
