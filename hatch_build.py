@@ -1,4 +1,5 @@
-"""Compile the recorder's hot path where there is a C compiler; without one it runs in Python."""
+"""Compile the recorder's hot path and the array kernels where there is a C compiler; without one they run in
+Python and NumPy."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path("sfapp", "recorder", "timing", "timers.py")
 MODULE = "sfapp.recorder.timing._timers"
+
+KERNELS = Path("sfapp", "accounting", "_kernels.pyx")
 
 IN_C = {"state.clock()": "read_clock(state)", "from threading import get_ident\n": ""}
 """Replaced in the copy of the source that is compiled: ``_timers.pxd`` has both as inline C."""
@@ -26,37 +30,67 @@ class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
     """Build hook: a wheel carries the compiled module, an editable install has it beside its source."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        root = Path(self.root)
-        name = MODULE.rpartition(".")[2] + str(sysconfig.get_config_var("EXT_SUFFIX"))
-        module = SOURCE.with_name(name)
         self._folder = tempfile.mkdtemp()
-        try:
-            if version == "editable":
-                (root / module).unlink(missing_ok=True)  # It was built from another source.
-            built = compiled(root / SOURCE, Path(self._folder))
-            if version == "editable":
-                whole = shutil.copy(built, (root / module).with_suffix(".new"))
-                os.replace(whole, root / module)
-            else:
-                build_data["pure_python"], build_data["infer_tag"] = False, True
-                build_data["force_include"][str(built)] = module.as_posix()
-        except (CannotCompile, OSError) as why:
-            self.app.display_warning(f"steps will be timed in Python, which takes longer: {why}")
+        for source, name, compiler, without in (
+            (SOURCE, "_timers", compiled, "steps will be timed in Python"),
+            (KERNELS, "_kernels", compiled_kernels, "large windows will be diagnosed with NumPy alone"),
+        ):
+            module = source.with_name(name + str(sysconfig.get_config_var("EXT_SUFFIX")))
+            try:
+                self._add(source, module, compiler, version, build_data)
+            except (CannotCompile, OSError) as why:
+                self.app.display_warning(f"{without}, which takes longer: {why}")
+
+    def _add(
+        self,
+        source: Path,
+        module: Path,
+        compiler: Callable[[Path, Path], Path],
+        version: str,
+        build_data: dict[str, Any],
+    ) -> None:
+        root = Path(self.root)
+        if version == "editable":
+            (root / module).unlink(missing_ok=True)  # It was built from another source.
+        built = compiler(root / source, Path(self._folder, module.stem))
+        if version == "editable":
+            whole = shutil.copy(built, (root / module).with_suffix(".new"))
+            os.replace(whole, root / module)
+        else:
+            build_data["pure_python"], build_data["infer_tag"] = False, True
+            build_data["force_include"][str(built)] = module.as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class CannotCompile(Exception):
-    """The hot path cannot be compiled; the message states why."""
+    """A module cannot be compiled; the message states why."""
 
 
 def compiled(source: Path, folder: Path) -> Path:
-    """Compile this source to an extension module in this folder, and return the module's path.
+    """Compile the hot path to an extension module in this folder, and return the module's path.
 
     Raises:
         CannotCompile: there is no compiler, or ``SFAPP_COMPILED`` is ``off``.
     """
+    copy = folder / "source" / Path(*MODULE.split(".")).with_suffix(".py")
+    _copy_for_c(source, copy)
+    return _extension(MODULE, copy, folder, DIRECTIVES, ["-g0"])  # 1 MB with symbols
+
+
+def compiled_kernels(source: Path, folder: Path) -> Path:
+    """Compile the array kernels to an extension module in this folder, and return the module's path.
+
+    Raises:
+        CannotCompile: there is no compiler, or ``SFAPP_COMPILED`` is ``off``.
+    """
+    # A product and a sum in one rounding would give other numbers than NumPy's.
+    options = ["-g0", "-O3", "-ffp-contract=off"]
+    return _extension(f"sfapp.accounting.{source.stem}", source, folder, {}, options)
+
+
+def _extension(name: str, source: Path, folder: Path, directives: dict[str, Any], options: list[str]) -> Path:
     if os.environ.get("SFAPP_COMPILED", "").lower() == "off":
         raise CannotCompile("SFAPP_COMPILED=off")
     if not sys.platform.startswith("linux"):  # The clock is read as Python does on Linux.
@@ -70,12 +104,10 @@ def compiled(source: Path, folder: Path) -> Path:
         from setuptools.errors import BaseError, CCompilerError
     except ImportError as missing:
         raise CannotCompile(str(missing)) from missing
-    copy = folder / "source" / Path(*MODULE.split(".")).with_suffix(".py")
     try:
-        _copy_for_c(source, copy)
-        extension = Extension(MODULE, [str(copy)], extra_compile_args=["-g0"])  # 1 MB with symbols
+        extension = Extension(name, [str(source)], extra_compile_args=options)
         modules = cythonize(
-            [extension], build_dir=str(folder / "c"), compiler_directives=DIRECTIVES, force=True
+            [extension], build_dir=str(folder / "c"), compiler_directives=directives, force=True
         )
         command = Distribution({"name": "sfapp", "ext_modules": modules}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")

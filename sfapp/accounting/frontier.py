@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from sfapp.accounting import kernels
 from sfapp.accounting.kernels import (
     empty,
     first_argmax,
@@ -67,8 +69,15 @@ def running_boundaries(duration_SNR: Array, start_NR: Array | None = None) -> Bo
         start_NR: int64 ns, what each rank's prefix starts from in each step; 0 where None.
     """
     stages, steps, ranks = duration_SNR.shape
-    add = namespace(duration_SNR).add
     frontier_SN, leader_SN, second_SN = (empty((stages, steps), duration_SNR) for _ in range(3))
+    if kernels.uses_compiled(duration_SNR):
+        start = None if start_NR is None else np.ascontiguousarray(start_NR)
+        boundaries = partial(
+            kernels.compiled.boundaries, duration_SNR, start, frontier_SN, leader_SN, second_SN
+        )
+        kernels.in_parallel(partial(boundaries, None, None, None), steps, duration_SNR.size)
+        return Boundaries(frontier_SN, leader_SN, second_SN)
+    add = namespace(duration_SNR).add
     row_N = placed(np.arange(steps), duration_SNR)
     for rows, prefix_nR in _prefix_room(duration_SNR):
         add(duration_SNR[0, rows], 0 if start_NR is None else start_NR[rows], out=prefix_nR)
@@ -89,12 +98,46 @@ def running_boundaries(duration_SNR: Array, start_NR: Array | None = None) -> Bo
     return Boundaries(frontier_SN, leader_SN, second_SN)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """What one pass over a matrix finds, on the matrix' device.
+
+    Attributes:
+        boundaries: of the step-aligned accounting.
+        largest_SN, sum_SN: int64 ns, maximum and sum over ranks of the durations.
+        total_NR: int64 ns, each rank's step total.
+    """
+
+    boundaries: Boundaries
+    largest_SN: Array
+    sum_SN: Array
+    total_NR: Array
+
+
+def walk(duration_SNR: Array) -> Walk:
+    """Return boundaries, maxima and sums of a matrix: int64 ns, stage-major."""
+    if not kernels.uses_compiled(duration_SNR):
+        boundaries = running_boundaries(duration_SNR)
+        return Walk(boundaries, max_last(duration_SNR), duration_SNR.sum(axis=-1), duration_SNR.sum(axis=0))
+    stages, steps, ranks = duration_SNR.shape
+    found_SN = [np.empty((stages, steps), dtype=np.int64) for _ in range(5)]
+    total_NR = np.empty((steps, ranks), dtype=np.int64)
+    one_pass = partial(kernels.compiled.boundaries, duration_SNR, None, *found_SN, total_NR)
+    kernels.in_parallel(one_pass, steps, duration_SNR.size)
+    return Walk(Boundaries(*found_SN[:3]), *found_SN[3:], total_NR)
+
+
 def frontier(duration_SNR: Array) -> tuple[Array, Array, Array]:
     """Frontier F, advances a and leaders of the step-aligned accounting, each [S, N].
 
     The bare core of the paper's Section 3, for callers that need nothing else.
     """
     stages, steps, _ = duration_SNR.shape
+    if kernels.uses_compiled(duration_SNR):
+        frontier_SN, leader_SN = np.empty((2, stages, steps), dtype=np.int64)
+        one_pass = partial(kernels.compiled.frontier, duration_SNR, frontier_SN, leader_SN)
+        kernels.in_parallel(one_pass, steps, duration_SNR.size)
+        return frontier_SN, frontier_SN - previous_boundary(frontier_SN), leader_SN
     add = namespace(duration_SNR).add
     leader_SN = empty((stages, steps), duration_SNR)
     for rows, room_nR in _prefix_room(duration_SNR):

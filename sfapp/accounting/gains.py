@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from sfapp.accounting import kernels
 from sfapp.accounting.kernels import as_float, empty, full, max_last, median_last, placed, row_blocks
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, Reference
@@ -66,6 +68,15 @@ def clipped_makespan(
     broads = max(broad_of_S) + 1
     _, steps, ranks = duration_SNR.shape
     clipped_BN = empty((broads, steps), duration_SNR, "float64")
+    if kernels.uses_compiled(duration_SNR):
+        broad_index_S = np.asarray(broad_of_S, dtype=np.int64)
+        level = np.ascontiguousarray(baseline_SNR)
+        total = np.ascontiguousarray(total_NR)
+        clip = partial(
+            kernels.compiled.clipped_makespan, duration_SNR, total, level, broad_index_S, clipped_BN
+        )
+        kernels.in_parallel(clip, steps, duration_SNR.size)
+        return clipped_BN
     for rows in row_blocks(steps, ranks):
         total_nR = as_float(total_NR[rows])
         for broad in range(broads):
@@ -85,6 +96,12 @@ def clipped_frontier(
     """The frontier recomputed with some stages clipped to the baseline: float64 ns [S, N] (takeover, §4)."""
     stages, steps, ranks = duration_SNR.shape
     frontier_SN = empty((stages, steps), duration_SNR, "float64")
+    if kernels.uses_compiled(duration_SNR):
+        is_clipped_S = np.isin(np.arange(stages), clipped).astype(np.int64)
+        level = np.ascontiguousarray(baseline_SNR)
+        clip = partial(kernels.compiled.clipped_frontier, duration_SNR, level, is_clipped_S, frontier_SN)
+        kernels.in_parallel(clip, steps, duration_SNR.size)
+        return frontier_SN
     for rows in row_blocks(steps, ranks):
         prefix_nR = full(duration_SNR[0, rows].shape, 0.0, duration_SNR)
         for stage in range(stages):

@@ -23,7 +23,7 @@ from sfapp.accounting.carry_over import CarryOver as DeviceCarryOver
 from sfapp.accounting.carry_over import carry_over, frontier_before, meeting, steps_before
 from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
-from sfapp.accounting.frontier import Boundaries, running_boundaries
+from sfapp.accounting.frontier import Boundaries, running_boundaries, walk
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import as_float, max_last, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
@@ -228,6 +228,9 @@ class Measures:
         return self.by_broad(change_S) / max(1, self.makespan)
 
     def _median_prefix(self, stage: int) -> Floats:
+        """Return the median over ranks of the prefix at a recorded stage, ns [N]; the lag is F minus this."""
+        if stage == 0:
+            return self.median_SN[0]
         return to_numpy(median_last(self.window.duration_SNR[: stage + 1].sum(axis=0)))
 
     def _lag_rise(self, broad: int) -> float:
@@ -296,12 +299,11 @@ def measure_many(
     duration = _end_to_end([window.duration_SNR for window in windows], axis=1)
     wall = _end_to_end([window.wall_NR for window in windows], axis=0)
     per_window = (len(windows), steps, ranks)
-    largest = max_last(duration)
+    walked = walk(duration)
+    largest, total, aligned = walked.largest_SN, walked.total_NR, walked.boundaries
     _refuse_overflow(windows, largest.reshape(stages, len(windows), steps))
-    total = duration.sum(axis=0)
     before = steps_before(total.reshape(per_window))
 
-    aligned = running_boundaries(duration)
     drift = running_boundaries(duration, before.reshape(-1, ranks))
     slopes = wait_slopes(
         duration.reshape(stages, *per_window),
@@ -320,7 +322,7 @@ def measure_many(
         "gap_SN": to_numpy(aligned.gap_SN),
         "median_SN": to_numpy(median),
         "most_SN": to_numpy(most),
-        "mean_SN": to_numpy(as_float(duration.sum(axis=-1)) / ranks),
+        "mean_SN": to_numpy(as_float(walked.sum_SN) / ranks),
         "max_SN": to_numpy(largest),
         "first_rank_SN": to_numpy(duration[:, :, 0]),
         "slowest_SN": to_numpy(_of_rank(duration, aligned.leader_SN[-1])),
