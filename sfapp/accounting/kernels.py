@@ -41,8 +41,8 @@ _PARALLEL_CELLS = 1 << 20
 _limits = threading.local()
 
 
-def limit_threads(count: int) -> None:
-    """Limit how many threads the kernels called from this thread use."""
+def limit_threads(count: int | None) -> None:
+    """Limit how many threads the kernels called from this thread use; None lifts the limit."""
     _limits.count = count
 
 

@@ -104,4 +104,4 @@ def test_threads_share_the_work_and_change_nothing() -> None:
         assert_same(lambda: walk(durations))
         assert_same(lambda: middle_last(durations))
     finally:
-        kernels.limit_threads(kernels._cores())
+        kernels.limit_threads(None)
