@@ -16,7 +16,7 @@ from sfapp.importers import ImportNote, ImportOptions, read_mapping, read_traces
 from sfapp.model import Diagnosis
 from sfapp.operators import Agreement
 from sfapp.operators.cohorts import MIN_COHORT
-from sfapp.packets import read_operators_beside, read_windows
+from sfapp.packets import read_packet_operators, read_windows
 from sfapp.service.causes import Causes, causes_of
 from sfapp.views import format
 from sfapp.views import text as words
@@ -103,7 +103,7 @@ def of_source(source: Source) -> list[Row]:
         said = []
         for diagnosis in diagnose_runs(each.window for each in windows.values()):
             key = (diagnosis.run_id, diagnosis.window)
-            operators = read_operators_beside(packet.path for packet in windows[key].packets)
+            operators = read_packet_operators(packet.path for packet in windows[key].packets)
             causes = causes_of(operators, windows[key].window, diagnosis)
             said.append(_row(source, len(windows) > 1, diagnosis, causes, notes[key]))
     return said

@@ -329,14 +329,14 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
     @application.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
                      "can be imported")  # fmt: skip
     def incidents_json() -> Response:
-        return _json(document_of(log.book()))
+        return _json(document_of(log.state()))
 
     @application.get("/incident/{incident}.json", summary="One incident with the notes it collects, as it "
                      "stands and with every edit; can be imported")  # fmt: skip
     def incident_json(
         incident: Annotated[str, PathParameter(description="its id, or enough of its beginning")],
     ) -> Response:
-        return _json(document_of(log.book(), incident))
+        return _json(document_of(log.state(), incident))
 
 
 def _judge(

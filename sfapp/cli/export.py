@@ -12,7 +12,7 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.importers.perfetto_export import slice_of, write_perfetto
 from sfapp.model.view import WindowKey
 from sfapp.operators import events_of
-from sfapp.packets import LoadedWindow, read_operators_beside, read_windows
+from sfapp.packets import LoadedWindow, read_packet_operators, read_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 
@@ -45,7 +45,7 @@ def export(
     sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
     """
     found = _one_of(read_windows(paths).windows, None if chosen is None else window_key(chosen, "--window"))
-    beside = read_operators_beside(packet.path for packet in found.packets)
+    beside = read_packet_operators(packet.path for packet in found.packets)
     operators, note = events_of(beside, found.window)
     kept = slice_of(operators, steps, ranks)
     size = write_perfetto(kept, found.window.ranks, output, note)

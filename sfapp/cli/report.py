@@ -13,7 +13,7 @@ import click
 from sfapp import __version__
 from sfapp.cli.options import gate_options, view_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
-from sfapp.incidents import Book, IncidentLog, book_of, parse
+from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow
@@ -118,15 +118,15 @@ def _is_file(name: str) -> Path | None:
     return path if path.suffix == ".json" and path.is_file() else None
 
 
-def _book(incident: str | None, paths: Sequence[Path]) -> Book:
+def _book(incident: str | None, paths: Sequence[Path]) -> IncidentState:
     """The notes beside the packets, or those that an exported incident brings along."""
     file = None if incident is None else _is_file(incident)
     if file is None:
-        return IncidentLog.beside(paths[0]).book()
-    return book_of(parse(file.read_bytes()))
+        return IncidentLog.for_packets(paths[0]).state()
+    return state_from_events(parse(file.read_bytes()))
 
 
-def _named(incident: str, book: Book) -> str:
+def _named(incident: str, book: IncidentState) -> str:
     """The id of the incident that was named."""
     if _is_file(incident) is None:
         return book.incident(incident).id

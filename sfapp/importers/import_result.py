@@ -17,7 +17,7 @@ from sfapp.errors import PacketError, TraceError
 from sfapp.importers.mapping import NO_MAPPING, Mapping
 from sfapp.model import RecorderInfo, Window
 from sfapp.model.operators import Operators
-from sfapp.packets import Draft, operators_path, packet_path, write_operators, write_packet
+from sfapp.packets import WindowDraft, operators_path, packet_path, write_operators, write_packet
 
 NoteKind = Literal["derived", "guessed", "missing", "skipped"]
 NOTE_KINDS: tuple[NoteKind, ...] = ("derived", "guessed", "missing", "skipped")
@@ -75,7 +75,7 @@ class ImportedWindow:
         notes: notes on this window.
     """
 
-    draft: Draft
+    draft: WindowDraft
     operators: Operators | None = None
     notes: tuple[ImportNote, ...] = ()
 
@@ -142,7 +142,7 @@ def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
     return WrittenFiles(tuple(packets), tuple(operators), tuple(refused))
 
 
-def with_notes(window: Draft, format_name: str, notes: Sequence[ImportNote]) -> Draft:
+def with_notes(window: WindowDraft, format_name: str, notes: Sequence[ImportNote]) -> WindowDraft:
     """Return the window with its notes in ``extra``, by kind, and with the importer as recorder."""
     extra: dict[str, object] = {"imported_from": format_name}
     for kind in NOTE_KINDS:

@@ -39,7 +39,7 @@ from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity
 from sfapp.model import stages as names
 from sfapp.model.operators import COLLECTIVE, KERNEL, NONE
-from sfapp.packets import Draft
+from sfapp.packets import WindowDraft
 from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 
 WAIT = "pipeline.wait"
@@ -130,7 +130,7 @@ def _name(path: Path) -> str:
     return path.name.removesuffix(".parquet").removeprefix("trace-") or "run"
 
 
-def _with(window: Draft, extra: dict[str, Any]) -> Draft:
+def _with(window: WindowDraft, extra: dict[str, Any]) -> WindowDraft:
     return replace(window, manifest=replace(window.manifest, extra=window.manifest.extra | extra))
 
 

@@ -23,7 +23,7 @@ from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import RankIdentity
 from sfapp.model.manifest import Wrapper
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
-from sfapp.packets import Draft
+from sfapp.packets import WindowDraft
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE
 from sfapp.terminal import first_line, quoted
 
@@ -204,7 +204,7 @@ def _name(path: Path) -> str:
     return folders[-1] if path.name == "telemetry" else path.stem
 
 
-def _wrapped(window: Draft, strategy: str) -> Draft:
+def _wrapped(window: WindowDraft, strategy: str) -> WindowDraft:
     wrapper = _WRAPPERS.get(strategy, "other")
     extra = window.manifest.extra | ({"training_strategy": strategy} if strategy else {})
     return replace(window, manifest=replace(window.manifest, wrapper=wrapper, extra=extra))

@@ -20,7 +20,7 @@ from sfapp.model import (
     RecorderInfo,
     stage_hash,
 )
-from sfapp.packets import Draft
+from sfapp.packets import WindowDraft
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -49,7 +49,7 @@ def build_window(
     step_N: IntArray,
     identities: Sequence[RankIdentity],
     side_NR: Table[str, FloatArray] | None = None,
-) -> Draft:
+) -> WindowDraft:
     """Build a window from durations in ns.
 
     If ``stages`` lacks the residual, it is added: the part of a rank's step that the explicit stages leave
@@ -82,7 +82,7 @@ def build_window(
         faults=about.faults,
         recorder=RecorderInfo(backend=about.backend),
     )
-    return Draft(
+    return WindowDraft(
         manifest=manifest,
         duration_SNR=np.ascontiguousarray(duration_SNR, dtype=np.int64),
         wall_NR=np.ascontiguousarray(wall_NR, dtype=np.int64),

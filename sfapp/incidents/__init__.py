@@ -1,28 +1,28 @@
 """Notes and incidents: an append-only log of edits beside the packets, and what they amount to."""
 
-from sfapp.incidents.draft import sketch
-from sfapp.incidents.editor import NOBODY, Author, import_events
+from sfapp.incidents.draft import draft_incident
+from sfapp.incidents.editor import ANONYMOUS, IncidentEditor, import_events
 from sfapp.incidents.events import MAX_NAME, MAX_TEXT, MAX_TITLE, Event
 from sfapp.incidents.exchange import document_of, events_of, parse, renamed, runs_named
 from sfapp.incidents.log import IncidentLog
-from sfapp.incidents.state import Book, Revision, book_of
+from sfapp.incidents.state import IncidentState, Revision, state_from_events
 
 __all__ = [
+    "ANONYMOUS",
     "MAX_NAME",
     "MAX_TEXT",
     "MAX_TITLE",
-    "NOBODY",
-    "Author",
-    "Book",
     "Event",
+    "IncidentEditor",
     "IncidentLog",
+    "IncidentState",
     "Revision",
-    "book_of",
     "document_of",
+    "draft_incident",
     "events_of",
     "import_events",
     "parse",
     "renamed",
     "runs_named",
-    "sketch",
+    "state_from_events",
 ]

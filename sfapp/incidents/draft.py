@@ -11,15 +11,15 @@ from datetime import datetime
 
 from sfapp.incidents.events import Event, IncidentEdit, IncidentFields, ItemEdit, ItemFields
 from sfapp.incidents.exchange import events_of_notes
-from sfapp.incidents.state import Book, book_of
+from sfapp.incidents.state import IncidentState, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 
 AUTHOR = "sfapp report"
 
 
-def sketch(
-    title: str, windows: Sequence[tuple[WindowKey, ViewState]], at: datetime, notes: Book
-) -> tuple[Book, str]:
+def draft_incident(
+    title: str, windows: Sequence[tuple[WindowKey, ViewState]], at: datetime, notes: IncidentState
+) -> tuple[IncidentState, str]:
     """An incident of windows in their order, each followed by the notes pinned to it; and its id.
 
     Args:
@@ -46,7 +46,7 @@ def sketch(
             collect(ItemFields(incident=incident_id, item="note", note=note.id, place=place))
     collected = {event.fields.note for event in events if isinstance(event, ItemEdit)}
     known = events_of_notes(notes, {note for note in collected if isinstance(note, str)})
-    return book_of([*known, *events]), incident_id
+    return state_from_events([*known, *events]), incident_id
 
 
 def _digest(text: str) -> str:

@@ -25,7 +25,7 @@ from sfapp.incidents.log import IncidentLog
 from sfapp.model.incidents import Incident, Item, ItemKind, Note, Pin, Severity, Status
 from sfapp.model.view import WindowKey
 
-NOBODY = "anonymous"
+ANONYMOUS = "anonymous"
 """Whoever chose no name."""
 
 
@@ -34,7 +34,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Author:
+class IncidentEditor:
     """Somebody who writes. Every edit is on disk when the call returns its id, which ``undo`` takes.
 
     Edits are made from a note, incident or item *as it was shown*: what others wrote meanwhile is kept.
@@ -43,7 +43,7 @@ class Author:
 
     def __init__(self, log: IncidentLog, name: str, clock: Callable[[], datetime] = utc_now) -> None:
         self._log = log
-        self.name = _clean(name).strip()[:MAX_NAME] or NOBODY
+        self.name = _clean(name).strip()[:MAX_NAME] or ANONYMOUS
         self._clock = clock
 
     def write_note(self, text: str, pin: Pin | None = None) -> str:
@@ -147,7 +147,7 @@ class Author:
 
 def import_events(log: IncidentLog, events: Sequence[Event]) -> int:
     """Add what somebody else wrote down; how many edits were new. Importing twice changes nothing."""
-    before = len(log.book().events)
+    before = len(log.state().events)
     return len(log.append(events).events) - before
 
 

@@ -70,7 +70,7 @@ class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     removed: bool | UnsetType = UNSET
 
 
-class _Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
+class _EditHeader(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What every line has.
 
     Attributes:
@@ -86,25 +86,25 @@ class _Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     by: Name
 
 
-class NoteEdit(_Event, frozen=True, kw_only=True, tag="note"):
+class NoteEdit(_EditHeader, frozen=True, kw_only=True, tag="note"):
     target: Id
     base: Id | None = None
     fields: NoteFields
 
 
-class IncidentEdit(_Event, frozen=True, kw_only=True, tag="incident"):
+class IncidentEdit(_EditHeader, frozen=True, kw_only=True, tag="incident"):
     target: Id
     base: Id | None = None
     fields: IncidentFields
 
 
-class ItemEdit(_Event, frozen=True, kw_only=True, tag="item"):
+class ItemEdit(_EditHeader, frozen=True, kw_only=True, tag="item"):
     target: Id
     base: Id | None = None
     fields: ItemFields
 
 
-class Undo(_Event, frozen=True, kw_only=True, tag="undo"):
+class Undo(_EditHeader, frozen=True, kw_only=True, tag="undo"):
     """Take one edit back, whatever came after it; undoing an undo does the edit again."""
 
     target: Id
@@ -114,11 +114,11 @@ Edit = NoteEdit | IncidentEdit | ItemEdit
 Event = NoteEdit | IncidentEdit | ItemEdit | Undo
 
 
-class _Version(Struct):
+class _FormatVersion(Struct):
     v: int
 
 
-_VERSION = msgspec.json.Decoder(_Version)
+_VERSION = msgspec.json.Decoder(_FormatVersion)
 _EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from sfapp.errors import IncidentError
 from sfapp.incidents.events import Event, IncidentEdit, ItemEdit, NoteEdit, Undo, checked, fields_of
-from sfapp.incidents.state import Book, book_of
+from sfapp.incidents.state import IncidentState, state_from_events
 from sfapp.model.parse import parse_run_window
 from sfapp.model.sides import SideKey
 
@@ -29,7 +29,7 @@ _KEYS = ("reference", "a", "b", "c")
 """What in the query of a page names a window, or a whole run."""
 
 
-class _Document(msgspec.Struct):
+class _ExportDocument(msgspec.Struct):
     format: str
     version: int
     events: list[Event]
@@ -38,14 +38,14 @@ class _Document(msgspec.Struct):
 Rename = Callable[[str], str]
 
 
-def document_of(book: Book, incident_id: str | None = None) -> dict[str, Any]:
+def document_of(book: IncidentState, incident_id: str | None = None) -> dict[str, Any]:
     """Everything, or one incident with its items and the notes it collects, as plain data for JSON.
 
     Raises:
         IncidentNotFoundError: there is no such incident.
     """
     events = book.events if incident_id is None else events_of(book, book.incident(incident_id).id)
-    shown = book_of(events)
+    shown = state_from_events(events)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -55,7 +55,7 @@ def document_of(book: Book, incident_id: str | None = None) -> dict[str, Any]:
     }
 
 
-def events_of(book: Book, incident_id: str) -> tuple[Event, ...]:
+def events_of(book: IncidentState, incident_id: str) -> tuple[Event, ...]:
     """Every edit that one incident comes from, undone ones included, in order."""
     items = {
         event.target
@@ -70,12 +70,12 @@ def events_of(book: Book, incident_id: str) -> tuple[Event, ...]:
     return _all_about(book, {incident_id} | items | notes)
 
 
-def events_of_notes(book: Book, notes: Collection[str]) -> tuple[Event, ...]:
+def events_of_notes(book: IncidentState, notes: Collection[str]) -> tuple[Event, ...]:
     """Every edit that some notes come from, undone ones included, in order."""
     return _all_about(book, notes)
 
 
-def _all_about(book: Book, targets: Collection[str]) -> tuple[Event, ...]:
+def _all_about(book: IncidentState, targets: Collection[str]) -> tuple[Event, ...]:
     """The edits of these things, and what undid them."""
     found: list[Event] = []
     ids: set[str] = set()
@@ -96,7 +96,7 @@ def parse(content: bytes) -> list[Event]:
     if len(content) > MAX_BYTES:
         raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is no incident")
     try:
-        found = msgspec.json.decode(content, type=_Document)
+        found = msgspec.json.decode(content, type=_ExportDocument)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise IncidentError(f"the file is no incident exported by sfapp: {error}") from None
     if found.format != FORMAT:

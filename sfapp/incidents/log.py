@@ -16,7 +16,7 @@ from pathlib import Path
 from sfapp.errors import IncidentError
 from sfapp.files import sync_folder
 from sfapp.incidents.events import Event, checked, decode, encode
-from sfapp.incidents.state import Book, book_of
+from sfapp.incidents.state import IncidentState, state_from_events
 
 NAME = "incidents.jsonl"
 
@@ -34,15 +34,15 @@ class IncidentLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._known: Book | None = None
+        self._known: IncidentState | None = None
         self._forget()
 
     @classmethod
-    def beside(cls, root: Path) -> IncidentLog:
+    def for_packets(cls, root: Path) -> IncidentLog:
         """The log of a packet folder; for a single file, of the folder it is in."""
         return cls((root if root.is_dir() else root.parent) / ".sfapp" / NAME)
 
-    def book(self) -> Book:
+    def state(self) -> IncidentState:
         """Notes and incidents as they stand now, other processes' edits included.
 
         Raises:
@@ -53,9 +53,9 @@ class IncidentLog:
                 self._read_on()
             except OSError as error:
                 raise IncidentError(f"{self.path} cannot be read: {error.strerror}") from error
-            return self._book()
+            return self._state()
 
-    def append(self, events: Sequence[Event]) -> Book:
+    def append(self, events: Sequence[Event]) -> IncidentState:
         """Write edits down, for good once this returns, and say what they amount to. All or none.
 
         An event that is there already is not written again.
@@ -77,12 +77,12 @@ class IncidentLog:
                     f"{self.path} cannot be written: {error.strerror}; notes need a folder that "
                     "may be written, on a file system that has locks"
                 ) from error
-            return self._book()
+            return self._state()
 
-    def _book(self) -> Book:
+    def _state(self) -> IncidentState:
         if self._known is None:
             torn = [f"line {self._line}: cut off, without its end"] if self._torn else []
-            self._known = book_of(self._events, [*self._notices, *torn])
+            self._known = state_from_events(self._events, [*self._notices, *torn])
         return self._known
 
     def _forget(self) -> None:

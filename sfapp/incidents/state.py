@@ -33,7 +33,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class IncidentState:
     """Notes and incidents as they stand, each in the order in which they were begun.
 
     Attributes:
@@ -94,16 +94,16 @@ class Book:
         )
 
 
-def book_of(events: Sequence[Event], notices: Iterable[str] = ()) -> Book:
+def state_from_events(events: Sequence[Event], notices: Iterable[str] = ()) -> IncidentState:
     """The state after all events, in their order."""
     standing = _standing(events)
-    threads: dict[str, _Thread] = {}
+    threads: dict[str, _EditThread] = {}
     places = {event.id: place for place, event in enumerate(events)}
     for place, event in enumerate(events):
         if not isinstance(event, Undo) and event.id in standing:
             if event.target not in threads and event.target != event.id:
                 continue  # its beginning was undone, or never came
-            thread = threads.setdefault(event.target, _Thread(type(event), event.target))
+            thread = threads.setdefault(event.target, _EditThread(type(event), event.target))
             thread.add(event, place, seen=places.get(event.base or "", -1))
     kept = [thread for thread in threads.values() if not thread.value("removed", False)]
     notes = {thread.id: _note(thread) for thread in kept if thread.kind is NoteEdit and thread.has("text")}
@@ -113,7 +113,7 @@ def book_of(events: Sequence[Event], notices: Iterable[str] = ()) -> Book:
         for thread in kept
         if thread.kind is IncidentEdit and thread.has("title")
     ]
-    return Book(tuple(notes.values()), tuple(incidents), tuple(events), tuple(notices))
+    return IncidentState(tuple(notes.values()), tuple(incidents), tuple(events), tuple(notices))
 
 
 def _standing(events: Sequence[Event]) -> set[str]:
@@ -130,7 +130,7 @@ def _standing(events: Sequence[Event]) -> set[str]:
 
 
 @dataclass(slots=True)
-class _Thread:
+class _EditThread:
     """The standing edits of one thing."""
 
     kind: type[Edit]
@@ -178,7 +178,7 @@ class _Thread:
         return tuple(one for name in self.overwritten for one in self.overwritten[name])
 
 
-def _note(thread: _Thread) -> Note:
+def _note(thread: _EditThread) -> Note:
     return Note(
         id=thread.id,
         text=thread.value("text"),
@@ -190,7 +190,7 @@ def _note(thread: _Thread) -> Note:
     )
 
 
-def _incident(thread: _Thread, items: Sequence[_Thread], notes: dict[str, Note]) -> Incident:
+def _incident(thread: _EditThread, items: Sequence[_EditThread], notes: dict[str, Note]) -> Incident:
     found = [item for item in (_item(one, notes) for one in items) if item is not None]
     stamps = [thread.changed, *(item.changed or item.written for item in items)]
     changes = [stamp for stamp in stamps if stamp is not None]
@@ -208,7 +208,7 @@ def _incident(thread: _Thread, items: Sequence[_Thread], notes: dict[str, Note])
     )
 
 
-def _item(thread: _Thread, notes: dict[str, Note]) -> Item | None:
+def _item(thread: _EditThread, notes: dict[str, Note]) -> Item | None:
     """None where what it shows is gone or was never named."""
     kind = thread.value("item")
     key, note = thread.value("window"), notes.get(thread.value("note", ""))

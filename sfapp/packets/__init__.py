@@ -2,22 +2,22 @@
 
 from sfapp.packets.assemble import assemble
 from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows
-from sfapp.packets.operators import read_operators, read_operators_beside, write_operators
+from sfapp.packets.operators import read_operators, read_packet_operators, write_operators
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets, operators_path, packet_path
 from sfapp.packets.read import Packet, Quarantined, load_packet, read_packet, validate_packet
-from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.write import write_packet
 
 __all__ = [
     "Conflict",
-    "Draft",
     "Grouped",
     "Limits",
     "Loaded",
     "LoadedWindow",
     "Packet",
     "Quarantined",
+    "WindowDraft",
     "assemble",
     "find_packets",
     "group",
@@ -25,8 +25,8 @@ __all__ = [
     "operators_path",
     "packet_path",
     "read_operators",
-    "read_operators_beside",
     "read_packet",
+    "read_packet_operators",
     "read_window",
     "read_windows",
     "validate_packet",

@@ -22,7 +22,7 @@ from sfapp.packets.read import Packet
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
+class AssembledWindow:
     """One window from several files.
 
     Attributes:
@@ -47,7 +47,7 @@ def assemble(parts: Sequence[Packet]) -> Window:
     return merge(parts).window
 
 
-def merge(parts: Sequence[Packet]) -> Assembly:
+def merge(parts: Sequence[Packet]) -> AssembledWindow:
     """Merge files of one window that hold different ranks.
 
     - Files that differ in stage list, world size or accumulation are never merged: those that hold most ranks
@@ -79,7 +79,9 @@ def merge(parts: Sequence[Packet]) -> Assembly:
     window = _merge_matrices([packet.window for packet in kept], common)
     base = next((packet for packet in kept if packet.part_rank is None), kept[0]).window.manifest
     manifest = _merge_manifests(base, [packet.window.manifest for packet in kept], window.ranks, faults)
-    return Assembly(replace(window, manifest=manifest), tuple(kept), tuple(odd_schema), tuple(odd_steps))
+    return AssembledWindow(
+        replace(window, manifest=manifest), tuple(kept), tuple(odd_schema), tuple(odd_steps)
+    )
 
 
 def _check_mergeable(parts: Sequence[Packet]) -> None:

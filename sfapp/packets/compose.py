@@ -13,7 +13,7 @@ from sfapp.model.reduced import ReducedPlanes
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity, RankTable
 from sfapp.packets.job import JobInfo
-from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import (
     FIRST_STAGE_COLUMN,
     STEP_COLUMN,
@@ -32,7 +32,7 @@ def whole_draft(
     channels: Sequence[str],
     identities: Sequence[RankIdentity],
     gather_ns: int,
-) -> Draft:
+) -> WindowDraft:
     """Return the draft of the window of all ranks.
 
     Args:
@@ -44,7 +44,7 @@ def whole_draft(
     return compose_draft(manifest_of(job, buffer, None, gather_ns), row_RNC, channels, identities)
 
 
-def part_draft(job: JobInfo, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> Draft:
+def part_draft(job: JobInfo, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> WindowDraft:
     """Return the draft of one rank's window.
 
     Missing ranks are not listed: the size of a large job's parts would grow with the square of its ranks.
@@ -64,11 +64,11 @@ def compose_draft(
     channels: Sequence[str],
     identities: Sequence[RankIdentity],
     reduced: ReducedPlanes | None = None,
-) -> Draft:
+) -> WindowDraft:
     """Return the draft that holds these rows; arguments are those of ``whole_draft``."""
     cell_CNR = row_RNC.transpose(2, 1, 0)
     ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
-    return Draft(
+    return WindowDraft(
         manifest=manifest,
         duration_SNR=np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered]),
         wall_NR=np.ascontiguousarray(cell_CNR[WALL_COLUMN]),

@@ -97,7 +97,7 @@ def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
         raise at_path(path, error) from error
 
 
-def read_operators_beside(packets: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Operators | None:
+def read_packet_operators(packets: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Operators | None:
     """The operator events of a window, from all files of them beside its packet or parts; None where there is
     no such file.
 

@@ -54,7 +54,7 @@ from sfapp.packets.value_checks import (
     check_range,
     check_side_channel,
 )
-from sfapp.packets.window_draft import BoolArray, Draft, FloatArray
+from sfapp.packets.window_draft import BoolArray, FloatArray, WindowDraft
 from sfapp.terminal import first_line
 
 DEFAULT_LIMITS = Limits()
@@ -225,7 +225,7 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
     reduced = None if manifest.reduced is None else read_planes(columns, manifest, grid, faults)
     if faults.found or ranks is None or wall_NR is None:
         return None
-    draft = Draft(
+    draft = WindowDraft(
         manifest=manifest,
         duration_SNR=duration_SNR,
         wall_NR=_own(wall_NR, np.int64),

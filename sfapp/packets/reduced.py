@@ -12,10 +12,10 @@ from sfapp.packets.arrow_columns import IntArray, column_of, integers
 from sfapp.packets.faults import Faults
 from sfapp.packets.row_grid import Grid
 from sfapp.packets.value_checks import check_durations, check_range
-from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_draft import WindowDraft
 
 
-def values_of(window: Draft) -> dict[str, IntArray]:
+def values_of(window: WindowDraft) -> dict[str, IntArray]:
     """Those columns' values a step, int64 [N], by column."""
     if window.reduced is None:
         return {}
@@ -77,7 +77,7 @@ def check_planes(planes: ReducedPlanes, manifest: Manifest, grid: Grid, faults: 
                     faults.add(what, row=row_of(int(wrong_N.argmax())), column=column)
 
 
-def check_rows(window: Draft, grid: Grid, faults: Faults) -> None:
+def check_rows(window: WindowDraft, grid: Grid, faults: Faults) -> None:
     """Report a kept row that contradicts the frontier: a rank beyond it, or a leader that is not on it."""
     if window.reduced is None:
         return

@@ -18,7 +18,7 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
+class WindowDraft:
     """What one window's file says; shapes as those of ``Window``.
 
     Attributes:
@@ -47,7 +47,7 @@ class Draft:
             )
 
     @classmethod
-    def of(cls, window: Window) -> Draft:
+    def of(cls, window: Window) -> WindowDraft:
         """What a window's file is to say; on the host nothing is copied."""
         return cls(
             manifest=window.manifest,

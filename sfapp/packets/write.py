@@ -40,11 +40,11 @@ from sfapp.packets.value_checks import (
     check_range,
     check_side_channel,
 )
-from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_draft import WindowDraft
 from sfapp.terminal import first_line
 
 
-def write_packet(window: Window | Draft, path: Path) -> int:
+def write_packet(window: Window | WindowDraft, path: Path) -> int:
     """Write a window to ``path``, making its folder; returns the file's size in bytes.
 
     Written under a dot-name in the same folder, flushed to disk, then renamed: readers see the old file or
@@ -54,7 +54,7 @@ def write_packet(window: Window | Draft, path: Path) -> int:
         PacketError: the window breaks a rule of the format, or the file cannot be written.
     """
     path = Path(path)
-    draft = window if isinstance(window, Draft) else Draft.of(window)
+    draft = window if isinstance(window, WindowDraft) else WindowDraft.of(window)
     _check(draft, part_rank_of(path))
     content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(draft.manifest), TEXT_COLUMNS)
     return write_whole(path, content)
@@ -74,7 +74,7 @@ def write_whole(path: Path, content: Any) -> int:
         ) from error
 
 
-def _check(window: Draft, part_rank: int | None) -> None:
+def _check(window: WindowDraft, part_rank: int | None) -> None:
     """Hold a window against the reader's own rules; a fault's row is the row it would have in the file."""
     faults = Faults()
     check_manifest(window.manifest, faults)
@@ -101,7 +101,7 @@ def _check(window: Draft, part_rank: int | None) -> None:
     faults.raise_first()
 
 
-def _columns(window: Draft) -> dict[str, Any]:
+def _columns(window: WindowDraft) -> dict[str, Any]:
     """Every column, flat, in packet.md's order; planes that are contiguous are not copied."""
     ranks = window.ranks
     columns: dict[str, Any] = {
@@ -132,7 +132,7 @@ def _identity_columns(ranks: RankTable, steps: int) -> dict[str, Any]:
     }
 
 
-def _table(window: Draft) -> Any:
+def _table(window: WindowDraft) -> Any:
     columns = _columns(window)
     fields = [
         pa.field(name, column.type, nullable=name == ROLE or name.startswith(SIDE_PREFIX))

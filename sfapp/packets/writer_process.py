@@ -24,7 +24,7 @@ from pathlib import Path
 
 from sfapp.errors import PacketError
 from sfapp.packets.process_priority import lowest_priority
-from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.write import write_packet
 
 _LOOK_SECONDS = 2.0
@@ -34,7 +34,7 @@ DataLoader's worker, may hold the socket open."""
 _LEAVE_SECONDS = 1.0
 
 
-class ScribeGone(Exception):
+class WriterProcessEnded(Exception):
     """The process is not ready, busy, or no more: it is not known whether anything was written.
 
     Attributes:
@@ -46,7 +46,7 @@ class ScribeGone(Exception):
         super().__init__(why)
 
 
-class Scribe:
+class WriterProcess:
     """A process that writes packets. Never asked twice at a time; from any thread."""
 
     def __init__(self) -> None:
@@ -80,30 +80,30 @@ class Scribe:
             theirs.close()
         lowest_priority(self._process.pid)
 
-    def write(self, packets: Sequence[tuple[Draft, Path]], seconds: float) -> list[PacketError | None]:
+    def write(self, packets: Sequence[tuple[WindowDraft, Path]], seconds: float) -> list[PacketError | None]:
         """As ``write_packet``, over there, if that takes no longer than ``seconds``: a process of the lowest
         priority may have to wait long where all cores are taken. Returns of each why it was not written.
 
         Raises:
-            ScribeGone: they have to be written here.
+            WriterProcessEnded: they have to be written here.
         """
         if not self._one_at_a_time.acquire(blocking=False):
-            raise ScribeGone("busy")
+            raise WriterProcessEnded("busy")
         try:
             if not self._is_ready:
                 if not self._ours.poll():
-                    raise ScribeGone("not ready")
+                    raise WriterProcessEnded("not ready")
                 self._ours.recv()
                 self._is_ready = True
             self._send_within(seconds)
             self._ours.send_bytes(pickle.dumps(list(packets), pickle.HIGHEST_PROTOCOL))
             if not self._ours.poll(seconds):
-                raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True)
+                raise WriterProcessEnded(f"took longer than {seconds:.3g} s", for_good=True)
             refusals = self._ours.recv()
         except BlockingIOError as error:
-            raise ScribeGone(f"took longer than {seconds:.3g} s", for_good=True) from error
+            raise WriterProcessEnded(f"took longer than {seconds:.3g} s", for_good=True) from error
         except (EOFError, OSError) as error:
-            raise ScribeGone(f"ended with {self._ended_with()}", for_good=True) from error
+            raise WriterProcessEnded(f"ended with {self._ended_with()}", for_good=True) from error
         finally:
             self._one_at_a_time.release()
         return [
@@ -144,7 +144,7 @@ def _serve(theirs: Connection, starter: int) -> None:
         theirs.send([_written(draft, path) for draft, path in packets])
 
 
-def _written(draft: Draft, path: Path) -> tuple[str, str | None, int | None, str | None] | None:
+def _written(draft: WindowDraft, path: Path) -> tuple[str, str | None, int | None, str | None] | None:
     """What was wrong with it, or nothing if it is on disk."""
     try:
         write_packet(draft, path)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sfapp.incidents import Book, sketch
+from sfapp.incidents import IncidentState, draft_incident
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report.command import TITLE, command
 from sfapp.report.document import Report, document
@@ -42,7 +42,7 @@ class ReportRequest:
 def build_report(
     request: ReportRequest,
     evidence: EvidenceSource,
-    book: Book,
+    book: IncidentState,
     *,
     version: str,
     pseudonyms: Pseudonyms | None = None,
@@ -67,7 +67,7 @@ def build_report(
         windows = tuple(map(pseudonyms.key, request.windows)) if pseudonyms else request.windows
         view = pseudonyms.view(request.view) if pseudonyms else request.view
         title = pseudonyms.text(request.title) if pseudonyms else request.title
-        notes, incident_id = sketch(title, [(key, view) for key in windows], request.at, notes)
+        notes, incident_id = draft_incident(title, [(key, view) for key in windows], request.at, notes)
         reproduce = command(
             paths, output, windows=windows, view=view, title=title, redact=pseudonyms is not None
         )

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from sfapp.errors import ReportError
 from sfapp.files import atomic_writer
-from sfapp.incidents import Book
+from sfapp.incidents import IncidentState
 from sfapp.report.document import Report
 from sfapp.report.html import to_html
 from sfapp.report.json import to_json
@@ -20,7 +20,7 @@ from sfapp.report.pdf import to_pdf
 Files = Mapping[str, bytes]
 """What a report is written as, by path relative to its folder; the report itself first."""
 
-Format = Callable[[str, Report, Book, str], Files]
+Format = Callable[[str, Report, IncidentState, str], Files]
 
 FORMATS: Mapping[str, Format] = {
     ".html": lambda name, report, book, incident_id: {name: to_html(report).encode()},
@@ -50,7 +50,7 @@ def format_of(name: str) -> Format:
     return FORMATS[ending]
 
 
-def render(name: str, report: Report, book: Book, incident_id: str) -> Files:
+def render(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
     """The files of a report.
 
     Args:

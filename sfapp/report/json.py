@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from sfapp.incidents import Book, document_of
+from sfapp.incidents import IncidentState, document_of
 from sfapp.report.document import Compared, Report, Section
 
 
-def to_json(report: Report, book: Book, incident_id: str) -> bytes:
+def to_json(report: Report, book: IncidentState, incident_id: str) -> bytes:
     """The document; ``sfapp.incidents.parse`` reads the incident back from it, identical."""
     document = document_of(book, incident_id) | {
         "report": {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import sfapp
-from sfapp.incidents import Book
+from sfapp.incidents import IncidentState
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.formats import packed
@@ -85,7 +85,7 @@ def incident_report(workspace: Workspace, incident_id: str) -> ReportMaker:
     """Return the maker of the report on an incident in its present state."""
 
     def make(options: ReportOptions, progress: ReportProgress) -> tuple[str, bytes]:
-        incident = workspace.incident_log.book().incident(incident_id)
+        incident = workspace.incident_log.state().incident(incident_id)
         request = ReportRequest(
             output=f"sfapp-incident-{incident.short_id}{options.ending}",
             paths=tuple(map(str, workspace.paths)),
@@ -107,7 +107,7 @@ def create_report(
         SfappError: it cannot be made; the message says why.
         CancelledReportError: it was cancelled.
     """
-    book = workspace.incident_log.book()
+    book = workspace.incident_log.state()
     pseudonyms = None
     if options.redact:
         pseudonyms = _pseudonyms(_stores(workspace, request, book), book, progress)
@@ -118,7 +118,7 @@ def create_report(
     return packed(files)
 
 
-def _stores(workspace: Workspace, request: ReportRequest, book: Book) -> list[Store]:
+def _stores(workspace: Workspace, request: ReportRequest, book: IncidentState) -> list[Store]:
     """Return the user's store, and that of the examples where the report shows one of them."""
     keys = list(request.windows)
     if request.incident is not None:
@@ -127,7 +127,7 @@ def _stores(workspace: Workspace, request: ReportRequest, book: Book) -> list[St
     return list(dict.fromkeys([workspace.store, *(workspace.store_of(key.run_id) for key in keys)]))
 
 
-def _pseudonyms(stores: Sequence[Store], book: Book, progress: ReportProgress) -> Pseudonyms:
+def _pseudonyms(stores: Sequence[Store], book: IncidentState, progress: ReportProgress) -> Pseudonyms:
     """Return pseudonyms of every run and host in the stores, so that the command's report has the same."""
     windows = [(store, row) for store in stores for row in store.windows(WindowQuery(limit=2**31)).rows]
     hosts: set[str] = set()

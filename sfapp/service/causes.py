@@ -10,7 +10,7 @@ from typing import Any
 from sfapp.errors import PacketError
 from sfapp.model import Diagnosis, Operators, RankTable, Window
 from sfapp.operators import Agreement, agreement
-from sfapp.packets import Loaded, Quarantined, read_operators_beside
+from sfapp.packets import Loaded, Quarantined, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.views import text as words
 from sfapp.views.findings import examined
@@ -88,7 +88,7 @@ def causes(
         if having.isdisjoint(paths):
             continue
         try:
-            operators = read_operators_beside(paths)
+            operators = read_packet_operators(paths)
         except PacketError as error:
             path = Path(error.path or paths[0])
             refused.append(Quarantined(path, path.stat().st_size, "", error.fault))

@@ -12,14 +12,21 @@ import os
 from collections.abc import Callable, Sequence
 
 from sfapp.errors import IncidentError
-from sfapp.incidents import Author, Book, IncidentLog, book_of, import_events, parse
+from sfapp.incidents import (
+    IncidentEditor,
+    IncidentLog,
+    IncidentState,
+    import_events,
+    parse,
+    state_from_events,
+)
 from sfapp.service.subscribers import Subscribers
 
 WATCH_PAUSE = 2.0
 """Seconds between looks at the file, so the longest delay until another process's edit shows."""
 
-Edit = Callable[[Author], Sequence[str]]
-"""Writes as an author; returns the ids of its edits, for ``Author.undo``. Runs beside the event loop."""
+Edit = Callable[[IncidentEditor], Sequence[str]]
+"""Writes edits and returns their ids for ``IncidentEditor.undo``; runs in a thread beside the event loop."""
 
 
 class IncidentService:
@@ -34,9 +41,9 @@ class IncidentService:
 
     def __init__(self, log: IncidentLog) -> None:
         self.log = log
-        self.book: Book = book_of(())
+        self.book: IncidentState = state_from_events(())
         self.problem = ""
-        self.changed: Subscribers[Book] = Subscribers()
+        self.changed: Subscribers[IncidentState] = Subscribers()
         self._signature: tuple[int, ...] | None = None
         self._reading = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
@@ -50,7 +57,7 @@ class IncidentService:
         if self._watching is not None and not self._watching.done():
             self._watching.cancel()
 
-    async def current(self) -> Book:
+    async def current(self) -> IncidentState:
         """Return the content of the file now; where it cannot be read, the last one, with ``problem`` set."""
         async with self._reading:  # one at a time: an older state must not replace a newer one
             self._signature, found, self.problem = await asyncio.to_thread(self._read, self._signature)
@@ -65,7 +72,7 @@ class IncidentService:
         Raises:
             IncidentError: the file cannot be written, or a text is too long.
         """
-        written = await asyncio.to_thread(edit, Author(self.log, name))
+        written = await asyncio.to_thread(edit, IncidentEditor(self.log, name))
         await self.current()
         return written
 
@@ -85,18 +92,20 @@ class IncidentService:
                 await self.current()
                 await asyncio.sleep(WATCH_PAUSE)
 
-    def _read(self, before: tuple[int, ...] | None) -> tuple[tuple[int, ...] | None, Book | None, str]:
+    def _read(
+        self, before: tuple[int, ...] | None
+    ) -> tuple[tuple[int, ...] | None, IncidentState | None, str]:
         """Return the file's signature, its content where that changed, and why it cannot be read."""
         try:
             status = os.stat(self.log.path)
         except FileNotFoundError:
-            return None, None if before is None else self.log.book(), ""
+            return None, None if before is None else self.log.state(), ""
         except OSError as error:
             return before, None, f"{self.log.path} cannot be read: {error.strerror}"
         signature = (status.st_ino, status.st_size, status.st_mtime_ns)
         if signature == before:
             return before, None, self.problem
         try:
-            return signature, self.log.book(), ""
+            return signature, self.log.state(), ""
         except IncidentError as error:
             return before, None, str(error)

@@ -12,7 +12,7 @@ from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
-from sfapp.packets import LoadedWindow, packet_path, read_operators_beside
+from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.service.evidence import PacketFile, WindowEvidence
 from sfapp.service.packet_windows import diagnose_windows
@@ -85,7 +85,7 @@ class PacketEvidence:
         if name not in self._examined:
             self._examined[name] = examined(
                 name,
-                lambda: read_operators_beside(self._files[key]),
+                lambda: read_packet_operators(self._files[key]),
                 self._windows[key].window.of_group(diagnosis.group),
                 diagnosis.wait_stages,
                 lambda _: None,

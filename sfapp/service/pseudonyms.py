@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sfapp.incidents import Book, book_of, renamed, runs_named
+from sfapp.incidents import IncidentState, renamed, runs_named, state_from_events
 from sfapp.model import Window
 from sfapp.model.view import ViewState, WindowKey
 
@@ -24,7 +24,7 @@ class Pseudonyms:
     hosts: dict[str, str]
 
     @classmethod
-    def of(cls, windows: Sequence[Window], book: Book | None = None) -> Pseudonyms:
+    def of(cls, windows: Sequence[Window], book: IncidentState | None = None) -> Pseudonyms:
         """``run-1``, ``host-1`` and so on, in the order of the names.
 
         Args:
@@ -34,7 +34,9 @@ class Pseudonyms:
         return cls.of_names({window.run_id for window in windows}, hosts, book)
 
     @classmethod
-    def of_names(cls, runs: Iterable[str], hosts: Iterable[str], book: Book | None = None) -> Pseudonyms:
+    def of_names(
+        cls, runs: Iterable[str], hosts: Iterable[str], book: IncidentState | None = None
+    ) -> Pseudonyms:
         """The same, of the names of all runs and hosts."""
         named = {*runs, *runs_named(book.events if book else ())}
         return cls(_numbered("run", named), _numbered("host", hosts))
@@ -65,9 +67,9 @@ class Pseudonyms:
         """A view whose reference is under its pseudonym."""
         return view if view.reference is None else replace(view, reference=self.key(view.reference))
 
-    def book(self, book: Book) -> Book:
+    def book(self, book: IncidentState) -> IncidentState:
         """Notes and incidents under pseudonyms, with other ids: a copy, never taken for the original."""
-        return book_of(renamed(book.events, self.runs.__getitem__, self.text, self.id_of))
+        return state_from_events(renamed(book.events, self.runs.__getitem__, self.text, self.id_of))
 
     def text(self, text: str) -> str:
         """Somebody's words: every name replaced, hosts by their short form too, in upper or lower case."""

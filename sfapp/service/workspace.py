@@ -27,7 +27,7 @@ from sfapp.service.incidents import IncidentService
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.subscribers import Subscribers
-from sfapp.store import IngestReport, Progress, RunSummary, Store, WindowPage, WindowQuery
+from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
 from sfapp.views.findings import Examined, Read, ReportProgress, examined
 
 FINDINGS_BYTES = 1 << 29
@@ -49,7 +49,7 @@ class StoreStatus:
     """
 
     kind: Literal["reading", "live", "stopped", "failed"]
-    progress: Progress | None = None
+    progress: IngestProgress | None = None
     newest: datetime | None = None
     message: str = ""
 
@@ -74,7 +74,7 @@ class Workspace:
         self.store = store
         self.paths = tuple(paths)
         self.changed: Subscribers[IngestReport] = Subscribers()
-        self.incident_log = IncidentLog.beside(self.paths[0])
+        self.incident_log = IncidentLog.for_packets(self.paths[0])
         self.incident_service = IncidentService(self.incident_log)
         self.ingest_seconds = 0.0
         self._notified_at = time.monotonic()
@@ -127,7 +127,7 @@ class Workspace:
         if not cancelled:
             self.store.watch(self._stop, self._on_change)
 
-    def _on_progress(self, progress: Progress) -> None:
+    def _on_progress(self, progress: IngestProgress) -> None:
         self._status = StoreStatus("reading", progress, self._status.newest)
         if time.monotonic() - self._notified_at >= PROGRESS_PAUSE:
             self._notify(IngestReport())
@@ -185,7 +185,7 @@ class Workspace:
         store = self.store if run_id is None else self.store_of(run_id)
         return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id)]
 
-    def windows(self, query: WindowQuery) -> WindowPage:
+    def windows(self, query: WindowQuery) -> WindowRows:
         """Return one page of windows; those of an example only where its run is asked for.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sfapp.store.database import Cursor
-from sfapp.store.schema import STAGES, WINDOWS, Table
+from sfapp.store.schema import STAGES, WINDOWS, SchemaTable
 from sfapp.store.verdict_rows import Key
 
 KEYS = "(SELECT unnest($runs::VARCHAR[]), unnest($numbers::BIGINT[]))"
@@ -27,7 +27,7 @@ def key_values(keys: Collection[Key]) -> dict[str, list[Any]]:
     return {"runs": [run_id for run_id, _ in keys], "numbers": [number for _, number in keys]}
 
 
-def insert(cursor: Cursor, table: Table, rows: pa.Table) -> None:
+def insert(cursor: Cursor, table: SchemaTable, rows: pa.Table) -> None:
     """Append rows, in the table's own columns."""
     if not rows.num_rows:
         return

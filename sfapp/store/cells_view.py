@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sfapp.errors import StoreError
 from sfapp.store.database import Database
-from sfapp.store.schema import CELLS, literal, quoted
+from sfapp.store.schema import CELLS, literal, quote_identifier
 
 _PATTERN = frozenset("*?[")
 
@@ -33,7 +33,7 @@ def _cells_of(patterns: list[str]) -> str:
 
 
 def _nothing() -> str:
-    columns = (f"NULL::{column.type} AS {quoted(column.name)}" for column in CELLS.columns)
+    columns = (f"NULL::{column.type} AS {quote_identifier(column.name)}" for column in CELLS.columns)
     return f"SELECT {', '.join(columns)} WHERE false"
 
 

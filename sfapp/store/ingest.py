@@ -19,17 +19,17 @@ from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, insert, key_values, repla
 from sfapp.store.database import Database
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import read_all
-from sfapp.store.reference_choices import ChosenReferences
+from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import compare, references_of, settle, unsettle, unsettled
 from sfapp.store.run_waits import misaligned, stored_waits
-from sfapp.store.scan import BATCH_FILES, Found, Stamp, batches, scan
+from sfapp.store.scan import BATCH_FILES, FileStamp, FoundFile, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
-from sfapp.store.verdict_builder import Batch, StoredWaits, read_batch
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 from sfapp.store.verdict_rows import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IngestProgress:
     """How far an ingest is: files read, then files of windows to be aligned otherwise read again, then runs
     compared with their references."""
 
@@ -70,7 +70,7 @@ class Ingest:
     """One pass over the roots. Runs once; two at a time would read the same files twice."""
 
     def __init__(
-        self, database: Database, roots: Sequence[Path], chosen: ChosenReferences, beside: OperatorFiles
+        self, database: Database, roots: Sequence[Path], chosen: ReferenceChoices, beside: OperatorFiles
     ) -> None:
         self._database = database
         self._roots = roots
@@ -82,7 +82,7 @@ class Ingest:
         self._left_behind: set[str] = set()
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
-    def run(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
+    def run(self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event) -> IngestReport:
         """Bring the store in line with the files; what is unchanged is not read.
 
         Raises:
@@ -111,14 +111,14 @@ class Ingest:
             cancelled=cancel.is_set(),
         )
 
-    def _known(self) -> dict[str, Stamp]:
+    def _known(self) -> dict[str, FileStamp]:
         found = self._database.tuples(
             "SELECT path, size, mtime_ns FROM packets UNION ALL SELECT path, size, mtime_ns FROM quarantine"
         )
-        return {path: Stamp(size, mtime_ns) for path, size, mtime_ns in found}
+        return {path: FileStamp(size, mtime_ns) for path, size, mtime_ns in found}
 
     def _read(
-        self, fresh: Sequence[Found], tell: Callable[[Progress], None], cancel: threading.Event
+        self, fresh: Sequence[FoundFile], tell: Callable[[IngestProgress], None], cancel: threading.Event
     ) -> None:
         done = 0
         with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as found:
@@ -126,7 +126,7 @@ class Ingest:
                 self._commit(batch, batch.names)
                 self._settle_left_behind({run_id for run_id, _ in batch.keys})
                 done += len(batch.found)
-                tell(Progress("reading", done, len(fresh)))
+                tell(IngestProgress("reading", done, len(fresh)))
 
     def _forget(self, gone: Sequence[str], cancel: threading.Event) -> None:
         for begin in range(0, len(gone), BATCH_FILES):
@@ -145,7 +145,7 @@ class Ingest:
                 settle(cursor, self._chosen, run_id)
         self._begun |= runs
 
-    def _align(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
+    def _align(self, tell: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
         """Diagnose again, from their packets, the windows that are not aligned where their run says.
 
         What cannot be read as it was stays as it is stored: an unmounted share takes no window with it, and
@@ -166,15 +166,15 @@ class Ingest:
             if intact and not self._not_as_stored(intact, batch):
                 self._commit(batch, batch.names, is_news=False)
             done += len(handful)
-            tell(Progress("aligning", done, len(files)))
+            tell(IngestProgress("aligning", done, len(files)))
 
-    def _not_as_stored(self, keys: Collection[Key], batch: Batch) -> set[Key]:
+    def _not_as_stored(self, keys: Collection[Key], batch: PacketBatch) -> set[Key]:
         """Those of these windows of which a file was not read, or holds something else than when it was."""
         files = self._stored([found.name for found in self._files_of(keys)])
         read = {row["path"]: row["sha256"] for row in batch.packets}
         return {key for name, (sha256, key) in files.items() if read.get(name) != sha256}
 
-    def _settle(self, tell: Callable[[Progress], None], cancel: threading.Event) -> None:
+    def _settle(self, tell: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
         with self._database.cursor() as cursor:
             runs = unsettled(cursor, self._chosen)
         for done, run_id in enumerate(runs, start=1):
@@ -182,9 +182,9 @@ class Ingest:
                 return
             with self._database.transaction() as cursor:
                 settle(cursor, self._chosen, run_id)
-            tell(Progress("comparing", done, len(runs)))
+            tell(IngestProgress("comparing", done, len(runs)))
 
-    def _commit(self, batch: Batch, names: Sequence[str], is_news: bool = True) -> None:
+    def _commit(self, batch: PacketBatch, names: Sequence[str], is_news: bool = True) -> None:
         """What follows from the files of these names, read or gone, in one transaction.
 
         Every window that one of them is or was part of is made anew from all the files it has now.
@@ -211,7 +211,7 @@ class Ingest:
         if is_news:
             self._count(batch, before, names)
 
-    def _count(self, batch: Batch, before: Mapping[str, tuple[str, Key]], names: Sequence[str]) -> None:
+    def _count(self, batch: PacketBatch, before: Mapping[str, tuple[str, Key]], names: Sequence[str]) -> None:
         asked = set(names)
         for row in batch.packets:
             if row["path"] in asked:
@@ -228,18 +228,18 @@ class Ingest:
         )
         return {path: (sha256, (run_id, window)) for path, sha256, run_id, window in rows}
 
-    def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[Found]:
+    def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[FoundFile]:
         """The other files of these windows."""
         asked = set(names)
         return [found for found in self._files_of(keys) if found.name not in asked]
 
-    def _files_of(self, keys: Collection[Key]) -> list[Found]:
+    def _files_of(self, keys: Collection[Key]) -> list[FoundFile]:
         """The files that are stored of these windows, by name."""
         rows = self._database.tuples(
             f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} ORDER BY path", key_values(keys)
         )
         return [
-            Found(Path(path), path, Stamp(size, mtime_ns))
+            FoundFile(Path(path), path, FileStamp(size, mtime_ns))
             for path, size, mtime_ns in rows
             if path not in self._gone
         ]

@@ -9,22 +9,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from sfapp.store.scan import Stamp, as_text
+from sfapp.store.scan import FileStamp, as_text
 
 
 class OperatorFiles:
     """What the last scan saw. Empty before the first; safe to ask from any thread."""
 
     def __init__(self) -> None:
-        self._stamps: Mapping[str, Stamp] = {}
+        self._stamps: Mapping[str, FileStamp] = {}
         self._of_window: Mapping[str, tuple[str, ...]] = {}
 
     @property
-    def stamps(self) -> Mapping[str, Stamp]:
+    def stamps(self) -> Mapping[str, FileStamp]:
         """By file name."""
         return self._stamps
 
-    def note(self, stamps: Mapping[str, Stamp]) -> int:
+    def note(self, stamps: Mapping[str, FileStamp]) -> int:
         """Take over what a scan saw; how many files came, changed or went since the last one."""
         changed = sum(
             self._stamps.get(name) != stamps.get(name) for name in self._stamps.keys() | stamps.keys()
@@ -37,7 +37,7 @@ class OperatorFiles:
             self._stamps = stamps
         return changed
 
-    def beside(self, packets: Iterable[Path]) -> tuple[str, ...]:
+    def for_packets(self, packets: Iterable[Path]) -> tuple[str, ...]:
         """What tells the files of one window from others, and from what they were: name, size and time of
         writing of each.
 

@@ -22,11 +22,11 @@ from queue import SimpleQueue
 from typing import IO
 
 from sfapp.accounting.kernels import limit_threads
-from sfapp.store.scan import Found
-from sfapp.store.verdict_builder import Batch, StoredWaits, read_batch
+from sfapp.store.scan import FoundFile
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 
-Handful = Sequence[Found]
-Reader = Callable[[Handful], Batch]
+FileBatch = Sequence[FoundFile]
+Reader = Callable[[FileBatch], PacketBatch]
 
 FILES_A_HELPER = 800
 """A helper is worth starting for this many files: loading its libraries costs as much as reading them."""
@@ -37,8 +37,8 @@ _READY = b"ready\n"
 
 
 def read_all(
-    handfuls: Iterator[Handful], files: int, cancel: threading.Event, stored_waits: StoredWaits
-) -> Generator[Batch, None, None]:
+    file_batches: Iterator[FileBatch], files: int, cancel: threading.Event, stored_waits: StoredWaits
+) -> Generator[PacketBatch, None, None]:
     """Batches as they are read and diagnosed, in any order; ends early when cancelled.
 
     Args:
@@ -48,38 +48,40 @@ def read_all(
     """
     helpers = min(_cores() - 1, files // FILES_A_HELPER, MAX_HELPERS)
     if helpers > 0:
-        yield from _read_together(handfuls, helpers, cancel)
+        yield from _read_together(file_batches, helpers, cancel)
         return
-    for handful in handfuls:
+    for handful in file_batches:
         yield read_batch(handful, stored_waits=stored_waits)
         if cancel.is_set():
             return
 
 
-def _read_together(handfuls: Iterator[Handful], helpers: int, cancel: threading.Event) -> Iterator[Batch]:
+def _read_together(
+    file_batches: Iterator[FileBatch], helpers: int, cancel: threading.Event
+) -> Iterator[PacketBatch]:
     """This process reads from the start, and each helper from when it is ready."""
-    team = [helper for helper in (_Helper.start() for _ in range(helpers)) if helper is not None]
+    team = [helper for helper in (_ReaderProcess.start() for _ in range(helpers)) if helper is not None]
     ahead = 2 * (helpers + 1)  # results wait in memory while batches are committed
     with _one_core() as here, ThreadPoolExecutor(ahead + helpers, "sfapp-ingest") as pool:
         free: SimpleQueue[Reader] = SimpleQueue()
         free.put(lambda handful: here.submit(read_batch, handful).result())
 
-        def read(handful: Handful) -> Batch:
+        def read(handful: FileBatch) -> PacketBatch:
             reader = free.get()
             try:
                 return reader(handful)
             finally:
                 free.put(reader)
 
-        def join(helper: _Helper) -> None:
+        def join(helper: _ReaderProcess) -> None:
             if helper.is_ready():
                 free.put(helper.read)
 
         try:
             for helper in team:
                 pool.submit(join, helper)
-            pending: set[Future[Batch]] = set()
-            for handful in chain(handfuls, repeat(None)):
+            pending: set[Future[PacketBatch]] = set()
+            for handful in chain(file_batches, repeat(None)):
                 if handful is not None:
                     pending.add(pool.submit(read, handful))
                 if cancel.is_set() or not pending:
@@ -101,7 +103,7 @@ def _one_core() -> Iterator[ThreadPoolExecutor]:
         yield thread
 
 
-class _Helper:
+class _ReaderProcess:
     """A process that reads batches for this one."""
 
     def __init__(self, process: subprocess.Popen[bytes], questions: IO[bytes], answers: IO[bytes]) -> None:
@@ -111,7 +113,7 @@ class _Helper:
         self._stopped = False
 
     @classmethod
-    def start(cls) -> _Helper | None:
+    def start(cls) -> _ReaderProcess | None:
         """A helper that is getting ready; None where the system has no process to spare."""
         # -P: not a module that happens to lie in the working directory. A session of its own: Ctrl-C is for
         # this process, which then stops its helpers.
@@ -133,12 +135,12 @@ class _Helper:
         """Wait for the libraries to be loaded; False where that failed."""
         return self._answers.readline() == _READY
 
-    def read(self, handful: Handful) -> Batch:
+    def read(self, handful: FileBatch) -> PacketBatch:
         """A batch read by the helper, or by this process where the helper has died."""
         try:
             pickle.dump(handful, self._questions)
             self._questions.flush()
-            batch: Batch = pickle.load(self._answers)
+            batch: PacketBatch = pickle.load(self._answers)
         except (OSError, ValueError, EOFError, pickle.UnpicklingError):  # ValueError: stopped, so closed
             return read_batch(() if self._stopped else handful)
         return batch

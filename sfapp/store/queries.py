@@ -10,14 +10,14 @@ from typing import Any
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import Diagnosis, Reference
 from sfapp.store.database import Database
-from sfapp.store.schema import WINDOWS, quoted
+from sfapp.store.schema import WINDOWS, quote_identifier
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
 
 _UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 
-_ROW = ", ".join(quoted(name) for name in WINDOWS.names if name != "diagnosis")
+_ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name != "diagnosis")
 _SEARCHED = """concat_ws(
     chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10))
 )"""
@@ -52,7 +52,7 @@ class WindowQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPage:
+class WindowRows:
     """One page of windows, each a dict of all columns of ``windows`` but ``diagnosis``; how many match."""
 
     rows: list[dict[str, Any]]
@@ -121,7 +121,7 @@ def runs(database: Database) -> list[RunSummary]:
     return [RunSummary(**_aware(row)) for row in rows]
 
 
-def windows(database: Database, query: WindowQuery) -> WindowPage:
+def windows(database: Database, query: WindowQuery) -> WindowRows:
     """One page of the windows that match.
 
     Raises:
@@ -136,7 +136,7 @@ def windows(database: Database, query: WindowQuery) -> WindowPage:
         f"SELECT {_ROW} FROM windows WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset",
         {**parameters, "limit": query.limit, "offset": query.offset},
     )
-    return WindowPage([_aware(row) for row in rows], total)
+    return WindowRows([_aware(row) for row in rows], total)
 
 
 def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
@@ -295,7 +295,7 @@ def _order(sort: tuple[tuple[str, str], ...]) -> str:
             raise StoreError(f"windows cannot be sorted by {column!r}; there are: {', '.join(SORTABLE)}")
         if direction not in ("asc", "desc"):
             raise StoreError(f"a sort direction is 'asc' or 'desc', not {direction!r}")
-        terms.append(f"{quoted(column)} {direction} NULLS LAST")
+        terms.append(f"{quote_identifier(column)} {direction} NULLS LAST")
     return ", ".join([*terms, "run_id", '"window"'])
 
 

@@ -20,12 +20,12 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Document:
+class _ChoicesDocument:
     format: int = _FORMAT
     references: dict[str, int] = field(default_factory=dict)
 
 
-class ChosenReferences:
+class ReferenceChoices:
     """Run id → the window picked by hand as its healthy one. ``path`` None keeps them in memory."""
 
     def __init__(self, path: Path | None) -> None:
@@ -40,7 +40,7 @@ class ChosenReferences:
         self._windows: Mapping[str, int] = {} if path is None else _load(path)
 
     @classmethod
-    def beside(cls, store: Path | None) -> ChosenReferences:
+    def for_store(cls, store: Path | None) -> ReferenceChoices:
         return cls(None if store is None else store.with_suffix(".references.json"))
 
     def pairs(self) -> list[tuple[str, int]]:
@@ -64,7 +64,7 @@ class ChosenReferences:
 
 def _load(path: Path) -> dict[str, int]:
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+        document = msgspec.json.decode(path.read_bytes(), type=_ChoicesDocument)
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -81,6 +81,6 @@ def _load(path: Path) -> dict[str, int]:
 
 def _save(path: Path, references: dict[str, int]) -> None:
     try:
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(_Document(references=references))))
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(_ChoicesDocument(references=references))))
     except OSError as error:
         raise StoreError(f"the choice cannot be written to {path}: {error.strerror}") from error

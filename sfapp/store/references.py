@@ -14,12 +14,12 @@ from sfapp.accounting import reference_of, with_reference
 from sfapp.model import Reference
 from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, KEYS, insert, key_values, replace_windows
 from sfapp.store.database import Cursor
-from sfapp.store.reference_choices import ChosenReferences
+from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.schema import RUN_REFERENCES
 from sfapp.store.verdict_rows import (
-    Derived,
+    DerivedWindow,
     Key,
-    Origin,
+    WindowOrigin,
     decode_diagnosis,
     decode_reference,
     encode,
@@ -39,7 +39,7 @@ GROUP BY run_id
 """
 
 
-def unsettled(cursor: Cursor, chosen: ChosenReferences) -> list[str]:
+def unsettled(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
     """The runs whose windows are compared with another reference than they should be."""
     stored = {
         run_id: (number, by_hand)
@@ -51,7 +51,7 @@ def unsettled(cursor: Cursor, chosen: ChosenReferences) -> list[str]:
     return sorted(run for run in stored.keys() | wanted.keys() if stored.get(run) != wanted.get(run))
 
 
-def settle(cursor: Cursor, chosen: ChosenReferences, run_id: str) -> None:
+def settle(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
     """Compare a run's windows with the reference that they should be compared with."""
     number, by_hand = _wanted(cursor, chosen, run_id).get(run_id, (None, False))
     found = [] if number is None else _load(cursor, [(run_id, number)])
@@ -89,7 +89,7 @@ def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
 
 
 def _wanted(
-    cursor: Cursor, chosen: ChosenReferences, run_id: str | None
+    cursor: Cursor, chosen: ReferenceChoices, run_id: str | None
 ) -> dict[str, tuple[int | None, bool]]:
     """Run → the window it should be compared with and whether that was picked by hand; of one run or all."""
     healthy = cursor.execute(_HEALTHY, {"run": run_id}).fetchall()
@@ -112,11 +112,11 @@ def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) ->
         replace_windows(cursor, handful, windows_table(compared), stages)
 
 
-def _load(cursor: Cursor, keys: Collection[Key]) -> list[Derived]:
+def _load(cursor: Cursor, keys: Collection[Key]) -> list[DerivedWindow]:
     """Stored windows; those that are not there are left out."""
     rows = cursor.execute(
         "SELECT diagnosis, started_at, ended_at, wrapper, world_size, complete FROM windows "
         f'WHERE {IN_KEYS} ORDER BY run_id, "window"',
         key_values(keys),
     ).fetchall()
-    return [Derived(decode_diagnosis(diagnosis), Origin(*origin)) for diagnosis, *origin in rows]
+    return [DerivedWindow(decode_diagnosis(diagnosis), WindowOrigin(*origin)) for diagnosis, *origin in rows]

@@ -25,7 +25,7 @@ from sfapp.model.samples import SUBJECTS, Aggregation, AnySample, PaceSample, Sa
 from sfapp.store.bulk_insert import insert
 from sfapp.store.database import Cursor, Database
 from sfapp.store.scan import as_text, is_below
-from sfapp.store.schema import METRIC_FILES, SAMPLE_TABLES, Table, quoted
+from sfapp.store.schema import METRIC_FILES, SAMPLE_TABLES, SchemaTable, quote_identifier
 
 Row = dict[str, Any]
 
@@ -37,7 +37,7 @@ _FIND_COST = 20
 packets of other runs that is slow, and new ones are few."""
 
 
-class Follower:
+class SampleFollower:
     """Reader of sample files as they grow; one call at a time."""
 
     def __init__(self, database: Database, roots: Sequence[Path]) -> None:
@@ -147,7 +147,7 @@ def _forget(cursor: Cursor, name: str) -> None:
 
 
 def _columns(
-    table: Table, samples: Sequence[AnySample], header: SampleFileHeader, name: str
+    table: SchemaTable, samples: Sequence[AnySample], header: SampleFileHeader, name: str
 ) -> dict[str, Sequence[Any]]:
     count = len(samples)
     own: dict[str, Sequence[Any]] = {
@@ -200,7 +200,7 @@ def series(database: Database, query: SampleQuery) -> list[Row]:
     if first is None:
         return []
     every_s = max(1, math.ceil((last - first).total_seconds() / query.points))
-    subjects = ", ".join(map(quoted, SUBJECTS[query.kind]))
+    subjects = ", ".join(map(quote_identifier, SUBJECTS[query.kind]))
     rows = database.rows(
         f"""
         SELECT max(sample.sampled_at) AS sampled_at, {_downsampled(query.kind)},
@@ -230,8 +230,8 @@ def newest(
     """
     table = _table(kind)
     where, parameters = _filters(SampleQuery(kind, run, node, since=since, until=until), table)
-    subjects = ", ".join(map(quoted, SUBJECTS[kind]))
-    shown = [quoted(name) for name in table.names if name not in ("run_id", "path")]
+    subjects = ", ".join(map(quote_identifier, SUBJECTS[kind]))
+    shown = [quote_identifier(name) for name in table.names if name not in ("run_id", "path")]
     rows = database.rows(
         f"""
         SELECT {", ".join(shown)} FROM {table.name} AS sample WHERE {where}
@@ -303,7 +303,7 @@ def live_runs(database: Database) -> list[Row]:
     return [_aware(row) for row in rows]
 
 
-def _table(kind: type[Sample]) -> Table:
+def _table(kind: type[Sample]) -> SchemaTable:
     if kind not in SAMPLE_TABLES:
         raise StoreError(
             f"no samples of {kind.__name__}: there are {', '.join(k.__name__ for k in SAMPLE_TABLES)}"
@@ -311,7 +311,7 @@ def _table(kind: type[Sample]) -> Table:
     return SAMPLE_TABLES[kind]
 
 
-def _filters(query: SampleQuery, table: Table) -> tuple[str, dict[str, Any]]:
+def _filters(query: SampleQuery, table: SchemaTable) -> tuple[str, dict[str, Any]]:
     clauses = ["run_id = $run"]
     parameters: dict[str, Any] = {"run": query.run}
     for column, value in (("node_rank", query.node), ("gpu", query.gpu), ("rank", query.rank)):
@@ -340,7 +340,9 @@ def _downsampled(kind: type[Sample]) -> str:
     }
     subjects = SUBJECTS[kind]
     return ", ".join(
-        quoted(name) if name in subjects else f"{sql[aggregation].format(quoted(name))} AS {quoted(name)}"
+        quote_identifier(name)
+        if name in subjects
+        else f"{sql[aggregation].format(quote_identifier(name))} AS {quote_identifier(name)}"
         for name, (_, aggregation) in sample_fields(kind).items()
         if name != "at_ns"
     )

@@ -16,7 +16,7 @@ enough bytes (packets expand some threefold) that windows of 16,384 ranks come o
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """What tells without reading it that a file is as it was."""
 
     size: int
@@ -24,12 +24,12 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file to read. ``name`` is its path as text; where the path is no text, that with escapes."""
 
     path: Path
     name: str
-    stamp: Stamp
+    stamp: FileStamp
 
     @property
     def is_nameable(self) -> bool:
@@ -47,13 +47,13 @@ class Scan:
         operators: the files of operator events, by name: no packets, and never read here.
     """
 
-    fresh: tuple[Found, ...]
+    fresh: tuple[FoundFile, ...]
     gone: tuple[str, ...]
     unchanged: int
-    operators: Mapping[str, Stamp]
+    operators: Mapping[str, FileStamp]
 
 
-def scan(roots: Sequence[Path], known: Mapping[str, Stamp], operators: Mapping[str, Stamp]) -> Scan:
+def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mapping[str, FileStamp]) -> Scan:
     """Compare the files at or below these roots with what is known, reading none.
 
     Args:
@@ -74,9 +74,9 @@ def scan(roots: Sequence[Path], known: Mapping[str, Stamp], operators: Mapping[s
     return Scan(fresh, tuple(gone), len(found) - len(fresh), stamps)
 
 
-def batches(fresh: Sequence[Found]) -> Iterator[tuple[Found, ...]]:
+def batches(fresh: Sequence[FoundFile]) -> Iterator[tuple[FoundFile, ...]]:
     """Consecutive files in handfuls that fit in memory together; the parts of one window stay together."""
-    handful: list[Found] = []
+    handful: list[FoundFile] = []
     size = 0
     for file in fresh:
         is_full = len(handful) >= BATCH_FILES or size + file.stamp.size > BATCH_BYTES
@@ -89,7 +89,7 @@ def batches(fresh: Sequence[Found]) -> Iterator[tuple[Found, ...]]:
         yield tuple(handful)
 
 
-def _window_of(file: Found) -> Path:
+def _window_of(file: FoundFile) -> Path:
     """What the names of the parts of one window have in common (packet.md)."""
     return file.path.with_name(file.path.name.split(".", 1)[0])
 
@@ -106,16 +106,16 @@ def is_below(name: str, root: str) -> bool:
     return name == root or name.startswith(root.rstrip(os.sep) + os.sep)
 
 
-def _stamped(paths: Sequence[Path]) -> list[Found]:
-    return [Found(path, as_text(path), stamp) for path in paths if (stamp := _stamp(path)) is not None]
+def _stamped(paths: Sequence[Path]) -> list[FoundFile]:
+    return [FoundFile(path, as_text(path), stamp) for path in paths if (stamp := _stamp(path)) is not None]
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: Path) -> FileStamp | None:
     """None for a file that has gone since it was listed; a dangling link has the stamp of the link."""
     for follow in (True, False):
         try:
             status = os.stat(path, follow_symlinks=follow)
         except OSError:
             continue
-        return Stamp(status.st_size, status.st_mtime_ns)
+        return FileStamp(status.st_size, status.st_mtime_ns)
     return None

@@ -27,7 +27,7 @@ SCHEMA_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SchemaColumn:
     """One column: its name, its DuckDB type, and what it holds."""
 
     name: str
@@ -36,12 +36,12 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SchemaTable:
     """One table of the store. ``rows`` says what one row is."""
 
     name: str
     rows: str
-    columns: tuple[Column, ...]
+    columns: tuple[SchemaColumn, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,10 +50,10 @@ class Table:
     @property
     def ddl(self) -> str:
         """The statements that create the table and describe it to whoever opens the file with plain SQL."""
-        body = ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
+        body = ", ".join(f"{quote_identifier(column.name)} {column.type}" for column in self.columns)
         described = [f"COMMENT ON TABLE {self.name} IS {literal(self.rows)}"]
         described += [
-            f"COMMENT ON COLUMN {self.name}.{quoted(column.name)} IS {literal(column.meaning)}"
+            f"COMMENT ON COLUMN {self.name}.{quote_identifier(column.name)} IS {literal(column.meaning)}"
             for column in self.columns
         ]
         return "; ".join([f"CREATE TABLE {self.name} ({body})", *described])
@@ -70,7 +70,7 @@ class Table:
         )
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """An SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -93,27 +93,29 @@ _ARROW: Mapping[str, pa.DataType] = {
     "VARCHAR[]": pa.list_(pa.string()),
 }
 
-STORE_INFO = Table(
+STORE_INFO = SchemaTable(
     "store_info",
     "one fact about the store file itself",
     (
-        Column("key", "VARCHAR", "`schema_version` or `sfapp_version`"),
-        Column("value", "VARCHAR", "its value"),
+        SchemaColumn("key", "VARCHAR", "`schema_version` or `sfapp_version`"),
+        SchemaColumn("value", "VARCHAR", "its value"),
     ),
 )
 
-PACKETS = Table(
+PACKETS = SchemaTable(
     "packets",
     "one packet file that was read and found in order",
     (
-        Column("path", "VARCHAR", "absolute path"),
-        Column("size", "BIGINT", "bytes"),
-        Column("mtime_ns", "BIGINT", "last written, ns since 1970"),
-        Column("sha256", "VARCHAR", "of the file, hex"),
-        Column("run_id", "VARCHAR", "from the manifest"),
-        Column("window", "BIGINT", "number of the window in its run; a keyword, so quote it"),
-        Column("part_rank", "INTEGER", "the rank whose part of a window this is, null for a whole window"),
-        Column(
+        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("size", "BIGINT", "bytes"),
+        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970"),
+        SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
+        SchemaColumn("run_id", "VARCHAR", "from the manifest"),
+        SchemaColumn("window", "BIGINT", "number of the window in its run; a keyword, so quote it"),
+        SchemaColumn(
+            "part_rank", "INTEGER", "the rank whose part of a window this is, null for a whole window"
+        ),
+        SchemaColumn(
             "state",
             "VARCHAR",
             "`shown`: the window is made of it; `redundant`: says what a shown file says; "
@@ -122,137 +124,145 @@ PACKETS = Table(
     ),
 )
 
-QUARANTINE = Table(
+QUARANTINE = SchemaTable(
     "quarantine",
     "one file that was refused",
     (
-        Column("path", "VARCHAR", "absolute path"),
-        Column("size", "BIGINT", "bytes"),
-        Column("mtime_ns", "BIGINT", "last written, ns since 1970; it is read again once this changes"),
-        Column("sha256", "VARCHAR", "of the file, hex; empty if it could not be read"),
-        Column("reason", "VARCHAR", "the first fault, with row and column where it lies in them"),
+        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("size", "BIGINT", "bytes"),
+        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; it is read again once this changes"),
+        SchemaColumn("sha256", "VARCHAR", "of the file, hex; empty if it could not be read"),
+        SchemaColumn("reason", "VARCHAR", "the first fault, with row and column where it lies in them"),
     ),
 )
 
-WINDOWS = Table(
+WINDOWS = SchemaTable(
     "windows",
     "one window, diagnosed over all its ranks with the default gates",
     (
-        Column("run_id", "VARCHAR", "which run"),
-        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
-        Column("started_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
-        Column("ended_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
-        Column("closed_by", "VARCHAR", "why the window ended"),
-        Column("wrapper", "VARCHAR", "`ddp`, `fsdp2`, …"),
-        Column("first_step", "BIGINT", "first logical step"),
-        Column("last_step", "BIGINT", "last logical step"),
-        Column("steps", "BIGINT", "how many steps"),
-        Column("ranks", "INTEGER", "how many ranks have rows"),
-        Column("nodes", "INTEGER", "how many nodes they ran on"),
-        Column("world_size", "INTEGER", "ranks expected"),
-        Column("missing_ranks", "INTEGER[]", "expected, not in the rows"),
-        Column("gather_ok", "BOOLEAN", "whether the window's gather completed"),
-        Column("step_mean_ns", "DOUBLE", "mean exposed step (carry-over where defined), ns"),
-        Column("step_p50_ns", "DOUBLE", "median of F[S,t], ns"),
-        Column("step_p95_ns", "DOUBLE", "95th percentile of F[S,t], ns"),
-        Column("exposed_makespan_ns", "BIGINT", "Σ_t F[S,t], ns"),
-        Column("stages", "VARCHAR[]", "broad stages in order"),
-        Column("recorded_stages", "VARCHAR[]", "stages as recorded, in order"),
-        Column("shares", "MAP(VARCHAR, DOUBLE)", "A by broad stage; null below the denominator floor"),
-        Column("carry_over_shares", "MAP(VARCHAR, DOUBLE)", "A'; null where steps are not consecutive too"),
-        Column("top_stage", "VARCHAR", "s1, the stage with the largest share"),
-        Column("top_share", "DOUBLE", "its share"),
-        Column("routing_set", "VARCHAR[]", "C_route, largest share first"),
-        Column("co_critical_stages", "VARCHAR[]", "the ambiguity set"),
-        Column("label", "VARCHAR", "the one label to show where there is room for one"),
-        Column("labels", "VARCHAR[]", "every label, in the order decided"),
-        Column("reasons", "VARCHAR[]", "every reason, of labels and of none"),
-        Column("leader_rank", "INTEGER", "the rank that leads the top stage most often"),
-        Column("leader_hostname", "VARCHAR", "its host"),
-        Column("leader_share", "DOUBLE", "part of the eligible steps that it leads"),
-        Column("own_wait_stages", "VARCHAR[]", "recorded stages that ranks wait in by the window's own fit"),
-        Column("own_boundary", "VARCHAR", "of these the one at whose end ranks meet best"),
-        Column("met_boundary", "VARCHAR", "the same by the fit from meeting to meeting, where there is none"),
-        Column("sync_boundary", "VARCHAR", "the same, as the run's windows together have it"),
-        Column("culprit_kind", "VARCHAR", "`chronic`, `rotating`, `periodic`, `one-off`, `mixed`, `none`"),
-        Column("culprit_rank", "INTEGER", "its most frequent leader"),
-        Column("culprit_hostname", "VARCHAR", "its host"),
-        Column("culprit_share", "DOUBLE", "part of the eligible steps that it leads"),
-        Column("culprit_period", "INTEGER", "spacing in steps, where periodic"),
-        Column("aim_stage", "VARCHAR", "where to look first"),
-        Column("aim_basis", "VARCHAR", "`delta`, `excess` or `share`"),
-        Column("aim_rank", "INTEGER", "the rank to look at, null where none stands out"),
-        Column("aim_hostname", "VARCHAR", "its host"),
-        Column("aim_rank_reason", "VARCHAR", "why no rank is named"),
-        Column("exposed_imbalance", "DOUBLE", "Σ_s X'[s], as a share"),
-        Column("change", "DOUBLE", "of the mean step against the run's reference; 0.1 = 10 % longer"),
-        Column("severity", "DOUBLE", "what windows are ranked by; quiet below 0.05"),
-        Column("complete", "BOOLEAN", "whether it may serve as the run's reference"),
-        Column("reference_window", "BIGINT", "the window of the run it was compared with"),
-        Column("is_reference", "BOOLEAN", "whether it is that window itself"),
-        Column("diagnosis", "JSON", "the whole diagnosis, reloaded exactly from here"),
+        SchemaColumn("run_id", "VARCHAR", "which run"),
+        SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        SchemaColumn("started_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
+        SchemaColumn("ended_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
+        SchemaColumn("closed_by", "VARCHAR", "why the window ended"),
+        SchemaColumn("wrapper", "VARCHAR", "`ddp`, `fsdp2`, …"),
+        SchemaColumn("first_step", "BIGINT", "first logical step"),
+        SchemaColumn("last_step", "BIGINT", "last logical step"),
+        SchemaColumn("steps", "BIGINT", "how many steps"),
+        SchemaColumn("ranks", "INTEGER", "how many ranks have rows"),
+        SchemaColumn("nodes", "INTEGER", "how many nodes they ran on"),
+        SchemaColumn("world_size", "INTEGER", "ranks expected"),
+        SchemaColumn("missing_ranks", "INTEGER[]", "expected, not in the rows"),
+        SchemaColumn("gather_ok", "BOOLEAN", "whether the window's gather completed"),
+        SchemaColumn("step_mean_ns", "DOUBLE", "mean exposed step (carry-over where defined), ns"),
+        SchemaColumn("step_p50_ns", "DOUBLE", "median of F[S,t], ns"),
+        SchemaColumn("step_p95_ns", "DOUBLE", "95th percentile of F[S,t], ns"),
+        SchemaColumn("exposed_makespan_ns", "BIGINT", "Σ_t F[S,t], ns"),
+        SchemaColumn("stages", "VARCHAR[]", "broad stages in order"),
+        SchemaColumn("recorded_stages", "VARCHAR[]", "stages as recorded, in order"),
+        SchemaColumn("shares", "MAP(VARCHAR, DOUBLE)", "A by broad stage; null below the denominator floor"),
+        SchemaColumn(
+            "carry_over_shares", "MAP(VARCHAR, DOUBLE)", "A'; null where steps are not consecutive too"
+        ),
+        SchemaColumn("top_stage", "VARCHAR", "s1, the stage with the largest share"),
+        SchemaColumn("top_share", "DOUBLE", "its share"),
+        SchemaColumn("routing_set", "VARCHAR[]", "C_route, largest share first"),
+        SchemaColumn("co_critical_stages", "VARCHAR[]", "the ambiguity set"),
+        SchemaColumn("label", "VARCHAR", "the one label to show where there is room for one"),
+        SchemaColumn("labels", "VARCHAR[]", "every label, in the order decided"),
+        SchemaColumn("reasons", "VARCHAR[]", "every reason, of labels and of none"),
+        SchemaColumn("leader_rank", "INTEGER", "the rank that leads the top stage most often"),
+        SchemaColumn("leader_hostname", "VARCHAR", "its host"),
+        SchemaColumn("leader_share", "DOUBLE", "part of the eligible steps that it leads"),
+        SchemaColumn(
+            "own_wait_stages", "VARCHAR[]", "recorded stages that ranks wait in by the window's own fit"
+        ),
+        SchemaColumn("own_boundary", "VARCHAR", "of these the one at whose end ranks meet best"),
+        SchemaColumn(
+            "met_boundary", "VARCHAR", "the same by the fit from meeting to meeting, where there is none"
+        ),
+        SchemaColumn("sync_boundary", "VARCHAR", "the same, as the run's windows together have it"),
+        SchemaColumn(
+            "culprit_kind", "VARCHAR", "`chronic`, `rotating`, `periodic`, `one-off`, `mixed`, `none`"
+        ),
+        SchemaColumn("culprit_rank", "INTEGER", "its most frequent leader"),
+        SchemaColumn("culprit_hostname", "VARCHAR", "its host"),
+        SchemaColumn("culprit_share", "DOUBLE", "part of the eligible steps that it leads"),
+        SchemaColumn("culprit_period", "INTEGER", "spacing in steps, where periodic"),
+        SchemaColumn("aim_stage", "VARCHAR", "where to look first"),
+        SchemaColumn("aim_basis", "VARCHAR", "`delta`, `excess` or `share`"),
+        SchemaColumn("aim_rank", "INTEGER", "the rank to look at, null where none stands out"),
+        SchemaColumn("aim_hostname", "VARCHAR", "its host"),
+        SchemaColumn("aim_rank_reason", "VARCHAR", "why no rank is named"),
+        SchemaColumn("exposed_imbalance", "DOUBLE", "Σ_s X'[s], as a share"),
+        SchemaColumn("change", "DOUBLE", "of the mean step against the run's reference; 0.1 = 10 % longer"),
+        SchemaColumn("severity", "DOUBLE", "what windows are ranked by; quiet below 0.05"),
+        SchemaColumn("complete", "BOOLEAN", "whether it may serve as the run's reference"),
+        SchemaColumn("reference_window", "BIGINT", "the window of the run it was compared with"),
+        SchemaColumn("is_reference", "BOOLEAN", "whether it is that window itself"),
+        SchemaColumn("diagnosis", "JSON", "the whole diagnosis, reloaded exactly from here"),
     ),
 )
 
-STAGES = Table(
+STAGES = SchemaTable(
     "stages",
     "one broad stage of one window",
     (
-        Column("run_id", "VARCHAR", "which run"),
-        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
-        Column("stage", "VARCHAR", "which stage"),
-        Column("position", "INTEGER", "its place in the stage order, from 0"),
-        Column("advance_ns", "BIGINT", "Σ_t a[s,t], ns"),
-        Column("share", "DOUBLE", "A[s]; null below the denominator floor, as all that follow"),
-        Column("carry_over_share", "DOUBLE", "A'[s]; null where steps are not consecutive"),
-        Column("static_gain", "DOUBLE", "G[s]"),
-        Column("excess", "DOUBLE", "X[s]"),
-        Column("carry_over_excess", "DOUBLE", "X'[s]"),
-        Column("takeover", "DOUBLE", "T[s]: change of its share when the top stage is clipped"),
-        Column("delta_ns", "DOUBLE", "mean advance a step above the reference's, ns"),
-        Column("in_routing_set", "BOOLEAN", "whether it is in C_route"),
-        Column("co_critical", "BOOLEAN", "whether it is in the ambiguity set"),
+        SchemaColumn("run_id", "VARCHAR", "which run"),
+        SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        SchemaColumn("stage", "VARCHAR", "which stage"),
+        SchemaColumn("position", "INTEGER", "its place in the stage order, from 0"),
+        SchemaColumn("advance_ns", "BIGINT", "Σ_t a[s,t], ns"),
+        SchemaColumn("share", "DOUBLE", "A[s]; null below the denominator floor, as all that follow"),
+        SchemaColumn("carry_over_share", "DOUBLE", "A'[s]; null where steps are not consecutive"),
+        SchemaColumn("static_gain", "DOUBLE", "G[s]"),
+        SchemaColumn("excess", "DOUBLE", "X[s]"),
+        SchemaColumn("carry_over_excess", "DOUBLE", "X'[s]"),
+        SchemaColumn("takeover", "DOUBLE", "T[s]: change of its share when the top stage is clipped"),
+        SchemaColumn("delta_ns", "DOUBLE", "mean advance a step above the reference's, ns"),
+        SchemaColumn("in_routing_set", "BOOLEAN", "whether it is in C_route"),
+        SchemaColumn("co_critical", "BOOLEAN", "whether it is in the ambiguity set"),
     ),
 )
 
-RUN_REFERENCES = Table(
+RUN_REFERENCES = SchemaTable(
     "run_references",
     "one run that has a healthy window, which all its windows are compared with",
     (
-        Column("run_id", "VARCHAR", "which run"),
-        Column("reference_window", "BIGINT", "its healthy window; null while that is being read anew"),
-        Column("chosen", "BOOLEAN", "picked by hand rather than measured"),
-        Column("reference", "JSON", "what that window contributes"),
+        SchemaColumn("run_id", "VARCHAR", "which run"),
+        SchemaColumn("reference_window", "BIGINT", "its healthy window; null while that is being read anew"),
+        SchemaColumn("chosen", "BOOLEAN", "picked by hand rather than measured"),
+        SchemaColumn("reference", "JSON", "what that window contributes"),
     ),
 )
 
-CONFLICTS = Table(
+CONFLICTS = SchemaTable(
     "conflicts",
     "one file that takes part in a conflict over one window",
     (
-        Column("run_id", "VARCHAR", "which run"),
-        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
-        Column("reason", "VARCHAR", "what differs and what is shown"),
-        Column("path", "VARCHAR", "absolute path"),
-        Column("size", "BIGINT", "bytes"),
-        Column("sha256", "VARCHAR", "of the file, hex"),
-        Column("shown", "BOOLEAN", "whether the window is made of this file"),
+        SchemaColumn("run_id", "VARCHAR", "which run"),
+        SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        SchemaColumn("reason", "VARCHAR", "what differs and what is shown"),
+        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("size", "BIGINT", "bytes"),
+        SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
+        SchemaColumn("shown", "BOOLEAN", "whether the window is made of this file"),
     ),
 )
 
-METRIC_FILES = Table(
+METRIC_FILES = SchemaTable(
     "metric_files",
     "one file of samples beside the packets (docs/metrics.md)",
     (
-        Column("path", "VARCHAR", "absolute path"),
-        Column("size", "BIGINT", "bytes"),
-        Column("mtime_ns", "BIGINT", "last written, ns since 1970; 0 where there is more to read"),
-        Column("run_id", "VARCHAR", "from its header; null where it has none"),
-        Column("every_s", "INTEGER", "how many seconds each of its samples stands for"),
-        Column("read_bytes", "BIGINT", "how far it was read"),
-        Column("samples", "BIGINT", "how many there were"),
-        Column("refused_lines", "BIGINT", "lines that are no samples"),
-        Column("fault", "VARCHAR", "why the file was refused as a whole"),
+        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("size", "BIGINT", "bytes"),
+        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; 0 where there is more to read"),
+        SchemaColumn("run_id", "VARCHAR", "from its header; null where it has none"),
+        SchemaColumn("every_s", "INTEGER", "how many seconds each of its samples stands for"),
+        SchemaColumn("read_bytes", "BIGINT", "how far it was read"),
+        SchemaColumn("samples", "BIGINT", "how many there were"),
+        SchemaColumn("refused_lines", "BIGINT", "lines that are no samples"),
+        SchemaColumn("fault", "VARCHAR", "why the file was refused as a whole"),
     ),
 )
 
@@ -268,28 +278,30 @@ def _column_type(name: str, hint: Any) -> str:
     return "VARCHAR[]" if get_origin(hint) is tuple else _COLUMN_TYPES[held[0]]
 
 
-def _sample_table(name: str, rows: str, kind: type[Sample]) -> Table:
+def _sample_table(name: str, rows: str, kind: type[Sample]) -> SchemaTable:
     """A table for one kind of sample: its fields, ``at_ns`` as a time, and where it is from."""
     hints = get_type_hints(kind)
     fields = [
-        Column(field, _column_type(field, hints[field]), meaning)
+        SchemaColumn(field, _column_type(field, hints[field]), meaning)
         for field, (meaning, _) in sample_fields(kind).items()
         if field != "at_ns"
     ]
-    return Table(
+    return SchemaTable(
         name,
         rows,
         (
-            Column("run_id", "VARCHAR", "which run"),
-            Column("sampled_at", "TIMESTAMP", "when, UTC; by the aggregator's clock where offsets are known"),
+            SchemaColumn("run_id", "VARCHAR", "which run"),
+            SchemaColumn(
+                "sampled_at", "TIMESTAMP", "when, UTC; by the aggregator's clock where offsets are known"
+            ),
             *fields,
-            Column("every_s", "INTEGER", "how many seconds it stands for"),
-            Column("path", "VARCHAR", "the file it is from, see `metric_files`"),
+            SchemaColumn("every_s", "INTEGER", "how many seconds it stands for"),
+            SchemaColumn("path", "VARCHAR", "the file it is from, see `metric_files`"),
         ),
     )
 
 
-SAMPLE_TABLES: Mapping[type[Sample], Table] = {
+SAMPLE_TABLES: Mapping[type[Sample], SchemaTable] = {
     NodeSample: _sample_table("node_samples", "one node at one moment", NodeSample),
     GpuSample: _sample_table("gpu_samples", "one GPU of a node at one moment, as NVML says", GpuSample),
     ProcessSample: _sample_table("process_samples", "the process of one rank at one moment", ProcessSample),
@@ -307,13 +319,13 @@ TABLES = (
     *SAMPLE_TABLES.values(),
 )
 
-CELLS = Table(
+CELLS = SchemaTable(
     "cells",
     "one row of a packet that is shown: one step of one rank (a view over the packet files themselves)",
     (
-        Column("run_id", "VARCHAR", "which run"),
-        Column("window", "BIGINT", "which window of it; a keyword, so quote it"),
-        Column("path", "VARCHAR", "the packet file"),
+        SchemaColumn("run_id", "VARCHAR", "which run"),
+        SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
+        SchemaColumn("path", "VARCHAR", "the packet file"),
     ),
 )
 """Its own columns; those of the packets follow, as packet.md names them."""

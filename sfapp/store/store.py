@@ -1,6 +1,6 @@
 """The store: what the packets under some folders say, diagnosed and ready to be asked.
 
-Derived data only. The packets are the truth, and a store that is lost, old or damaged is built again.
+DerivedWindow data only. The packets are the truth, and a store that is lost, old or damaged is built again.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from sfapp.accounting import RunWaits
 from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.samples import PaceSample, Sample
-from sfapp.packets import Packet, group, load_packet, read_operators_beside
+from sfapp.packets import Packet, group, load_packet, read_packet_operators
 from sfapp.store import cells_view, opening, queries, samples
 from sfapp.store.database import Database
-from sfapp.store.ingest import Ingest, IngestReport, Progress
+from sfapp.store.ingest import Ingest, IngestProgress, IngestReport
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.queries import (
     PacketSource,
     QuarantinedFile,
     RunSummary,
     WindowConflict,
-    WindowPage,
     WindowQuery,
+    WindowRows,
 )
-from sfapp.store.reference_choices import ChosenReferences
+from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import settle
 from sfapp.store.run_waits import stored_waits
-from sfapp.store.samples import Follower, SampleQuery
+from sfapp.store.samples import SampleFollower, SampleQuery
 from sfapp.store.watch import watch
 
 
@@ -56,9 +56,9 @@ class Store:
         self.path = database.path
         self.note = database.note
         self._database = database
-        self._chosen = ChosenReferences.beside(database.path)
+        self._chosen = ReferenceChoices.for_store(database.path)
         self._ingesting = threading.Lock()
-        self._follower = Follower(database, self.roots)
+        self._follower = SampleFollower(database, self.roots)
         self._operator_files = OperatorFiles()
         self._cells_are_stale = False
 
@@ -112,7 +112,7 @@ class Store:
 
     def ingest(
         self,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[IngestProgress], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Bring the store in line with the packets; files that are as they were are not read again.
@@ -147,7 +147,9 @@ class Store:
         """
         return self._follower.follow()
 
-    def _ingest(self, progress: Callable[[Progress], None] | None, cancel: threading.Event) -> IngestReport:
+    def _ingest(
+        self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event
+    ) -> IngestReport:
         with self._ingesting:
             report = Ingest(self._database, self.roots, self._chosen, self._operator_files).run(
                 progress, cancel
@@ -170,7 +172,7 @@ class Store:
         """Every run, the one with the newest window first."""
         return queries.runs(self._database)
 
-    def windows(self, query: WindowQuery | None = None) -> WindowPage:
+    def windows(self, query: WindowQuery | None = None) -> WindowRows:
         """One page of windows; see ``WindowQuery``.
 
         Raises:
@@ -231,12 +233,12 @@ class Store:
             WindowNotFoundError: no such window.
             PacketError: one of the files is damaged.
         """
-        return read_operators_beside(source.path for source in self.sources(run, window))
+        return read_packet_operators(source.path for source in self.sources(run, window))
 
     def operator_files(self, packets: Sequence[PacketSource]) -> tuple[str, ...]:
         """What tells the files of operator events beside a window's packets from what they were, as the last
         ingest saw them; none where there are none."""
-        return self._operator_files.beside(packet.path for packet in packets)
+        return self._operator_files.for_packets(packet.path for packet in packets)
 
     def neighbours(self, run: str, window: int) -> tuple[int | None, int | None]:
         """The numbers of the windows before and after one of the same run."""

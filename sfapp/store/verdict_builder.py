@@ -16,8 +16,8 @@ from sfapp.accounting import Measures, RunStages, RunWaits, aligned, judge, meas
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
 from sfapp.packets import Conflict, Grouped, Packet, group, load_packet
-from sfapp.store.scan import Found, as_text
-from sfapp.store.verdict_rows import Derived, Key, Origin, stages_table, windows_table
+from sfapp.store.scan import FoundFile, as_text
+from sfapp.store.verdict_rows import DerivedWindow, Key, WindowOrigin, stages_table, windows_table
 
 Row = dict[str, Any]
 
@@ -26,7 +26,7 @@ StoredWaits = Callable[[RunStages], RunWaits]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PacketBatch:
     """Some files as they were read, and the rows that follow from them alone.
 
     Attributes:
@@ -42,7 +42,7 @@ class Batch:
     windows: pa.Table
     stages: pa.Table
     conflict_count: int
-    found: tuple[Found, ...]
+    found: tuple[FoundFile, ...]
 
     @property
     def names(self) -> list[str]:
@@ -62,15 +62,15 @@ class _File:
     A file that changes while it is read is then under its earlier stamp, and is read again next time.
     """
 
-    found: Found
+    found: FoundFile
     packet: Packet
 
 
 def read_batch(
-    found: Sequence[Found],
+    found: Sequence[FoundFile],
     keys: Collection[Key] | None = None,
     stored_waits: StoredWaits | None = None,
-) -> Batch:
+) -> PacketBatch:
     """Read files, make windows of them and diagnose those, all of one shape together.
 
     Args:
@@ -90,7 +90,7 @@ def read_batch(
     refused = {file.found.name for file, _ in unusable}
     usable = [file for file in files if file.found.name not in refused]
     quarantine += (_refused(file.found, file.packet.sha256, reason) for file, reason in unusable)
-    return Batch(
+    return PacketBatch(
         packets=tuple(_packet_rows(usable, grouped)),
         quarantine=tuple(quarantine),
         conflicts=tuple(row for conflict in grouped.conflicts for row in _conflict_rows(conflict)),
@@ -101,7 +101,7 @@ def read_batch(
     )
 
 
-def _read(found: Found) -> Packet | Row | None:
+def _read(found: FoundFile) -> Packet | Row | None:
     """The packet in a file, or its row in ``quarantine``; None where it has gone since it was found."""
     if not found.is_nameable:
         return _refused(found, "", "its name is not UTF-8 text: rename it")
@@ -115,7 +115,7 @@ def _read(found: Found) -> Packet | Row | None:
 
 def _derive(
     files: Sequence[_File], stored_waits: StoredWaits | None
-) -> tuple[Grouped, list[Derived], list[tuple[_File, str]]]:
+) -> tuple[Grouped, list[DerivedWindow], list[tuple[_File, str]]]:
     """Windows with their diagnoses, and the files that cannot be used with the reason.
 
     A packet may be in order and yet hold durations that cannot be added up. The files of such a window are
@@ -135,7 +135,7 @@ def _derive(
         grouped, windows, more = _derive(usable, stored_waits)
         return grouped, windows, unusable + more
     windows = [
-        Derived(diagnosis, Origin.of(found.window.manifest, diagnosis))
+        DerivedWindow(diagnosis, WindowOrigin.of(found.window.manifest, diagnosis))
         for diagnosis, found in zip(_diagnose(measures, stored_waits), grouped.windows, strict=True)
     ]
     return grouped, windows, []
@@ -193,7 +193,7 @@ def _packet_rows(files: Sequence[_File], grouped: Grouped) -> list[Row]:
     ]
 
 
-def _refused(found: Found, sha256: str, reason: str) -> Row:
+def _refused(found: FoundFile, sha256: str, reason: str) -> Row:
     return {
         "path": found.name,
         "size": found.stamp.size,

@@ -24,7 +24,7 @@ _REFERENCE = msgspec.json.Decoder(Reference)
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class WindowOrigin:
     """What a window's row holds beside its diagnosis, and keeps whatever that is compared with.
 
     Attributes:
@@ -39,7 +39,7 @@ class Origin:
     complete: bool
 
     @classmethod
-    def of(cls, manifest: Manifest, diagnosis: Diagnosis) -> Origin:
+    def of(cls, manifest: Manifest, diagnosis: Diagnosis) -> WindowOrigin:
         return cls(
             utc(manifest.started_at),
             utc(manifest.ended_at),
@@ -50,11 +50,11 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedWindow:
     """One window's diagnosis, and what else its row holds."""
 
     diagnosis: Diagnosis
-    origin: Origin
+    origin: WindowOrigin
 
 
 def utc(text: str | None) -> datetime | None:
@@ -68,12 +68,12 @@ def utc(text: str | None) -> datetime | None:
         return None
 
 
-def windows_table(windows: Sequence[Derived]) -> pa.Table:
+def windows_table(windows: Sequence[DerivedWindow]) -> pa.Table:
     """Rows of ``windows``."""
     return WINDOWS.arrow([_window_row(window.diagnosis, window.origin) for window in windows])
 
 
-def _window_row(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
+def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
     shares, reference = diagnosis.shares, diagnosis.reference
     leader, culprit, aim = diagnosis.leader, diagnosis.culprit, diagnosis.aim
     top = diagnosis.top_stage

@@ -18,7 +18,7 @@ import numpy as np
 
 from sfapp.errors import PacketError
 from sfapp.model.window import Window
-from sfapp.packets import Draft, Packet, assemble, packet_path, read_packet, write_packet
+from sfapp.packets import Packet, WindowDraft, assemble, packet_path, read_packet, write_packet
 from sfapp.packets.compose import part_draft, whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.paths import part_path
@@ -291,7 +291,7 @@ def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]
     return alike, [rows for rows, each in zip(ranks, keys, strict=True) if each != chosen]
 
 
-def _merged_draft(ranks: Sequence[RankRows]) -> Draft:
+def _merged_draft(ranks: Sequence[RankRows]) -> WindowDraft:
     """Return one window of ranks that share schema and steps, ascending; its manifest lists missing ranks."""
     buffers = [rows.buffer() for rows in ranks]
     channels = sorted({name for buffer in buffers for name in buffer.side})
@@ -317,7 +317,7 @@ def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[
     return dict(found)
 
 
-def _fits(existing: Window, late: Draft) -> bool:
+def _fits(existing: Window, late: WindowDraft) -> bool:
     """Whether later ranks can be merged into a packet without losing a step."""
     one, other = existing.manifest, late.manifest
     return (one.stages, one.world_size, one.accumulation) == (
@@ -327,7 +327,7 @@ def _fits(existing: Window, late: Draft) -> bool:
     ) and existing.step_N.tolist() == late.step_N.tolist()
 
 
-def _with_late_ranks(existing: Packet, late: Draft, path: Path) -> Window:
+def _with_late_ranks(existing: Packet, late: WindowDraft, path: Path) -> Window:
     """Return the packet on disk with later ranks merged in; once complete, it is marked as gathered."""
     window = assemble([existing, Packet(late.window(), path, 0, "", None, 0)])
     if window.manifest.missing_ranks:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sfapp.incidents import Author, IncidentLog
+from sfapp.incidents import IncidentEditor, IncidentLog
 
 
-def colleague(log: IncidentLog, name: str = "Grace") -> Author:
+def colleague(log: IncidentLog, name: str = "Grace") -> IncidentEditor:
     """An author with a log of their own over the same file: the app hears of their edits from the file."""
-    return Author(IncidentLog(log.path), name)
+    return IncidentEditor(IncidentLog(log.path), name)

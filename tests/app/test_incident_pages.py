@@ -29,7 +29,7 @@ SHOWN = 30
 
 def only(workspace: Workspace) -> Incident:
     """The only incident there is, as it stands in the file."""
-    (incident,) = workspace.incident_log.book().incidents
+    (incident,) = workspace.incident_log.state().incidents
     return incident
 
 
@@ -205,7 +205,7 @@ async def test_a_removed_incident_stays_on_the_open_page_and_can_come_back(
     await user.should_see(marker="remove-incident")
     user.find(marker="remove-incident").click()
     await user.should_see("incident removed")
-    assert own_workspace.incident_log.book().incidents == ()
+    assert own_workspace.incident_log.state().incidents == ()
     assert (await user.http_client.get(f"/incident/{told.id}")).status_code == 404
     user.find(marker="undo-edit").click()
     await user.should_see("undone: incident removed")
@@ -268,15 +268,15 @@ async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
     watching_user: User, own_workspace: Workspace, tmp_path: Path
 ) -> None:
     user = watching_user
-    other = IncidentLog.beside(tmp_path)
+    other = IncidentLog.for_packets(tmp_path)
     opened = colleague(other).open_incident("From elsewhere")
-    content = msgspec.json.encode(document_of(other.book(), opened))
+    content = msgspec.json.encode(document_of(other.state(), opened))
     await user.open("/incidents")
     await user.should_see(marker="import")
     await upload(user, content)
     await user.should_see("1 edit imported")
     await user.should_see("From elsewhere")
-    assert only(own_workspace) == other.book().incident(opened)
+    assert only(own_workspace) == other.state().incident(opened)
     # Twice is once
     await upload(user, content)
     await user.should_see("everything in it was here already")
@@ -303,7 +303,7 @@ async def test_incidents_are_data_that_can_be_imported(own_workspace: Workspace,
         missing = await client.get("/incident/nobody.json")
         described = (await client.get("/openapi.json")).json()["paths"]
     assert json.loads(one_of_them.text)["incidents"][0]["title"] == "Slow callback"
-    assert len(parse(every.content)) == len(own_workspace.incident_log.book().events)
+    assert len(parse(every.content)) == len(own_workspace.incident_log.state().events)
     assert (missing.status_code, missing.json()) == (404, {"error": "there is no incident 'nobody'"})
     assert {"/incidents.json", "/incident/{incident}.json"} <= described.keys()
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from sfapp.errors import IncidentError
-from sfapp.incidents import Author, Book, IncidentLog
+from sfapp.incidents import IncidentEditor, IncidentLog, IncidentState
 from sfapp.service.incidents import IncidentService
 
 
 @pytest.fixture
 def incident_service(tmp_path: Path) -> IncidentService:
-    return IncidentService(IncidentLog.beside(tmp_path))
+    return IncidentService(IncidentLog.for_packets(tmp_path))
 
 
 async def test_what_is_written_is_in_the_book_at_once_and_told_once(
     incident_service: IncidentService,
 ) -> None:
-    heard: list[Book] = []
+    heard: list[IncidentState] = []
     incident_service.changed.subscribe(heard.append)
     (written,) = await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
     assert incident_service.book.note(written).written.by == "Ada"
@@ -31,7 +31,7 @@ async def test_what_is_written_is_in_the_book_at_once_and_told_once(
 async def test_what_others_write_is_read_on_and_a_deleted_log_is_empty(
     incident_service: IncidentService,
 ) -> None:
-    Author(IncidentLog(incident_service.log.path), "Grace").write_note("There.")
+    IncidentEditor(IncidentLog(incident_service.log.path), "Grace").write_note("There.")
     assert [note.text for note in (await incident_service.current()).notes] == ["There."]
     incident_service.log.path.unlink()
     assert (await incident_service.current()).notes == ()

@@ -31,7 +31,7 @@ async def write(user: User, words: str, button: str = "write-note") -> None:
 
 
 def notes(workspace: Workspace) -> tuple[Note, ...]:
-    return workspace.incident_log.book().notes_on(KEY)
+    return workspace.incident_log.state().notes_on(KEY)
 
 
 async def test_a_note_is_pinned_to_the_step_that_is_looked_at(

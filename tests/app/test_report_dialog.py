@@ -17,7 +17,7 @@ from page_elements import one, slider
 from recorded_job import RUN
 
 from sfapp.errors import WindowNotFoundError
-from sfapp.incidents import Author
+from sfapp.incidents import IncidentEditor
 from sfapp.model import Gates
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
@@ -119,11 +119,11 @@ def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
 
 def test_an_incident_is_handed_over_with_what_was_collected(own_workspace: Workspace) -> None:
     own_workspace.store.ingest()
-    ada = Author(own_workspace.incident_log, "Ada")
+    ada = IncidentEditor(own_workspace.incident_log, "Ada")
     incident_id = ada.open_incident("Slow callback", severity="high", summary=f"{RUN} is slow.")
-    incident = own_workspace.incident_log.book().incident(incident_id)
+    incident = own_workspace.incident_log.state().incident(incident_id)
     ada.add_window(incident, SICK, "gamma_a=0.6")
-    incident = own_workspace.incident_log.book().incident(incident_id)
+    incident = own_workspace.incident_log.state().incident(incident_id)
     ada.add_window(incident, WindowKey(RUN, 77))  # is not there
     name, content = incident_report(own_workspace, incident_id)(
         ReportOptions(".html", False), ReportProgress()

@@ -185,7 +185,7 @@ async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path:
         workspace = Workspace(store, [root])
         grace = colleague(workspace.incident_log)
         grace.open_incident("Slow loader")
-        (incident,) = workspace.incident_log.book().incidents
+        (incident,) = workspace.incident_log.state().incidents
         grace.add_plot(incident, WindowKey(PROFILED, 0), "blame_path", "tab=stragglers&cause=1")
         async with simulated(workspace) as user:
             await user.open(incident_page(incident.id))

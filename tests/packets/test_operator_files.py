@@ -19,7 +19,7 @@ from sfapp.packets import (
     operators_path,
     packet_path,
     read_operators,
-    read_operators_beside,
+    read_packet_operators,
     write_operators,
     write_packet,
 )
@@ -86,11 +86,11 @@ def test_the_parts_beside_a_packet_are_one_windows_events(tmp_path: Path) -> Non
         write_operators(events().of_rank(rank), "run", 3, operators_path(tmp_path, "run", 3, rank))
     write_operators(events(), "run", 30, operators_path(tmp_path, "run", 30))
 
-    found = read_operators_beside([packet_path(tmp_path, "run", 3)])
+    found = read_packet_operators([packet_path(tmp_path, "run", 3)])
 
     assert found is not None
     assert rows(found) == rows(events())
-    assert read_operators_beside([packet_path(tmp_path, "run", 4)]) is None
+    assert read_packet_operators([packet_path(tmp_path, "run", 4)]) is None
 
 
 def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     )
 
     with pytest.raises(PacketError, match="a lane is listed twice"):
-        read_operators_beside([packet_path(tmp_path, "run", 3)])
+        read_packet_operators([packet_path(tmp_path, "run", 3)])
 
 
 def test_operator_files_are_no_packets(tmp_path: Path) -> None:

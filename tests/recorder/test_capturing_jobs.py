@@ -15,7 +15,7 @@ from sfapp.accounting import diagnose
 from sfapp.model.capture import PROFILED, CaptureState
 from sfapp.operators import examine
 from sfapp.operators.sampling import Sampling, SamplingState, observed, propose
-from sfapp.packets import read_operators, read_operators_beside, read_windows
+from sfapp.packets import read_operators, read_packet_operators, read_windows
 from sfapp.packets.captures import ask_for_capture, captures, new_id
 from sfapp.packets.paths import operators_beside, packet_path
 
@@ -114,7 +114,7 @@ def test_the_window_says_that_and_which_of_its_steps_were_profiled(
 def test_kair_names_the_operator_and_the_rank(captured: tuple[Path, CaptureState]) -> None:
     root, state = captured
     (number,) = state.windows
-    events = read_operators_beside([packet_path(root, "job", number)])
+    events = read_packet_operators([packet_path(root, "job", number)])
     assert events is not None
     assert "gloo:all_reduce" in events.names or any("all_reduce" in name for name in events.names)
     cause = examine(events).blame.causes[0]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scribes import scribes_of
 from test_recorder import DATA, Clock, recorder, train
+from writer_processes import writer_processes_of
 
 from sfapp.packets import read_windows
 from sfapp.recorder import Recorder
@@ -31,25 +31,25 @@ def train_until(perf: Recorder, holds: Callable[[], object], seconds: float = 60
 def test_another_process_writes_the_packets_of_short_windows_and_leaves_with_the_recorder(
     tmp_path: Path,
 ) -> None:
-    assert not scribes_of()
+    assert not writer_processes_of()
     with Recorder(tmp_path, run_id="run", window_steps=1, max_pending=1_000) as perf:
-        windows = train_until(perf, scribes_of)
-        (scribe,) = scribes_of()
-        written = scribe.io_counters().write_count
-        windows += train_until(perf, lambda: scribe.io_counters().write_count > written + 5)
-    assert not scribes_of()
+        windows = train_until(perf, writer_processes_of)
+        (writer_process,) = writer_processes_of()
+        written = writer_process.io_counters().write_count
+        windows += train_until(perf, lambda: writer_process.io_counters().write_count > written + 5)
+    assert not writer_processes_of()
     assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
     assert not perf.failures
 
 
 def test_where_that_process_dies_the_recorder_writes_as_before_and_no_window_is_lost(tmp_path: Path) -> None:
     with Recorder(tmp_path, run_id="run", window_steps=1, max_pending=1_000) as perf:
-        windows = train_until(perf, scribes_of)
-        for scribe in scribes_of():
-            scribe.kill()
+        windows = train_until(perf, writer_processes_of)
+        for writer_process in writer_processes_of():
+            writer_process.kill()
         windows += train_until(perf, lambda: perf.failures)
         windows += train_until(perf, lambda: len(perf.written) > 20)
-        assert not scribes_of()  # it is not tried again
+        assert not writer_processes_of()  # it is not tried again
     assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
     assert perf.failures == (
         "the process that writes packets ended with -9: the recorder's thread does it again",
@@ -58,13 +58,13 @@ def test_where_that_process_dies_the_recorder_writes_as_before_and_no_window_is_
 
 def test_where_that_process_gets_no_core_the_recorder_does_not_wait_for_it(tmp_path: Path) -> None:
     with Recorder(tmp_path, run_id="run", window_steps=1, max_pending=10_000) as perf:
-        windows = train_until(perf, scribes_of)
-        (scribe,) = scribes_of()
-        started = scribe.io_counters().write_count
-        windows += train_until(perf, lambda: scribe.io_counters().write_count > started + 5)
-        scribe.suspend()
+        windows = train_until(perf, writer_processes_of)
+        (writer_process,) = writer_processes_of()
+        started = writer_process.io_counters().write_count
+        windows += train_until(perf, lambda: writer_process.io_counters().write_count > started + 5)
+        writer_process.suspend()
         windows += train_until(perf, lambda: perf.failures)
-    assert not scribes_of()
+    assert not writer_processes_of()
     assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
     assert "took longer than 1 s" in perf.failures[0] or "ended with" in perf.failures[0]
 
@@ -76,6 +76,6 @@ def test_long_windows_are_not_worth_a_process(tmp_path: Path) -> None:
             train(perf, clock, other=60 * 10**9)
             while perf.pending:
                 time.sleep(0.002)
-            assert not scribes_of(), window
+            assert not writer_processes_of(), window
     assert len(perf.written) == 8
     assert all(path.parent == tmp_path / "run" and os.access(path, os.R_OK) for path in perf.written)

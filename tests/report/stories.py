@@ -10,7 +10,7 @@ from pathlib import Path
 from builders import ddp_job, window_of
 
 from sfapp.accounting import diagnose
-from sfapp.incidents import book_of, sketch
+from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
@@ -31,7 +31,7 @@ def sick_window() -> Report:
     """One window with all its plots, a note pinned to it, and one that is not there."""
     evidence = PacketEvidence(list(read_windows([SAMPLE]).windows))
     key = WindowKey("gpt-small-ddp", 10)
-    book, incident = sketch("A slow callback", [(key, ViewState())], WHEN, book_of(()))
+    book, incident = draft_incident("A slow callback", [(key, ViewState())], WHEN, state_from_events(()))
     made = document(book.incident(incident), evidence, command="sfapp report packets", version="1.2.3")
     note = Remark(1, "It begins here.\nSee the strip.", "gpt-small-ddp / 10 · step 401", "Ada, today", ())
     return replace(made, summary="Two lines\nof summary.", parts=(note, *made.parts, Missing("gone/1: gone")))
@@ -44,7 +44,7 @@ def harmful() -> Report:
     window = replace(window, ranks=replace(window.ranks, hostname=(HARM,) * 8))
     evidence = WindowEvidence(window, diagnose(window), (PacketFile(HARM, "ab" * 32),), run_waits=None)
     key = WindowKey(HARM, window.number)
-    book, incident = sketch(HARM, [(key, ViewState())], WHEN, book_of(()))
+    book, incident = draft_incident(HARM, [(key, ViewState())], WHEN, state_from_events(()))
     made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")
     parts = (*made.parts, Remark(2, HARM, HARM, HARM, (HARM,)), Missing(HARM))
     return replace(made, summary=f"{HARM}\n{HARM}", facts=(("status", HARM),), parts=parts)

@@ -12,7 +12,7 @@ import pytest
 from pypdf import PdfReader
 from test_report import HOSTILE, SAMPLE, run, unpacked
 
-from sfapp.incidents import Author, IncidentLog, parse
+from sfapp.incidents import IncidentEditor, IncidentLog, parse
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
 
@@ -28,20 +28,20 @@ def packets(tmp_path: Path) -> Path:
 
 def told(packets: Path) -> str:
     """An incident with one piece of evidence of each kind."""
-    log = IncidentLog.beside(packets)
-    ada = Author(log, "Ada")
+    log = IncidentLog.for_packets(packets)
+    ada = IncidentEditor(log, "Ada")
     incident_id = ada.open_incident(
         "Slow callback", severity="high", summary="Since the new logger on node-0 went in."
     )
     note_id = ada.write_note("It begins here, on node-0.", Pin(window=FAULT, step=565, rank=3))
-    shown = log.book().note(note_id)
-    Author(log, "Lin").edit_note(shown, "Disk?")
-    Author(log, "Grace").edit_note(shown, "It begins here, on node-0!")
+    shown = log.state().note(note_id)
+    IncidentEditor(log, "Lin").edit_note(shown, "Disk?")
+    IncidentEditor(log, "Grace").edit_note(shown, "It begins here, on node-0!")
 
-    ada.add_window(log.book().incident(incident_id), FAULT, "gamma_a=0.6")
-    ada.add_note(log.book().incident(incident_id), note_id)
-    ada.add_plot(log.book().incident(incident_id), FAULT, "prefix_crossings", "ranks=3&gamma_a=0.6")
-    ada.add_plot(log.book().incident(incident_id), WindowKey("gpt-small-ddp", 12), "rank_step_heatmap")
+    ada.add_window(log.state().incident(incident_id), FAULT, "gamma_a=0.6")
+    ada.add_note(log.state().incident(incident_id), note_id)
+    ada.add_plot(log.state().incident(incident_id), FAULT, "prefix_crossings", "ranks=3&gamma_a=0.6")
+    ada.add_plot(log.state().incident(incident_id), WindowKey("gpt-small-ddp", 12), "rank_step_heatmap")
     return incident_id
 
 
@@ -87,12 +87,12 @@ def test_json_brings_back_the_identical_incident_and_reports_the_same(packets: P
 
     elsewhere = IncidentLog(tmp_path / "log.jsonl")
     elsewhere.append(parse(exported))
-    book = IncidentLog.beside(packets).book()
-    assert elsewhere.book().incident(incident_id) == book.incident(incident_id)
+    book = IncidentLog.for_packets(packets).state()
+    assert elsewhere.state().incident(incident_id) == book.incident(incident_id)
 
     # A colleague with the packets, without the notes, reports from the file
     run("report", incident_id, packets, "-o", "mine.html", cwd=tmp_path)
-    IncidentLog.beside(packets).path.unlink()
+    IncidentLog.for_packets(packets).path.unlink()
     made = run("report", "incident.json", packets, "-o", "theirs.html", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     mine, theirs = ((tmp_path / name).read_text(encoding="utf-8") for name in ("mine.html", "theirs.html"))
@@ -154,8 +154,8 @@ def test_evidence_whose_packets_are_gone_is_said_and_the_rest_stands(packets: Pa
 
 
 def test_hostile_words_in_a_note_stay_words(packets: Path, tmp_path: Path) -> None:
-    log = IncidentLog.beside(packets)
-    author = Author(log, HOSTILE)
+    log = IncidentLog.for_packets(packets)
+    author = IncidentEditor(log, HOSTILE)
     author.write_note(HOSTILE, Pin(window=FAULT, stage=HOSTILE, plot=HOSTILE))
     run("report", packets, "--window", str(FAULT), "-o", "r.html", cwd=tmp_path)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -164,11 +164,11 @@ def test_hostile_words_in_a_note_stay_words(packets: Path, tmp_path: Path) -> No
 
 
 def compared(packets: Path, *queries: str) -> str:
-    log = IncidentLog.beside(packets)
-    ada = Author(log, "Ada")
+    log = IncidentLog.for_packets(packets)
+    ada = IncidentEditor(log, "Ada")
     incident_id = ada.open_incident("Removed again")
     for query in queries:
-        ada.add_comparison(log.book().incident(incident_id), query)
+        ada.add_comparison(log.state().incident(incident_id), query)
     return incident_id
 
 

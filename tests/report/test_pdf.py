@@ -18,7 +18,7 @@ from stories import HARM, WHEN, harmful, sick_window
 
 from sfapp.accounting import diagnose
 from sfapp.errors import ReportError
-from sfapp.incidents import book_of, sketch
+from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
@@ -142,7 +142,9 @@ def large() -> Report:
         window = window_of(ddp_job(seed=number, ranks=64, steps=100), run_id="big", window=number)
         packet = PacketFile(f"{number:08d}.parquet", "ab" * 32)
         evidence[WindowKey("big", number)] = WindowEvidence(window, diagnose(window), (packet,), None)
-    book, incident = sketch("Large", [(key, ViewState()) for key in evidence], WHEN, book_of(()))
+    book, incident = draft_incident(
+        "Large", [(key, ViewState()) for key in evidence], WHEN, state_from_events(())
+    )
     return document(book.incident(incident), lambda key, _: evidence[key], command="sfapp", version="1")
 
 

@@ -18,7 +18,7 @@ from stories import SAMPLE
 
 from sfapp.cli import cli
 from sfapp.errors import ReportError
-from sfapp.incidents import Author, IncidentLog
+from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
 from sfapp.report import FORMATS
@@ -40,9 +40,9 @@ def packets(tmp_path: Path) -> Path:
     shutil.copytree(SAMPLE / "gpt-small-ddp", root / "Zürich")
     for path in list(root.rglob("*.parquet")):
         path.rename(path.with_name(f"Zürich-{path.name}"))
-    log = IncidentLog.beside(root)
+    log = IncidentLog.for_packets(root)
     pin = Pin(window=WindowKey("gpt-small-ddp", 13), step=565)
-    Author(log, "Ada").write_note("gpt-small-ddp: NODE-0 is slow, node-1.zone is not", pin)
+    IncidentEditor(log, "Ada").write_note("gpt-small-ddp: NODE-0 is slow, node-1.zone is not", pin)
     return root
 
 

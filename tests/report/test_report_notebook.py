@@ -17,7 +17,7 @@ from stories import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
 
 import sfapp
 from sfapp.errors import WindowNotFoundError
-from sfapp.incidents import book_of, sketch
+from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model import Gates
 from sfapp.model.view import ViewState, WindowKey, Zoom
 from sfapp.notebook import PacketsDiffer
@@ -42,7 +42,7 @@ def looked_at(view: ViewState, redacted: str = "") -> Report:
     """The sick window under a view; its run under another name where redacted."""
     evidence = PacketEvidence(list(read_windows([SAMPLE]).windows))
     key = WindowKey("gpt-small-ddp", 10)
-    book, incident = sketch("Looked at", [(key, view)], WHEN, book_of(()))
+    book, incident = draft_incident("Looked at", [(key, view)], WHEN, state_from_events(()))
     made = document(book.incident(incident), evidence, command="sfapp report", version="1")
     if not redacted:
         return made

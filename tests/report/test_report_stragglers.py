@@ -17,7 +17,7 @@ import simulated_findings as found_in
 
 from sfapp.accounting import diagnose
 from sfapp.errors import WindowError
-from sfapp.incidents import Author, IncidentLog, book_of, sketch
+from sfapp.incidents import IncidentEditor, IncidentLog, draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path, packet_path, read_windows, write_operators, write_packet
 from sfapp.report import Missing, Report, Section, Shown, document, render
@@ -49,7 +49,7 @@ def packets(tmp_path: Path) -> Path:
 
 
 def told(look: EvidenceSource) -> Report:
-    book, incident = sketch("Stragglers", [(KEY, ViewState())], WHEN, book_of(()))
+    book, incident = draft_incident("Stragglers", [(KEY, ViewState())], WHEN, state_from_events(()))
     return document(book.incident(incident), look, command="sfapp report", version="1")
 
 
@@ -69,7 +69,7 @@ def test_a_window_without_them_is_told_as_before(packets: Path) -> None:
 
 @pytest.mark.parametrize("name", ["report.html", "report.md", "report.pdf", "report.ipynb", "report.json"])
 def test_every_format_can_show_it(packets: Path, name: str) -> None:
-    book, incident = sketch("Stragglers", [(KEY, ViewState())], WHEN, book_of(()))
+    book, incident = draft_incident("Stragglers", [(KEY, ViewState())], WHEN, state_from_events(()))
     look = PacketEvidence(read_windows([packets]).windows)
     made = document(book.incident(incident), look, command="sfapp report", version="1")
     files = render(name, made, book, incident)
@@ -78,19 +78,19 @@ def test_every_format_can_show_it(packets: Path, name: str) -> None:
 
 
 def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Path) -> None:
-    log = IncidentLog.beside(packets)
-    ada = Author(log, "Ada")
+    log = IncidentLog.for_packets(packets)
+    ada = IncidentEditor(log, "Ada")
     incident = ada.open_incident("Late batch", severity="high", summary="")
     query = ViewState(step=1, ranks=(1, 5)).query
-    ada.add_plot(log.book().incident(incident), KEY, "operator_timeline", query)
+    ada.add_plot(log.state().incident(incident), KEY, "operator_timeline", query)
     look = PacketEvidence(read_windows([packets]).windows)
-    made = document(log.book().incident(incident), look, command="sfapp report", version="1")
+    made = document(log.state().incident(incident), look, command="sfapp report", version="1")
     (shown,) = made.of(Shown)
     assert shown.plot.name == "operator_timeline"
     assert shown.seen == "step 1 · ranks 1, 5"
     assert "rank 5" in shown.plot.light["layout"]["annotations"][0]["text"]
     # And a notebook draws it again from the packets
-    (notebook,) = render("report.ipynb", made, log.book(), incident).values()
+    (notebook,) = render("report.ipynb", made, log.state(), incident).values()
     assert ".plot('operator_timeline', step=1, ranks=(1, 5))" in notebook.decode()
 
 
@@ -112,7 +112,7 @@ def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() ->
         window, diagnose(window), (), None, findings=lambda: findings, has_operators=True
     )
     keys = [WindowKey("job", number) for number in (4, 5)]
-    book, incident = sketch("Many", [(key, ViewState()) for key in keys], WHEN, book_of(()))
+    book, incident = draft_incident("Many", [(key, ViewState()) for key in keys], WHEN, state_from_events(()))
     made = document(book.incident(incident), lambda *_: evidence, command="", version="1")  # type: ignore[arg-type]
     first, second = made.of(Section)
     assert len(first.plots) == len(WINDOW_PLOTS) + len(OPERATOR_PLOTS)
@@ -123,10 +123,10 @@ def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() ->
 
 def test_redacted_windows_still_have_their_operators(packets: Path) -> None:
     loaded = read_windows([packets]).windows
-    names = Pseudonyms.of([found.window for found in loaded], book_of(()))
+    names = Pseudonyms.of([found.window for found in loaded], state_from_events(()))
     look = PacketEvidence(loaded, names)
     hidden = names.key(KEY)
-    book, incident = sketch("Hidden", [(hidden, ViewState())], WHEN, book_of(()))
+    book, incident = draft_incident("Hidden", [(hidden, ViewState())], WHEN, state_from_events(()))
     made = document(book.incident(incident), look, command="sfapp report", version="1")
     (section,) = made.of(Section)
     assert section.plots[-1].name == "operator_timeline"

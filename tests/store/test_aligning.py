@@ -15,7 +15,7 @@ from jobs import contents, put
 
 from sfapp.accounting import diagnose, diagnose_runs
 from sfapp.model import Diagnosis, Window
-from sfapp.store import Progress, Store
+from sfapp.store import IngestProgress, Store
 
 
 def lasting(run: str = "run") -> list[Window]:
@@ -201,6 +201,6 @@ def test_aligning_tells_how_far_it_is(tmp_path: Path) -> None:
         ingest(tmp_path, store, windows[4:])
         for window in windows[:3]:
             put(tmp_path, window)
-        seen: list[Progress] = []
+        seen: list[IngestProgress] = []
         store.ingest(seen.append)
-        assert Progress("aligning", 2, 2) in seen
+        assert IngestProgress("aligning", 2, 2) in seen

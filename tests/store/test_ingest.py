@@ -14,7 +14,7 @@ from jobs import RANKS, SLOW, SLOWER, later, numbers, part, put, put_part, put_r
 from sfapp import diagnose
 from sfapp.accounting import diagnose_runs
 from sfapp.model.stages import stage_hash
-from sfapp.store import Progress, Store
+from sfapp.store import IngestProgress, Store
 from sfapp.views.text import unknown
 
 HOSTILE = """'; DROP TABLE windows; -- <script>alert(1)</script> "é\N{SNOWMAN}"""
@@ -301,10 +301,10 @@ def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
 def test_progress_counts_up_and_a_cancelled_ingest_is_finished_by_the_next(tmp_path: Path) -> None:
     for number in range(300):
         put(tmp_path, window(number=number))
-    seen: list[Progress] = []
+    seen: list[IngestProgress] = []
     cancel = threading.Event()
 
-    def stop_early(progress: Progress) -> None:
+    def stop_early(progress: IngestProgress) -> None:
         seen.append(progress)
         cancel.set()
 
@@ -318,7 +318,7 @@ def test_progress_counts_up_and_a_cancelled_ingest_is_finished_by_the_next(tmp_p
     reading = [progress for progress in seen[1:] if progress.phase == "reading"]
     assert [progress.done for progress in reading] == sorted(progress.done for progress in reading)
     assert reading[-1].done == reading[-1].total == rest.added
-    assert seen[-1] == Progress("comparing", 1, 1)
+    assert seen[-1] == IngestProgress("comparing", 1, 1)
 
 
 def test_many_threads_ask_while_one_ingests(tmp_path: Path) -> None:

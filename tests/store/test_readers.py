@@ -14,7 +14,7 @@ import pytest
 from jobs import SLOW, contents, put, window
 
 from sfapp.accounting import kernels
-from sfapp.store import Progress, Store, parallel_reader
+from sfapp.store import IngestProgress, Store, parallel_reader
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_a_helper_that_cannot_start_is_done_without(
 def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None:
     killed: list[int] = []
 
-    def kill_helpers(progress: Progress) -> None:
+    def kill_helpers(progress: IngestProgress) -> None:
         for child in children():
             killed.append(child)
             os.kill(child, signal.SIGKILL)

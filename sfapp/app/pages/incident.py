@@ -17,7 +17,7 @@ from sfapp.app.panels.item_evidence import evidence_of
 from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, label_text, link
 from sfapp.errors import IncidentNotFoundError
-from sfapp.incidents import Author, Book
+from sfapp.incidents import IncidentEditor, IncidentState
 from sfapp.model.incidents import Incident
 from sfapp.model.view import WindowKey
 from sfapp.report.workspace_report import incident_report
@@ -122,7 +122,7 @@ class IncidentPage:
 
     # --- following ------------------------------------------------------------------------------------
 
-    def _follow(self, book: Book) -> None:
+    def _follow(self, book: IncidentState) -> None:
         try:
             incident = book.incident(self._incident.id)
         except IncidentNotFoundError:
@@ -200,7 +200,7 @@ class IncidentPage:
             ui.notify("a note needs words", type="warning")
             return
 
-        def edit(author: Author) -> list[str]:
+        def edit(author: IncidentEditor) -> list[str]:
             note = author.write_note(said)
             return [note, author.add_note(incident, note)]
 

@@ -12,7 +12,7 @@ from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.security import MAX_UPLOAD
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys
 from sfapp.errors import IncidentError
-from sfapp.incidents import MAX_TITLE, Author, Book
+from sfapp.incidents import MAX_TITLE, IncidentEditor, IncidentState
 from sfapp.model.incidents import SEVERITIES, Incident, Stamp
 from sfapp.service.incidents import IncidentService
 from sfapp.service.workspace import Workspace
@@ -67,7 +67,7 @@ class IncidentsPage:
             self._list = box("card", "section")
         self._show_notices(self._incident_service.book)
 
-    def show(self, book: Book) -> None:
+    def show(self, book: IncidentState) -> None:
         """The incidents as they stand now."""
         if book.incidents == self._shown:
             return
@@ -85,7 +85,7 @@ class IncidentsPage:
                     "on a window.",
                 )
 
-    def _show_notices(self, book: Book) -> None:
+    def _show_notices(self, book: IncidentState) -> None:
         self._notices.clear()
         problems = [self._incident_service.problem] if self._incident_service.problem else []
         self._notices.set_visibility(bool(problems or book.notices))
@@ -145,7 +145,7 @@ class IncidentsPage:
             return
         opened = ""
 
-        def edit(author: Author) -> Sequence[str]:
+        def edit(author: IncidentEditor) -> Sequence[str]:
             nonlocal opened
             opened = author.open_incident(title)
             return [opened]

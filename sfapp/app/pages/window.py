@@ -30,7 +30,7 @@ from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
-from sfapp.incidents import Book
+from sfapp.incidents import IncidentState
 from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
 from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
@@ -295,7 +295,7 @@ class WindowPage:
 
     # --- following notes and the store ----------------------------------------------------------------
 
-    def _follow_notes(self, book: Book) -> None:
+    def _follow_notes(self, book: IncidentState) -> None:
         """Show the notes on the window as they are now, on their tab and in the plots."""
         notes = book.notes_on(self._key)
         if notes == self._model.notes:

@@ -8,7 +8,7 @@ from nicegui import app, ui
 
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar, EditLink
 from sfapp.app.theme import box, label_text
-from sfapp.incidents import MAX_TITLE, Author
+from sfapp.incidents import MAX_TITLE, IncidentEditor
 from sfapp.model.incidents import Incident, Note
 from sfapp.service.incidents import IncidentService
 from sfapp.views import format
@@ -20,7 +20,7 @@ NEW = "new"
 LAST = "incident"
 """Where a browser tab remembers what was added to last."""
 
-Add = Callable[[Author, Incident], Sequence[str]]
+Add = Callable[[IncidentEditor, Incident], Sequence[str]]
 """Adds something to an incident as it stands; the ids of the edits."""
 
 
@@ -83,13 +83,13 @@ class IncidentPicker:
             return
         found = ""
 
-        def edit(author: Author) -> Sequence[str]:
+        def edit(author: IncidentEditor) -> Sequence[str]:
             nonlocal found
             opened = [author.open_incident(title.strip())] if chosen == NEW else []
             found = opened[0] if opened else str(chosen)
-            written = [*opened, *add(author, self._incident_service.log.book().incident(found))]
+            written = [*opened, *add(author, self._incident_service.log.state().incident(found))]
             for note in notes:
-                written.append(author.add_note(self._incident_service.log.book().incident(found), note.id))
+                written.append(author.add_note(self._incident_service.log.state().incident(found), note.id))
             return written
 
         if await self._toolbar.write(edit, f"{self._what} added", lambda: self._lead(found)):

@@ -11,7 +11,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.theme import box, label_text, link, with_keys
 from sfapp.errors import IncidentError
-from sfapp.incidents import MAX_NAME, NOBODY
+from sfapp.incidents import ANONYMOUS, MAX_NAME
 from sfapp.service.incidents import Edit, IncidentService
 
 SAID_FOR = 20.0
@@ -106,7 +106,7 @@ class AnnotationToolbar:
             "Shown beside what you write. Anyone who opens this app can choose any name.", "p", "muted"
         )
         self._field = (
-            ui.input(value=self.name, placeholder=NOBODY)
+            ui.input(value=self.name, placeholder=ANONYMOUS)
             .props(f"dense outlined autofocus maxlength={MAX_NAME} aria-label='your name'")
             .mark("author-name")
         )
@@ -124,4 +124,4 @@ class AnnotationToolbar:
         ui.run_javascript(f"sfapp.rememberName({json.dumps(self.name)})")
 
     def _signed(self) -> str:
-        return f"as {self.name}" if self.name else f"as {NOBODY} · choose a name"
+        return f"as {self.name}" if self.name else f"as {ANONYMOUS} · choose a name"

@@ -11,7 +11,7 @@ from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.revisions import at_the_same_time, history
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import IncidentNotFoundError
-from sfapp.incidents import MAX_TEXT, Author
+from sfapp.incidents import MAX_TEXT, IncidentEditor
 from sfapp.model.incidents import Note
 from sfapp.service.incidents import IncidentService
 from sfapp.views import text
@@ -137,10 +137,10 @@ class NoteCard:
         ):
             self._close()
 
-    def _again(self, author: Author, seen: Note, said: str) -> str:
+    def _again(self, author: IncidentEditor, seen: Note, said: str) -> str:
         """Other words for the note; words for one that was removed meanwhile are a note of their own."""
         try:
-            self._incident_service.log.book().note(seen.id)
+            self._incident_service.log.state().note(seen.id)
         except IncidentNotFoundError:
             return author.write_note(said, seen.pin)
         return author.edit_note(seen, said)

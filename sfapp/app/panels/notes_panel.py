@@ -13,7 +13,7 @@ from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.note_form import NoteForm
 from sfapp.app.panels.tables import titled
 from sfapp.app.theme import box, empty, label_text, notices, with_keys
-from sfapp.incidents import Author
+from sfapp.incidents import IncidentEditor
 from sfapp.model import Window
 from sfapp.model.incidents import Incident, Note, Pin
 from sfapp.model.view import ViewState, WindowKey
@@ -105,7 +105,7 @@ class NotesPanel:
         """Ask into which incident the window goes, as it is looked at."""
         query = self._look().query
 
-        def add(author: Author, incident: Incident) -> Sequence[str]:
+        def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
             return [author.add_window(incident, self._key, query)]
 
         self._incident_picker.ask(f"window {self._key.window}", add, self._title(), self._notes)
@@ -114,7 +114,7 @@ class NotesPanel:
         """Ask into which incident a plot goes, as it is shown."""
         query = self._look().query
 
-        def add(author: Author, incident: Incident) -> Sequence[str]:
+        def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
             return [author.add_plot(incident, self._key, plot, query)]
 
         self._incident_picker.ask(f"the plot “{text.plot_title(plot)}”", add, self._title())
@@ -122,7 +122,7 @@ class NotesPanel:
     def collect_note(self, note: Note) -> None:
         """Ask into which incident a note goes."""
 
-        def add(author: Author, incident: Incident) -> Sequence[str]:
+        def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
             return [author.add_note(incident, note.id)]
 
         self._incident_picker.ask("this note", add, self._title())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sfapp.app.theme import box, label_text
-from sfapp.incidents import Book, Revision
+from sfapp.incidents import IncidentState, Revision
 from sfapp.model.incidents import Overwritten
 from sfapp.views import text
 
@@ -14,7 +14,7 @@ TOLD = ("text", "title", "severity", "status", "summary")
 """The fields whose values people write."""
 
 
-def history(book: Book, target: str) -> None:
+def history(book: IncidentState, target: str) -> None:
     """Every edit of a note or an incident, the first one first; undone ones are struck through."""
     with box("history", "ol"):
         for revision in book.history(target):

@@ -41,7 +41,7 @@ from sfapp.recorder.transport.gather_messages import (
 )
 
 if TYPE_CHECKING:
-    from sfapp.packets import Draft
+    from sfapp.packets import WindowDraft
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two looks at an operation
 
@@ -71,7 +71,7 @@ class Gathered:
         steps_RN = self.row_RNC[:, :, STEP_COLUMN]
         return "ranks recorded different steps" if bool((steps_RN != steps_RN[0]).any()) else ""
 
-    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> Draft:
+    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft:
         """What its packet is to hold; ``gather_ns`` is what bringing it together took."""
         return whole_draft(job, buffer, self.row_RNC.numpy(), self.channels, self.identities, gather_ns)
 
@@ -85,7 +85,7 @@ class Result(Protocol):
     @property
     def objection(self) -> str: ...
 
-    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> Draft: ...
+    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft: ...
 
 
 class TelemetryGroup:

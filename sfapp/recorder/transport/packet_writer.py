@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from sfapp.errors import describe_error
 
 if TYPE_CHECKING:
-    from sfapp.packets import Draft
-    from sfapp.packets.writer_process import Scribe
+    from sfapp.packets import WindowDraft
+    from sfapp.packets.writer_process import WriterProcess
 
 WORTH_A_PROCESS = 1e-3
 """Share of the time trained that writing may take here: training wants the interpreter meanwhile."""
@@ -33,11 +33,11 @@ class Pen:
 
     def __init__(self, failures: deque[str]) -> None:
         self._failures = failures
-        self._scribe: Scribe | None = None
+        self._writer_process: WriterProcess | None = None
         self._may_start = True
         self._windows = self._spent_ns = self._trained_ns = 0
 
-    def write_here(self, draft: Draft, path: Path) -> Exception | None:
+    def write_here(self, draft: WindowDraft, path: Path) -> Exception | None:
         """Write a window on this thread; why it was not written. What parts need: every rank of a node may
         have one."""
         from sfapp.packets import write_packet
@@ -48,7 +48,7 @@ class Pen:
             return error
         return None
 
-    def write(self, packets: Sequence[tuple[Draft, Path]]) -> list[Exception | None]:
+    def write(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None]:
         """Write windows; of each why it was not written, or None."""
         # Reduced windows are written here: they hold tensors, and the other process has no torch.
         if any(draft.reduced is not None for draft, _ in packets):
@@ -67,36 +67,38 @@ class Pen:
 
     def close(self) -> None:
         """Let the other process end."""
-        if self._scribe is not None:
-            self._scribe.close()
+        if self._writer_process is not None:
+            self._writer_process.close()
 
     def _start_if_worth_it(self) -> None:
         if self._spent_ns <= WORTH_A_PROCESS * self._trained_ns:
             return
-        from sfapp.packets.writer_process import Scribe
+        from sfapp.packets.writer_process import WriterProcess
 
         self._may_start = False  # once: if it cannot be started, or ends, this process writes again
         try:
-            self._scribe = Scribe()
+            self._writer_process = WriterProcess()
         except (OSError, ValueError) as error:  # ValueError: this system cannot hand a socket over
             self._failures.append(f"packets are written on the recorder's thread: {describe_error(error)}")
 
-    def _written_elsewhere(self, packets: Sequence[tuple[Draft, Path]]) -> list[Exception | None] | None:
+    def _written_elsewhere(
+        self, packets: Sequence[tuple[WindowDraft, Path]]
+    ) -> list[Exception | None] | None:
         """What the other process said of them; None where there is none, or it is not ready."""
-        from sfapp.packets.writer_process import ScribeGone
+        from sfapp.packets.writer_process import WriterProcessEnded
 
-        scribe = self._scribe
-        if scribe is None:
+        writer_process = self._writer_process
+        if writer_process is None:
             return None
         # Half of what they took, so that none waits behind them for long.
         trained_ns = sum(draft.manifest.overhead.train_ns for draft, _ in packets)
         try:
-            return [*scribe.write(packets, max(SHORTEST_PATIENCE, trained_ns / 2e9))]
-        except ScribeGone as gone:
+            return [*writer_process.write(packets, max(SHORTEST_PATIENCE, trained_ns / 2e9))]
+        except WriterProcessEnded as gone:
             if gone.for_good:
-                self._scribe = None
+                self._writer_process = None
                 self._failures.append(
                     f"the process that writes packets {gone}: the recorder's thread does it again"
                 )
-                scribe.close()
+                writer_process.close()
             return None

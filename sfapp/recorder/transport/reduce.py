@@ -13,7 +13,7 @@ from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.window import RankIdentity
 from sfapp.packets.compose import compose_draft, manifest_of
 from sfapp.packets.job import JobInfo
-from sfapp.packets.window_draft import Draft
+from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.transport.gather import Result, TelemetryGroup
 from sfapp.recorder.transport.gather_messages import Hello, spelled
@@ -75,12 +75,12 @@ class Reduced:
         self.faults = rows.faults
         self.objection = ""  # steps are compared before rows follow
 
-    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> Draft:
+    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft:
         """What its packet is to hold."""
         return reduced_draft(job, buffer, self.rows, gather_ns)
 
 
-def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> Draft:
+def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> WindowDraft:
     """Return the draft of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
 
     stages = buffer.schema.stages

@@ -27,7 +27,7 @@ from sfapp.recorder.transport.process_group import GatherRank, group_of
 from sfapp.recorder.window.queue import Closed, Convoy, Early
 
 if TYPE_CHECKING:
-    from sfapp.packets import Draft
+    from sfapp.packets import WindowDraft
 
 LAST_IN_PARTS = "over NCCL the last window is left in parts"
 
@@ -199,7 +199,7 @@ class Writer:
         """Rank 0 writes whole windows; of each why not, or nothing: then all ranks write parts."""
         reasons = [found.objection for found in gathered]
         with ExitStack() as claims:
-            packets: dict[int, tuple[Draft, Path]] = {}  # by place
+            packets: dict[int, tuple[WindowDraft, Path]] = {}  # by place
             for place, (buffer, found) in enumerate(zip(buffers, gathered, strict=False)):
                 if reasons[place]:
                     continue
@@ -259,7 +259,7 @@ class Writer:
         except Exception as error:  # fail-open: the rows are lost, the job is not
             self._failed(buffer, error)
 
-    def _path(self, team: JobRank, draft: Draft, part_rank: int | None) -> Path:
+    def _path(self, team: JobRank, draft: WindowDraft, part_rank: int | None) -> Path:
         from sfapp.packets import packet_path
 
         return packet_path(team.job.root, draft.run_id, draft.number, part_rank)

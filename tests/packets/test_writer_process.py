@@ -15,11 +15,11 @@ import numpy as np
 import psutil
 import pytest
 from builders import ddp_job, window_of
-from scribes import scribes_of
+from writer_processes import writer_processes_of
 
 from sfapp.errors import PacketError
-from sfapp.packets import Draft, read_window, write_packet
-from sfapp.packets.writer_process import Scribe, ScribeGone
+from sfapp.packets import WindowDraft, read_window, write_packet
+from sfapp.packets.writer_process import WriterProcess, WriterProcessEnded
 
 PATIENCE = 60.0  # seconds
 
@@ -32,76 +32,78 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def scribe() -> Iterator[Scribe]:
-    started = Scribe()
+def writer() -> Iterator[WriterProcess]:
+    started = WriterProcess()
     yield started
     started.close()
-    eventually(lambda: not scribes_of())
+    eventually(lambda: not writer_processes_of())
 
 
-def draft(window: int = 0) -> Draft:
-    return Draft.of(window_of(ddp_job(ranks=4, steps=5), window=window))
+def draft(window: int = 0) -> WindowDraft:
+    return WindowDraft.of(window_of(ddp_job(ranks=4, steps=5), window=window))
 
 
-def write_when_ready(scribe: Scribe, what: Draft, path: Path) -> None:
+def write_when_ready(writer: WriterProcess, what: WindowDraft, path: Path) -> None:
     def written() -> bool:
         try:
-            scribe.write([(what, path)], PATIENCE)
-        except ScribeGone:
+            writer.write([(what, path)], PATIENCE)
+        except WriterProcessEnded:
             return False
         return True
 
     eventually(written)
 
 
-def test_a_window_is_written_over_there_as_it_would_be_here(tmp_path: Path, scribe: Scribe) -> None:
-    write_when_ready(scribe, draft(), tmp_path / "there" / "00000000.parquet")
+def test_a_window_is_written_over_there_as_it_would_be_here(tmp_path: Path, writer: WriterProcess) -> None:
+    write_when_ready(writer, draft(), tmp_path / "there" / "00000000.parquet")
     write_packet(draft(), tmp_path / "here" / "00000000.parquet")
     there, here = (tmp_path / place / "00000000.parquet" for place in ("there", "here"))
     assert there.read_bytes() == here.read_bytes()
 
 
-def test_what_is_refused_over_there_is_refused_with_the_same_words(tmp_path: Path, scribe: Scribe) -> None:
+def test_what_is_refused_over_there_is_refused_with_the_same_words(
+    tmp_path: Path, writer: WriterProcess
+) -> None:
     path = tmp_path / "00000000.parquet"
     wrong = replace(draft(), wall_NR=-draft().wall_NR)
     with pytest.raises(PacketError) as here:
         write_packet(wrong, path)
-    write_when_ready(scribe, draft(), path)
-    there, none = scribe.write([(wrong, path), (draft(), path)], PATIENCE)  # and it goes on
+    write_when_ready(writer, draft(), path)
+    there, none = writer.write([(wrong, path), (draft(), path)], PATIENCE)  # and it goes on
     assert str(there) == str(here.value)
     assert none is None
     assert read_window(path).number == 0
 
 
-def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, scribe: Scribe) -> None:
-    write_when_ready(scribe, draft(), tmp_path / "run" / "00000000.parquet")
-    for process in scribes_of():
+def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, writer: WriterProcess) -> None:
+    write_when_ready(writer, draft(), tmp_path / "run" / "00000000.parquet")
+    for process in writer_processes_of():
         process.kill()
-    with pytest.raises(ScribeGone, match="ended with -9") as gone:
-        scribe.write([(draft(1), tmp_path / "run" / "00000001.parquet")], PATIENCE)
+    with pytest.raises(WriterProcessEnded, match="ended with -9") as gone:
+        writer.write([(draft(1), tmp_path / "run" / "00000001.parquet")], PATIENCE)
     assert gone.value.for_good
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["00000000.parquet"]
 
 
 @pytest.mark.parametrize("ranks", [4, 2_000], ids=["small", "larger than the socket's buffer"])
 def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(
-    tmp_path: Path, scribe: Scribe, ranks: int
+    tmp_path: Path, writer: WriterProcess, ranks: int
 ) -> None:
-    large = Draft.of(window_of(np.ones((6, 20, ranks), dtype=np.int64), window=1))
-    write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
-    for process in scribes_of():
+    large = WindowDraft.of(window_of(np.ones((6, 20, ranks), dtype=np.int64), window=1))
+    write_when_ready(writer, draft(), tmp_path / "00000000.parquet")
+    for process in writer_processes_of():
         process.suspend()
-    with pytest.raises(ScribeGone, match=r"took longer than 0\.2 s") as gone:
-        scribe.write([(large, tmp_path / "00000001.parquet")], 0.2)
+    with pytest.raises(WriterProcessEnded, match=r"took longer than 0\.2 s") as gone:
+        writer.write([(large, tmp_path / "00000001.parquet")], 0.2)
     assert gone.value.for_good
 
 
-def test_it_ignores_what_ends_the_job_until_the_job_has_ended(tmp_path: Path, scribe: Scribe) -> None:
-    write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
-    for process in scribes_of():
+def test_it_ignores_what_ends_the_job_until_the_job_has_ended(tmp_path: Path, writer: WriterProcess) -> None:
+    write_when_ready(writer, draft(), tmp_path / "00000000.parquet")
+    for process in writer_processes_of():
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-    scribe.write([(draft(), tmp_path / "00000001.parquet")], PATIENCE)
+    writer.write([(draft(), tmp_path / "00000001.parquet")], PATIENCE)
     assert (tmp_path / "00000001.parquet").exists()
 
 
@@ -112,24 +114,24 @@ def test_its_priority_is_the_lowest_even_where_training_has_a_real_time_one(tmp_
     except PermissionError:
         pytest.skip("real-time policies are not permitted here")
     try:
-        scribe = Scribe()
+        writer = WriterProcess()
     finally:
         os.sched_setscheduler(0, *was)
     try:
-        write_when_ready(scribe, draft(), tmp_path / "00000000.parquet")
-        (process,) = scribes_of()
+        write_when_ready(writer, draft(), tmp_path / "00000000.parquet")
+        (process,) = writer_processes_of()
         assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
         assert process.nice() == 19
     finally:
-        scribe.close()
+        writer.close()
 
 
 def test_it_ends_with_the_process_that_started_it_even_if_a_forked_one_lives_on() -> None:
     job = """
 import os, time
-from sfapp.packets.writer_process import Scribe
-scribe = Scribe()
-while not scribe._ours.poll():
+from sfapp.packets.writer_process import WriterProcess
+writer = WriterProcess()
+while not writer._ours.poll():
     time.sleep(0.02)
 if os.fork() == 0:  # as a DataLoader's worker: it holds the socket, too
     os.close(1)
@@ -145,7 +147,7 @@ os._exit(0)
     ]
     try:
         assert workers  # or nothing would be shown
-        eventually(lambda: not scribes_of(starter))
+        eventually(lambda: not writer_processes_of(starter))
     finally:
         for worker in workers:
             worker.kill()

@@ -1,4 +1,4 @@
-"""The processes that write packets for others."""
+"""Processes that write packets for a recorder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import psutil
 
 
-def scribes_of(starter: int | None = None) -> list[psutil.Process]:
-    """Those that a process has started, by default this one, and that have not ended."""
+def writer_processes_of(starter: int | None = None) -> list[psutil.Process]:
+    """Return the running writer processes that a process, by default this one, has started."""
     return [
         process
         for process in psutil.process_iter(["cmdline", "status"])
