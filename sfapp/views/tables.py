@@ -17,7 +17,7 @@ from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
-from sfapp.views.figures.active_frontier import Floats, chosen, leads_by_row, position_after, stage_members
+from sfapp.views.figures.active_frontier import Floats, active_frontier, leads_by_row, position_after, stage_members
 from sfapp.views.figures.node import lead_shares, stragglers
 from sfapp.views.text import changes, evidence_lines
 
@@ -183,17 +183,17 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
 def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:
     """Mean slack on entering a stage and mean lag on leaving it, ns [R], on the selected frontier."""
     members = stage_members(measures, stage)
-    taken = chosen(measures, diagnosis)
-    front_N = taken.rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
-    slack_R = (front_N[:, None] - position_after(measures, taken, members[0])).mean(axis=0)
-    leave_NR = position_after(measures, taken, members[-1] + 1)
+    active = active_frontier(measures, diagnosis)
+    front_N = active.rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
+    slack_R = (front_N[:, None] - position_after(measures, active, members[0])).mean(axis=0)
+    leave_NR = position_after(measures, active, members[-1] + 1)
     lag_R = (leave_NR - np.median(leave_NR, axis=1, keepdims=True)).mean(axis=0)
     return np.asarray(slack_R), np.asarray(lag_R)
 
 
 def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
     """Share of the steps in which each rank is slowest at each broad stage's last boundary, [B, R]."""
-    leader_SN = chosen(measures, diagnosis).leader_SN
+    leader_SN = active_frontier(measures, diagnosis).leader_SN
     found = np.zeros((len(measures.broad), len(measures.window.ranks)))
     for index in range(len(measures.broad)):
         last = measures.members(index)[-1]
@@ -203,8 +203,8 @@ def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
 
 def step_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     """Return one row per step, ascending."""
-    taken = chosen(measures, diagnosis)
-    advance_BN = measures.by_broad(taken.advance_SN)
+    active = active_frontier(measures, diagnosis)
+    advance_BN = measures.by_broad(active.advance_SN)
     total_N = advance_BN.sum(axis=0)
     top_N = advance_BN.argmax(axis=0)
     ranks = measures.led_by
@@ -212,13 +212,13 @@ def step_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     rows = []
     for place, step in enumerate(measures.step_N.tolist()):
         top = int(top_N[place])
-        boundary = max(measures.members(top), key=lambda stage: taken.advance_SN[stage, place])
-        leader = int(taken.leader_SN[boundary, place])
+        boundary = max(measures.members(top), key=lambda stage: active.advance_SN[stage, place])
+        leader = int(active.leader_SN[boundary, place])
         row: Row = {"step": step, "top": short[measures.broad[top]]}
         row |= {"leader": ranks.rank[leader], "hostname": ranks.hostname[leader]}
         row |= _duration("time_ns", float(total_N[place]))
         row |= _duration("top_ns", float(advance_BN[top, place]))
-        row |= _duration("gap_ns", float(taken.gap_SN[boundary, place]) if measures.ranks > 1 else None)
+        row |= _duration("gap_ns", float(active.gap_SN[boundary, place]) if measures.ranks > 1 else None)
         rows.append(row)
     return rows
 

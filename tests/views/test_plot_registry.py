@@ -20,7 +20,7 @@ from sfapp.report.plots import report_names, window_plots
 from sfapp.views import figures
 from sfapp.views import text as words
 from sfapp.views.figures import Figure
-from sfapp.views.figures.base import absent
+from sfapp.views.figures.base import empty_figure
 from sfapp.views.plot_registry import (
     PLOTS,
     REQUIRED_FIELDS,
@@ -44,7 +44,7 @@ HELPERS = {
 
 
 def draw_toy(given: WindowInput, dark: bool) -> Figure:
-    return absent(f"toy of step {given.view.step}", dark=dark, title="Toy plot")
+    return empty_figure(f"toy of step {given.view.step}", dark=dark, title="Toy plot")
 
 
 TOY = PlotSpec(

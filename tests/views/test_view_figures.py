@@ -89,7 +89,7 @@ def test_words_that_also_stand_in_reports_invite_to_nothing() -> None:
     # Given plots that can be dragged or clicked in the app
     invites = re.compile(r"\b(drag|click)\b", re.IGNORECASE)
     metas = [found["layout"]["meta"] for found in every_figure(*jobs.look(jobs.slow_callback())).values()]
-    assert any(invites.search(meta["works"]) for meta in metas)
+    assert any(invites.search(meta["interaction"]) for meta in metas)
     # Then what is said of them elsewhere too leaves that out
     for meta in metas:
         assert not invites.search(" ".join((meta["subtitle"], *meta["notes"])))

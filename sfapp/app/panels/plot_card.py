@@ -262,7 +262,7 @@ class FigureCard:
 
 def _said(meta: Mapping[str, Any]) -> dict[str, str]:
     """The words round a plot; the subtitle says what it shows and what can be done with it."""
-    subtitle = "; ".join(filter(None, (meta["subtitle"], meta["works"])))
+    subtitle = "; ".join(filter(None, (meta["subtitle"], meta["interaction"])))
     return {"title": meta["title"], "subtitle": subtitle, "notes": " ".join(meta["notes"])}
 
 

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
+class ActiveFrontier:
     """One accounting of a window, seen from the start of each step.
 
     Attributes:
@@ -43,11 +43,11 @@ class Chosen:
         return "carry-over frontier" if self.carry else "step-aligned frontier"
 
 
-def chosen(measures: Measures, diagnosis: Diagnosis) -> Chosen:
+def active_frontier(measures: Measures, diagnosis: Diagnosis) -> ActiveFrontier:
     """The accounting the diagnosis is stated in."""
     carry = carry_over(measures, diagnosis) if diagnosis.frontier == "carry_over" else None
     source = carry or measures
-    return Chosen(carry, source.advance_SN, source.leader_SN, source.gap_SN)
+    return ActiveFrontier(carry, source.advance_SN, source.leader_SN, source.gap_SN)
 
 
 def carry_over(measures: Measures, diagnosis: Diagnosis) -> CarryOver | None:
@@ -57,7 +57,7 @@ def carry_over(measures: Measures, diagnosis: Diagnosis) -> CarryOver | None:
     return measures.carry(boundary)
 
 
-def chosen_shares(diagnosis: Diagnosis) -> dict[str, float] | None:
+def active_shares(diagnosis: Diagnosis) -> dict[str, float] | None:
     """A, or A' where the diagnosis is stated in the carry-over frontier."""
     carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_shares
     return diagnosis.carry_over_shares if carried else diagnosis.shares
@@ -105,18 +105,27 @@ def time_in(measures: Measures, stage: str) -> Ints:
     return to_numpy(measures.window.duration_SNR[list(members)].sum(axis=0))
 
 
-def position_after(measures: Measures, taken: Chosen, stages: int) -> Floats:
+def position_after(measures: Measures, active: ActiveFrontier, stages: int) -> Floats:
     """Where every rank stands after the first recorded stages of each step, ns from the step's start [N, R].
 
     With carry-over a rank may start before the last one, below zero; the frontier itself starts at zero.
     """
     duration_SNR = measures.window.duration_SNR
+<<<<<<< HEAD
     own_NR = to_numpy(duration_SNR[:stages].sum(axis=0)).astype(np.float64)
     if taken.carry is None:
         return np.asarray(own_NR)
     total_NR = to_numpy(duration_SNR.sum(axis=0))
     before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
     start_NR = total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
+=======
+    own_NR = duration_SNR[:stages].sum(dim=0).cpu().numpy().astype(np.float64)
+    if active.carry is None:
+        return np.asarray(own_NR)
+    total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+    before_N = np.concatenate([[active.carry.start], active.carry.frontier_SN[-1, :-1]])
+    start_NR = total_NR.cumsum(axis=0) - total_NR - active.carry.offset_R - before_N[:, None]
+>>>>>>> a3bb3d5 (Name the active frontier and empty figures after what they are)
     return np.asarray(own_NR + start_NR)
 
 
@@ -127,21 +136,21 @@ def mean_rise(advance_SN: Ints | Floats, index: int | None) -> Floats:
     return advance_SN[:, index].astype(np.float64)
 
 
-def main_leaders(taken: Chosen, index: int | None, ranks: int) -> list[tuple[int, float, int]]:
+def main_leaders(active: ActiveFrontier, index: int | None, ranks: int) -> list[tuple[int, float, int]]:
     """Per recorded stage: the rank position that set most of the advance, its part of it, and its steps.
 
     For one step the leader has part 1 and one step.
     """
-    stages, steps = taken.advance_SN.shape
+    stages, steps = active.advance_SN.shape
     if index is not None:
-        return [(int(taken.leader_SN[stage, index]), 1.0, 1) for stage in range(stages)]
+        return [(int(active.leader_SN[stage, index]), 1.0, 1) for stage in range(stages)]
     found = []
     for stage in range(stages):
-        weight_R = np.bincount(taken.leader_SN[stage], weights=taken.advance_SN[stage], minlength=ranks)
+        weight_R = np.bincount(active.leader_SN[stage], weights=active.advance_SN[stage], minlength=ranks)
         total = float(weight_R.sum())
         if total <= 0:
-            weight_R = np.bincount(taken.leader_SN[stage], minlength=ranks).astype(np.float64)
+            weight_R = np.bincount(active.leader_SN[stage], minlength=ranks).astype(np.float64)
             total = float(steps)
         rank = int(weight_R.argmax())
-        found.append((rank, float(weight_R[rank] / total), int((taken.leader_SN[stage] == rank).sum())))
+        found.append((rank, float(weight_R[rank] / total), int((active.leader_SN[stage] == rank).sum())))
     return found

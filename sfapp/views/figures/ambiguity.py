@@ -6,8 +6,8 @@ from typing import Any
 
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.active_frontier import chosen_shares
-from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
+from sfapp.views.figures.active_frontier import active_shares
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, note, plain, revision
 from sfapp.views.figures.routing import below_floor, threshold
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
@@ -37,10 +37,10 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
 
     Shapes named ``gamma_a`` and ``gamma_g`` are the gates; the shaded bands are the tolerances ηA and ηG.
     """
-    shares = chosen_shares(diagnosis)
+    shares = active_shares(diagnosis)
     gains = diagnosis.static_gain
     if not shares or gains is None:
-        return absent(below_floor(diagnosis), dark=dark, title=PLOT.title)
+        return empty_figure(below_floor(diagnosis), dark=dark, title=PLOT.title)
     excess = _excess(diagnosis)
     gates = diagnosis.gates
     order = sorted(shares, key=lambda stage: -shares[stage])
@@ -54,7 +54,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         dark=dark,
         title=PLOT.title,
         subtitle="bars run from the static gain to the gain if waits vanish",
-        works="drag γA and γG",
+        interaction="drag γA and γG",
         alt=_in_words(diagnosis, order, shares, gains, excess),
         height=360,
         margin={"l": 8, "r": 16, "t": 12, "b": 8},
@@ -86,7 +86,7 @@ def _excess(diagnosis: Diagnosis) -> dict[str, float]:
 
 def gain_sets(diagnosis: Diagnosis) -> tuple[set[str], set[str]]:
     """C_A and C_G: tied in share with s1, and tied in gain (or taking over from s1)."""
-    shares, gains, gates = chosen_shares(diagnosis) or {}, diagnosis.static_gain or {}, diagnosis.gates
+    shares, gains, gates = active_shares(diagnosis) or {}, diagnosis.static_gain or {}, diagnosis.gates
     largest_share, largest_gain = max(shares.values()), max(gains.values())
     tied = {stage for stage, share in shares.items() if share >= largest_share - gates.eta_a}
     if largest_gain >= gates.gamma_g:

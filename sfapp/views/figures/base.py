@@ -80,7 +80,7 @@ def figure(
     alt: str,
     title: str,
     subtitle: str = "",
-    works: str = "",
+    interaction: str = "",
     notes: tuple[str, ...] = (),
     height: int = 320,
     draggable: bool = False,
@@ -89,7 +89,7 @@ def figure(
     """Put a figure together: transparent, themed, with its words in ``layout.meta``.
 
     Args:
-        works: what can be done with it in the app; reports and notebooks leave it out.
+        interaction: what can be done with it in the app; reports and notebooks leave it out.
         draggable: shapes above the traces can be dragged (those below never get the pointer).
     """
     colours = palette.theme(dark)
@@ -113,7 +113,13 @@ def figure(
         # Thresholds are dragged; the answer to a drag must not be overruled by the drag itself.
         "editrevision": False,
         "dragmode": "zoom",
-        "meta": {"title": title, "subtitle": subtitle, "works": works, "alt": alt, "notes": list(notes)},
+        "meta": {
+            "title": title,
+            "subtitle": subtitle,
+            "interaction": interaction,
+            "alt": alt,
+            "notes": list(notes),
+        },
     }
     config = CONFIG | {"edits": {"shapePosition": True}} if draggable else dict(CONFIG)
     return {"data": traces, "layout": base | layout, "config": config}
@@ -158,7 +164,7 @@ def legend_key(name: str, colour: str) -> Trace:
     }
 
 
-def absent(
+def empty_figure(
     message: str, *, dark: bool, title: str, subtitle: str = "", height: int = 320, heading: str = "n/a"
 ) -> Figure:
     """A figure with nothing to draw: hatched, ``n/a`` (or what else the heading says), and why, in words."""

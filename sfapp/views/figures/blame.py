@@ -10,7 +10,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState
 from sfapp.operators import Cause, Findings, PathStep
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, figure, note, plain, revision
+from sfapp.views.figures.base import Figure, axis, empty_figure, figure, note, plain, revision
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import chosen_cause
 from sfapp.views.text.stragglers import CAUSE_KINDS, VIAS, cause_words, operator_name
@@ -54,9 +54,9 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
     cause = chosen_cause(findings, view)
     if cause is None:
         message, heading = _no_cause(findings, view)
-        return absent(message, dark=dark, title=PLOT.title, heading=heading)
+        return empty_figure(message, dark=dark, title=PLOT.title, heading=heading)
     if not cause.path:
-        return absent(
+        return empty_figure(
             f"the path of {cause_words(cause)} is not kept: only those of the causes that cost most are",
             dark=dark,
             title=PLOT.title,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sfapp.model import Diagnosis
 from sfapp.operators import Collective, Findings
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, legend_above, plain, revision
+from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, legend_above, plain, revision
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS
 
@@ -42,7 +42,7 @@ def collective_split(
     """
     found = findings.blame.collectives
     if not found:
-        return absent(_why_none(findings), dark=dark, title=PLOT.title)
+        return empty_figure(_why_none(findings), dark=dark, title=PLOT.title)
     longest = sorted(range(len(found)), key=lambda place: -_whole(found[place]))[:COLLECTIVES_SHOWN]
     shown = [found[place] for place in sorted(longest)]
     unit = format.unit_for(max(map(_whole, shown)))

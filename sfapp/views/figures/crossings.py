@@ -10,8 +10,8 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.active_frontier import chosen, step_index, too_few_rows
-from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, plain, revision
+from sfapp.views.figures.active_frontier import active_frontier, step_index, too_few_rows
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, plain, revision
 from sfapp.views.figures.crossing_labels import notes_of
 from sfapp.views.figures.prefix_curves import Curves, Scene, curves_of
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
@@ -59,13 +59,13 @@ def prefix_crossings(
         selected: global ranks to draw by name.
     """
     if not measures.has_all_rows:
-        return absent(too_few_rows(measures), dark=dark, title=PLOT.title)
+        return empty_figure(too_few_rows(measures), dark=dark, title=PLOT.title)
     index = step_index(measures, step)
-    taken = chosen(measures, diagnosis)
-    curves = curves_of(measures, taken, index)
+    active = active_frontier(measures, diagnosis)
+    curves = curves_of(measures, active, index)
     which = "mean step of the window" if index is None else f"step {step}"
     shown = _drawn_alone(measures, diagnosis, curves, selected)
-    scene = Scene(measures, diagnosis, taken, curves, shown, which, dark)
+    scene = Scene(measures, diagnosis, active, curves, shown, which, dark)
     many = measures.ranks > ALL_RANKS_UP_TO
     traces: list[Trace] = []
     for panel in (0, 1):

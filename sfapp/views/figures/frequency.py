@@ -8,7 +8,7 @@ from sfapp.model import CATEGORIES, Diagnosis
 from sfapp.model.view import ViewState
 from sfapp.operators import Band, Findings, Frequency, frequency
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
+from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, revision
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import operator_shown
 from sfapp.views.text.stragglers import operator_name
@@ -46,10 +46,10 @@ def operator_frequency(
     operators = findings.operators
     name = operator_shown(findings, view)
     if name is None:
-        return absent("there are no events to count", dark=dark, title=PLOT.title)
+        return empty_figure("there are no events to count", dark=dark, title=PLOT.title)
     found = frequency(operators, name)
     if not found.ranks:
-        return absent(
+        return empty_figure(
             f"these events hold no operator called {format.clip(name, 80)}", dark=dark, title=PLOT.title
         )
     rows = _rows(found)

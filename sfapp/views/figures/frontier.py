@@ -9,7 +9,14 @@ from typing import Any
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.active_frontier import Chosen, Floats, chosen, main_leaders, mean_rise, step_index
+from sfapp.views.figures.active_frontier import (
+    ActiveFrontier,
+    Floats,
+    active_frontier,
+    main_leaders,
+    mean_rise,
+    step_index,
+)
 from sfapp.views.figures.base import Figure, Trace, axis, figure, note, plain, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
@@ -45,14 +52,14 @@ class _Stairs:
 
     measures: Measures
     diagnosis: Diagnosis
-    taken: Chosen
+    active: ActiveFrontier
     step: int | None
     index: int | None
     dark: bool
 
     @cached_property
     def rise_S(self) -> Floats:
-        return mean_rise(self.taken.advance_SN, self.index)
+        return mean_rise(self.active.advance_SN, self.index)
 
     @cached_property
     def top_S(self) -> Floats:
@@ -75,7 +82,7 @@ class _Stairs:
 
     @cached_property
     def leaders(self) -> list[tuple[int, float, int]]:
-        return main_leaders(self.taken, self.index, len(self.measures.led_by))
+        return main_leaders(self.active, self.index, len(self.measures.led_by))
 
     @cached_property
     def unit(self) -> format.Unit:
@@ -99,8 +106,8 @@ class _Stairs:
             return ""
         steps = slice(None) if self.index is None else slice(self.index, self.index + 1)
         least_N = self.diagnosis.gates.eta_q * self.measures.makespan_N[steps]
-        advance_N = self.taken.advance_SN[place, steps]
-        sure_N = self.taken.gap_SN[place, steps] >= least_N
+        advance_N = self.active.advance_SN[place, steps]
+        sure_N = self.active.gap_SN[place, steps] >= least_N
         if advance_N[sure_N].sum() < 0.5 * advance_N.sum():
             return "ranks meet" if self.stages[place] in self.diagnosis.wait_stages else ""
         rank, part, _ = self.leaders[place]
@@ -117,15 +124,15 @@ def frontier_steps(
     Args:
         step: a logical step number, None for the window's mean step.
     """
-    taken = chosen(measures, diagnosis)
-    stairs = _Stairs(measures, diagnosis, taken, step, step_index(measures, step), dark)
+    active = active_frontier(measures, diagnosis)
+    stairs = _Stairs(measures, diagnosis, active, step, step_index(measures, step), dark)
     unit = stairs.unit
     highest = max(stairs.total, float(stairs.largest_S[-1])) / unit.ns
     return figure(
         [_blocks(stairs), *_ghosts(stairs), _main_line(stairs)],
         dark=dark,
         title=PLOT.title,
-        subtitle=f"{taken.words}, {stairs.which}",
+        subtitle=f"{active.words}, {stairs.which}",
         alt=_in_words(stairs),
         height=360,
         bargap=0,
@@ -154,9 +161,9 @@ def _room_for_key(stairs: _Stairs) -> float:
     highest = max(stairs.total, float(stairs.largest_S[-1]))
     reached = max(1, round(0.55 * len(stairs.stages)))
     left = float(stairs.largest_S[:reached].max())
-    if stairs.taken.carry:
+    if stairs.active.carry:
         left = max(left, float(stairs.aligned_S[:reached].max()))
-    return max(1.08, left / highest / (0.68 if stairs.taken.carry else 0.74))
+    return max(1.08, left / highest / (0.68 if stairs.active.carry else 0.74))
 
 
 def _ghosts(stairs: _Stairs) -> list[Trace]:
@@ -172,7 +179,7 @@ def _ghosts(stairs: _Stairs) -> list[Trace]:
     if total - typical > least:
         name += f": hides {format.duration(total - typical)}"
     ghosts.append(_staircase(stairs, stairs.typical_S, "per-stage mean", name, colours.muted, "dash"))
-    if stairs.taken.carry:
+    if stairs.active.carry:
         apart_S = stairs.aligned_S - stairs.top_S
         place = int(apart_S.argmax())
         name = "step-aligned frontier"
@@ -188,7 +195,7 @@ def _ghosts(stairs: _Stairs) -> list[Trace]:
 def _main_line(stairs: _Stairs) -> Trace:
     """The frontier itself; the blocks below it answer the pointer."""
     ink = palette.theme(stairs.dark).ink
-    name = f"{stairs.taken.words} {format.duration(stairs.total)}"
+    name = f"{stairs.active.words} {format.duration(stairs.total)}"
     trace = _staircase(stairs, stairs.top_S, "", name, ink, "solid")
     del trace["hovertemplate"]
     return trace | {"hoverinfo": "skip", "line": trace["line"] | {"width": 2.5}, "legendrank": 1}
@@ -295,7 +302,7 @@ def _in_words(stairs: _Stairs) -> str:
     rank, part, _ = stairs.leaders[place]
     who = f"rank {stairs.measures.led_by.rank[rank]}" if part >= 0.5 else "changing ranks"
     text = (
-        f"The {stairs.taken.words} reaches {format.duration(stairs.total)} in the {stairs.which}; "
+        f"The {stairs.active.words} reaches {format.duration(stairs.total)} in the {stairs.which}; "
         f"the largest rise is {format.duration(stairs.rise_S[place])} in "
         f"{format.short_stage(stairs.stages[place])}, set by {who}"
     )

@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, revision
+from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -47,12 +47,12 @@ def handover_matrix(
         boundary: a recorded stage, None for all.
     """
     if measures.ranks < 2:
-        return absent("one rank alone hands nothing over", dark=dark, title=PLOT.title)
+        return empty_figure("one rank alone hands nothing over", dark=dark, title=PLOT.title)
     where = "all boundaries" if boundary is None else f"the end of {format.short_stage(boundary)}"
     pairs, close = _pairs(measures, diagnosis, boundary)
     notes = () if not close else (_too_close(close, diagnosis),)
     if not pairs:
-        return absent(
+        return empty_figure(
             _why_none(measures, boundary, where, notes), dark=dark, title=PLOT.title, heading="none"
         )
     ranks, others = _most_involved(pairs, measures.led_by.rank)

@@ -10,14 +10,14 @@ from sfapp.model.view import Quantity
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
     Floats,
-    chosen,
+    active_frontier,
     position_after,
     stage_members,
     step_index,
     time_in,
     too_few_rows,
 )
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, note, plain, revision, step_axis
+from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, note, plain, revision, step_axis
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -77,9 +77,9 @@ def rank_step_heatmap(
     stage = stage or (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
     members = stage_members(measures, stage)
     if not members:
-        return absent(f"the window has no stage {stage}", dark=dark, title=PLOT.title)
+        return empty_figure(f"the window has no stage {stage}", dark=dark, title=PLOT.title)
     if quantity == "lag" and not measures.has_all_rows:
-        return absent(too_few_rows(measures), dark=dark, title=PLOT.title)
+        return empty_figure(too_few_rows(measures), dark=dark, title=PLOT.title)
     value_RN = _values(measures, diagnosis, stage, quantity)
     value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
     if not measures.has_all_rows:
@@ -142,15 +142,15 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
         return time_in(measures, stage).T.astype(np.float64)
     members = stage_members(measures, stage)
     first, last = members[0], members[-1]
-    taken = chosen(measures, diagnosis)
+    active = active_frontier(measures, diagnosis)
     if quantity == "slack":
-        front_N = taken.rise_SN[first - 1] if first else np.zeros(measures.steps)
-        return np.asarray((front_N[:, None] - position_after(measures, taken, first)).T)
+        front_N = active.rise_SN[first - 1] if first else np.zeros(measures.steps)
+        return np.asarray((front_N[:, None] - position_after(measures, active, first)).T)
     if quantity == "lag":
-        position_NR = position_after(measures, taken, last + 1)
+        position_NR = position_after(measures, active, last + 1)
         return np.asarray((position_NR - np.median(position_NR, axis=1, keepdims=True)).T)
     lead_RN = np.zeros((len(measures.led_by), measures.steps))
-    lead_RN[taken.leader_SN[last], np.arange(measures.steps)] = taken.gap_SN[last]
+    lead_RN[active.leader_SN[last], np.arange(measures.steps)] = active.gap_SN[last]
     have_rows = set(measures.window.ranks.rank)
     return lead_RN[[place for place, rank in enumerate(measures.led_by.rank) if rank in have_rows]]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
 from sfapp.views.figures.window_timeline import Row, hover_of, stage_order
 from sfapp.views.plot_registry import PlotSpec, RunInput
 
@@ -38,7 +38,7 @@ def run_history(
         selected: window number to frame. reference: the run's healthy window.
     """
     if not rows:
-        return absent("this run has no windows", dark=dark, title=PLOT.title)
+        return empty_figure("this run has no windows", dark=dark, title=PLOT.title)
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
     numbers = [row["window"] for row in rows]
     colours = palette.theme(dark)

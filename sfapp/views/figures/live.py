@@ -12,8 +12,8 @@ from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
     Trace,
-    absent,
     axis,
+    empty_figure,
     f4,
     figure,
     legend_above,
@@ -82,7 +82,7 @@ _NO_STEPS = "no rank has finished a step yet"
 def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
     """Step time over the newest steps: median of all ranks, the slowest rank, each node's median."""
     if not len(times.step_N):
-        return absent(_NO_STEPS, dark=dark, title=STEPS.title)
+        return empty_figure(_NO_STEPS, dark=dark, title=STEPS.title)
     summary = times.summary
     unit = format.unit_for(float(np.nanmax(times.wall_NR)))
     colours = palette.theme(dark)
@@ -207,7 +207,7 @@ def _node_band(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bo
 def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
     """How uneven ranks and nodes were in each of the newest steps."""
     if not len(times.step_N):
-        return absent(_NO_STEPS, dark=dark, title=SKEW.title)
+        return empty_figure(_NO_STEPS, dark=dark, title=SKEW.title)
     summary = times.summary
     ranks, colours = times.ranks, palette.theme(dark)
     rank_text = [
@@ -261,7 +261,7 @@ def live_ranks(
     """
     ranks = times.ranks
     if not len(ranks):
-        return absent("no rank has said anything yet", dark=dark, title=RANKS.title)
+        return empty_figure("no rank has said anything yet", dark=dark, title=RANKS.title)
     silent = silent_s or {}
     mean_R = times.recent_R(recent_rows(times))
     middle = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")

@@ -11,8 +11,8 @@ from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
     Trace,
-    absent,
     axis,
+    empty_figure,
     f4,
     figure,
     legend_above,
@@ -64,7 +64,7 @@ def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = Fal
     places = [place for place in range(len(ranks)) if ranks.node_rank[place] == node]
     value_RN = times.wall_NR[:, places].T
     if not places or not np.isfinite(value_RN).any():
-        return absent(f"no rank of node {node} has finished a step yet", dark=dark, title=title)
+        return empty_figure(f"no rank of node {node} has finished a step yet", dark=dark, title=title)
     largest = max(float(np.nanmax(value_RN)), 1.0)
     unit = format.unit_for(largest)
     gap_R1 = np.full((len(places), 1), np.nan)
@@ -107,11 +107,11 @@ def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool =
     """Mean time of each layer over the newest window's sampled steps and the node's ranks."""
     title = LAYERS.title_of(node)
     if window is None:
-        return absent("no window has been finished yet", dark=dark, title=title, height=180)
+        return empty_figure("no window has been finished yet", dark=dark, title=title, height=180)
     times = _layer_times(window, node)
     if not times:
         why = "no layer is timed; perf.time_layers(model) times them in a model that is not sharded"
-        return absent(why, dark=dark, title=title, height=180)
+        return empty_figure(why, dark=dark, title=title, height=180)
     layers = sorted(times, key=lambda layer: -sum(times[layer].values()))[:LAYERS_SHOWN]
     names = [plain(layer, 32) for layer in layers]
     unit = format.unit_for(max(sum(times[layer].values()) for layer in layers))

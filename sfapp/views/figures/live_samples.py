@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, absent, axis, f4, figure, legend_above
+from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, legend_above
 from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
 
 _HELP = (
@@ -120,7 +120,7 @@ def samples_over_time(
     there = [row for row in rows if row[field] is not None]
     if not there:
         said = why or f"nothing is known of {field.replace('_', ' ')}"
-        return absent(said, dark=dark, title=title, height=180)
+        return empty_figure(said, dark=dark, title=title, height=180)
     by_subject: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_subject.setdefault(row[subject], []).append(row)
@@ -172,4 +172,4 @@ def _axis_unit(field: str, largest: float) -> tuple[float, str]:
 
 def no_gpus(why: str, *, dark: bool = False) -> Figure:
     """The place of a node's GPUs where nothing is known of any."""
-    return absent(why, dark=dark, title=NO_GPUS.title, height=180)
+    return empty_figure(why, dark=dark, title=NO_GPUS.title, height=180)

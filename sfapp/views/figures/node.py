@@ -10,7 +10,7 @@ from sfapp.model.arrays import to_numpy
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
     Floats,
-    chosen,
+    active_frontier,
     leads_by_row,
     stage_members,
     time_in,
@@ -18,8 +18,8 @@ from sfapp.views.figures.active_frontier import (
 )
 from sfapp.views.figures.base import (
     Figure,
-    absent,
     axis,
+    empty_figure,
     f4,
     figure,
     legend_above,
@@ -103,11 +103,11 @@ def straggling_nodes(measures: Measures, diagnosis: Diagnosis) -> frozenset[int]
 
 def lead_shares(measures: Measures, diagnosis: Diagnosis) -> Floats:
     """Part of the steps in which each rank sets the frontier at the aim's stage, [R]."""
-    taken = chosen(measures, diagnosis)
+    active = active_frontier(measures, diagnosis)
     members = stage_members(measures, _stage(measures, diagnosis))
     rows = np.asarray(members)
-    largest_N = rows[taken.advance_SN[rows].argmax(axis=0)]
-    leader_N = taken.leader_SN[largest_N, np.arange(measures.steps)]
+    largest_N = rows[active.advance_SN[rows].argmax(axis=0)]
+    leader_N = active.leader_SN[largest_N, np.arange(measures.steps)]
     return leads_by_row(measures, leader_N) / measures.steps
 
 
@@ -124,7 +124,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
     places = _on(measures, node)
     title = RANKS.title_of(node)
     if not places:
-        return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
+        return empty_figure(f"no rank of node {node} is in this group", dark=dark, title=title)
     stage = _stage(measures, diagnosis)
     own = time_in(measures, stage).mean(axis=0)
     total = to_numpy(measures.window.duration_SNR.sum(axis=0)).mean(axis=0)
@@ -217,7 +217,7 @@ def node_sparklines(
     members = stage_members(measures, stage)
     title = SPARKLINES.title_of(node)
     if not places or not members:
-        return absent(f"no rank of node {node} has a stage {stage}", dark=dark, title=title)
+        return empty_figure(f"no rank of node {node} has a stage {stage}", dark=dark, title=title)
     value_NR = time_in(measures, stage)[:, places]
     largest = max(float(value_NR.max()), 1.0)
     unit = format.unit_for(largest)
@@ -279,10 +279,15 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
     places = _on(measures, node)
     title = SKEW.title_of(node)
     if not places:
-        return absent(f"no rank of node {node} is in this group", dark=dark, title=title)
+        return empty_figure(f"no rank of node {node} is in this group", dark=dark, title=title)
     if not measures.has_all_rows:
+<<<<<<< HEAD
         return absent(too_few_rows(measures), dark=dark, title=title)
     mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
+=======
+        return empty_figure(too_few_rows(measures), dark=dark, title=title)
+    mean_SR = measures.window.duration_SNR.double().mean(dim=1).cpu().numpy()
+>>>>>>> a3bb3d5 (Name the active frontier and empty figures after what they are)
     mean_BR = measures.by_broad(mean_SR)
     others = [place for place in range(len(measures.window.ranks)) if place not in set(places)]
     middle_B = np.median(mean_BR[:, places], axis=1)

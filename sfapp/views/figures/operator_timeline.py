@@ -16,8 +16,8 @@ from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
     Trace,
-    absent,
     axis,
+    empty_figure,
     f4,
     figure,
     legend_above,
@@ -61,11 +61,13 @@ def operator_timeline(
     suspect, peer = suspect_and_peer(findings, diagnosis, view)
     step, why = step_shown(findings, view)
     if suspect is None or step is None:
-        return absent("no event of this window lies in a step", dark=dark, title=PLOT.title)
+        return empty_figure("no event of this window lies in a step", dark=dark, title=PLOT.title)
     in_step = operators.step_E == step
     if not in_step.any():
         steps = format.ranges(operators.steps)
-        return absent(f"there are no events of step {step}: they hold {steps}", dark=dark, title=PLOT.title)
+        return empty_figure(
+            f"there are no events of step {step}: they hold {steps}", dark=dark, title=PLOT.title
+        )
     rank_E = operators.rank_E
     cause = chosen_cause(findings, view)
     caused_E = _caused(findings, cause, in_step, rank_E)
@@ -77,7 +79,7 @@ def operator_timeline(
     begin = int(operators.start_ns_E[in_step].min())
     event_K = np.concatenate([block.event_K for block in blocks])
     if not len(event_K):
-        return absent(
+        return empty_figure(
             f"{format.listed([f'rank {rank}' for rank in ranks])} did nothing in step {step}",
             dark=dark,
             title=PLOT.title,

@@ -11,7 +11,7 @@ from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.model.arrays import to_numpy
 from sfapp.views import format
-from sfapp.views.figures.active_frontier import Chosen, Floats
+from sfapp.views.figures.active_frontier import ActiveFrontier, Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Scene:
 
     measures: Measures
     diagnosis: Diagnosis
-    taken: Chosen
+    active: ActiveFrontier
     curves: Curves
     shown: dict[int, str]
     which: str
@@ -96,41 +96,48 @@ class Scene:
         return self.behind_SR / self.behind_unit.ns
 
 
-def curves_of(measures: Measures, taken: Chosen, index: int | None) -> Curves:
+def curves_of(measures: Measures, active: ActiveFrontier, index: int | None) -> Curves:
     """The curves of one step, or the mean of all."""
-    return _mean_step(measures, taken) if index is None else _one_step(measures, taken, index)
+    return _mean_step(measures, active) if index is None else _one_step(measures, active, index)
 
 
-def _one_step(measures: Measures, taken: Chosen, index: int) -> Curves:
+def _one_step(measures: Measures, active: ActiveFrontier, index: int) -> Curves:
     duration_SNR = measures.window.duration_SNR
     own_SR = to_numpy(duration_SNR[:, index, :]).cumsum(axis=0)
     start_R: Floats = np.zeros(measures.ranks)
+<<<<<<< HEAD
     if taken.carry:
         used_R = to_numpy(duration_SNR[:, :index, :].sum(axis=(0, 1)))
         before = taken.carry.frontier_SN[-1, index - 1] if index else taken.carry.start
         start_R = (used_R - taken.carry.offset_R - before).astype(np.float64)
+=======
+    if active.carry:
+        used_R = duration_SNR[:, :index, :].sum(dim=(0, 1)).cpu().numpy()
+        before = active.carry.frontier_SN[-1, index - 1] if index else active.carry.start
+        start_R = (used_R - active.carry.offset_R - before).astype(np.float64)
+>>>>>>> a3bb3d5 (Name the active frontier and empty figures after what they are)
     return _curves(
         start_R,
         own_SR,
-        taken.advance_SN[:, index].astype(np.float64),
-        tuple(int(leader) for leader in taken.leader_SN[:, index]),
-        taken.gap_SN[:, index].astype(np.float64),
+        active.advance_SN[:, index].astype(np.float64),
+        tuple(int(leader) for leader in active.leader_SN[:, index]),
+        active.gap_SN[:, index].astype(np.float64),
     )
 
 
-def _mean_step(measures: Measures, taken: Chosen) -> Curves:
+def _mean_step(measures: Measures, active: ActiveFrontier) -> Curves:
     duration_SNR = measures.window.duration_SNR
     own_SR = to_numpy(duration_SNR.sum(axis=1)).cumsum(axis=0) / measures.steps
     start_R: Floats = np.zeros(measures.ranks)
-    if taken.carry:
+    if active.carry:
         # The mean over steps of the exclusive running sum: step t is in the steps after it.
         total_NR = to_numpy(duration_SNR.sum(axis=0))
         used_R = np.arange(measures.steps - 1, -1, -1) @ total_NR / measures.steps
-        before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
-        start_R = np.asarray(used_R - taken.carry.offset_R - before_N.mean(), dtype=np.float64)
-    leaders = [np.bincount(row, minlength=measures.ranks) for row in taken.leader_SN]
+        before_N = np.concatenate([[active.carry.start], active.carry.frontier_SN[-1, :-1]])
+        start_R = np.asarray(used_R - active.carry.offset_R - before_N.mean(), dtype=np.float64)
+    leaders = [np.bincount(row, minlength=measures.ranks) for row in active.leader_SN]
     leader_S = tuple(int(counts.argmax()) for counts in leaders)
-    mean = _curves(start_R, own_SR, taken.advance_SN.mean(axis=1), leader_S, np.zeros(len(leader_S)))
+    mean = _curves(start_R, own_SR, active.advance_SN.mean(axis=1), leader_S, np.zeros(len(leader_S)))
     # In the mean step a boundary's gap is how far the most frequent leader is ahead of every other mean.
     ends_SR = mean.position_SR[1:]
     rows = np.arange(len(leader_S))

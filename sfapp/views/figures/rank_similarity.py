@@ -9,7 +9,7 @@ from sfapp.model.view import ViewState
 from sfapp.operators import Cause, Findings, RankSimilarity
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, note, revision
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, note, revision
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import aimed_rank, chosen_cause
 
@@ -57,7 +57,7 @@ def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool 
     """Ranks × ranks: how far the completion curves of any two lie apart, the most abnormal rank first."""
     similarity = findings.similarity
     if len(similarity.ranks) < 2:
-        return absent(_too_few(similarity), dark=dark, title=DISTANCES.title)
+        return empty_figure(_too_few(similarity), dark=dark, title=DISTANCES.title)
     shown = similarity.order_R[:RANKS_SHOWN]
     colours = palette.theme(dark)
     distance = similarity.distance_RR[np.ix_(shown, shown)]
@@ -103,7 +103,7 @@ def straggler_scores(
     """Each rank's score, in the rows of ``straggler_distances``; those of aim and cause are marked."""
     similarity = findings.similarity
     if len(similarity.ranks) < 2:
-        return absent(_too_few(similarity), dark=dark, title=SCORES.title)
+        return empty_figure(_too_few(similarity), dark=dark, title=SCORES.title)
     shown = similarity.order_R[:RANKS_SHOWN]
     colours = palette.theme(dark)
     ranks = [similarity.ranks[place] for place in shown]

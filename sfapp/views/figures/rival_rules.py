@@ -6,8 +6,8 @@ from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
-    absent,
     axis,
+    empty_figure,
     figure,
     legend_above,
     legend_key,
@@ -48,7 +48,7 @@ RULE_NAMES = {
 def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """One stacked bar a rule: shares, routed stages solid and the rest hatched, overcount at the end."""
     if diagnosis.shares is None:
-        return absent(below_floor(diagnosis), dark=dark, title="Rules")
+        return empty_figure(below_floor(diagnosis), dark=dark, title="Rules")
     lines = rule_lines(diagnosis)
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(diagnosis.stages, dark)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sfapp.model import Diagnosis
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format, palette
-from sfapp.views.figures.active_frontier import chosen_shares
-from sfapp.views.figures.base import Figure, absent, axis, figure, plain, revision
+from sfapp.views.figures.active_frontier import active_shares
+from sfapp.views.figures.base import Figure, axis, empty_figure, figure, plain, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -31,9 +31,9 @@ _ROOM = 0.1
 
 def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """The shortest run of leading stages that reaches τC, filled; τC is the draggable shape ``tau_c``."""
-    shares = chosen_shares(diagnosis)
+    shares = active_shares(diagnosis)
     if not shares or diagnosis.routing_set is None:
-        return absent(below_floor(diagnosis), dark=dark, title=PLOT.title)
+        return empty_figure(below_floor(diagnosis), dark=dark, title=PLOT.title)
     colours = palette.theme(dark)
     order = sorted(shares, key=lambda stage: -shares[stage])  # sorted is stable: ties keep stage order
     short = format.short_stages(diagnosis.stages)
@@ -95,7 +95,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         dark=dark,
         title=PLOT.title,
         subtitle=f"smallest set of stages reaching τC: {named}",
-        works="drag τC to ask for more or less",
+        interaction="drag τC to ask for more or less",
         alt=(
             f"Shares of the exposed time, largest first: "
             f"{format.listed([f'{short[s]} {format.percent(shares[s])}' for s in order], 8)}. "

@@ -9,7 +9,13 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.active_frontier import Chosen, Ints, chosen, stage_members, step_index
+from sfapp.views.figures.active_frontier import (
+    ActiveFrontier,
+    Ints,
+    active_frontier,
+    stage_members,
+    step_index,
+)
 from sfapp.views.figures.base import (
     Figure,
     Trace,
@@ -53,8 +59,8 @@ def step_timeline(
 
     ``customdata`` of every point is the step number, so that a click can pick the step.
     """
-    taken = chosen(measures, diagnosis)
-    advance_BN = measures.by_broad(taken.advance_SN)
+    active = active_frontier(measures, diagnosis)
+    advance_BN = measures.by_broad(active.advance_SN)
     unit = format.unit_for(float(advance_BN.sum(axis=0).max()))
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(measures.broad, dark)
@@ -65,7 +71,7 @@ def step_timeline(
         for place, stage in enumerate(measures.broad)
     ]
     stage = diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage
-    leaders = _leaders(measures, taken, stage, dark) if stage and measures.ranks > 1 else None
+    leaders = _leaders(measures, active, stage, dark) if stage and measures.ranks > 1 else None
     low = 0.36 if leaders else 0.0
     layout: dict[str, Any] = {
         "xaxis": step_axis(dark, measures.steps, anchor="y2" if leaders else "y"),
@@ -88,8 +94,8 @@ def step_timeline(
         traces,
         dark=dark,
         title=PLOT.title,
-        subtitle=f"{taken.words}, advance of each stage per step",
-        works="click a step to look into it",
+        subtitle=f"{active.words}, advance of each stage per step",
+        interaction="click a step to look into it",
         alt=_in_words(measures, advance_BN, diagnosis),
         height=340 if leaders else 260,
         barmode="stack",
@@ -127,17 +133,17 @@ def _stack(name: str, colour: str, value_N: object, step_N: Ints, unit: format.U
     }
 
 
-def _leaders(measures: Measures, taken: Chosen, stage: str, dark: bool) -> Trace | None:
+def _leaders(measures: Measures, active: ActiveFrontier, stage: str, dark: bool) -> Trace | None:
     """A dot per step at the rank that set the stage's frontier; hollow where the lead is too small."""
     members = list(stage_members(measures, stage))
     if not members:
         return None
     steps = np.arange(measures.steps)
     rows = np.asarray(members)
-    largest_N = rows[taken.advance_SN[rows].argmax(axis=0)]
-    leader_N = taken.leader_SN[largest_N, steps]
-    gap_N = taken.gap_SN[largest_N, steps]
-    advance_N = taken.advance_SN[rows].sum(axis=0)
+    largest_N = rows[active.advance_SN[rows].argmax(axis=0)]
+    leader_N = active.leader_SN[largest_N, steps]
+    gap_N = active.gap_SN[largest_N, steps]
+    advance_N = active.advance_SN[rows].sum(axis=0)
     sure_N = (gap_N >= 0.02 * measures.makespan_N) & (advance_N >= 0.1 * measures.makespan_N)
     colour = palette.stage_colours(measures.broad, dark)[measures.broad[measures.broad_of_S[members[0]]]]
     ranks = measures.led_by

@@ -9,7 +9,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_words
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, absent, axis, figure, note, plain, revision
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, note, plain, revision
 from sfapp.views.figures.routing import below_floor, threshold
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
@@ -55,7 +55,7 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
     """The label, and what it names, for every γA and γG; both are draggable lines, as in the plane."""
     found = verdict_map(measures, diagnosis)
     if found is None:
-        return absent(below_floor(diagnosis), dark=dark, title=MAP.title)
+        return empty_figure(below_floor(diagnosis), dark=dark, title=MAP.title)
     gates = diagnosis.gates
     here = found.at(gates.gamma_a, gates.gamma_g)
     regions = found.regions
@@ -65,7 +65,7 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
         dark=dark,
         title=MAP.title,
         subtitle="the verdict for every γA and γG; the dot is where the gates stand",
-        works="drag either line",
+        interaction="drag either line",
         alt=f"Now: {_words(here, diagnosis)}. {'; '.join(said)}.",
         height=420,
         margin={"l": 8, "r": 16, "t": 12, "b": 8},
@@ -198,7 +198,7 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """A row a stage, filled over the τC for which it is in the routing set; τC is a draggable line."""
     intervals = routing_intervals(diagnosis)
     if not intervals:
-        return absent(below_floor(diagnosis), dark=dark, title=STEPS.title)
+        return empty_figure(below_floor(diagnosis), dark=dark, title=STEPS.title)
     joins: dict[str, float] = {}
     for interval in intervals:
         for stage in interval.stages:
@@ -240,7 +240,7 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         dark=dark,
         title=STEPS.title,
         subtitle="filled where the stage is in the set",
-        works="drag τC across an edge and a stage joins or leaves",
+        interaction="drag τC across an edge and a stage joins or leaves",
         alt=(
             f"In the routing set, by τC: {format.listed(told, 8)}. "
             f"τC is {format.share(diagnosis.gates.tau_c)}."

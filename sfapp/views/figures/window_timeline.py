@@ -8,7 +8,7 @@ from typing import Any
 from sfapp.model import CULPRITS
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, absent, axis, f4, figure, legend_above, note, plain
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
 from sfapp.views.plot_registry import PlotSpec, RunInput
 
 PLOT = PlotSpec(
@@ -59,7 +59,7 @@ def window_timeline(
         brushed: places of the first and last window of the stretch that is picked.
     """
     if not rows:
-        return absent(
+        return empty_figure(
             "no window yet: record one, or check the packet folder", dark=dark, title=PLOT.title, height=200
         )
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
@@ -79,7 +79,7 @@ def window_timeline(
         dark=dark,
         title=PLOT.title,
         subtitle="mean exposed step, split by stage; below: severity and who is behind it",
-        works="drag across windows to list only those" if brushes else "",
+        interaction="drag across windows to list only those" if brushes else "",
         alt=(
             f"{format.counted(len(rows), 'window')}; "
             + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")
