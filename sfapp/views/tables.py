@@ -17,7 +17,13 @@ from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
-from sfapp.views.figures.active_frontier import Floats, active_frontier, leads_by_row, position_after, stage_members
+from sfapp.views.figures.active_frontier import (
+    Floats,
+    active_frontier,
+    leads_by_row,
+    position_after,
+    stage_members,
+)
 from sfapp.views.figures.node import lead_shares, stragglers
 from sfapp.views.text import changes, evidence_lines
 

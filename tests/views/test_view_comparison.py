@@ -166,7 +166,7 @@ def test_a_small_change_is_drawn_on_a_cut_axis_that_says_so() -> None:
     other = jobs.look(jobs.ddp(seed=7, number=2))[1]
     drawn = comparison_waterfall(compare(jobs.look(jobs.healthy())[1], other))
     assert drawn["layout"]["yaxis"]["range"][0] > 0
-    assert "does not begin at 0" in " ".join(drawn["layout"]["meta"]["notes"])
+    assert "does not start at 0" in " ".join(drawn["layout"]["meta"]["notes"])
 
 
 def test_the_spread_has_a_dot_for_every_window() -> None:

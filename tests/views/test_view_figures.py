@@ -23,7 +23,8 @@ from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import rank_step_heatmap
 from sfapp.views.figures.history import run_history
-from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines
+from sfapp.views.figures.node import node_ranks, node_sparklines
+from sfapp.views.figures.node_skew import node_skew
 from sfapp.views.figures.rival_rules import rules
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.step_timeline import step_timeline

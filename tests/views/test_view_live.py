@@ -192,7 +192,7 @@ def test_what_was_not_read_is_a_gap_and_units_are_those_of_the_name() -> None:
     assert network["layout"]["yaxis"]["ticksuffix"] == " GB/s"
     assert numbers(network["data"][0]["y"]) == pytest.approx(np.full(5, 2.5))
     nothing = samples_over_time([], "cpu_percent", title="CPU")
-    assert "nothing is known of cpu percent" in nothing["layout"]["meta"]["alt"]
+    assert "no values of cpu percent" in nothing["layout"]["meta"]["alt"]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_layers_are_means_over_what_was_sampled() -> None:
 
 @pytest.mark.parametrize(
     ("window", "why"),
-    [(None, "no window has been finished yet"), (window_of([[[5]]], stages=("a",)), "no layer is timed")],
+    [(None, "no window is finished yet"), (window_of([[[5]]], stages=("a",)), "no layer is timed")],
 )
 def test_without_layer_times_the_figure_says_why(window: Window | None, why: str) -> None:
     assert why in live_layers(window, 0)["layout"]["meta"]["alt"]

@@ -98,14 +98,14 @@ def test_names_from_files_stay_text() -> None:
 
 def test_what_cannot_be_shown_says_why() -> None:
     for kind, name, why in (
-        ("no events", "straggler_distances", "no event of this window lies in a step"),
-        ("no events", "operator_timeline", "no event of this window lies in a step"),
+        ("no events", "straggler_distances", "no event of this window is part of a step"),
+        ("no events", "operator_timeline", "no event of this window is part of a step"),
         ("no events", "operator_frequency", "there are no events to count"),
-        ("no events", "collective_split", "no collective with a group and a number"),
-        ("outside steps", "straggler_scores", "no event of this window lies in a step"),
+        ("no events", "collective_split", "no event is part of a collective with a known group"),
+        ("outside steps", "straggler_scores", "no event of this window is part of a step"),
         ("one rank", "straggler_distances", "only rank 0 has events"),
         ("two ranks", "blame_path", "tell which one differs"),
-        ("nothing wrong", "blame_path", "there is nothing to trace"),
+        ("nothing wrong", "blame_path", "no event started late or took long"),
     ):
         figure = one(name, kind)
         assert is_absent(figure), (kind, name)
@@ -114,8 +114,12 @@ def test_what_cannot_be_shown_says_why() -> None:
 
 def test_a_view_that_asks_for_what_is_not_there_is_told_so() -> None:
     assert "no cause 7" in said(one("blame_path", "input", cause=6))
-    assert "no events of step 400: they hold 0–2" in said(one("operator_timeline", "input", step=400))
-    assert "no operator called gone" in said(one("operator_frequency", "input", operator="gone"))
+    assert "no events of step 400; the trace covers steps 0–2" in said(
+        one("operator_timeline", "input", step=400)
+    )
+    assert "no event belongs to an operator called gone" in said(
+        one("operator_frequency", "input", operator="gone")
+    )
 
 
 def test_a_zoomed_axis_keeps_its_zoom_and_knows_the_whole() -> None:
@@ -158,7 +162,7 @@ def test_scores_stand_in_the_rows_of_the_distances_with_aim_and_cause_marked() -
     marked = {row: text for row, text in zip(bars["y"], bars["text"], strict=True) if "◂" in text}
     assert {row.split(" ·")[0]: text.split("◂ ")[1] for row, text in marked.items()} == {
         "rank 5": "cause",
-        "rank 2": "aim",
+        "rank 2": "suspect",
     }
     assert "<b>▶ r2</b>" in figure["layout"]["yaxis"]["ticktext"]
     assert "median rank" in said(figure)
@@ -188,7 +192,7 @@ def test_the_path_runs_from_cause_to_victim_with_a_reason_on_every_edge() -> Non
     arrows = [note for note in figure["layout"]["annotations"] if note.get("showarrow")]
     assert [(arrow["ax"], arrow["x"]) for arrow in arrows] == list(pairwise(events["x"]))
     assert "<b>cause</b> next_batch" in said(figure)
-    assert "<b>victim</b>" in said(figure)
+    assert "<b>delayed</b>" in said(figure)
     assert "waits for" in notes(figure)
     assert figure["layout"]["yaxis"]["ticktext"][0] == "rank 5"
 
@@ -203,7 +207,7 @@ def test_a_long_path_loses_its_middle_and_says_how_much() -> None:
     figure = figures.findings_plot("blame_path", long, found_in.diagnosis(), ViewState())
     assert len(figure["data"][0]["x"]) == STEPS_SHOWN
     assert "… 23 more …" in said(figure)
-    assert "23 events in the middle of the path left out." in notes(figure)
+    assert "23 events in the middle of the path are left out." in notes(figure)
     assert "op 29" in said(figure)
 
 
@@ -234,8 +238,8 @@ def test_the_suspect_stands_above_a_typical_rank_in_the_step_that_cost_most() ->
     subtitle = f"step {found_in.STEP}, where the cause cost most; outlined: next_batch"
     assert figure["layout"]["meta"]["subtitle"] == subtitle
     headings = [note["text"] for note in figure["layout"]["annotations"]]
-    assert headings[0] == "<b>rank 5</b>, the suspect"
-    assert headings[1].endswith("a typical rank")
+    assert headings[0] == "<b>rank 5</b>, suspect"
+    assert headings[1].endswith(", typical rank")
     assert figure["layout"]["annotations"][0]["y"] < figure["layout"]["annotations"][1]["y"]
     low, high = figure["layout"]["yaxis"]["range"]
     assert low > high  # rows run downwards
@@ -252,7 +256,7 @@ def test_picked_ranks_and_step_are_shown_instead() -> None:
 def test_the_causes_event_is_outlined_and_its_excess_is_on_hover() -> None:
     figure = one("operator_timeline", "input")
     bars = {trace["name"]: trace for trace in figure["data"]}
-    outline, data = bars["the cause"], bars["data"]
+    outline, data = bars["cause"], bars["data"]
     assert numbers(outline["x"]) == pytest.approx([4.4], rel=0.1)  # ms: 400 µs, and 4 ms too many
     assert numbers(outline["base"])[0] in numbers(data["base"])
     longest = int(numbers(data["x"]).argmax())
@@ -294,7 +298,7 @@ def test_a_step_of_twenty_thousand_events_is_drawn_with_its_longest_and_says_so(
     assert int(left_out[1].replace(",", "")) == 2 * (20_002 - EVENTS_SHOWN)
     assert len(json.dumps(figure)) < MB
     bars = {trace["name"]: trace for trace in figure["data"]}
-    assert "the cause" in bars
+    assert "cause" in bars
 
 
 def test_what_is_nested_too_deep_is_counted() -> None:
@@ -348,7 +352,7 @@ def test_the_causes_operator_is_counted_unless_another_is_picked() -> None:
     assert numbers(heat["z"]).sum() == found_in.RANKS * 3
     # What occurs once a step has one window for all the time, and its cells take all of it
     assert numbers(heat["x"]) == pytest.approx(picked["layout"]["xaxis"]["range"])
-    assert "too rarely to be followed over time" in notes(picked)
+    assert "too rarely to be shown over time" in notes(picked)
 
 
 # ---- collectives ------------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ def test_waiting_and_transfer_add_up_for_each_collective() -> None:
     assert parts + rest == pytest.approx(whole, rel=1e-5)
     # And what rank 5's late batch costs shows as waiting for it
     worst = int(numbers(skew["y"]).argmax())
-    assert "the last to arrive: rank" in skew["hovertext"][worst]
+    assert "last to arrive: rank" in skew["hovertext"][worst]
     assert skew["marker"]["pattern"]["shape"] == "/"
 
 

@@ -19,7 +19,8 @@ from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
 from sfapp.views.figures.heatmap import CELLS, rank_step_heatmap
 from sfapp.views.figures.history import run_history
-from sfapp.views.figures.node import node_ranks, node_skew, node_sparklines
+from sfapp.views.figures.node import node_ranks, node_sparklines
+from sfapp.views.figures.node_skew import node_skew
 from sfapp.views.figures.rival_rules import rules
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.step_timeline import step_timeline
@@ -54,7 +55,7 @@ def test_the_motivating_example_charges_data_and_shows_the_overcount() -> None:
     names = [found["name"] for found in figure["data"]]
     assert "step-aligned frontier 8.20 s" in names
     assert "per-stage max 13.2 s: counts 5.00 s twice" in names
-    assert "rank 0 leads" in texts(figure)
+    assert "rank 0 is slowest" in texts(figure)
 
 
 def test_each_rise_stands_on_the_frontier_before_it() -> None:
@@ -66,14 +67,14 @@ def test_each_rise_stands_on_the_frontier_before_it() -> None:
 
 def test_carry_over_names_the_callback_and_keeps_step_aligned_as_a_ghost() -> None:
     figure = frontier_steps(*jobs.look(jobs.slow_callback(), "carry_over"))
-    assert "+61 ms</b> rank 3 leads" in texts(figure)
-    assert "ranks meet" in texts(figure)
+    assert "+61 ms</b> rank 3 is slowest" in texts(figure)
+    assert "ranks synchronise" in texts(figure)
     assert trace(figure, "step-aligned frontier")["name"] == "step-aligned frontier: +59 ms at backward"
 
 
 def test_ranks_that_take_turns_are_not_given_a_leader() -> None:
     figure = frontier_steps(*jobs.look(jobs.rotating_data_tail()))
-    assert "+63 ms</b> ranks take turns" in texts(figure)
+    assert "+63 ms</b> different ranks" in texts(figure)
 
 
 def test_a_chosen_step_is_shown_instead_of_the_mean() -> None:
@@ -114,7 +115,7 @@ def test_carry_over_shows_who_starts_late_and_where_ranks_meet() -> None:
     figure = prefix_crossings(*jobs.look(jobs.slow_callback(), "carry_over"), 420)
     assert "rank 3 starts 59." in texts(figure)
     assert "behind the others" in texts(figure)
-    assert "ranks meet: they wait in backward (slope 1.00" in texts(figure)
+    assert "ranks synchronise: they wait in backward (slope 1.00" in texts(figure)
     start = numbers(trace(figure, "ranks")["y"]).reshape(8, 8)[:, 0]
     assert start[3] == pytest.approx(0, abs=0.5)
     assert np.delete(start, 3) == pytest.approx(np.full(7, -60), abs=2)
@@ -287,8 +288,8 @@ def test_the_frontier_of_the_diagnosis_has_its_own_routing_set_among_the_rules()
     for frontier in ("step", "carry_over"):
         _, diagnosis = jobs.look(jobs.slow_callback(), frontier)  # type: ignore[arg-type]
         name = "frontier" if frontier == "step" else "carry_over"
-        (line,) = [line for line in rule_lines(diagnosis) if line[0] == name]
-        assert line[2] == diagnosis.routing_set
+        (line,) = [line for line in rule_lines(diagnosis) if line.rule == name]
+        assert line.routing_set == diagnosis.routing_set
 
 
 def test_hand_overs_are_counted_between_sure_leaders_only() -> None:
@@ -342,8 +343,8 @@ def test_thousands_of_windows_are_areas_and_small_enough_to_send() -> None:
 def test_run_history_shows_the_healthy_step_and_the_ranks_aimed_at() -> None:
     figure = run_history(jobs.timeline(), reference=3, selected=9)
     assert "healthy window 3: 89.7 ms" in texts(figure)
-    aims = trace(figure, "aim")
-    assert set(aims["y"]) == {3, 5, 6}
+    suspects = trace(figure, "suspect")
+    assert set(suspects["y"]) == {3, 5, 6}
 
 
 # ---- nodes ------------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ def test_sparklines_are_one_trace_closed_down_to_each_ranks_zero() -> None:
 def test_skew_against_other_nodes_is_na_with_one_node() -> None:
     measures = measure(jobs.ddp(ranks=4))
     figure = node_skew(measures, judge(measures), 0)
-    assert figure["layout"]["meta"]["notes"] == ["n/a against other nodes: this group holds one node only."]
+    assert figure["layout"]["meta"]["notes"] == ["n/a vs other nodes: this group holds one node only."]
 
 
 def test_skew_inside_a_node_is_its_slowest_rank_against_its_median() -> None:

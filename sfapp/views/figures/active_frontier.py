@@ -1,4 +1,4 @@
-"""The frontier a figure shows: the step-aligned one, or the carry-over one where the diagnosis uses it."""
+"""Select the frontier that a figure shows: carry-over where the diagnosis uses it, else step-aligned."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveFrontier:
-    """One accounting of a window, seen from the start of each step.
+    """The frontier in use, seen from the start of each step.
 
     Attributes:
-        carry: the carry-over accounting, None where the step-aligned one is shown.
+        carry: the carry-over accounting; None for the step-aligned frontier.
         advance_SN: ns.
         leader_SN: positions in ``measures.led_by``.
-        gap_SN: ns to the next rank.
+        gap_SN: ns from the slowest rank to the next one.
     """
 
     carry: CarryOver | None
@@ -34,37 +34,37 @@ class ActiveFrontier:
 
     @property
     def rise_SN(self) -> Ints:
-        """The frontier counted from where it stood when the step began, ns."""
+        """The frontier since the start of each step, ns."""
         return self.advance_SN.cumsum(axis=0)
 
     @property
     def words(self) -> str:
-        """How figures call it."""
+        """Its name in figures."""
         return "carry-over frontier" if self.carry else "step-aligned frontier"
 
 
 def active_frontier(measures: Measures, diagnosis: Diagnosis) -> ActiveFrontier:
-    """The accounting the diagnosis is stated in."""
+    """Return the frontier that the diagnosis uses."""
     carry = carry_over(measures, diagnosis) if diagnosis.frontier == "carry_over" else None
     source = carry or measures
     return ActiveFrontier(carry, source.advance_SN, source.leader_SN, source.gap_SN)
 
 
 def carry_over(measures: Measures, diagnosis: Diagnosis) -> CarryOver | None:
-    """The carry-over accounting with the diagnosis's sync boundary; None where steps have gaps."""
+    """Return the carry-over accounting with the diagnosis's sync boundary; None where steps have gaps."""
     stages = measures.window.stages
     boundary = stages.index(diagnosis.sync_boundary) if diagnosis.sync_boundary in stages else None
     return measures.carry(boundary)
 
 
 def active_shares(diagnosis: Diagnosis) -> dict[str, float] | None:
-    """A, or A' where the diagnosis is stated in the carry-over frontier."""
+    """Return A, or A' where the diagnosis uses the carry-over frontier."""
     carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_shares
     return diagnosis.carry_over_shares if carried else diagnosis.shares
 
 
 def leads_by_row(measures: Measures, leader_N: Ints) -> Floats:
-    """How many of these boundaries each rank that has rows leads, [R]."""
+    """Return at how many of these boundaries each rank with rows is the slowest, [R]."""
     counts = np.bincount(leader_N, minlength=len(measures.led_by)).astype(np.float64)
     if measures.has_all_rows:
         return counts
@@ -73,16 +73,16 @@ def leads_by_row(measures: Measures, leader_N: Ints) -> Floats:
 
 
 def too_few_rows(measures: Measures) -> str:
-    """Why a plot over all ranks cannot be drawn of a reduced window."""
+    """Return why a plot over all ranks cannot be drawn for a reduced window."""
     kept = measures.window.ranks.rank
     return (
         f"The frontier was reduced over {format.counted(measures.ranks, 'rank')}; the packet keeps the rows "
-        f"of {format.count(len(kept))} of them ({format.ranges(kept)}), and this needs those of all"
+        f"of {format.count(len(kept))} of them ({format.ranges(kept)}), and this plot needs all rows"
     )
 
 
 def step_index(measures: Measures, step: int | None) -> int | None:
-    """Position of a logical step number; None for the window mean, or where the window lacks it."""
+    """Return the position of a logical step number; None for the mean, or where the window lacks it."""
     if step is None:
         return None
     found = np.flatnonzero(measures.step_N == step)
@@ -90,7 +90,7 @@ def step_index(measures: Measures, step: int | None) -> int | None:
 
 
 def stage_members(measures: Measures, stage: str) -> tuple[int, ...]:
-    """Positions of the recorded stages that a broad or recorded stage name covers; empty if unknown."""
+    """Return the positions of the recorded stages that a stage name covers; empty if unknown."""
     names = measures.window.stages
     if stage in measures.broad:
         return tuple(index for index, name in enumerate(names) if broad_stage(name) == stage)
@@ -98,7 +98,7 @@ def stage_members(measures: Measures, stage: str) -> tuple[int, ...]:
 
 
 def time_in(measures: Measures, stage: str) -> Ints:
-    """Time every rank spends in a broad or recorded stage, ns [N, R]; the stage must be there."""
+    """Return the time of every rank in a broad or recorded stage that the window has, ns [N, R]."""
     members = stage_members(measures, stage)
     if len(members) == 1:
         return to_numpy(measures.window.duration_SNR[members[0]])
@@ -106,38 +106,29 @@ def time_in(measures: Measures, stage: str) -> Ints:
 
 
 def position_after(measures: Measures, active: ActiveFrontier, stages: int) -> Floats:
-    """Where every rank stands after the first recorded stages of each step, ns from the step's start [N, R].
+    """Return every rank's time after the first recorded stages of each step, ns from its start [N, R].
 
-    With carry-over a rank may start before the last one, below zero; the frontier itself starts at zero.
+    With carry-over a rank may start earlier than the last one, below zero; the frontier starts at zero.
     """
     duration_SNR = measures.window.duration_SNR
-<<<<<<< HEAD
     own_NR = to_numpy(duration_SNR[:stages].sum(axis=0)).astype(np.float64)
-    if taken.carry is None:
-        return np.asarray(own_NR)
-    total_NR = to_numpy(duration_SNR.sum(axis=0))
-    before_N = np.concatenate([[taken.carry.start], taken.carry.frontier_SN[-1, :-1]])
-    start_NR = total_NR.cumsum(axis=0) - total_NR - taken.carry.offset_R - before_N[:, None]
-=======
-    own_NR = duration_SNR[:stages].sum(dim=0).cpu().numpy().astype(np.float64)
     if active.carry is None:
         return np.asarray(own_NR)
-    total_NR = duration_SNR.sum(dim=0).cpu().numpy()
+    total_NR = to_numpy(duration_SNR.sum(axis=0))
     before_N = np.concatenate([[active.carry.start], active.carry.frontier_SN[-1, :-1]])
     start_NR = total_NR.cumsum(axis=0) - total_NR - active.carry.offset_R - before_N[:, None]
->>>>>>> a3bb3d5 (Name the active frontier and empty figures after what they are)
     return np.asarray(own_NR + start_NR)
 
 
 def mean_rise(advance_SN: Ints | Floats, index: int | None) -> Floats:
-    """Advances of one step, or their mean over the window, ns [S]."""
+    """Return the advances of one step, or their mean over the window, ns [S]."""
     if index is None:
         return np.asarray(advance_SN.mean(axis=1), dtype=np.float64)
     return advance_SN[:, index].astype(np.float64)
 
 
 def main_leaders(active: ActiveFrontier, index: int | None, ranks: int) -> list[tuple[int, float, int]]:
-    """Per recorded stage: the rank position that set most of the advance, its part of it, and its steps.
+    """Return, per recorded stage, the rank position that set most of the advance, its part and its steps.
 
     For one step the leader has part 1 and one step.
     """

@@ -1,4 +1,4 @@
-"""Share against gain: how far the evidence reaches for each stage (accounting.md §4, §7)."""
+"""Draw share vs gain of each stage, with the range of the gain (accounting.md §4, §7)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PLOT = PlotSpec(
 )
 
 _LETTER = 0.022
-"""About how much of the plot's width a letter of a stage's name takes on a laptop's page."""
+"""Approximate width of a letter of a stage's name, as a part of the plot's width."""
 
 
 def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """A (or A') against G, each stage's bar reaching on to the excess X; γA and γG can be dragged.
+    """Return A (or A') vs G with a bar from G to the excess X for each stage; γA and γG can be dragged.
 
     Shapes named ``gamma_a`` and ``gamma_g`` are the gates; the shaded bands are the tolerances ηA and ηG.
     """
@@ -53,7 +53,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         ],
         dark=dark,
         title=PLOT.title,
-        subtitle="bars run from the static gain to the gain if waits vanish",
+        subtitle="bars span the static gain to the gain if waits vanish",
         interaction="drag γA and γG",
         alt=_in_words(diagnosis, order, shares, gains, excess),
         height=360,
@@ -85,7 +85,7 @@ def _excess(diagnosis: Diagnosis) -> dict[str, float]:
 
 
 def gain_sets(diagnosis: Diagnosis) -> tuple[set[str], set[str]]:
-    """C_A and C_G: tied in share with s1, and tied in gain (or taking over from s1)."""
+    """Return C_A and C_G: stages tied in share with s1, and tied in gain (or taking over from s1)."""
     shares, gains, gates = active_shares(diagnosis) or {}, diagnosis.static_gain or {}, diagnosis.gates
     largest_share, largest_gain = max(shares.values()), max(gains.values())
     tied = {stage for stage, share in shares.items() if share >= largest_share - gates.eta_a}
@@ -103,7 +103,7 @@ def _intervals(
     excess: dict[str, float],
     dark: bool,
 ) -> Trace:
-    """One line trace for all bars from G to X, with a cap at X."""
+    """Return one line trace for all bars from G to X, with a cap at X."""
     x: list[float | None] = []
     y: list[float | None] = []
     cap = 0.008
@@ -180,7 +180,7 @@ def _zones(
     top: float,
     dark: bool,
 ) -> list[dict[str, Any]]:
-    """What each quarter means, and the tolerance bands below the largest share and gain."""
+    """Return the quarters and the tolerance bands below the largest share and gain."""
     colours = palette.theme(dark)
     gates = diagnosis.gates
     strength = 0.13 if dark else 0.09
@@ -208,7 +208,7 @@ def _zone_words(diagnosis: Diagnosis, right: float, top: float, dark: bool) -> l
     colours = palette.theme(dark)
     small = {"size": 11}
     return [
-        # below the name of γA
+        # The label is placed below the name of γA.
         note("direct exposure", right, top, dark, xanchor="right", yanchor="top", yshift=-16,
              font=small | {"color": colours.good}),
         note("waits or co-critical", right, -0.03 * top / 0.3, dark, xanchor="right", yanchor="bottom",
@@ -227,8 +227,8 @@ def _names(
     top: float,
     dark: bool,
 ) -> list[dict[str, Any]]:
-    """Stage names beside their points, raised where they would cover one another."""
-    taken: list[tuple[float, float, float]] = []
+    """Return stage names beside their points, raised where they would overlap."""
+    occupied: list[tuple[float, float, float]] = []
     labels = []
     short = format.short_stages(diagnosis.stages)
     for stage in order:
@@ -239,16 +239,16 @@ def _names(
         x, y = shares[stage], gains[stage] / top
         for lift in range(8):
             sides = ("left", "right") if x + reach < right else ("right",)
-            side = next((side for side in sides if _is_free(taken, x, y + 0.05 * lift, side, reach)), None)
+            side = next((side for side in sides if _is_free(occupied, x, y + 0.05 * lift, side, reach)), None)
             if side:
                 break
         else:
             continue
         start = x if side == "left" else x - reach
-        taken.append((start, start + reach, y + 0.05 * lift))
+        occupied.append((start, start + reach, y + 0.05 * lift))
         aside, above = 10 if side == "left" else -10, 5 + lift * 16
         place: dict[str, Any] = {"xshift": aside, "yshift": above}
-        if lift > 1:  # too far from its point to be seen to belong there: a line leads to it
+        if lift > 1:  # far from its point, so a line connects them
             place = {
                 "showarrow": True, "ax": aside, "ay": -above, "arrowhead": 0, "arrowwidth": 1, "standoff": 8,
                 "arrowcolor": palette.theme(dark).muted,
@@ -260,17 +260,17 @@ def _names(
     return labels
 
 
-def _is_free(taken: list[tuple[float, float, float]], x: float, y: float, side: str, reach: float) -> bool:
+def _is_free(occupied: list[tuple[float, float, float]], x: float, y: float, side: str, reach: float) -> bool:
     start = x if side == "left" else x - reach
     return start > -0.02 and all(
-        start > high or start + reach < low or abs(y - level) > 0.045 for low, high, level in taken
+        start > high or start + reach < low or abs(y - level) > 0.045 for low, high, level in occupied
     )
 
 
 def _takeovers(
     diagnosis: Diagnosis, top: str, shares: dict[str, float], gains: dict[str, float], dark: bool
 ) -> list[dict[str, Any]]:
-    """Arrows from s1 to the stages that would hold the step back next."""
+    """Return arrows from s1 to the stages that would limit the step next."""
     colours = palette.theme(dark)
     arrows = []
     for stage, change in (diagnosis.takeover or {}).items():
@@ -290,7 +290,7 @@ def _takeovers(
 def _widest(
     shares: dict[str, float], gains: dict[str, float], excess: dict[str, float], right: float, dark: bool
 ) -> list[dict[str, Any]]:
-    """What the bar with the largest reach means."""
+    """Return a label on the bar with the widest range."""
     stage = max(excess, key=lambda stage: excess[stage] - gains[stage])
     if excess[stage] - gains[stage] < 0.05:
         return []

@@ -1,4 +1,4 @@
-"""What every figure shares: theme, axes, escaping, typed arrays, alternatives in words."""
+"""Build figures: theme, axes, escaping, typed arrays, alternative texts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;",
 
 
 def plain(text: str, limit: int = 48) -> str:
-    """Text from a file, harmless for Plotly: no tags, no ``%{…}`` templates, no TeX, one bounded line."""
+    """Return text from a file escaped for Plotly: no tags, ``%{…}`` templates or TeX, one bounded line."""
     return format.clip(text, limit).translate(_ENTITIES)
 
 
 def f4(values: npt.ArrayLike) -> dict[str, Any]:
-    """Values as a base64 float32 typed array, 1-D or 2-D; plotly.js reads it without parsing numbers."""
+    """Return values as a base64 float32 array, 1-D or 2-D, which plotly.js reads without parsing numbers."""
     array = np.ascontiguousarray(values, dtype="<f4")
     spec: dict[str, Any] = {"dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode("ascii")}
     if array.ndim == 2:
@@ -42,13 +42,13 @@ def f4(values: npt.ArrayLike) -> dict[str, Any]:
 
 
 def revision(source: Diagnosis | Window, *extra: object) -> str:
-    """``uirevision``: zoom survives updates of one window and ends with it."""
+    """Return a ``uirevision`` that keeps the zoom across updates of one window."""
     number = source.number if isinstance(source, Window) else source.window
     return "/".join(str(part) for part in (source.run_id, number, source.group, *extra))
 
 
 def axis(dark: bool, **settings: Any) -> dict[str, Any]:
-    """One cartesian axis in the house style."""
+    """Return a cartesian axis in the style of all figures."""
     colours = palette.theme(dark)
     title = settings.pop("title", None)
     style: dict[str, Any] = {
@@ -68,7 +68,7 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
 
 
 def step_axis(dark: bool, steps: int, **settings: Any) -> dict[str, Any]:
-    """An axis of logical step numbers; every one of a few, never a fraction."""
+    """Return an axis of logical step numbers, without fractions; few steps are all labelled."""
     ticks: dict[str, Any] = {"dtick": 1} if steps <= 12 else {"nticks": 12}
     return axis(dark, showgrid=False, tickformat="d", title="step", **(ticks | settings))
 
@@ -86,11 +86,11 @@ def figure(
     draggable: bool = False,
     **layout: Any,
 ) -> Figure:
-    """Put a figure together: transparent, themed, with its words in ``layout.meta``.
+    """Return a figure: transparent, themed, with its texts in ``layout.meta``.
 
     Args:
-        interaction: what can be done with it in the app; reports and notebooks leave it out.
-        draggable: shapes above the traces can be dragged (those below never get the pointer).
+        interaction: what the user can do with it in the app; reports and notebooks leave it out.
+        draggable: whether shapes above the traces can be dragged; those below get no pointer events.
     """
     colours = palette.theme(dark)
     base: dict[str, Any] = {
@@ -110,7 +110,7 @@ def figure(
         },
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colours.muted, "activecolor": colours.ink},
         "legend": {"font": {"color": colours.ink}, "bgcolor": "rgba(0,0,0,0)"},
-        # Thresholds are dragged; the answer to a drag must not be overruled by the drag itself.
+        # After a drag, the server's position of a threshold must win over the browser's.
         "editrevision": False,
         "dragmode": "zoom",
         "meta": {
@@ -126,7 +126,7 @@ def figure(
 
 
 def note(text: str, x: float, y: float | str, dark: bool, **settings: Any) -> dict[str, Any]:
-    """A text annotation without an arrow; ``text`` must be escaped where it holds names from files."""
+    """Return a text annotation without an arrow; names from files in ``text`` must be escaped."""
     colours = palette.theme(dark)
     style: dict[str, Any] = {
         "text": text,
@@ -139,7 +139,7 @@ def note(text: str, x: float, y: float | str, dark: bool, **settings: Any) -> di
 
 
 def legend_above(**settings: Any) -> dict[str, Any]:
-    """A horizontal legend above the plot."""
+    """Return a horizontal legend above the plot."""
     return {
         "orientation": "h",
         "x": 0,
@@ -152,7 +152,7 @@ def legend_above(**settings: Any) -> dict[str, Any]:
 
 
 def legend_key(name: str, colour: str) -> Trace:
-    """A legend entry of its own, for bars whose first one is hatched."""
+    """Return a separate legend entry, for bars whose first one is hatched."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -167,7 +167,7 @@ def legend_key(name: str, colour: str) -> Trace:
 def empty_figure(
     message: str, *, dark: bool, title: str, subtitle: str = "", height: int = 320, heading: str = "n/a"
 ) -> Figure:
-    """A figure with nothing to draw: hatched, ``n/a`` (or what else the heading says), and why, in words."""
+    """Return a hatched figure that says why there is nothing to draw, below ``n/a`` or another heading."""
     colours = palette.theme(dark)
     hatched: Trace = {
         "type": "bar",

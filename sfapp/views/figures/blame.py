@@ -1,4 +1,4 @@
-"""Why: the way from a cause to its latest victim, as a graph (kair.md, `blame`)."""
+"""Draw the path from a cause to the last operator that it delays (kair.md, `blame`)."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ PLOT = PlotSpec(
 )
 
 STEPS_SHOWN = 7
-"""Events of a path drawn at most, for want of room for their names; a longer one loses its middle."""
+"""Events of a path drawn at most, so that their names fit; the middle of a longer path is left out."""
 
 _NAME = 13
-"""Characters in a line of an event's name where a path is as long as it gets; the fewer, the more."""
+"""Characters per line of an event's name in the longest path; shorter paths have room for more."""
 
 _JOINTS = " _.:#/,<>()"
-"""Where a name may be parted."""
+"""Characters after which a name may be wrapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One event where it is drawn; ``left_out``, if any, stand between it and the one before."""
+    """One event and its place; ``left_out`` events before it are not drawn."""
 
     step: PathStep
     x: int
@@ -50,14 +50,14 @@ class _Node:
 
 
 def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False) -> Figure:
-    """The chosen cause's path: from left to right what waited for what, one row a rank."""
+    """Return the path of the selected cause from left to right, one row per rank."""
     cause = chosen_cause(findings, view)
     if cause is None:
         message, heading = _no_cause(findings, view)
         return empty_figure(message, dark=dark, title=PLOT.title, heading=heading)
     if not cause.path:
         return empty_figure(
-            f"the path of {cause_words(cause)} is not kept: only those of the causes that cost most are",
+            f"no path is stored for {cause_words(cause)}: only the costliest causes have one",
             dark=dark,
             title=PLOT.title,
         )
@@ -94,21 +94,21 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
 
 
 def _no_cause(findings: Findings, view: ViewState) -> tuple[str, str]:
-    """Why there is no cause to show, and whether that is good news."""
+    """Return why there is no cause to show, and the heading: ``none`` where there is nothing to find."""
     found = findings.blame
     if found.causes:
         causes = format.counted(len(found.causes), "cause")
         return f"there is no cause {format.count((view.cause or 0) + 1)}: these findings name {causes}", "n/a"
     if found.symptoms:
         late = format.counted(found.symptoms, "event")
-        return f"{late} started late or took long, and none can be traced to a cause", "n/a"
+        return f"{late} started late or took long; none can be traced to a cause", "n/a"
     if found.notes:
         return found.notes[0], "n/a"
-    return "no event started late or took long: there is nothing to trace", "none"
+    return "no event started late or took long", "none"
 
 
 def _nodes(path: tuple[PathStep, ...]) -> list[_Node]:
-    """The path's events by place; of a long one the first and the last few."""
+    """Return the events of the path in order; of a long path the first and the last few."""
     if len(path) <= STEPS_SHOWN:
         return [_Node(step, x, 0) for x, step in enumerate(path)]
     head = STEPS_SHOWN // 2
@@ -120,7 +120,7 @@ def _nodes(path: tuple[PathStep, ...]) -> list[_Node]:
 def _markers(
     findings: Findings, cause: Cause, nodes: list[_Node], row_of: dict[int, int], dark: bool
 ) -> dict[str, object]:
-    """The events in the colours of their categories; of stages in the stages' own."""
+    """Return the events in the colours of their categories or stages."""
     colours = palette.theme(dark)
     steps = [node.step for node in nodes]
     if findings.source == "stages":
@@ -129,20 +129,20 @@ def _markers(
     else:
         by_category = palette.category_colours(dark)
         shades = [by_category[step.category] for step in steps]
-    own = [node.step.event == cause.event for node in nodes]
+    is_cause = [node.step.event == cause.event for node in nodes]
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [node.x for node in nodes],
         "y": [row_of[node.step.rank] for node in nodes],
         "marker": {
-            "size": [20 if its else 15 for its in own],
-            "symbol": ["diamond" if its else "circle" for its in own],
+            "size": [20 if its else 15 for its in is_cause],
+            "symbol": ["diamond" if its else "circle" for its in is_cause],
             "color": shades,
             "opacity": 1,
-            "line": {"color": colours.ink, "width": [2.5 if its else 1 for its in own]},
+            "line": {"color": colours.ink, "width": [2.5 if its else 1 for its in is_cause]},
         },
-        "hovertext": [_hover(node.step, its) for node, its in zip(nodes, own, strict=True)],
+        "hovertext": [_hover(node.step, its) for node, its in zip(nodes, is_cause, strict=True)],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "cliponaxis": False,
         "showlegend": False,
@@ -170,7 +170,7 @@ def _late(step: PathStep) -> str:
 
 
 def _edges(nodes: list[_Node], row_of: dict[int, int], dark: bool) -> list[dict[str, object]]:
-    """An arrow from each event to the one that waited for it, and why it waited."""
+    """Return an arrow from each event to the one that waited for it, with the reason for the wait."""
     colours = palette.theme(dark)
     drawn: list[dict[str, object]] = []
     for before, after in pairwise(nodes):
@@ -194,16 +194,16 @@ def _edges(nodes: list[_Node], row_of: dict[int, int], dark: bool) -> list[dict[
 
 
 def _role(cause: Cause, step: PathStep) -> str:
-    """What an event is on the path, where it is more than a stop on the way."""
+    """Return the role of an event on the path; empty for those between its ends."""
     if step.event == cause.event:
         return "cause"
     if step is cause.path[-1]:
-        return "victim"
+        return "delayed"
     return "on time" if cause.kind == "edge" and step is cause.path[0] else ""
 
 
 def _two_lines(name: str, width: int) -> list[str]:
-    """A name in at most two lines, parted where its own parts meet if that is not too early."""
+    """Return a name in at most two lines, wrapped between its parts where possible."""
     if len(name) <= width:
         return [name]
     cuts = [place for place in range(width // 2, width + 1) if name[place - 1] in _JOINTS]
@@ -214,7 +214,8 @@ def _two_lines(name: str, width: int) -> list[str]:
 def _labels(
     node: _Node, role: str, row_of: dict[int, int], count: int, dark: bool
 ) -> list[dict[str, object]]:
-    """The event's name and role above its mark, how late it was below; ``count`` stand beside each other."""
+    """Return the event's name and role above its mark and its delay below; ``count`` events share the "
+    "width."""
     colours = palette.theme(dark)
     width = max(_NAME, min(2 * _NAME, _NAME * STEPS_SHOWN // count))
     name = "<br>".join(plain(line, width) for line in _two_lines(operator_name(node.step.name, 200), width))
@@ -224,7 +225,7 @@ def _labels(
     return [
         note(name, node.x, at, dark, yanchor="bottom", yshift=14, font={"size": 11, "color": colours.ink}),
         note(
-            _late(node.step) if math.isfinite(node.step.late_ns) else "alone", node.x, at, dark,
+            _late(node.step) if math.isfinite(node.step.late_ns) else "no counterpart", node.x, at, dark,
             yanchor="top", yshift=-16, font={"size": 10, "color": colours.muted},
         ),
     ]  # fmt: skip
@@ -233,14 +234,14 @@ def _labels(
 def _notes(findings: Findings, cause: Cause, nodes: list[_Node], left_out: int) -> tuple[str, ...]:
     notes = [CAUSE_KINDS[cause.kind]]
     used = dict.fromkeys(node.step.via for node in nodes if node.step.via and not node.left_out)
-    told = [f"{VIAS[via][0]}: waits for {VIAS[via][1]}" for via in used]
-    if told:
-        notes.append(f"{'; '.join(told)}.")
+    reasons = [f"{VIAS[via][0]}: waits for {VIAS[via][1]}" for via in used]
+    if reasons:
+        notes.append(f"{'; '.join(reasons)}.")
     if left_out:
-        notes.append(f"{format.counted(left_out, 'event')} in the middle of the path left out.")
+        notes.append(f"{format.counted(left_out, 'event')} in the middle of the path are left out.")
     if len(nodes) == 1:
-        waited = "Its whole group" if cause.kind == "transfer" else "Nothing in these events"
-        notes.append(f"{waited} waited for it.")
+        waiting = "Its whole group waited" if cause.kind == "transfer" else "No other event waited"
+        notes.append(f"{waiting} for it.")
     if findings.source == "stages":
         notes.append("Based on stages, not on operators.")
     return tuple(notes)
@@ -248,11 +249,11 @@ def _notes(findings: Findings, cause: Cause, nodes: list[_Node], left_out: int) 
 
 def _in_words(cause: Cause, ranks: list[int]) -> str:
     if len(cause.path) == 1:
-        return f"{format.clip(cause_words(cause), 90)}: one event, and no path to another."
-    first, victim = cause.path[0], cause.path[-1]
+        return f"{format.clip(cause_words(cause), 90)}: one event, with no path to another."
+    first, last = cause.path[0], cause.path[-1]
     between = len(cause.path) - 2
     over = f"over {format.counted(between, 'event')} " if between else ""
     return (
-        f"From {operator_name(first.name)} on rank {first.rank} {over}to {operator_name(victim.name)} "
-        f"on rank {victim.rank}, which was {_late(victim)}; ranks on the way: {format.ranges(ranks)}."
+        f"From {operator_name(first.name)} on rank {first.rank} {over}to {operator_name(last.name)} "
+        f"on rank {last.rank}, {_late(last)}; ranks on the path: {format.ranges(ranks)}."
     )

@@ -1,13 +1,24 @@
-"""What a collective's time went into: waiting for the last rank, or the transfer (kair.md, Collectives)."""
+"""Split each collective's time into the wait for the last rank and the transfer (kair.md, Collectives)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from sfapp.model import Diagnosis
 from sfapp.operators import Collective, Findings
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, legend_above, plain, revision
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    axis,
+    empty_figure,
+    f4,
+    figure,
+    legend_above,
+    plain,
+    revision,
+)
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS
 
@@ -27,7 +38,7 @@ PLOT = PlotSpec(
 )
 
 COLLECTIVES_SHOWN = 200
-"""Bars drawn at most, the longest ones: more are too thin to be told apart."""
+"""Bars drawn at most, the longest ones: more would be too thin to distinguish."""
 
 _TICKS = 12
 
@@ -35,7 +46,7 @@ _TICKS = 12
 def collective_split(
     findings: Findings, diagnosis: Diagnosis, step: int | None = None, *, dark: bool = False
 ) -> Figure:
-    """One bar a collective, in order of time: arrival skew and transfer; grey where nothing tells which.
+    """Return one bar per collective in order of time: wait and transfer, grey where they cannot be separated.
 
     Args:
         step: a logical step number to frame.
@@ -47,45 +58,11 @@ def collective_split(
     shown = [found[place] for place in sorted(longest)]
     unit = format.unit_for(max(map(_whole, shown)))
     colours = palette.theme(dark)
-    told = [met.verdict != "inconclusive" for met in shown]
-    skew = [met.skew_ns / unit.ns if known else 0.0 for met, known in zip(shown, told, strict=True)]
-    transfer = [met.transfer_ns / unit.ns if known else 0.0 for met, known in zip(shown, told, strict=True)]
-    unknown = [0.0 if known else _whole(met) / unit.ns for met, known in zip(shown, told, strict=True)]
-    hover = [_hover(met) for met in shown]
-
-    def bars(values: list[float], name: str, colour: str, hatched: bool) -> dict[str, object]:
-        return {
-            "type": "bar",
-            "x": list(range(len(shown))),
-            "y": f4(values),
-            "name": name,
-            "marker": {
-                "color": colour,
-                "line": {"color": colour, "width": 0.5},
-                "pattern": {
-                    "shape": "/" if hatched else "",
-                    "fillmode": "replace",
-                    "fgcolor": colour,
-                    "bgcolor": palette.alpha(colour, 0.12),
-                    "size": 6,
-                    "solidity": 0.4,
-                },
-            },
-            "hovertext": hover,
-            "hovertemplate": "%{hovertext}<extra></extra>",
-        }
-
-    traces = [
-        bars(skew, "waiting for the last rank", "#D55E00", True),
-        bars(transfer, "transfer", "#56B4E9" if dark else "#0072B2", False),
-    ]
-    if not all(told):
-        traces.append(bars(unknown, "cannot be told apart", colours.quiet, False))
     return figure(
-        traces,
+        _traces(shown, unit, dark),
         dark=dark,
         title=PLOT.title,
-        subtitle="per collective: how long the first rank waited for the last, and what came after",
+        subtitle="per collective: wait of the first rank to arrive for the last one, then the transfer",
         alt=_in_words(found),
         notes=_notes(found, len(shown)),
         height=340,
@@ -102,36 +79,80 @@ def collective_split(
     )
 
 
-def _whole(met: Collective) -> int:
-    return met.skew_ns + met.transfer_ns
+def _traces(shown: Sequence[Collective], unit: format.Unit, dark: bool) -> list[Trace]:
+    """Return wait and transfer as stacked bars, and in grey what cannot be separated."""
+    is_known = [each.verdict != "inconclusive" for each in shown]
+    pairs = list(zip(shown, is_known, strict=True))
+    wait = [each.skew_ns if known else 0 for each, known in pairs]
+    transfer = [each.transfer_ns if known else 0 for each, known in pairs]
+    unknown = [0 if known else _whole(each) for each, known in pairs]
+    hover = [_hover(each) for each in shown]
+
+    def bars(values: list[int], name: str, colour: str, is_hatched: bool = False) -> Trace:
+        return _bars([value / unit.ns for value in values], hover, name, colour, is_hatched)
+
+    traces = [
+        bars(wait, "wait for the last rank", "#D55E00", is_hatched=True),
+        bars(transfer, "transfer", "#56B4E9" if dark else "#0072B2"),
+    ]
+    if not all(is_known):
+        traces.append(bars(unknown, "wait or transfer", palette.theme(dark).quiet))
+    return traces
+
+
+def _bars(values: list[float], hover: list[str], name: str, colour: str, is_hatched: bool) -> Trace:
+    return {
+        "type": "bar",
+        "x": list(range(len(values))),
+        "y": f4(values),
+        "name": name,
+        "marker": {
+            "color": colour,
+            "line": {"color": colour, "width": 0.5},
+            "pattern": {
+                "shape": "/" if is_hatched else "",
+                "fillmode": "replace",
+                "fgcolor": colour,
+                "bgcolor": palette.alpha(colour, 0.12),
+                "size": 6,
+                "solidity": 0.4,
+            },
+        },
+        "hovertext": hover,
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _whole(collective: Collective) -> int:
+    return collective.skew_ns + collective.transfer_ns
 
 
 def _why_none(findings: Findings) -> str:
     if findings.source == "stages":
-        return "made from stages, none of which is known to make ranks wait for each other"
-    return "no collective with a group and a number is among these events"
+        return "derived from stages, and no stage is known to synchronise ranks"
+    return "no event is part of a collective with a known group and number"
 
 
-def _hover(met: Collective) -> str:
+def _hover(collective: Collective) -> str:
     lines = [
-        f"<b>{plain(met.name, 60)}</b>",
-        f"group {plain(met.group, 40)}, number {met.sequence}, "
-        f"{f'step {met.step}' if met.step >= 0 else 'outside any step'}",
-        f"{format.counted(met.ranks, 'rank')}, the last to arrive: rank {met.last_rank}",
-        f"waiting {format.duration(met.skew_ns)}, transfer {format.duration(met.transfer_ns)}",
-        f"{met.verdict}{f': {plain(met.why, 120)}' if met.why else ''}",
+        f"<b>{plain(collective.name, 60)}</b>",
+        f"group {plain(collective.group, 40)}, number {collective.sequence}, "
+        f"{f'step {collective.step}' if collective.step >= 0 else 'outside any step'}",
+        f"{format.counted(collective.ranks, 'rank')}, last to arrive: rank {collective.last_rank}",
+        f"wait {format.duration(collective.skew_ns)}, transfer {format.duration(collective.transfer_ns)}",
+        f"{collective.verdict}{f': {plain(collective.why, 120)}' if collective.why else ''}",
     ]
-    if met.slow_ns:
-        lines.append(f"transfer {format.duration(met.slow_ns)} slower than elsewhere")
+    if collective.slow_ns:
+        lines.append(f"transfer {format.duration(collective.slow_ns)} slower than elsewhere")
     return "<br>".join(lines)
 
 
 def _step_ticks(shown: Sequence[Collective], dark: bool) -> dict[str, object]:
-    """Collectives stand side by side; where a step begins, its number stands below."""
+    """Return the axis of collectives, side by side, with a step number below the first one of each step."""
     begins = [
-        (place, met.step)
-        for place, met in enumerate(shown)
-        if met.step >= 0 and (place == 0 or met.step != shown[place - 1].step)
+        (place, collective.step)
+        for place, collective in enumerate(shown)
+        if collective.step >= 0 and (place == 0 or collective.step != shown[place - 1].step)
     ]
     some = begins[:: -(-len(begins) // _TICKS) or 1]
     return axis(
@@ -142,7 +163,7 @@ def _step_ticks(shown: Sequence[Collective], dark: bool) -> dict[str, object]:
 
 
 def _frame(shown: Sequence[Collective], step: int | None, colours: palette.Theme) -> list[dict[str, object]]:
-    places = [place for place, met in enumerate(shown) if met.step == step]
+    places = [place for place, collective in enumerate(shown) if collective.step == step]
     if not places:
         return []
     return [
@@ -157,19 +178,24 @@ def _notes(found: Sequence[Collective], shown: int) -> tuple[str, ...]:
     notes = []
     if shown < len(found):
         notes.append(f"The {shown} longest of {format.count(len(found))} collectives are shown.")
-    unsure = [met for met in found if met.verdict == "inconclusive"]
-    if unsure:
-        why = max({met.why for met in unsure}, key=lambda why: sum(met.why == why for met in unsure))
+    inconclusive = [collective for collective in found if collective.verdict == "inconclusive"]
+    if inconclusive:
+        why, _ = Counter(collective.why for collective in inconclusive).most_common(1)[0]
         notes.append(
-            f"{format.count(len(unsure))} of {format.count(len(found))} are inconclusive, most often: {why}."
+            f"{format.count(len(inconclusive))} of {format.count(len(found))} are inconclusive, "
+            f"most often: {why}."
         )
     return tuple(notes)
 
 
 def _in_words(found: Sequence[Collective]) -> str:
-    counts = {verdict: sum(met.verdict == verdict for met in found) for verdict in COLLECTIVE_VERDICTS}
+    counts = {
+        verdict: sum(collective.verdict == verdict for collective in found) for verdict in COLLECTIVE_VERDICTS
+    }
     parts = [f"{format.count(count)} {verdict}" for verdict, count in counts.items() if count]
-    worst = max(found, key=lambda met: met.skew_ns if met.verdict != "inconclusive" else -1)
+    worst = max(
+        found, key=lambda collective: collective.skew_ns if collective.verdict != "inconclusive" else -1
+    )
     text = f"{format.counted(len(found), 'collective')}: {format.listed(parts)}."
     if worst.verdict == "inconclusive":
         return text

@@ -1,4 +1,4 @@
-"""Comparisons drawn: each side's step by stage, the way from one to the next, the spread of windows (§14)."""
+"""Draw a comparison: each side's step by stage, the change between sides, the spread of windows (§14)."""
 
 from __future__ import annotations
 
@@ -61,55 +61,28 @@ SPREAD = PlotSpec(
 )
 
 SMALL = 0.04
-"""Stages whose change is below this part of the largest one are drawn together."""
+"""Stages whose change is below this part of the largest change are drawn as one block."""
 
 TIMES_THE_CHANGE = 6
-"""An axis from zero would hide a change this many times smaller than the step."""
+"""The axis does not start at 0 where the change is this many times smaller than the step."""
 
 LANES = 5
-"""Rows over which a side's windows are spread, so that dots of equal times stay apart."""
+"""Rows over which a side's windows are spread, so that dots of equal times do not overlap."""
 
 
 def comparison_bars(found: Comparison, *, dark: bool = False) -> Figure:
-    """One stacked bar a side: its mean step, split by stage."""
+    """Return one stacked bar per side: its mean step, split by stage."""
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(found.stages, dark)
     short = format.short_stages(found.stages)
     names = [plain(name, 40) for name in side_names(found)]
-    accounts = [found.account(side) for side in found.sides]
-    steps = [float(account.step_ns) for account in accounts]
-    longest = max(steps)
-    unit = format.unit_for(longest)
-    traces: list[Trace] = []
-    for stage in found.stages:
-        times = [float(account.per_step_ns[stage]) for account in accounts]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": names,
-                "x": [time / unit.ns for time in times],
-                "name": plain(short[stage], 28),
-                "marker": {"color": by_stage[stage], "line": {"color": colours.surface, "width": 1}},
-                "text": [
-                    f"<b>{format.duration(time)}</b>" if time >= 0.07 * longest else "" for time in times
-                ],
-                "textposition": "inside",
-                "insidetextanchor": "middle",
-                "textangle": 0,
-                "textfont": {"color": palette.readable_on(by_stage[stage])},
-                "constraintext": "inside",
-                "hovertext": [
-                    f"{name}<br>{plain(short[stage])} {format.duration(time)} per step"
-                    for name, time in zip(names, times, strict=True)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "showlegend": False,
-            }
-        )
-    traces += [legend_key(short[stage], by_stage[stage]) for stage in found.stages]
+    steps = [float(found.account(side).step_ns) for side in found.sides]
+    unit = format.unit_for(max(steps))
     return figure(
-        traces,
+        [
+            *(_stage_bars(found, stage, names, unit, dark) for stage in found.stages),
+            *(legend_key(short[stage], by_stage[stage]) for stage in found.stages),
+        ],
         dark=dark,
         title=BARS.title,
         subtitle=f"mean exposed time per step, {_frontier_words(found)}",
@@ -135,6 +108,35 @@ def comparison_bars(found: Comparison, *, dark: bool = False) -> Figure:
     )  # fmt: skip
 
 
+def _stage_bars(found: Comparison, stage: str, names: list[str], unit: format.Unit, dark: bool) -> Trace:
+    """Return the segments of one stage in the bars of all sides."""
+    accounts = [found.account(side) for side in found.sides]
+    longest = max(float(account.step_ns) for account in accounts)
+    times = [float(account.per_step_ns[stage]) for account in accounts]
+    colour = palette.stage_colours(found.stages, dark)[stage]
+    short = plain(format.short_stages(found.stages)[stage])
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "x": [time / unit.ns for time in times],
+        "name": plain(format.short_stages(found.stages)[stage], 28),
+        "marker": {"color": colour, "line": {"color": palette.theme(dark).surface, "width": 1}},
+        "text": [f"<b>{format.duration(time)}</b>" if time >= 0.07 * longest else "" for time in times],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": palette.readable_on(colour)},
+        "constraintext": "inside",
+        "hovertext": [
+            f"{name}<br>{short} {format.duration(time)} per step"
+            for name, time in zip(names, times, strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "showlegend": False,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     """One block of the waterfall, from one level to another, ns: a side's whole step, or one change."""
@@ -152,7 +154,7 @@ class _Block:
 
 
 def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
-    """From A's step to B's, and on to C's: what each stage added or took away."""
+    """Return the change from A's step to B's, and on to C's, stage by stage."""
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(found.stages, dark)
     unit = format.per_step_unit(max(found.account(side).step_ns for side in found.sides))
@@ -163,12 +165,12 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
     floor = max(0.0, low - 2 * max(high - low, 0.002 * high)) if cut else 0.0
     traces = [_block_bar(place, block, floor, unit) for place, block in enumerate(blocks)]
     ceiling = high + 0.14 * (high - floor)
-    notes = ("The axis does not begin at 0: the change is small beside the step.",) if cut else ()
+    notes = ("The axis does not start at 0: the change is small compared with the step.",) if cut else ()
     return figure(
         traces,
         dark=dark,
         title=WATERFALL.title,
-        subtitle=f"{unit.name} per step; solid: longer, hatched: shorter; bar by bar they add up exactly",
+        subtitle=f"{unit.name} per step; solid: longer, hatched: shorter; the bars add up exactly",
         alt=f"{headline(found)}. {_step_times_in_words(found)}.",
         notes=notes,
         height=330,
@@ -207,19 +209,19 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
 
 
 def _blocks(found: Comparison, unit: format.Unit, by_stage: dict[str, str], neutral: str) -> list[_Block]:
-    """A, its changes, B, and so on; small changes stand together, so that the large ones can be read."""
+    """Return A, the changes to B, B, and so on; small changes are merged into one block."""
     accounts = [found.account(side) for side in found.sides]
     steps = [
         _Block(letter, neutral, format.adding_up(account.per_step_ns, unit, signed=False)[1], 0.0,
                float(account.step_ns), is_step=True)
         for letter, account in zip(LETTERS, accounts, strict=False)
     ]  # fmt: skip
-    ways = [Change(before, after) for before, after in pairwise(accounts)]
-    shown = _large_stages(ways)
+    changes = [Change(before, after) for before, after in pairwise(accounts)]
+    shown = _large_stages(changes)
     blocks = [steps[0]]
-    for way, step in zip(ways, steps[1:], strict=True):
-        level = way.before.step_ns
-        parts = _parts(way, shown, by_stage, neutral)
+    for change, step in zip(changes, steps[1:], strict=True):
+        level = change.before.step_ns
+        parts = _parts(change, shown, by_stage, neutral)
         texts, _ = format.adding_up({name: delta for name, _, delta in parts}, unit)
         for name, colour, delta in parts:
             blocks.append(_Block(name, colour, texts[name], float(level), float(level + delta)))
@@ -229,22 +231,22 @@ def _blocks(found: Comparison, unit: format.Unit, by_stage: dict[str, str], neut
 
 
 def _parts(
-    way: Change, shown: Sequence[str], by_stage: dict[str, str], neutral: str
+    change: Change, shown: Sequence[str], by_stage: dict[str, str], neutral: str
 ) -> list[tuple[str, str, Fraction]]:
-    """Name, colour and size of each part of a change: the stages shown, and the others as one."""
-    deltas = way.delta_ns
+    """Return name, colour and size of each part of a change: the stages shown, and the rest as one part."""
+    deltas = change.delta_ns
     short = format.short_stages(list(deltas))
     parts = [(short[stage], by_stage[stage], deltas[stage]) for stage in shown]
     others = len(deltas) - len(shown)
     if others:
-        rest = way.total_ns - sum((deltas[stage] for stage in shown), Fraction())
+        rest = change.total_ns - sum((deltas[stage] for stage in shown), Fraction())
         parts.append((f"{others} others", neutral, rest))
     return parts
 
 
-def _large_stages(ways: Sequence[Change]) -> list[str]:
-    """Stages that changed noticeably on some way, in stage order; all of them where one would be left."""
-    deltas = [way.delta_ns for way in ways]
+def _large_stages(changes: Sequence[Change]) -> list[str]:
+    """Return the stages with a large change between any sides, in stage order; all if one would be left."""
+    deltas = [change.delta_ns for change in changes]
     sizes = {stage: max(abs(delta[stage]) for delta in deltas) for stage in deltas[0]}
     largest = max(sizes.values())
     large = [stage for stage, size in sizes.items() if size and size >= SMALL * largest]
@@ -278,7 +280,7 @@ def _block_bar(place: int, block: _Block, floor: float, unit: format.Unit) -> Tr
 
 
 def comparison_spread(found: Comparison, *, dark: bool = False) -> Figure:
-    """How the windows of each side spread: one dot a window, median and the mean of all steps."""
+    """Return the windows of each side as dots, with their median and the mean of all steps."""
     colours = palette.theme(dark)
     names = side_names(found)
     values = [_window_times(found, side) for side in found.sides]
@@ -295,7 +297,7 @@ def comparison_spread(found: Comparison, *, dark: bool = False) -> Figure:
         traces,
         dark=dark,
         title=SPREAD.title,
-        subtitle="one dot a window's mean step; upright line: median; diamond: mean of all steps",
+        subtitle="one dot per window: its mean step; vertical line: median; diamond: mean of all steps",
         alt=f"{_spreads_in_words(found)}.",
         height=110 + 74 * len(names),
         margin={"l": 8, "r": 16, "t": 12, "b": 8},
@@ -329,7 +331,7 @@ def _line(x: list[float], y: list[float], unit: format.Unit, colour: str, width:
 
 
 def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: palette.Theme) -> Trace:
-    quiet = [(window.severity or 0.0) < QUIET_SEVERITY for window in side.windows]
+    is_healthy = [(window.severity or 0.0) < QUIET_SEVERITY for window in side.windows]
     return {
         "type": "scatter",
         "mode": "markers",
@@ -338,7 +340,7 @@ def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: 
         "marker": {
             "size": 9 if len(times) <= 120 else 5,
             "color": [palette.severity_colour(window.severity, colours) for window in side.windows],
-            "symbol": ["circle" if is_quiet else "triangle-up" for is_quiet in quiet],
+            "symbol": ["circle" if healthy else "triangle-up" for healthy in is_healthy],
             "line": {"color": colours.ink, "width": 1},
         },
         "customdata": [[side.run_id, window.window] for window in side.windows],
@@ -373,22 +375,22 @@ def _frontier_words(found: Comparison) -> str:
 
 def _step_times_in_words(found: Comparison) -> str:
     times = [
-        f"{name} takes {format.duration(float(found.account(side).step_ns))} a step"
+        f"{name} takes {format.duration(float(found.account(side).step_ns))} per step"
         for name, side in zip(side_names(found), found.sides, strict=True)
     ]
     return format.listed(times)
 
 
 def _spreads_in_words(found: Comparison) -> str:
-    said = []
+    parts = []
     for name, side in zip(side_names(found), found.sides, strict=True):
         spread = side.spread(found.split_on)
         if spread is not None:
-            said.append(
+            parts.append(
                 f"{name}: {format.counted(len(side.windows), 'window')} from {format.duration(spread.least)} "
                 f"to {format.duration(spread.most)}, median {format.duration(spread.median)}"
             )
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _revision(found: Comparison, plot: str) -> str:

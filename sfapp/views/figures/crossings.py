@@ -1,4 +1,4 @@
-"""Every rank's prefix curve under the frontier: who reaches each boundary when (accounting.md §3, §10)."""
+"""Draw every rank's prefix curve under the frontier (accounting.md §3, §10)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import active_frontier, step_index, too_few_rows
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, plain, revision
 from sfapp.views.figures.crossing_labels import notes_of
-from sfapp.views.figures.prefix_curves import Curves, Scene, curves_of
+from sfapp.views.figures.prefix_curves import Curves, CurvesInput, curves_of
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -36,7 +36,7 @@ PLOT = PlotSpec(
 )
 
 ALL_RANKS_UP_TO = 128
-"""Above this many ranks, quantile bands stand for the ranks that neither lead nor are selected."""
+"""Above this many ranks, quantile bands replace those that are neither slowest nor selected."""
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -49,9 +49,9 @@ def prefix_crossings(
     selected: Sequence[int] = (),
     dark: bool = False,
 ) -> Figure:
-    """Prefix curves of all ranks, the frontier above them, hand-overs ringed, leaders named.
+    """Return prefix curves of all ranks and the frontier; changes of the slowest rank are labelled.
 
-    The lower panel shows the same curves as time behind the frontier, so that crossings stay visible when
+    The lower panel shows the same curves as lead over the slowest rank, so that crossings stay visible where
     ranks differ by little.
 
     Args:
@@ -65,27 +65,27 @@ def prefix_crossings(
     curves = curves_of(measures, active, index)
     which = "mean step of the window" if index is None else f"step {step}"
     shown = _drawn_alone(measures, diagnosis, curves, selected)
-    scene = Scene(measures, diagnosis, active, curves, shown, which, dark)
+    given = CurvesInput(measures, diagnosis, active, curves, shown, which, dark)
     many = measures.ranks > ALL_RANKS_UP_TO
     traces: list[Trace] = []
     for panel in (0, 1):
-        traces += _bands(scene, panel) if many else [_all_ranks(scene, panel)]
-        traces += [_one_rank(scene, place, panel) for place in shown]
-    traces.append(_frontier(scene))
+        traces += _bands(given, panel) if many else [_all_ranks(given, panel)]
+        traces += [_one_rank(given, place, panel) for place in shown]
+    traces.append(_frontier(given))
     bands = (
-        f"{format.count(measures.ranks)} ranks: bands hold the middle 50 % and 90 % of them; leaders and "
-        "selected ranks are drawn one by one. The frontier is that of all ranks."
+        f"{format.count(measures.ranks)} ranks: bands hold the middle 50 % and 90 % of them; slowest and "
+        "selected ranks have their own lines. The frontier is that of all ranks."
     )
     return figure(
         traces,
         dark=dark,
         title=PLOT.title,
-        subtitle=f"time used by every rank, {which}; the last to arrive sets the frontier",
-        alt=_in_words(scene),
+        subtitle=f"time since the start of the step by rank, {which}; the slowest rank sets the frontier",
+        alt=_in_words(given),
         notes=(bands,) if many else (),
         height=440,
-        **_panels(scene),
-        annotations=notes_of(scene),
+        **_panels(given),
+        annotations=notes_of(given),
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
@@ -94,29 +94,29 @@ def prefix_crossings(
 def _drawn_alone(
     measures: Measures, diagnosis: Diagnosis, curves: Curves, selected: Sequence[int]
 ) -> dict[int, str]:
-    """Rank positions drawn by name: ``aim``, ``leader`` or ``selected``; the aim last, to be on top."""
+    """Return the rank positions with their own lines, by role; the suspect comes last, to be on top."""
     ranks = measures.window.ranks.rank
     wanted = set(selected)
     sure = curves.sure_leaders(diagnosis.gates.eta_q)
-    drawn = {leader: "leader" for leader in sure if leader is not None} if measures.ranks > 1 else {}
+    drawn = {leader: "slowest" for leader in sure if leader is not None} if measures.ranks > 1 else {}
     drawn |= {place: "selected" for place, rank in enumerate(ranks) if rank in wanted}
     aimed = diagnosis.aim.rank if diagnosis.aim else None
     if aimed in ranks:
         drawn.pop(ranks.index(aimed), None)
-        drawn[ranks.index(aimed)] = "aim"
+        drawn[ranks.index(aimed)] = "suspect"
     return drawn
 
 
-def _all_ranks(scene: Scene, panel: int) -> Trace:
-    """All ranks as one trace, a gap after each."""
-    height_SR = scene.height(panel)
+def _all_ranks(given: CurvesInput, panel: int) -> Trace:
+    """Return all ranks as one trace, with a gap after each."""
+    height_SR = given.height(panel)
     points, ranks = height_SR.shape
     gapped_y = np.vstack([height_SR, np.full(ranks, np.nan)]).T
     gapped_x = np.tile(np.append(np.arange(points, dtype=np.float64), np.nan), ranks)
     texts: list[str] = []
     for place in range(ranks):
-        texts += [*_hover(scene, place), ""]
-    colours = palette.theme(scene.dark)
+        texts += [*_hover(given, place), ""]
+    colours = palette.theme(given.dark)
     return {
         "type": "scatter",
         "mode": "lines",
@@ -131,17 +131,17 @@ def _all_ranks(scene: Scene, panel: int) -> Trace:
     }
 
 
-def _hover(scene: Scene, place: int) -> list[str]:
-    """What the pointer says at each boundary of one rank."""
-    curves = scene.curves
-    who = scene.measures.window.ranks.identity(place)
-    head = f"<b>rank {who.rank}</b> on {plain(who.hostname)} (local {who.local_rank})"
-    if who.role is not None:
-        head += f", role {plain(who.role)}"
+def _hover(given: CurvesInput, place: int) -> list[str]:
+    """Return the hover text of one rank at each boundary."""
+    curves = given.curves
+    rank = given.measures.window.ranks.identity(place)
+    head = f"<b>rank {rank.rank}</b> on {plain(rank.hostname)} (local {rank.local_rank})"
+    if rank.role is not None:
+        head += f", role {plain(rank.role)}"
     position_S = curves.position_SR[:, place]
     front_S = curves.frontier_S
-    texts = [f"{head}<br>starts the step {_against(front_S[0] - position_S[0])}"]
-    for stage, name in enumerate(scene.measures.window.stages):
+    texts = [f"{head}<br>starts the step {_vs_slowest(front_S[0] - position_S[0])}"]
+    for stage, name in enumerate(given.measures.window.stages):
         end = stage + 1
         text = (
             f"{head}<br>{plain(format.short_stage(name))} "
@@ -150,27 +150,29 @@ def _hover(scene: Scene, place: int) -> list[str]:
             f"<br>slack on entry {format.duration(max(0.0, float(front_S[stage] - position_S[stage])))}"
             f"<br>frontier advance {format.duration(front_S[end] - front_S[stage])}"
         )
-        leads = curves.leader_S[stage] == place
+        is_slowest = curves.leader_S[stage] == place
         text += (
-            "<br><b>leads this boundary</b>" if leads else f"<br>{_against(front_S[end] - position_S[end])}"
+            "<br><b>slowest at this boundary</b>"
+            if is_slowest
+            else f"<br>{_vs_slowest(front_S[end] - position_S[end])}"
         )
         texts.append(text)
     return texts
 
 
-def _against(ahead: float) -> str:
-    return "with the last rank" if ahead < 1e3 else f"{format.duration(ahead)} before the last rank"
+def _vs_slowest(ahead: float) -> str:
+    return "with the slowest rank" if ahead < 1e3 else f"{format.duration(ahead)} before the slowest rank"
 
 
-def _one_rank(scene: Scene, place: int, panel: int) -> Trace:
-    colours = palette.theme(scene.dark)
+def _one_rank(given: CurvesInput, place: int, panel: int) -> Trace:
+    colours = palette.theme(given.dark)
     colour, width, dash = {
-        "aim": (colours.alarm, 3.0, "solid"),
-        "leader": (colours.ink, 1.8, "solid"),
+        "suspect": (colours.alarm, 3.0, "solid"),
+        "slowest": (colours.ink, 1.8, "solid"),
         "selected": (colours.accent, 2.4, "dash"),
-    }[scene.shown[place]]
-    rank = scene.measures.window.ranks.rank[place]
-    height_SR = scene.height(panel)
+    }[given.shown[place]]
+    rank = given.measures.window.ranks.rank[place]
+    height_SR = given.height(panel)
     return {
         "type": "scatter",
         "mode": "lines",
@@ -178,18 +180,18 @@ def _one_rank(scene: Scene, place: int, panel: int) -> Trace:
         "y": f4(height_SR[:, place]),
         "yaxis": "y" if panel == 0 else "y2",
         "line": {"color": colour, "width": width, "dash": dash},
-        "hovertext": _hover(scene, place),
+        "hovertext": _hover(given, place),
         "hovertemplate": "%{hovertext}<extra></extra>",
         "name": f"rank {rank}",
         "customdata": [rank] * height_SR.shape[0],
     }
 
 
-def _bands(scene: Scene, panel: int) -> list[Trace]:
-    """The middle 90 % and 50 % of ranks at each boundary, and the median."""
-    height_SR = scene.height(panel)
+def _bands(given: CurvesInput, panel: int) -> list[Trace]:
+    """Return the middle 90 % and 50 % of ranks at each boundary, and the median."""
+    height_SR = given.height(panel)
     low, lower, middle, upper, high = np.quantile(height_SR, _QUANTILES, axis=1)
-    colours = palette.theme(scene.dark)
+    colours = palette.theme(given.dark)
     points = np.arange(height_SR.shape[0])
     where = "y" if panel == 0 else "y2"
     traces: list[Trace] = [
@@ -210,7 +212,7 @@ def _bands(scene: Scene, panel: int) -> list[Trace]:
             ("50 % of ranks", lower, upper, 0.38),
         )
     ]
-    unit = scene.unit if panel == 0 else scene.behind_unit
+    unit = given.unit if panel == 0 else given.behind_unit
     traces.append(
         {
             "type": "scatter",
@@ -226,13 +228,13 @@ def _bands(scene: Scene, panel: int) -> list[Trace]:
     return traces
 
 
-def _frontier(scene: Scene) -> Trace:
-    colours = palette.theme(scene.dark)
+def _frontier(given: CurvesInput) -> Trace:
+    colours = palette.theme(given.dark)
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": list(range(len(scene.curves.frontier_S))),
-        "y": f4(scene.curves.frontier_S / scene.unit.ns),
+        "x": list(range(len(given.curves.frontier_S))),
+        "y": f4(given.curves.frontier_S / given.unit.ns),
         "line": {"color": colours.ink, "width": 1, "dash": "dot"},
         "marker": {"size": 6, "color": colours.surface, "line": {"color": colours.ink, "width": 1.5}},
         "hoverinfo": "skip",
@@ -240,15 +242,15 @@ def _frontier(scene: Scene) -> Trace:
     }
 
 
-def _panels(scene: Scene) -> dict[str, Any]:
-    stages = scene.measures.window.stages
+def _panels(given: CurvesInput) -> dict[str, Any]:
+    stages = given.measures.window.stages
     short = format.short_stages(stages)
     count = len(stages)
     crowded = count > 8
-    colours = palette.theme(scene.dark)
+    colours = palette.theme(given.dark)
     return {
         "xaxis": axis(
-            scene.dark,
+            given.dark,
             tickvals=[place + 0.5 for place in range(count)],
             ticktext=[plain(short[stage], 28) for stage in stages],
             range=[-0.03 * count / 6, count * (1 + 0.13)],
@@ -257,12 +259,12 @@ def _panels(scene: Scene) -> dict[str, Any]:
             tickangle=-45 if crowded else 0,
             tickfont={"color": colours.ink, "size": 10 if crowded else 12},
         ),
-        "yaxis": axis(scene.dark, ticksuffix=f" {scene.unit.name}", domain=[0.37, 1], nticks=6),
+        "yaxis": axis(given.dark, ticksuffix=f" {given.unit.name}", domain=[0.37, 1], nticks=6),
         "yaxis2": axis(
-            scene.dark,
-            ticksuffix=f" {scene.behind_unit.name}",
+            given.dark,
+            ticksuffix=f" {given.behind_unit.name}",
             domain=[0, 0.27],
-            range=[1.08 * float(scene.behind_SR.max()) / scene.behind_unit.ns or 1.0, 0],
+            range=[1.08 * float(given.behind_SR.max()) / given.behind_unit.ns or 1.0, 0],
             nticks=4,
         ),
         "shapes": [
@@ -275,13 +277,15 @@ def _panels(scene: Scene) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _in_words(scene: Scene) -> str:
-    ranks = scene.measures.window.ranks.rank
-    sure = scene.curves.sure_leaders(scene.diagnosis.gates.eta_q)
+def _in_words(given: CurvesInput) -> str:
+    ranks = given.measures.window.ranks.rank
+    sure = given.curves.sure_leaders(given.diagnosis.gates.eta_q)
     led = [
         f"rank {ranks[leader]} at {format.short_stage(stage)}"
-        for stage, leader in zip(scene.measures.window.stages, sure, strict=True)
+        for stage, leader in zip(given.measures.window.stages, sure, strict=True)
         if leader is not None
     ]
-    last = f"last to arrive: {format.listed(led, 8)}" if led else "no rank is clearly the last"
-    return f"Time used by {format.counted(len(ranks), 'rank')} at each boundary in the {scene.which}; {last}."
+    slowest = f"slowest: {format.listed(led, 8)}" if led else "no rank is clearly the slowest"
+    return (
+        f"Time used by {format.counted(len(ranks), 'rank')} at each boundary in the {given.which}; {slowest}."
+    )

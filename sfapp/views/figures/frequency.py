@@ -30,10 +30,10 @@ PLOT = PlotSpec(
 )
 
 RANKS_SHOWN = 256
-"""Ranks drawn at most: those with the most occurrences missing, then the first ones."""
+"""Ranks drawn at most: those that miss most occurrences, then the first ones."""
 
 BANDS_SHOWN = 64
-"""Bands framed at most, those in which most is missing."""
+"""Bands framed at most: those that miss most occurrences."""
 
 _NAMED = 32
 _TICKS = 16
@@ -42,7 +42,7 @@ _TICKS = 16
 def operator_frequency(
     findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
 ) -> Figure:
-    """One cell a rank and time window: how often the chosen operator began; bands are framed."""
+    """Return how often the selected operator begins, per rank and time window, with bands framed."""
     operators = findings.operators
     name = operator_shown(findings, view)
     if name is None:
@@ -50,7 +50,7 @@ def operator_frequency(
     found = frequency(operators, name)
     if not found.ranks:
         return empty_figure(
-            f"these events hold no operator called {format.clip(name, 80)}", dark=dark, title=PLOT.title
+            f"no event belongs to an operator called {format.clip(name, 80)}", dark=dark, title=PLOT.title
         )
     rows = _rows(found)
     ranks = [found.ranks[row] for row in rows]
@@ -67,7 +67,7 @@ def operator_frequency(
     heat = {
         "type": "heatmap",
         "z": f4(found.count_RT[rows]),
-        "x": f4(edges),  # the borders: one window has no neighbours, and the last is cut short
+        "x": f4(edges),  # window borders: a single window has no neighbours, and the last one is cut short
         "y": [f"rank {rank}" for rank in ranks],
         "colorscale": palette.scale(palette.category_colours(dark)[category], colours),
         "zmin": 0,
@@ -100,12 +100,12 @@ def operator_frequency(
 
 
 def _missing(band: Band) -> float:
-    """Sort key: those in which most is missing first."""
+    """Return a sort key that puts the bands that miss most first."""
     return band.found - band.expected
 
 
 def _rows(found: Frequency) -> list[int]:
-    """The rows to show, ascending."""
+    """Return the rows to show, ascending."""
     ranks = len(found.ranks)
     if ranks <= RANKS_SHOWN:
         return list(range(ranks))
@@ -126,7 +126,7 @@ def _rank_axis(ranks: list[int], dark: bool) -> dict[str, object]:
 def _frame(
     band: Band, found: Frequency, ranks: list[int], unit: format.Unit, colours: palette.Theme
 ) -> dict[str, object]:
-    """A gap is framed solid, a degraded band dashed; one of all ranks from the first row to the last."""
+    """Return a frame, solid for a gap, dashed for a degraded band; a band of all ranks spans all rows."""
     row = None if band.rank is None else ranks.index(band.rank)
     return {
         "type": "rect",
@@ -142,18 +142,21 @@ def _notes(findings: Findings, found: Frequency, rows: int, bands: int) -> tuple
     notes = []
     if rows < len(found.ranks):
         notes.append(
-            f"{rows} of {format.count(len(found.ranks))} ranks are shown, those that fall behind first."
+            f"{rows} of {format.count(len(found.ranks))} ranks are shown: those that fall behind, then the "
+            f"first ones."
         )
     if bands > BANDS_SHOWN:
-        notes.append(f"{BANDS_SHOWN} of {format.count(bands)} bands are framed, those that miss most.")
+        notes.append(
+            f"{BANDS_SHOWN} of {format.count(bands)} bands are framed: those that miss most occurrences."
+        )
     elif bands:
-        notes.append("Framed: half or more is missing; dashed where some occur, solid where none does.")
+        notes.append("Framed: half or more is missing; dashed: some occur, solid: none.")
     without = len(findings.similarity.ranks) - len(found.ranks)
     if without > 0:
         notes.append(f"{format.counted(without, 'rank')} never run it.")
     if found.count_RT.shape[1] == 1:
-        notes.append("It occurs too rarely to be followed over time: all of it is in one window.")
-    last = "" if found.count_RT.shape[1] == 1 else "; the end of the events cuts the last one short"
+        notes.append("It occurs too rarely to be shown over time: all occurrences are in one window.")
+    last = "" if found.count_RT.shape[1] == 1 else "; the last one ends with the events"
     notes.append(f"A window is {format.duration(found.window_ns)}, {found.why}{last}.")
     if findings.source == "stages":
         notes.append("Based on stages, not on operators.")
@@ -168,9 +171,9 @@ def _in_words(found: Frequency, name: str, span: int) -> str:
     if not found.bands:
         return f"{text}no gap and no degraded band."
     worst = min(found.bands, key=_missing)
-    who = "all ranks" if worst.rank is None else f"rank {worst.rank}"
+    subject = "all ranks" if worst.rank is None else f"rank {worst.rank}"
     return (
-        f"{text}{format.counted(len(found.bands), 'gap or band', 'gaps and bands')}; most misses on {who}, "
-        f"{format.count(worst.found)} of {worst.expected:,.0f} from "
+        f"{text}{format.counted(len(found.bands), 'gap or band', 'gaps and bands')}; most are missing on "
+        f"{subject}: {format.count(worst.found)} of {worst.expected:,.0f} occur from "
         f"{format.duration(worst.start_ns - found.start_ns)} on."
     )

@@ -1,4 +1,4 @@
-"""The frontier over the stage boundaries: where the step's time is first exposed (accounting.md §1, §10)."""
+"""Draw the frontier over the stage boundaries (accounting.md §1, §10)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ PLOT = PlotSpec(
 )
 
 _LABELLED = 8
-"""Rises named in the plot; more are left to the hover."""
+"""Rises labelled in the plot; hover texts cover all of them."""
 
-_WORTH_SAYING = 0.02
-"""Differences below this part of the step are not put into words."""
+_WORTH_LABELLING = 0.02
+"""Differences below this part of the step are not mentioned."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Stairs:
-    """One step, or the mean one, ready to be drawn: ns, counted from the step's start."""
+    """One step, or the mean step, in ns from its start."""
 
     measures: Measures
     diagnosis: Diagnosis
@@ -67,12 +67,12 @@ class _Stairs:
 
     @cached_property
     def largest_S(self) -> Floats:
-        """Per-stage maxima added up."""
+        """The running sum of per-stage maxima."""
         return mean_rise(self.measures.max_SN, self.index).cumsum()
 
     @cached_property
     def typical_S(self) -> Floats:
-        """Per-stage means added up."""
+        """The running sum of per-stage means."""
         return mean_rise(self.measures.mean_SN, self.index).cumsum()
 
     @cached_property
@@ -100,8 +100,8 @@ class _Stairs:
     def which(self) -> str:
         return "mean step of the window" if self.index is None else f"step {self.step}"
 
-    def who(self, place: int) -> str:
-        """Who sets a boundary: one rank, several in turn, or nobody for certain where ranks meet."""
+    def slowest_words(self, place: int) -> str:
+        """Return which rank sets a boundary; empty where none is clearly the slowest."""
         if self.measures.ranks == 1:
             return ""
         steps = slice(None) if self.index is None else slice(self.index, self.index + 1)
@@ -109,17 +109,18 @@ class _Stairs:
         advance_N = self.active.advance_SN[place, steps]
         sure_N = self.active.gap_SN[place, steps] >= least_N
         if advance_N[sure_N].sum() < 0.5 * advance_N.sum():
-            return "ranks meet" if self.stages[place] in self.diagnosis.wait_stages else ""
+            return "ranks synchronise" if self.stages[place] in self.diagnosis.wait_stages else ""
         rank, part, _ = self.leaders[place]
-        return f"rank {self.measures.led_by.rank[rank]} leads" if part >= 0.5 else "ranks take turns"
+        return f"rank {self.measures.led_by.rank[rank]} is slowest" if part >= 0.5 else "different ranks"
 
 
 def frontier_steps(
     measures: Measures, diagnosis: Diagnosis, step: int | None = None, *, dark: bool = False
 ) -> Figure:
-    """F over the stage boundaries as a staircase, with per-stage max and mean as ghosts.
+    """Return F over the stage boundaries as a staircase, with the sums of per-stage max and mean for
+    reference.
 
-    With the carry-over frontier, the step-aligned one is a third ghost.
+    With the carry-over frontier, the step-aligned one is a third reference.
 
     Args:
         step: a logical step number, None for the window's mean step.
@@ -129,7 +130,7 @@ def frontier_steps(
     unit = stairs.unit
     highest = max(stairs.total, float(stairs.largest_S[-1])) / unit.ns
     return figure(
-        [_blocks(stairs), *_ghosts(stairs), _main_line(stairs)],
+        [_blocks(stairs), *_references(stairs), _main_line(stairs)],
         dark=dark,
         title=PLOT.title,
         subtitle=f"{active.words}, {stairs.which}",
@@ -157,7 +158,8 @@ def frontier_steps(
 
 
 def _room_for_key(stairs: _Stairs) -> float:
-    """How much higher than the highest line the axis goes, so that the key in the upper left stays free."""
+    """Return the axis range relative to the highest line that leaves room for the legend in the upper "
+    "left."""
     highest = max(stairs.total, float(stairs.largest_S[-1]))
     reached = max(1, round(0.55 * len(stairs.stages)))
     left = float(stairs.largest_S[:reached].max())
@@ -166,19 +168,19 @@ def _room_for_key(stairs: _Stairs) -> float:
     return max(1.08, left / highest / (0.68 if stairs.active.carry else 0.74))
 
 
-def _ghosts(stairs: _Stairs) -> list[Trace]:
-    """What other sums of the same durations give, named by what they get wrong."""
+def _references(stairs: _Stairs) -> list[Trace]:
+    """Return other sums of the same durations, named after their error."""
     colours = palette.theme(stairs.dark)
     total, largest, typical = stairs.total, float(stairs.largest_S[-1]), float(stairs.typical_S[-1])
-    least = _WORTH_SAYING * total
+    least = _WORTH_LABELLING * total
     name = f"per-stage max {format.duration(largest)}"
     if largest - total > least:
         name += f": counts {format.duration(largest - total)} twice"
-    ghosts = [_staircase(stairs, stairs.largest_S, "per-stage max", name, colours.muted, "dot")]
+    references = [_staircase(stairs, stairs.largest_S, "per-stage max", name, colours.muted, "dot")]
     name = f"per-stage mean {format.duration(typical)}"
     if total - typical > least:
         name += f": hides {format.duration(total - typical)}"
-    ghosts.append(_staircase(stairs, stairs.typical_S, "per-stage mean", name, colours.muted, "dash"))
+    references.append(_staircase(stairs, stairs.typical_S, "per-stage mean", name, colours.muted, "dash"))
     if stairs.active.carry:
         apart_S = stairs.aligned_S - stairs.top_S
         place = int(apart_S.argmax())
@@ -186,14 +188,14 @@ def _ghosts(stairs: _Stairs) -> list[Trace]:
         if apart_S[place] > least:
             stage = plain(format.short_stage(stairs.stages[place]))
             name += f": {format.change(float(apart_S[place]))} at {stage}"
-        ghosts.append(
+        references.append(
             _staircase(stairs, stairs.aligned_S, "step-aligned frontier", name, colours.accent, "dashdot")
         )
-    return ghosts
+    return references
 
 
 def _main_line(stairs: _Stairs) -> Trace:
-    """The frontier itself; the blocks below it answer the pointer."""
+    """Return the frontier itself; the blocks below it carry the hover texts."""
     ink = palette.theme(stairs.dark).ink
     name = f"{stairs.active.words} {format.duration(stairs.total)}"
     trace = _staircase(stairs, stairs.top_S, "", name, ink, "solid")
@@ -202,7 +204,7 @@ def _main_line(stairs: _Stairs) -> Trace:
 
 
 def _blocks(stairs: _Stairs) -> Trace:
-    """One translucent block a stage, as tall as its advance, standing on the frontier before it."""
+    """Return one translucent block per stage, as tall as its advance, on top of the frontier before it."""
     by_stage = palette.stage_colours(stairs.stages, stairs.dark)
     shades = [by_stage[stage] for stage in stairs.stages]
     return {
@@ -225,17 +227,17 @@ def _blocks(stairs: _Stairs) -> Trace:
 
 def _hover(stairs: _Stairs, place: int) -> str:
     rank, part, steps = stairs.leaders[place]
-    who = stairs.measures.led_by.identity(rank)
+    slowest = stairs.measures.led_by.identity(rank)
     stage = plain(format.short_stage(stairs.stages[place]))
     rise = float(stairs.rise_S[place])
     own = float(stairs.largest_S[place] - (stairs.largest_S[place - 1] if place else 0.0))
     text = f"<b>{stage}</b>: frontier +{format.duration(rise)} ({format.percent(rise / stairs.total)})"
-    text += f"<br>last to arrive: rank {who.rank} on {plain(who.hostname)}"
+    text += f"<br>slowest: rank {slowest.rank} on {plain(slowest.hostname)}"
     if stairs.index is None:
         text += f"<br>in {format.count(steps)} of {format.counted(stairs.measures.steps, 'step')}"
         text += f", {format.percent(part)} of the rise"
     text += f"<br>frontier after it {format.duration(stairs.top_S[place])}"
-    return f"{text}<br>slowest rank's own {stage} {format.duration(own)}"
+    return f"{text}<br>slowest rank's own time in {stage} {format.duration(own)}"
 
 
 def _staircase(stairs: _Stairs, height_S: Floats, what: str, name: str, colour: str, dash: str) -> Trace:
@@ -266,7 +268,7 @@ def _stage_axis(stairs: _Stairs) -> dict[str, Any]:
 
 
 def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
-    """The largest rises, named with their leader; in their block where it is tall enough."""
+    """Return the largest rises with their slowest rank, inside their block where it is tall enough."""
     count = len(stairs.stages)
     colours = palette.theme(stairs.dark)
     by_stage = palette.stage_colours(stairs.stages, stairs.dark)
@@ -276,8 +278,8 @@ def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
         part = float(stairs.rise_S[place]) / stairs.total
         if part < 0.01:
             continue
-        who = stairs.who(place) if part >= _WORTH_SAYING and count <= 12 else ""
-        text = f"<b>{format.change(float(stairs.rise_S[place]))}</b>" + (f"<br>{who}" if who else "")
+        slowest = stairs.slowest_words(place) if part >= _WORTH_LABELLING and count <= 12 else ""
+        text = f"<b>{format.change(float(stairs.rise_S[place]))}</b>" + (f"<br>{slowest}" if slowest else "")
         inside = float(stairs.rise_S[place]) / max(stairs.total, float(stairs.largest_S[-1])) >= 0.18
         shade = by_stage[stairs.stages[place]]
         behind = palette.mix(colours.surface, shade, 0.6 if stairs.dark else 0.5)
@@ -300,13 +302,13 @@ def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
 def _in_words(stairs: _Stairs) -> str:
     place = int(stairs.rise_S.argmax())
     rank, part, _ = stairs.leaders[place]
-    who = f"rank {stairs.measures.led_by.rank[rank]}" if part >= 0.5 else "changing ranks"
+    slowest = f"rank {stairs.measures.led_by.rank[rank]}" if part >= 0.5 else "different ranks"
     text = (
         f"The {stairs.active.words} reaches {format.duration(stairs.total)} in the {stairs.which}; "
         f"the largest rise is {format.duration(stairs.rise_S[place])} in "
-        f"{format.short_stage(stairs.stages[place])}, set by {who}"
+        f"{format.short_stage(stairs.stages[place])}, set by {slowest}"
     )
     twice = float(stairs.largest_S[-1]) - stairs.total
-    if twice > _WORTH_SAYING * stairs.total:
+    if twice > _WORTH_LABELLING * stairs.total:
         text += f"; adding up per-stage maxima would count {format.duration(twice)} twice"
     return f"{text}."

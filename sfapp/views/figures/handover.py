@@ -1,4 +1,4 @@
-"""Who took the lead from whom within a step, at each boundary (accounting.md §3)."""
+"""Draw how often the slowest rank changes within a step (accounting.md §3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLOT = PlotSpec(
 )
 
 RANKS_SHOWN = 64
-"""Above this many ranks only those that hand over most are shown; the others are added up in one row."""
+"""Above this many ranks only those that change most are shown; the others share one row."""
 
 _WITH_NUMBERS = 16
 
@@ -38,16 +38,16 @@ Pairs = Counter[tuple[int, int]]
 def handover_matrix(
     measures: Measures, diagnosis: Diagnosis, boundary: str | None = None, *, dark: bool = False
 ) -> Figure:
-    """How often one rank took the lead from another, at one boundary or at all of them.
+    """Return how often one rank overtakes another as the slowest, at one boundary or at all.
 
-    Only hand-overs between sure leaders (ahead of the next rank by ηQ of the step) are counted: where ranks
-    meet, chance decides who is last. How many were too close to call is said in the notes.
+    Only changes between clear slowest ranks (ahead of the next rank by ηQ of the step) are counted, because
+    chance decides where ranks synchronise. A note gives the number of changes that were too close.
 
     Args:
         boundary: a recorded stage, None for all.
     """
     if measures.ranks < 2:
-        return empty_figure("one rank alone hands nothing over", dark=dark, title=PLOT.title)
+        return empty_figure("one rank alone has no other to change with", dark=dark, title=PLOT.title)
     where = "all boundaries" if boundary is None else f"the end of {format.short_stage(boundary)}"
     pairs, close = _pairs(measures, diagnosis, boundary)
     notes = () if not close else (_too_close(close, diagnosis),)
@@ -57,7 +57,7 @@ def handover_matrix(
         )
     ranks, others = _most_involved(pairs, measures.led_by.rank)
     if others:
-        shown = f"The {format.counted(len(ranks), 'rank')} that hand over most"
+        shown = f"The {format.counted(len(ranks), 'rank')} with most changes"
         notes = (f"{shown}; the other {format.count(others)} share one row.", *notes)
     (before, after), times = pairs.most_common(1)[0]
     size = len(ranks) + bool(others)
@@ -66,21 +66,21 @@ def handover_matrix(
         [_cells(pairs, ranks, bool(others), dark)],
         dark=dark,
         title=PLOT.title,
-        subtitle=f"row: who led before; column: who took the lead; {where}, step-aligned",
+        subtitle=f"row: slowest before; column: slowest after; {where}, step-aligned",
         alt=(
-            f"{format.counted(sum(pairs.values()), 'hand-over')} at {where}; "
+            f"{format.counted(sum(pairs.values()), 'change')} at {where}; "
             f"most often from rank {before} to rank {after}, {format.counted(times, 'time')}."
         ),
         notes=notes,
         height=int(min(640, max(280, 80 + 26 * size))),
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
-        xaxis=axis(dark, type="category", showgrid=False, title="took the lead"),
+        xaxis=axis(dark, type="category", showgrid=False, title="slowest after"),
         yaxis=axis(
             dark,
             type="category",
             showgrid=False,
             autorange="reversed",
-            title="led before",
+            title="slowest before",
             tickfont={"color": colours.ink, "size": 11},
         ),
         hovermode="closest",
@@ -89,7 +89,7 @@ def handover_matrix(
 
 
 def _pairs(measures: Measures, diagnosis: Diagnosis, boundary: str | None) -> tuple[Pairs, int]:
-    """Hand-overs between sure leaders by (from, to), and how many were too close to call."""
+    """Return changes between clear slowest ranks by (from, to), and the number too close to call."""
     stages, ranks = measures.window.stages, measures.led_by.rank
     sure_SN = measures.gap_SN >= diagnosis.gates.eta_q * measures.makespan_N
     pairs: Pairs = Counter()
@@ -139,7 +139,7 @@ def _cells(pairs: Pairs, ranks: list[int], others: bool, dark: bool) -> dict[str
 
 
 def _most_involved(pairs: Pairs, ranks: tuple[int, ...]) -> tuple[list[int], int]:
-    """The ranks to show, ascending, and how many are left out."""
+    """Return the ranks to show, ascending, and how many are left out."""
     if len(ranks) <= RANKS_SHOWN:
         return list(ranks), 0
     involved: Counter[int] = Counter()
@@ -158,7 +158,5 @@ def _too_close(close: int, diagnosis: Diagnosis) -> str:
 def _why_none(measures: Measures, boundary: str | None, where: str, notes: tuple[str, ...]) -> str:
     first = measures.window.stages[0]
     if boundary == first:
-        return f"{format.short_stage(first)} is the first boundary: nobody leads before it"
-    return " ".join(
-        (f"no hand-over at {where}: who is last first stays last until ranks meet or the step ends.", *notes)
-    )
+        return f"{format.short_stage(first)} is the first boundary: no change is possible there"
+    return " ".join((f"no change at {where}; the slowest rank stays the slowest in every step.", *notes))

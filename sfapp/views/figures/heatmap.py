@@ -1,6 +1,8 @@
-"""Rank × step: a stage's duration, slack, lag or lead, with ranks grouped by node (accounting.md §1, §3)."""
+"""Draw rank × step: a stage's duration, slack, lag or lead, ranks grouped by node (accounting.md §1, §3)."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +19,18 @@ from sfapp.views.figures.active_frontier import (
     time_in,
     too_few_rows,
 )
-from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, note, plain, revision, step_axis
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    axis,
+    empty_figure,
+    f4,
+    figure,
+    note,
+    plain,
+    revision,
+    step_axis,
+)
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -46,14 +59,14 @@ PLOT = PlotSpec(
 
 QUANTITY_WORDS: dict[Quantity, str] = {
     "duration": "time spent in the stage",
-    "slack": "time the rank enters the stage before the last one does",
-    "lag": "how far behind the median rank it leaves the stage",
-    "lead": "by how much it sets the frontier at the stage's end",
+    "slack": "time the rank enters the stage before the last rank",
+    "lag": "time it leaves the stage after the median rank",
+    "lead": "time by which it is the slowest at the stage's end",
 }
-"""What each quantity means, per rank and step."""
+"""The meaning of each quantity, per rank and step."""
 
 CELLS = 2**18
-"""Cells drawn at most; beyond, neighbouring ranks (then steps) are merged, and the figure says so."""
+"""Cells drawn at most; neighbouring ranks (then steps) are merged beyond, which a note states."""
 
 _NAMED_RANKS = 32
 
@@ -67,38 +80,61 @@ def rank_step_heatmap(
     step: int | None = None,
     dark: bool = False,
 ) -> Figure:
-    """One cell a rank and step, one colour scale.
+    """Return one cell per rank and step on one colour scale.
 
     Args:
-        stage: a broad or recorded stage; the aim's (or the top) stage where None.
+        stage: a broad or recorded stage; the suspect (or top) stage where None.
         quantity: see ``QUANTITY_WORDS``; slack, lag and lead follow the diagnosis's frontier.
         step: a logical step number to frame.
     """
     stage = stage or (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
-    members = stage_members(measures, stage)
-    if not members:
+    if not stage_members(measures, stage):
         return empty_figure(f"the window has no stage {stage}", dark=dark, title=PLOT.title)
     if quantity == "lag" and not measures.has_all_rows:
         return empty_figure(too_few_rows(measures), dark=dark, title=PLOT.title)
-    value_RN = _values(measures, diagnosis, stage, quantity)
-    value_RN, merged_ranks, merged_steps, notes = _reduced(value_RN, quantity)
-    if not measures.has_all_rows:
-        kept, all_ranks = len(measures.window.ranks), format.counted(measures.ranks, "rank")
-        notes = (f"The packet keeps the rows of {format.count(kept)} of {all_ranks}.", *notes)
+    cells = _merged(_values(measures, diagnosis, stage, quantity), quantity)
+    rows = cells.value_RN.shape[0]
+    colours = palette.theme(dark)
+    suspect = diagnosis.aim.rank if diagnosis.aim else None
+    is_there = step is not None and step_index(measures, step) is not None
+    return figure(
+        [_heat(measures, cells, stage, quantity, dark)],
+        dark=dark,
+        title=PLOT.title,
+        subtitle=f"{format.short_stage(stage)}: {QUANTITY_WORDS[quantity]}",
+        alt=_in_words(measures, cells.value_RN, cells.ranks_each, format.short_stage(stage), quantity),
+        notes=(*_kept_rows_note(measures), *cells.notes),
+        height=int(min(720, max(240, 90 + 22 * rows))) if rows <= _NAMED_RANKS else 520,
+        margin={"l": 8, "r": 8, "t": 12, "b": 8},
+        xaxis=step_axis(dark, measures.steps),
+        yaxis=_rank_axis(measures, cells.ranks_each, suspect, dark),
+        shapes=[
+            *_node_lines(measures, cells.ranks_each, colours),
+            *([_frame(step, colours)] if step is not None and is_there else []),
+        ],
+        annotations=_aim_mark(measures.window.ranks.rank, suspect, cells.ranks_each, dark),
+        hovermode="closest",
+        clickmode="event",
+        uirevision=revision(diagnosis, "heatmap"),
+    )
+
+
+def _heat(measures: Measures, cells: _Cells, stage: str, quantity: Quantity, dark: bool) -> Trace:
+    value_RN = cells.value_RN
     largest = float(np.abs(value_RN).max())
     unit = format.unit_for(largest)
     colours = palette.theme(dark)
-    shade = palette.stage_colours(measures.window.stages, dark)[measures.window.stages[members[0]]]
-    name = format.short_stage(stage)
-    signed = quantity == "lag"
-    ranks = measures.window.ranks
-    heat = {
+    recorded = measures.window.stages[stage_members(measures, stage)[0]]
+    shade = palette.stage_colours(measures.window.stages, dark)[recorded]
+    is_signed = quantity == "lag"
+    name = plain(format.short_stage(stage))
+    return {
         "type": "heatmap",
         "z": f4(value_RN / unit.ns),
-        "x": measures.step_N[::merged_steps].tolist(),
-        "y": _row_names(measures, merged_ranks),
-        "colorscale": palette.diverging(colours) if signed else palette.scale(shade, colours),
-        "zmin": -largest / unit.ns if signed else 0,
+        "x": measures.step_N[:: cells.steps_each].tolist(),
+        "y": _row_names(measures, cells.ranks_each),
+        "colorscale": palette.diverging(colours) if is_signed else palette.scale(shade, colours),
+        "zmin": -largest / unit.ns if is_signed else 0,
         "zmax": max(largest / unit.ns, 1e-9),
         "xgap": 0.5 if value_RN.shape[1] <= 120 else 0,
         "ygap": 1 if value_RN.shape[0] <= 64 else 0,
@@ -107,37 +143,20 @@ def rank_step_heatmap(
             "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
         },
         "hoverongaps": False,
-        "hovertemplate": (
-            f"step %{{x}}<br>%{{y}}<br>{plain(name)} {quantity} %{{z:.2f}} {unit.name}<extra></extra>"
-        ),
+        "hovertemplate": f"step %{{x}}<br>%{{y}}<br>{name} {quantity} %{{z:.2f}} {unit.name}<extra></extra>",
     }  # fmt: skip
-    rows = value_RN.shape[0]
-    index = step_index(measures, step)
-    aimed = diagnosis.aim.rank if diagnosis.aim else None
-    return figure(
-        [heat],
-        dark=dark,
-        title=PLOT.title,
-        subtitle=f"{name}: {QUANTITY_WORDS[quantity]}",
-        alt=_in_words(measures, value_RN, merged_ranks, name, quantity),
-        notes=notes,
-        height=int(min(720, max(240, 90 + 22 * rows))) if rows <= _NAMED_RANKS else 520,
-        margin={"l": 8, "r": 8, "t": 12, "b": 8},
-        xaxis=step_axis(dark, measures.steps),
-        yaxis=_rank_axis(measures, merged_ranks, aimed, dark),
-        shapes=[
-            *_node_lines(measures, merged_ranks, colours),
-            *([] if index is None or step is None else [_frame(step, colours)]),
-        ],
-        annotations=_aim_mark(ranks.rank, aimed, merged_ranks, dark),
-        hovermode="closest",
-        clickmode="event",
-        uirevision=revision(diagnosis, "heatmap"),
-    )
+
+
+def _kept_rows_note(measures: Measures) -> tuple[str, ...]:
+    """Return a note where the packet keeps the rows of some ranks only."""
+    if measures.has_all_rows:
+        return ()
+    kept, all_ranks = len(measures.window.ranks), format.counted(measures.ranks, "rank")
+    return (f"The packet keeps the rows of {format.count(kept)} of {all_ranks}.",)
 
 
 def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quantity) -> Floats:
-    """The quantity per rank and step, ns [R, N]."""
+    """Return the quantity per rank and step, ns [R, N]."""
     if quantity == "duration":
         return time_in(measures, stage).T.astype(np.float64)
     members = stage_members(measures, stage)
@@ -155,8 +174,18 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
     return lead_RN[[place for place, rank in enumerate(measures.led_by.rank) if rank in have_rows]]
 
 
-def _reduced(value_RN: Floats, quantity: Quantity) -> tuple[Floats, int, int, tuple[str, ...]]:
-    """Merge ranks, then steps, to stay under ``CELLS``: the largest of each block survives."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells:
+    """Values to draw, ns [R, N], each the largest of ``ranks_each`` ranks and ``steps_each`` steps."""
+
+    value_RN: Floats
+    ranks_each: int = 1
+    steps_each: int = 1
+    notes: tuple[str, ...] = ()
+
+
+def _merged(value_RN: Floats, quantity: Quantity) -> _Cells:
+    """Merge ranks, then steps, until at most ``CELLS`` remain; the largest value of each block is kept."""
     ranks, steps = value_RN.shape
     by_rank = by_step = 1
     while -(-ranks // by_rank) * -(-steps // by_step) > CELLS:
@@ -165,16 +194,16 @@ def _reduced(value_RN: Floats, quantity: Quantity) -> tuple[Floats, int, int, tu
         else:
             by_step *= 2
     if by_rank == by_step == 1:
-        return value_RN, 1, 1, ()
+        return _Cells(value_RN)
     rows = np.maximum.reduceat(value_RN, np.arange(0, ranks, by_rank), axis=0)
     cells = np.maximum.reduceat(rows, np.arange(0, steps, by_step), axis=1)
     parts = [format.counted(by_rank, "rank")] if by_rank > 1 else []
     parts += [format.counted(by_step, "step")] if by_step > 1 else []
-    note_ = (
+    text = (
         f"Downsampled from {format.count(ranks)} × {format.count(steps)}: each cell shows the largest "
         f"{quantity} of {format.listed(parts, conjunction='×')}. Shares and labels use every value."
     )
-    return cells, by_rank, by_step, (note_,)
+    return _Cells(cells, by_rank, by_step, (text,))
 
 
 def _row_names(measures: Measures, merged: int) -> list[str]:
@@ -190,7 +219,7 @@ def _row_names(measures: Measures, merged: int) -> list[str]:
 
 
 def _rank_axis(measures: Measures, merged: int, aimed: int | None, dark: bool) -> dict[str, object]:
-    """Ranks by number while there is room, nodes beyond; rows run downwards."""
+    """Return an axis with rank numbers, or node numbers where ranks are many; rows run downwards."""
     ranks = measures.window.ranks
     rows = -(-len(ranks) // merged)
     if rows <= _NAMED_RANKS and merged == 1:
@@ -208,7 +237,7 @@ def _rank_axis(measures: Measures, merged: int, aimed: int | None, dark: bool) -
 
 
 def _node_rows(measures: Measures, merged: int) -> list[tuple[int, int, int]]:
-    """(node, first row, last row) of each run of ranks on one node."""
+    """Return (node, first row, last row) of each run of ranks on one node."""
     groups: list[tuple[int, int, int]] = []
     for place, node in enumerate(measures.window.ranks.node_rank):
         row = place // merged

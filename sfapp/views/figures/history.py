@@ -1,4 +1,4 @@
-"""One run over its windows (accounting.md §12)."""
+"""Draw one run over its windows (accounting.md §12)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLOT = PlotSpec(
 def run_history(
     rows: Sequence[Row], *, dark: bool = False, selected: int | None = None, reference: int | None = None
 ) -> Figure:
-    """One run over its windows: mean step, shares, and the rank that the aim names.
+    """Return one run over its windows: mean step, shares, and the suspect rank.
 
     Args:
         rows: of one run, ascending.
@@ -40,43 +40,18 @@ def run_history(
     if not rows:
         return empty_figure("this run has no windows", dark=dark, title=PLOT.title)
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
-    numbers = [row["window"] for row in rows]
-    colours = palette.theme(dark)
-    healthy = next((row for row in rows if row["window"] == reference), None)
-    shapes: list[dict[str, object]] = []
-    annotations = []
-    if healthy is not None and healthy["step_time_ns"]:
-        level = float(healthy["step_time_ns"]) / unit.ns
-        shapes.append(
-            {
-                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level,
-                "line": {"color": colours.good, "width": 1.5, "dash": "dash"},
-            }
-        )  # fmt: skip
-        annotations.append(
-            note(
-                f"healthy window {reference}: {format.duration(healthy['step_time_ns'])}", 1, level, dark,
-                xref="paper", xanchor="right", yanchor="top", font={"size": 11, "color": colours.good},
-            )
-        )  # fmt: skip
-    if selected is not None and selected in numbers:
-        shapes.append(
-            {
-                "type": "rect", "x0": selected - 0.5, "x1": selected + 0.5, "yref": "paper", "y0": 0, "y1": 1,
-                "line": {"color": colours.ink, "width": 2}, "name": "selected",
-            }
-        )  # fmt: skip
-    aimed = [row["aim_rank"] for row in rows if row["aim_rank"] is not None]
-    few = bool(aimed) and max(aimed) - min(aimed) < 5  # else whole numbers repeat on the axis
+    healthy = next((row for row in rows if row["window"] == reference and row["step_time_ns"]), None)
+    suspects = [row["aim_rank"] for row in rows if row["aim_rank"] is not None]
+    is_narrow = bool(suspects) and max(suspects) - min(suspects) < 5  # else whole numbers repeat on the axis
     slowest = max(rows, key=lambda row: row["step_time_ns"] or 0)
     return figure(
-        [_step_times(rows, unit, dark), *_share_areas(rows, dark), _aims(rows, dark)],
+        [_step_times(rows, unit, dark), *_share_areas(rows, dark), _suspect_ranks(rows, dark)],
         dark=dark,
         title=PLOT.title,
-        subtitle="mean exposed step; shares of the exposed time; the rank that the aim names",
+        subtitle="mean exposed step; shares of the exposed time; suspect rank",
         alt=(
             f"{format.counted(len(rows), 'window')} of run {rows[0]['run_id']}; the slowest is window "
-            f"{slowest['window']} with {format.duration(slowest['step_time_ns'])} a step."
+            f"{slowest['window']} with {format.duration(slowest['step_time_ns'])} per step."
         ),
         height=520,
         barmode="stack",
@@ -85,16 +60,43 @@ def run_history(
         yaxis=axis(dark, domain=[0.68, 1], ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),
         yaxis2=axis(dark, domain=[0.3, 0.62], tickformat=".0%", range=[0, 1], nticks=5),
         yaxis3=axis(
-            dark, domain=[0, 0.22], tickprefix="r", tickformat="d", **({"dtick": 1} if few else {"nticks": 5})
+            dark, domain=[0, 0.22], tickprefix="r", tickformat="d",
+            **({"dtick": 1} if is_narrow else {"nticks": 5}),
         ),
-        shapes=shapes,
-        annotations=annotations,
+        shapes=[
+            *([] if healthy is None else [_healthy_line(healthy, unit, dark)]),
+            *(_frame(row["window"], dark) for row in rows if row["window"] == selected),
+        ],
+        annotations=[] if healthy is None else [_healthy_note(healthy, unit, dark)],
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",
         clickmode="event",
         uirevision=f"run/{rows[0]['run_id']}",
-    )
+    )  # fmt: skip
+
+
+def _healthy_line(healthy: Row, unit: format.Unit, dark: bool) -> dict[str, object]:
+    level = float(healthy["step_time_ns"]) / unit.ns
+    return {
+        "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level,
+        "line": {"color": palette.theme(dark).good, "width": 1.5, "dash": "dash"},
+    }  # fmt: skip
+
+
+def _healthy_note(healthy: Row, unit: format.Unit, dark: bool) -> dict[str, object]:
+    text = f"healthy window {healthy['window']}: {format.duration(healthy['step_time_ns'])}"
+    return note(
+        text, 1, float(healthy["step_time_ns"]) / unit.ns, dark, xref="paper", xanchor="right", yanchor="top",
+        font={"size": 11, "color": palette.theme(dark).good},
+    )  # fmt: skip
+
+
+def _frame(window: int, dark: bool) -> dict[str, object]:
+    return {
+        "type": "rect", "x0": window - 0.5, "x1": window + 0.5, "yref": "paper", "y0": 0, "y1": 1,
+        "line": {"color": palette.theme(dark).ink, "width": 2}, "name": "selected",
+    }  # fmt: skip
 
 
 def _step_times(rows: Sequence[Row], unit: format.Unit, dark: bool) -> Trace:
@@ -143,25 +145,25 @@ def _share_areas(rows: Sequence[Row], dark: bool) -> list[Trace]:
     ]
 
 
-def _aims(rows: Sequence[Row], dark: bool) -> Trace:
-    """The aim's rank, by stage colour; quiet windows are left out."""
-    loud = [row for row in rows if (row["severity"] or 0.0) >= QUIET_SEVERITY and row["aim_rank"] is not None]
+def _suspect_ranks(rows: Sequence[Row], dark: bool) -> Trace:
+    """Return the suspect ranks in the colours of their stages; healthy windows are left out."""
+    slow = [row for row in rows if (row["severity"] or 0.0) >= QUIET_SEVERITY and row["aim_rank"] is not None]
     by_stage = palette.stage_colours(stage_order(rows), dark)
     colours = palette.theme(dark)
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [row["window"] for row in loud],
-        "y": [row["aim_rank"] for row in loud],
+        "x": [row["window"] for row in slow],
+        "y": [row["aim_rank"] for row in slow],
         "yaxis": "y3",
         "marker": {
             "size": 10,
-            "color": [by_stage.get(row["aim_stage"], colours.muted) for row in loud],
+            "color": [by_stage.get(row["aim_stage"], colours.muted) for row in slow],
             "line": {"color": colours.ink, "width": 1},
         },
-        "customdata": [[row["run_id"], row["window"]] for row in loud],
-        "hovertext": [hover_of(row) for row in loud],
+        "customdata": [[row["run_id"], row["window"]] for row in slow],
+        "hovertext": [hover_of(row) for row in slow],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "showlegend": False,
-        "name": "aim",
+        "name": "suspect",
     }

@@ -1,13 +1,15 @@
-"""A job while it runs: step times of all ranks, who lags, and what the machines do meanwhile."""
+"""Draw a running job: step times of all ranks and how far they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sfapp.accounting import CrossNode, StepTimes
+from sfapp.model import RankIdentity
 from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
@@ -80,7 +82,7 @@ _NO_STEPS = "no rank has finished a step yet"
 
 
 def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
-    """Step time over the newest steps: median of all ranks, the slowest rank, each node's median."""
+    """Return the newest step times: median of all ranks, slowest rank, median of each node."""
     if not len(times.step_N):
         return empty_figure(_NO_STEPS, dark=dark, title=STEPS.title)
     summary = times.summary
@@ -115,7 +117,7 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         traces,
         dark=dark,
         title=STEPS.title,
-        subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, medians of the nodes",
+        subtitle=f"wall time of {_each(times)}: median of all ranks, slowest rank, median of each node",
         alt=(
             f"The newest {format.counted(_count(times), 'step')} up to "
             f"{times.step_N[-1]}: "
@@ -132,17 +134,17 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
 
 
 def extent(times: StepTimes) -> int:
-    """How many step numbers an axis covers: far more than there are rows, where a row is of many steps."""
+    """Return how many step numbers an axis covers; a row may stand for many steps."""
     return int(times.step_N[-1] - times.step_N[0]) + times.steps_each
 
 
 def _count(times: StepTimes) -> int:
-    """How many steps there are; the first row may be of fewer than the others."""
+    """Return the number of steps; the first row may stand for fewer steps than the others."""
     return min(len(times.step_N) * times.steps_each, int(times.step_N[-1]) + 1)
 
 
 def _each(times: StepTimes) -> str:
-    """What one point of a line is."""
+    """Return what one point of a line stands for."""
     return (
         "each step" if times.steps_each == 1 else f"every {format.count(times.steps_each)} steps, their mean"
     )
@@ -154,7 +156,7 @@ def _worst_ns(times: StepTimes, summary: CrossNode) -> Any:
 
 
 def _node_lines(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bool) -> list[Trace]:
-    """Every node's median as one trace, with gaps between the nodes."""
+    """Return the medians of all nodes as one trace, with gaps between the nodes."""
     steps = [*times.step_N.tolist(), None]
     level = np.vstack([summary.node_median_NK / unit.ns, np.full(len(summary.nodes), np.nan)])
     return [
@@ -173,7 +175,7 @@ def _node_lines(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: b
 
 
 def _node_band(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bool) -> list[Trace]:
-    """From the fastest node's median to the slowest's: lines of very many nodes would hide each other."""
+    """Return a band from the fastest node's median to the slowest's; many lines would hide each other."""
     slowest = [
         "" if place < 0 else f"slowest node {summary.nodes[place]}" for place in summary.slowest_N.tolist()
     ]
@@ -205,16 +207,16 @@ def _node_band(times: StepTimes, summary: CrossNode, unit: format.Unit, dark: bo
 
 
 def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
-    """How uneven ranks and nodes were in each of the newest steps."""
+    """Return how uneven ranks and nodes were in each of the newest steps."""
     if not len(times.step_N):
         return empty_figure(_NO_STEPS, dark=dark, title=SKEW.title)
     summary = times.summary
     ranks, colours = times.ranks, palette.theme(dark)
     rank_text = [
-        "" if place < 0 else f"rank {ranks.rank[place]} against the median rank" for place in summary.worst_N
+        "" if place < 0 else f"rank {ranks.rank[place]} vs the median rank" for place in summary.worst_N
     ]
     node_text = [
-        "" if place < 0 else f"node {summary.nodes[place]} against the fastest" for place in summary.slowest_N
+        "" if place < 0 else f"node {summary.nodes[place]} vs the fastest" for place in summary.slowest_N
     ]
     shown = [("slowest rank above the median", summary.rank_skew_N, rank_text, colours.alarm, "solid")]
     if len(summary.nodes) > 1:
@@ -239,7 +241,7 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
         ],
         dark=dark,
         title=SKEW.title,
-        subtitle="how far the slowest rank is above the median, and the slowest node above the fastest",
+        subtitle="slowest rank above the median rank; slowest node above the fastest node",
         alt=f"In step {times.step_N[-1]} the slowest rank is {last} above the median rank.",
         height=240,
         xaxis=step_axis(dark, extent(times)),
@@ -254,87 +256,123 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
 def live_ranks(
     times: StepTimes, silent_s: Mapping[int, float] | None = None, *, run: str = "", dark: bool = False
 ) -> Figure:
-    """Every rank as a tile: a row a node, a column a local rank, dark where it is slower than the median.
+    """Return every rank as a tile: one row per node, one column per local rank, dark where it is slow.
 
     Args:
-        silent_s: by global rank, seconds since anything was heard of it; marked from ``STALE_S`` on.
+        silent_s: seconds since the last sample, by global rank; marked from ``STALE_S`` on.
     """
     ranks = times.ranks
     if not len(ranks):
-        return empty_figure("no rank has said anything yet", dark=dark, title=RANKS.title)
-    silent = silent_s or {}
-    mean_R = times.recent_R(recent_rows(times))
-    middle = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")
-    nodes = {node: row for row, node in enumerate(ranks.nodes)}
-    z = np.full((len(nodes), max(ranks.local_rank) + 1), np.nan)
-    hover = [[""] * z.shape[1] for _ in range(z.shape[0])]
-    words = []
-    for place in range(len(ranks)):
-        who = ranks.identity(place)
-        row, column = nodes[who.node_rank], who.local_rank
-        above = mean_R[place] / middle - 1
-        late = silent.get(who.rank, 0.0)
-        is_stale = late > STALE_S
-        z[row, column] = np.nan if is_stale else above
-        said = (
-            f"no data for {format.lasting(late)}" if is_stale else f"{format.duration(mean_R[place])} a step"
-        )
-        hover[row][column] = (
-            f"<b>rank {who.rank}</b> on {plain(who.hostname)}, local {who.local_rank}<br>{said}"
-            f"<br>{format.percent_change(above)} against the median rank"
-        )
-        if len(ranks) <= _NAMED_TILES or is_stale:
-            text = f"rank {who.rank}<br>{said}" if len(ranks) <= _NAMED_TILES else "?"
-            words.append(note(text, column, row, dark, font=_tile_font(above, is_stale, dark)))
-    stale = sorted(rank for rank in ranks.rank if silent.get(rank, 0.0) > STALE_S)
+        return empty_figure("no rank has reported yet", dark=dark, title=RANKS.title)
+    tiles = _tiles(times, silent_s or {})
+    nodes = ranks.nodes
+    columns = max(ranks.local_rank) + 1
+    steps = recent_rows(times) * times.steps_each
+    stale = sorted(tile.identity.rank for tile in tiles if tile.is_stale)
     return figure(
-        [
-            {
-                "type": "heatmap",
-                "z": f4(z),
-                "zmin": -_FULL,
-                "zmax": _FULL,
-                "colorscale": palette.diverging(palette.theme(dark)),
-                "hovertext": hover,
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "hoverongaps": True,
-                "showscale": False,
-                "xgap": 3 if len(ranks) <= _NAMED_TILES else 1,
-                "ygap": 3 if len(nodes) <= _NAMED_TILES else 1,
-            }
-        ],
+        [_tile_map(tiles, len(nodes), columns, dark)],
         dark=dark,
         title=RANKS.title,
-        subtitle=(
-            f"mean of the newest {recent_rows(times) * times.steps_each} steps, against the median rank; "
-            "a row a node"
-        ),
+        subtitle=f"mean of the newest {steps} steps vs the median rank; one row per node",
         alt=(
             f"{format.counted(len(ranks), 'rank')} on {format.counted(len(nodes), 'node')}; "
-            + (f"no data from rank {format.ranges(stale)}." if stale else "all of them are heard of.")
+            + (f"no data from rank {format.ranges(stale)}." if stale else "all ranks report.")
         ),
         height=int(min(720, 90 + 52 * len(nodes))),
         xaxis=axis(
-            dark, title="local rank", showgrid=False, tickformat="d", dtick=1 if z.shape[1] <= 16 else None
+            dark, title="local rank", showgrid=False, tickformat="d", dtick=1 if columns <= 16 else None
         ),
         yaxis=axis(
             dark,
             showgrid=False,
             autorange="reversed",
-            tickvals=list(nodes.values()),
+            tickvals=list(range(len(nodes))),
             ticktext=[f"node {node}" for node in nodes],
         ),
-        annotations=words,
+        annotations=_tile_notes(tiles, dark),
         uirevision=f"live/{run}",
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """One rank in the grid; ``above`` is its step time relative to the median rank's, minus 1."""
+
+    row: int
+    column: int
+    identity: RankIdentity
+    above: float
+    text: str
+    is_stale: bool
+
+
+def _tiles(times: StepTimes, silent_s: Mapping[int, float]) -> list[_Tile]:
+    ranks = times.ranks
+    mean_R = times.recent_R(recent_rows(times))
+    median = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")
+    row_of = {node: row for row, node in enumerate(ranks.nodes)}
+    tiles = []
+    for place in range(len(ranks)):
+        identity = ranks.identity(place)
+        late_s = silent_s.get(identity.rank, 0.0)
+        is_stale = late_s > STALE_S
+        text = (
+            f"no data for {format.lasting(late_s)}"
+            if is_stale
+            else f"{format.duration(mean_R[place])} per step"
+        )
+        row, column = row_of[identity.node_rank], identity.local_rank
+        tiles.append(_Tile(row, column, identity, mean_R[place] / median - 1, text, is_stale))
+    return tiles
+
+
+def _tile_map(tiles: Sequence[_Tile], rows: int, columns: int, dark: bool) -> Trace:
+    z = np.full((rows, columns), np.nan)
+    hover = [[""] * columns for _ in range(rows)]
+    for tile in tiles:
+        rank = tile.identity
+        z[tile.row, tile.column] = np.nan if tile.is_stale else tile.above
+        hover[tile.row][tile.column] = (
+            f"<b>rank {rank.rank}</b> on {plain(rank.hostname)}, local {rank.local_rank}<br>{tile.text}"
+            f"<br>{format.percent_change(tile.above)} vs the median rank"
+        )
+    return {
+        "type": "heatmap",
+        "z": f4(z),
+        "zmin": -_FULL,
+        "zmax": _FULL,
+        "colorscale": palette.diverging(palette.theme(dark)),
+        "hovertext": hover,
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hoverongaps": True,
+        "showscale": False,
+        "xgap": 3 if len(tiles) <= _NAMED_TILES else 1,
+        "ygap": 3 if rows <= _NAMED_TILES else 1,
+    }
+
+
+def _tile_notes(tiles: Sequence[_Tile], dark: bool) -> list[dict[str, Any]]:
+    """Return the text of every tile; of many tiles only a mark on those without data."""
+    is_named = len(tiles) <= _NAMED_TILES
+    return [
+        note(
+            f"rank {tile.identity.rank}<br>{tile.text}" if is_named else "?",
+            tile.column,
+            tile.row,
+            dark,
+            font=_tile_font(tile.above, tile.is_stale, dark),
+        )
+        for tile in tiles
+        if is_named or tile.is_stale
+    ]
+
+
 _FULL = 0.25
-"""A rank that is so much above the median has the scale's full colour."""
+"""A rank this much above the median has the full colour of the scale."""
 
 
 def recent_rows(times: StepTimes) -> int:
-    """How many rows a rank's tile is the mean of."""
+    """Return how many rows a rank's tile is the mean of."""
     return max(1, RECENT // times.steps_each)
 
 

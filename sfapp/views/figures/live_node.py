@@ -1,4 +1,4 @@
-"""One node of a job that runs: each rank's course, and the time its layers take."""
+"""Draw one node of a running job: each rank's step time, and the time in each layer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NS_PER_MS = 1e6
 
 
 def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = False) -> Figure:
-    """Each rank's step time, one line a rank, all on one scale, as one trace."""
+    """Return each rank's step time: one line per rank on one scale, in one trace."""
     title = COURSES.title_of(node)
     ranks = times.ranks
     places = [place for place in range(len(ranks)) if ranks.node_rank[place] == node]
@@ -88,8 +88,8 @@ def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = Fal
         ],
         dark=dark,
         title=title,
-        subtitle=f"step time; every row runs from 0 to {format.duration(largest)}",
-        alt=f"Step times of {format.counted(len(places), 'rank')} of node {node}, a line each.",
+        subtitle=f"step time; every row spans 0 to {format.duration(largest)}",
+        alt=f"Step times of {format.counted(len(places), 'rank')} of node {node}, one line each.",
         height=int(min(900, 80 + 46 * len(places))),
         xaxis=step_axis(dark, extent(times)),
         yaxis=axis(
@@ -104,13 +104,13 @@ def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = Fal
 
 
 def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool = False) -> Figure:
-    """Mean time of each layer over the newest window's sampled steps and the node's ranks."""
+    """Return the mean time of each layer over the newest window's sampled steps and the node's ranks."""
     title = LAYERS.title_of(node)
     if window is None:
-        return empty_figure("no window has been finished yet", dark=dark, title=title, height=180)
+        return empty_figure("no window is finished yet", dark=dark, title=title, height=180)
     times = _layer_times(window, node)
     if not times:
-        why = "no layer is timed; perf.time_layers(model) times them in a model that is not sharded"
+        why = "no layer is timed; perf.time_layers(model) times the layers of a model that is not sharded"
         return empty_figure(why, dark=dark, title=title, height=180)
     layers = sorted(times, key=lambda layer: -sum(times[layer].values()))[:LAYERS_SHOWN]
     names = [plain(layer, 32) for layer in layers]
@@ -137,10 +137,10 @@ def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool =
         [bars(which, shade) for which, shade in zip(_PASSES, shades, strict=True)],
         dark=dark,
         title=title,
-        subtitle=f"mean host time a step in window {window.number}, over the node's ranks",
+        subtitle=f"mean host time per step in window {window.number}, over the node's ranks",
         alt=(
             f"{format.counted(len(times), 'layer')}; {format.clip(first)} takes the most, "
-            f"{format.duration(sum(times[first].values()))} a step."
+            f"{format.duration(sum(times[first].values()))} per step."
         ),
         notes=(f"The {LAYERS_SHOWN} largest are shown.",) if len(times) > LAYERS_SHOWN else (),
         height=90 + 24 * len(layers),
@@ -157,7 +157,7 @@ def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool =
 
 
 def _layer_times(window: Window, node: int) -> dict[str, dict[str, float]]:
-    """By layer and pass the mean over the node's ranks and the steps that have it, ns."""
+    """Return the mean over the node's ranks and sampled steps by layer and pass, ns."""
     places = [place for place, where in enumerate(window.ranks.node_rank) if where == node]
     found: dict[str, dict[str, float]] = {}
     for name, channel in window.side.items():

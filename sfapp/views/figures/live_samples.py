@@ -1,4 +1,4 @@
-"""What a node's machine reports while a job runs: one sampled value over time per plot."""
+"""Draw what a node reports while a job runs: one sampled value over time per plot."""
 
 from __future__ import annotations
 
@@ -109,24 +109,24 @@ def samples_over_time(
     run: str = "",
     dark: bool = False,
 ) -> Figure:
-    """One sampled value over time, a line for each subject.
+    """Return one sampled value over time, one line per subject.
 
     Args:
         rows: of the store, by subject and time, with ``sampled_at``; values that are None leave a gap.
-        field: which value; its name says the unit.
-        subject: the field that tells the lines apart: ``node_rank``, ``gpu`` or ``rank``.
-        why: where nothing is known, the reason.
+        field: the value; its name contains the unit.
+        subject: the field that distinguishes the lines: ``node_rank``, ``gpu`` or ``rank``.
+        why: the reason where there are no values.
     """
-    there = [row for row in rows if row[field] is not None]
-    if not there:
-        said = why or f"nothing is known of {field.replace('_', ' ')}"
-        return empty_figure(said, dark=dark, title=title, height=180)
+    known = [row for row in rows if row[field] is not None]
+    if not known:
+        message = why or f"no values of {field.replace('_', ' ')}"
+        return empty_figure(message, dark=dark, title=title, height=180)
     by_subject: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_subject.setdefault(row[subject], []).append(row)
-    what = subject.removesuffix("_rank")
-    colours = palette.stage_colours([f"{what} {number}" for number in by_subject], dark)
-    divisor, unit = _axis_unit(field, max(float(row[field]) for row in there))
+    kind = subject.removesuffix("_rank")
+    colours = palette.stage_colours([f"{kind} {number}" for number in by_subject], dark)
+    divisor, unit = _axis_unit(field, max(float(row[field]) for row in known))
     newest = {number: found[-1][field] for number, found in by_subject.items()}
     largest = max(newest, key=lambda number: newest[number] or 0.0)
     return figure(
@@ -136,17 +136,17 @@ def samples_over_time(
                 "mode": "lines",
                 "x": [row["sampled_at"].isoformat() for row in found],
                 "y": f4([np.nan if row[field] is None else row[field] / divisor for row in found]),
-                "name": f"{what} {number}",
-                "line": {"color": colours[f"{what} {number}"], "width": 1.5},
+                "name": f"{kind} {number}",
+                "line": {"color": colours[f"{kind} {number}"], "width": 1.5},
                 "connectgaps": False,
                 "text": [format.measured(field, row[field]) for row in found],
-                "hovertemplate": f"{what} {number}: %{{text}}<br>%{{x|%H:%M:%S}}<extra></extra>",
+                "hovertemplate": f"{kind} {number}: %{{text}}<br>%{{x|%H:%M:%S}}<extra></extra>",
             }
             for number, found in by_subject.items()
         ],
         dark=dark,
         title=title,
-        alt=f"{title}: {what} {largest} is at {format.measured(field, newest[largest])}.",
+        alt=f"{title}: {kind} {largest} is at {format.measured(field, newest[largest])}.",
         height=180,
         xaxis=axis(dark, type="date", showgrid=False, nticks=6),
         yaxis=axis(dark, ticksuffix=f" {unit}" if unit else "", nticks=4, rangemode="tozero"),
@@ -158,7 +158,7 @@ def samples_over_time(
 
 
 def _axis_unit(field: str, largest: float) -> tuple[float, str]:
-    """What values are divided by for an axis, and the unit then."""
+    """Return the divisor of the values on an axis, and the unit that results."""
     unit = format.unit_of(field)
     if unit == "ns":
         found = format.unit_for(largest)
@@ -171,5 +171,5 @@ def _axis_unit(field: str, largest: float) -> tuple[float, str]:
 
 
 def no_gpus(why: str, *, dark: bool = False) -> Figure:
-    """The place of a node's GPUs where nothing is known of any."""
+    """Return an empty figure in place of a node's GPUs."""
     return empty_figure(why, dark=dark, title=NO_GPUS.title, height=180)

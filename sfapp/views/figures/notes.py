@@ -1,4 +1,4 @@
-"""Notes where they are pinned: numbered marks on the plots themselves. Pure, over any finished figure."""
+"""Mark pinned notes on finished figures, as numbered marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfapp.views.figures.base import Figure, plain
 from sfapp.views.plot_registry import PLOTS
 
 MARK = 18
-"""Height of a numbered mark in pixels; those at one place stand side by side."""
+"""Height of a numbered mark in pixels; marks at one place are put side by side."""
 
 HOVER_CHARACTERS = 240
 
@@ -22,12 +22,12 @@ Numbered = tuple[int, Note]
 
 
 def notes_in(name: str, notes: Sequence[Note], step: int | None = None) -> tuple[Numbered, ...]:
-    """The notes that have a place in a plot, each with its number: its place among all of the window.
+    """Return the notes that belong in a plot, each with its number among all notes of the window.
 
     Args:
         name: of the plot.
         notes: every note on the window, in order.
-        step: the step looked at; None for the mean.
+        step: the step that is shown; None for the mean.
     """
     return tuple(
         (number, note)
@@ -39,15 +39,15 @@ def notes_in(name: str, notes: Sequence[Note], step: int | None = None) -> tuple
 def with_notes(
     figure: Figure, name: str, notes: Sequence[Note], *, step: int | None = None, dark: bool = False
 ) -> Figure:
-    """The figure with the notes pinned to it: a line at a step, a dashed frame round a region, numbers.
+    """Return the figure with its pinned notes: lines at steps, dashed frames around regions, numbers.
 
-    The figure given stays as it is. Numbers are those of ``notes_in``; a note's words show on hover.
+    The given figure is not changed. Numbers are those of ``notes_in``; hovering shows a note's text.
     """
     placed = notes_in(name, notes, step)
     if not placed:
         return figure
     layout = figure["layout"]
-    # Where thresholds are dragged, whatever lies above the traces could be dragged as well.
+    # Where thresholds can be dragged, any shape above the traces could be dragged too.
     layer = "below" if "edits" in figure.get("config", {}) else "above"
     shapes: list[dict[str, Any]] = []
     marks: list[dict[str, Any]] = []
@@ -62,14 +62,14 @@ def with_notes(
                 marks.append(_mark(number, note, place, crowd.get(spot, 0), dark))
                 crowd[spot] = crowd.get(spot, 0) + 1
     meta = layout["meta"]
-    told = f"{_counted([number for number, _ in placed])} pinned here."
+    summary = f"{_counted([number for number, _ in placed])} pinned here."
     return figure | {
         "layout": layout
         | {
-            # After the figure's own, which are told apart by their place.
+            # After the figure's own shapes, which are identified by their position.
             "shapes": [*layout.get("shapes", ()), *shapes],
             "annotations": [*layout.get("annotations", ()), *marks],
-            "meta": meta | {"alt": f"{meta['alt']} {told}"},
+            "meta": meta | {"alt": f"{meta['alt']} {summary}"},
         }
     }
 
@@ -89,9 +89,9 @@ def _has_step_axis(name: str) -> bool:
 
 
 def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | None, dict[str, Any]]]:
-    """What is drawn for a note, and where its number stands: a region, a step, else the plot's corner.
+    """Yield a note's shape and the position of its number: a region, a step, else the plot's corner.
 
-    A number stands once: at the region, where the note has one here.
+    The number is drawn once: at the region, if the note has one in this plot.
     """
     colour = palette.theme(dark).accent
     region = [zoom for zoom in pin.region if zoom.plot == name] if pin.plot == name else []
@@ -114,7 +114,7 @@ def _places(pin: Pin, name: str, dark: bool) -> Iterable[tuple[dict[str, Any] | 
 
 
 def _ends(region: Sequence[Zoom], letter: str) -> list[tuple[str, float, float]]:
-    """The part of every axis of one direction that a region covers; the whole plot where it names none."""
+    """Return the part of every axis of one direction that a region covers; without one, the whole plot."""
     named = [(zoom.axis, zoom.low, zoom.high) for zoom in region if zoom.axis[0] == letter]
     return named or [("paper", 0, 1)]
 
@@ -141,9 +141,9 @@ def _mark(number: int, note: Note, place: dict[str, Any], before: int, dark: boo
 
 
 def _hover(note: Note) -> str:
-    """The note's words, harmless for Plotly, in short lines, and who wrote them."""
-    said = textwrap.wrap(format.clip(" ".join(note.text.split()), HOVER_CHARACTERS), 60)
-    return "<br>".join([*(plain(line, 80) for line in said), f"– {plain(note.written.by)}"])
+    """Return the note's text in short lines, escaped for Plotly, and its author."""
+    lines = textwrap.wrap(format.clip(" ".join(note.text.split()), HOVER_CHARACTERS), 60)
+    return "<br>".join([*(plain(line, 80) for line in lines), f"– {plain(note.written.by)}"])
 
 
 def _counted(numbers: Sequence[int]) -> str:

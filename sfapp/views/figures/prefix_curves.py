@@ -1,4 +1,4 @@
-"""Prefix curves of one step, or of the mean one: positions, frontier, leaders, hand-overs."""
+"""Compute prefix curves of one step or the mean step: positions, frontier, slowest ranks, crossings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from sfapp.views.figures.active_frontier import ActiveFrontier, Floats
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A new leader overtakes an old one between two boundaries.
+    """One rank overtakes another as the slowest between two boundaries.
 
     Attributes:
-        old, new: rank positions. x: in boundaries. height: ns. lead: of the new one at the next boundary, ns.
+        old, new: rank positions. x: in boundaries. height: ns. lead: of the new rank at the next boundary,
+            ns.
     """
 
     old: int
@@ -31,11 +32,12 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Time used since the step began, ns; boundary 0 is the step's start.
+    """Time since the step began, ns; boundary 0 is the start.
 
     Attributes:
         position_SR: [S+1, R]; below zero at boundary 0 for ranks that start before the last one.
-        frontier_S: [S+1]. leader_S: positions of the leaders of the S boundaries. gap_S: to the next rank.
+        frontier_S: [S+1]. leader_S: positions of the slowest ranks at the S boundaries. gap_S: to the next
+        rank.
     """
 
     position_SR: Floats
@@ -44,14 +46,14 @@ class Curves:
     gap_S: Floats
 
     def sure_leaders(self, eta_q: float) -> list[int | None]:
-        """The leader of each boundary where it is ahead of the next rank by ηQ of the step, else None."""
+        """Return the slowest rank of each boundary where it is clear by ηQ of the step, else None."""
         least = eta_q * float(self.frontier_S[-1])
         return [
             leader if gap >= least else None for leader, gap in zip(self.leader_S, self.gap_S, strict=True)
         ]
 
     def handovers(self, eta_q: float) -> list[Crossing]:
-        """Changes between sure leaders, the clearest first, where the straight curves cross."""
+        """Return the changes between clear slowest ranks, where the curves cross, the clearest first."""
         sure = self.sure_leaders(eta_q)
         found = []
         for stage in range(1, len(sure)):
@@ -67,8 +69,12 @@ class Curves:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """What the two panels draw: the curves, and the time behind the frontier."""
+class CurvesInput:
+    """What the two panels draw: the curves, and the lead over the slowest rank.
+
+    Attributes:
+        shown: the role of each rank position with its own line: ``suspect``, ``slowest`` or ``selected``.
+    """
 
     measures: Measures
     diagnosis: Diagnosis
@@ -97,7 +103,7 @@ class Scene:
 
 
 def curves_of(measures: Measures, active: ActiveFrontier, index: int | None) -> Curves:
-    """The curves of one step, or the mean of all."""
+    """Return the curves of one step, or the mean of all."""
     return _mean_step(measures, active) if index is None else _one_step(measures, active, index)
 
 
@@ -105,17 +111,10 @@ def _one_step(measures: Measures, active: ActiveFrontier, index: int) -> Curves:
     duration_SNR = measures.window.duration_SNR
     own_SR = to_numpy(duration_SNR[:, index, :]).cumsum(axis=0)
     start_R: Floats = np.zeros(measures.ranks)
-<<<<<<< HEAD
-    if taken.carry:
-        used_R = to_numpy(duration_SNR[:, :index, :].sum(axis=(0, 1)))
-        before = taken.carry.frontier_SN[-1, index - 1] if index else taken.carry.start
-        start_R = (used_R - taken.carry.offset_R - before).astype(np.float64)
-=======
     if active.carry:
-        used_R = duration_SNR[:, :index, :].sum(dim=(0, 1)).cpu().numpy()
+        used_R = to_numpy(duration_SNR[:, :index, :].sum(axis=(0, 1)))
         before = active.carry.frontier_SN[-1, index - 1] if index else active.carry.start
         start_R = (used_R - active.carry.offset_R - before).astype(np.float64)
->>>>>>> a3bb3d5 (Name the active frontier and empty figures after what they are)
     return _curves(
         start_R,
         own_SR,
@@ -130,7 +129,7 @@ def _mean_step(measures: Measures, active: ActiveFrontier) -> Curves:
     own_SR = to_numpy(duration_SNR.sum(axis=1)).cumsum(axis=0) / measures.steps
     start_R: Floats = np.zeros(measures.ranks)
     if active.carry:
-        # The mean over steps of the exclusive running sum: step t is in the steps after it.
+        # The mean over steps of the exclusive running sum: step t counts in all later steps.
         total_NR = to_numpy(duration_SNR.sum(axis=0))
         used_R = np.arange(measures.steps - 1, -1, -1) @ total_NR / measures.steps
         before_N = np.concatenate([[active.carry.start], active.carry.frontier_SN[-1, :-1]])
@@ -138,7 +137,7 @@ def _mean_step(measures: Measures, active: ActiveFrontier) -> Curves:
     leaders = [np.bincount(row, minlength=measures.ranks) for row in active.leader_SN]
     leader_S = tuple(int(counts.argmax()) for counts in leaders)
     mean = _curves(start_R, own_SR, active.advance_SN.mean(axis=1), leader_S, np.zeros(len(leader_S)))
-    # In the mean step a boundary's gap is how far the most frequent leader is ahead of every other mean.
+    # In the mean step, a boundary's gap is that of the most frequently slowest rank to every other mean.
     ends_SR = mean.position_SR[1:]
     rows = np.arange(len(leader_S))
     of_leader_S = ends_SR[rows, leader_S]

@@ -45,16 +45,16 @@ SCORES = PlotSpec(
 )
 
 RANKS_SHOWN = 256
-"""Ranks drawn at most, the most abnormal ones: more rows than this have less than two pixels each."""
+"""Ranks drawn at most, the most abnormal ones: with more, a row would be thinner than two pixels."""
 
 _NAMED = 32
-"""Up to so many ranks each has a label of its own."""
+"""Up to this many ranks, each has a label."""
 
 _TICKS = 16
 
 
 def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """Ranks × ranks: how far the completion curves of any two lie apart, the most abnormal rank first."""
+    """Return the distance between the completion curves of any two ranks, the most abnormal rank first."""
     similarity = findings.similarity
     if len(similarity.ranks) < 2:
         return empty_figure(_too_few(similarity), dark=dark, title=DISTANCES.title)
@@ -78,14 +78,14 @@ def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool 
             "title": {"text": "distance", "font": {"size": 11}, "side": "top"},
             "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
         },
-        "hovertemplate": "%{y}<br>against %{x}: distance %{z:.3f}<extra></extra>",
+        "hovertemplate": "%{y}<br>vs %{x}: distance %{z:.3f}<extra></extra>",
     }  # fmt: skip
     aimed = aimed_rank(diagnosis)
     return figure(
         [heat],
         dark=dark,
         title=DISTANCES.title,
-        subtitle="K-S distance of any two ranks' completions within a step, ordered by abnormality",
+        subtitle="K-S distance between the operator completions of two ranks within a step, by abnormality",
         alt=f"K-S distances of {format.counted(len(similarity.ranks), 'rank')}: {_in_words(similarity)}",
         notes=_notes(findings, aimed),
         height=_height(rows),
@@ -100,7 +100,7 @@ def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool 
 def straggler_scores(
     findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dark: bool = False
 ) -> Figure:
-    """Each rank's score, in the rows of ``straggler_distances``; those of aim and cause are marked."""
+    """Return each rank's score, in the rows of ``straggler_distances``; suspect and cause are marked."""
     similarity = findings.similarity
     if len(similarity.ranks) < 2:
         return empty_figure(_too_few(similarity), dark=dark, title=SCORES.title)
@@ -129,12 +129,7 @@ def straggler_scores(
             "textfont": {"color": colours.ink, "size": 11},
         }
     median = float(np.median(similarity.score_R))
-    highest = max(float(score.max()), 1e-3)
     aimed = aimed_rank(diagnosis)
-    middle = {
-        "type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": median, "x1": median,
-        "line": {"color": colours.muted, "width": 1, "dash": "dot"},
-    }  # fmt: skip
     return figure(
         [bars],
         dark=dark,
@@ -145,9 +140,9 @@ def straggler_scores(
         height=_height(len(ranks)),
         bargap=0.25 if named else 0,
         margin={"l": 8, "r": 8, "t": 24, "b": 8},
-        xaxis=axis(dark, range=[0, 1.45 * highest], nticks=5, tickformat=".2f"),
+        xaxis=axis(dark, range=[0, 1.45 * max(float(score.max()), 1e-3)], nticks=5, tickformat=".2f"),
         yaxis=_rank_axis(ranks, aimed, dark) | {"autorange": "reversed"},
-        shapes=[middle],
+        shapes=[_median_line(median, colours)],
         annotations=[
             note(
                 f"median rank {format.share(median)}", median, 1, dark, yref="paper", yanchor="bottom",
@@ -160,14 +155,21 @@ def straggler_scores(
     )  # fmt: skip
 
 
+def _median_line(median: float, colours: palette.Theme) -> dict[str, object]:
+    return {
+        "type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": median, "x1": median,
+        "line": {"color": colours.muted, "width": 1, "dash": "dot"},
+    }  # fmt: skip
+
+
 def _too_few(similarity: RankSimilarity) -> str:
     if not similarity.ranks:
-        return "no event of this window lies in a step, so no rank has a similarity"
-    return f"only rank {similarity.ranks[0]} has events in steps: there is no other to compare it with"
+        return "no event of this window is part of a step, so ranks cannot be compared"
+    return f"only rank {similarity.ranks[0]} has events in steps: there is no other rank to compare it with"
 
 
 def _names(similarity: RankSimilarity) -> list[str]:
-    """The rows by rank and score; a rank comes once, so no two are alike."""
+    """Return the row names, by rank and score; they are unique because a rank comes once."""
     return [
         f"rank {similarity.ranks[place]} · score {similarity.score_R[place]:.3f}"
         for place in similarity.order_R[:RANKS_SHOWN]
@@ -175,7 +177,7 @@ def _names(similarity: RankSimilarity) -> list[str]:
 
 
 def _rank_axis(ranks: list[int], aimed: int | None, dark: bool) -> dict[str, object]:
-    """Every rank while there is room, else some along the way; the aim's rank is marked."""
+    """Return an axis that names every rank, or some where there are many; the suspect rank is marked."""
     places = list(range(0, len(ranks), 1 if len(ranks) <= _NAMED else -(-len(ranks) // _TICKS)))
     return axis(
         dark, type="category", showgrid=False, tickvals=places, tickangle=0,
@@ -186,20 +188,20 @@ def _rank_axis(ranks: list[int], aimed: int | None, dark: bool) -> dict[str, obj
 
 
 def _marks(aimed: int | None, cause: Cause | None) -> dict[int, str]:
-    """By rank: what else points at it."""
+    """Return, by rank, what else points to it."""
     caused = None if cause is None else cause.rank
     if aimed is not None and aimed == caused:
-        return {aimed: "aim and cause"}
-    return {rank: said for rank, said in ((aimed, "aim"), (caused, "cause")) if rank is not None}
+        return {aimed: "suspect and cause"}
+    return {rank: mark for rank, mark in ((aimed, "suspect"), (caused, "cause")) if rank is not None}
 
 
 def _mark_notes(ranks: list[int], marks: dict[int, str], dark: bool) -> list[dict[str, object]]:
     return [
         note(
-            f"<b>rank {rank}</b>: {said}", 1, ranks.index(rank), dark,
+            f"<b>rank {rank}</b>: {mark}", 1, ranks.index(rank), dark,
             xref="paper", xanchor="right", bgcolor=palette.theme(dark).surface, font={"size": 11},
         )
-        for rank, said in marks.items()
+        for rank, mark in marks.items()
         if rank in ranks
     ]  # fmt: skip
 
@@ -219,10 +221,10 @@ def _notes(findings: Findings, aimed: int | None) -> tuple[str, ...]:
         )
         if place >= RANKS_SHOWN:
             notes.append(
-                f"Rank {aimed}, which is aimed at, is not among them: it is the {format.ordinal(place + 1)}."
+                f"The suspect, rank {aimed}, is not among them: it is the {format.ordinal(place + 1)}."
             )
     if total < MIN_COHORT:
-        notes.append("Two ranks are equally far from each other: neither can be called the odd one.")
+        notes.append("Two ranks are equally far from each other: neither can be called the outlier.")
     if findings.source == "stages":
         notes.append("Based on stages, not on operators.")
     return tuple(notes)

@@ -1,11 +1,14 @@
-"""The five rival rules beside the frontier, on the same matrix (accounting.md §5)."""
+"""Compare the frontier with simpler rules over the same durations (accounting.md §5)."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
+    Trace,
     axis,
     empty_figure,
     figure,
@@ -42,66 +45,25 @@ RULE_NAMES = {
     "slowest_rank": "slowest rank",
     "rank_0": "rank 0 alone",
 }
-"""What each rule is called in words."""
+"""The name of each rule on screen."""
 
 
 def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """One stacked bar a rule: shares, routed stages solid and the rest hatched, overcount at the end."""
+    """Return one stacked bar per rule: routed stages solid, the others hatched, the overcount at the end."""
     if diagnosis.shares is None:
-        return empty_figure(below_floor(diagnosis), dark=dark, title="Rules")
+        return empty_figure(below_floor(diagnosis), dark=dark, title=PLOT.title)
     lines = rule_lines(diagnosis)
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(diagnosis.stages, dark)
     short = format.short_stages(diagnosis.stages)
-    names = [RULE_NAMES[rule] for rule, *_ in lines]
-    traces = []
-    for stage in diagnosis.stages:
-        shares = [values[stage] for _, values, _, _ in lines]
-        routed = [stage in chosen for _, _, chosen, _ in lines]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": names,
-                "x": shares,
-                "name": plain(short[stage], 28),
-                "marker": {
-                    "color": by_stage[stage],
-                    "line": {"color": colours.surface, "width": 1},
-                    "pattern": {
-                        "shape": ["" if inside else "/" for inside in routed],
-                        "fillmode": "replace",
-                        "fgcolor": [palette.alpha(by_stage[stage], 0.7)] * len(lines),
-                        "bgcolor": [palette.alpha(by_stage[stage], 0.12)] * len(lines),
-                        "size": 7,
-                        "solidity": 0.35,
-                    },
-                },
-                "text": [
-                    f"<b>{format.percent(share)}</b>" if inside and share >= 0.06 else ""
-                    for share, inside in zip(shares, routed, strict=True)
-                ],
-                "textposition": "inside",
-                "insidetextanchor": "middle",
-                "textangle": 0,
-                "textfont": {"color": palette.readable_on(by_stage[stage])},
-                "constraintext": "inside",
-                "hovertext": [
-                    f"{name}<br>{plain(short[stage])} {format.percent(share, 1)}"
-                    f"<br>{'in' if inside else 'not in'} its routing set"
-                    for name, share, inside in zip(names, shares, routed, strict=True)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "customdata": [stage] * len(lines),
-                "showlegend": False,
-            }
-        )
-    traces += [legend_key(short[stage], by_stage[stage]) for stage in diagnosis.stages]
     return figure(
-        traces,
+        [
+            *(_stage_bars(stage, lines, short[stage], by_stage[stage], dark) for stage in diagnosis.stages),
+            *(legend_key(short[stage], by_stage[stage]) for stage in diagnosis.stages),
+        ],
         dark=dark,
         title=PLOT.title,
-        subtitle="same matrix, same τC; solid: in the rule's routing set; right: its total against the step",
+        subtitle="same durations, same τC; solid: in the rule's routing set; right: its total vs the step",
         alt=_in_words(diagnosis),
         height=90 + 38 * len(lines),
         barmode="stack",
@@ -114,10 +76,10 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         ),
         annotations=[
             note(
-                _overcount(overcount), 1.0, name, dark,
+                _overcount(line.overcount), 1.0, RULE_NAMES[line.rule], dark,
                 xref="paper", xanchor="left", xshift=8, font={"size": 11, "color": colours.muted},
             )
-            for name, (_, _, _, overcount) in zip(names, lines, strict=True)
+            for line in lines
         ],
         showlegend=True,
         legend=legend_above(),
@@ -126,28 +88,84 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     )  # fmt: skip
 
 
-def rule_lines(diagnosis: Diagnosis) -> list[tuple[str, dict[str, float], tuple[str, ...], float]]:
-    """Rule, shares, routing set, overcount: both frontiers first, then the rivals.
+def _stage_bars(stage: str, lines: list[RuleLine], short: str, colour: str, dark: bool) -> Trace:
+    """Return the segments of one stage in the bars of all rules."""
+    shares = [line.shares[stage] for line in lines]
+    is_routed = [stage in line.routing_set for line in lines]
+    names = [RULE_NAMES[line.rule] for line in lines]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "x": shares,
+        "name": plain(short, 28),
+        "marker": {
+            "color": colour,
+            "line": {"color": palette.theme(dark).surface, "width": 1},
+            "pattern": {
+                "shape": ["" if routed else "/" for routed in is_routed],
+                "fillmode": "replace",
+                "fgcolor": [palette.alpha(colour, 0.7)] * len(lines),
+                "bgcolor": [palette.alpha(colour, 0.12)] * len(lines),
+                "size": 7,
+                "solidity": 0.35,
+            },
+        },
+        "text": [
+            f"<b>{format.percent(share)}</b>" if routed and share >= 0.06 else ""
+            for share, routed in zip(shares, is_routed, strict=True)
+        ],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": palette.readable_on(colour)},
+        "constraintext": "inside",
+        "hovertext": [
+            f"{name}<br>{plain(short)} {format.percent(share, 1)}"
+            f"<br>{'in' if routed else 'not in'} its routing set"
+            for name, share, routed in zip(names, shares, is_routed, strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "customdata": [stage] * len(lines),
+        "showlegend": False,
+    }
 
-    The routing set of the frontier that the diagnosis is not stated in is derived at the same τC.
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """What one rule says of a window; ``overcount`` is its total divided by the exposed time."""
+
+    rule: str
+    shares: dict[str, float]
+    routing_set: tuple[str, ...]
+    overcount: float
+
+
+def rule_lines(diagnosis: Diagnosis) -> list[RuleLine]:
+    """Return both frontiers, then the other rules.
+
+    The routing set of the frontier that the diagnosis does not use is derived at the same τC.
     """
-    lines = [("frontier", diagnosis.shares or {}, _routed(diagnosis.shares or {}, diagnosis), 1.0)]
+    shares = diagnosis.shares or {}
+    lines = [RuleLine("frontier", shares, _routing_set(shares, diagnosis), 1.0)]
     if diagnosis.carry_over_shares:
         carried = diagnosis.carry_over_shares
-        lines.append(("carry_over", carried, _routed(carried, diagnosis), 1.0))
-    lines += [(rival.rule, rival.shares, rival.routing_set, rival.overcount) for rival in diagnosis.rivals]
+        lines.append(RuleLine("carry_over", carried, _routing_set(carried, diagnosis), 1.0))
+    lines += [
+        RuleLine(rival.rule, rival.shares, rival.routing_set, rival.overcount) for rival in diagnosis.rivals
+    ]
     return lines
 
 
-def _routed(shares: dict[str, float], diagnosis: Diagnosis) -> tuple[str, ...]:
-    chosen: list[str] = []
+def _routing_set(shares: dict[str, float], diagnosis: Diagnosis) -> tuple[str, ...]:
+    members: list[str] = []
     reached = 0.0
     for stage in sorted(shares, key=lambda stage: -shares[stage]):
-        chosen.append(stage)
+        members.append(stage)
         reached += shares[stage]
         if reached >= diagnosis.gates.tau_c - 1e-12:
             break
-    return tuple(chosen)
+    return tuple(members)
 
 
 def _overcount(value: float) -> str:
@@ -159,8 +177,8 @@ def _overcount(value: float) -> str:
 
 
 def _in_words(diagnosis: Diagnosis) -> str:
-    said = []
-    for rule, shares, _, _ in rule_lines(diagnosis):
-        top = max(shares, key=lambda stage: shares[stage])
-        said.append(f"{RULE_NAMES[rule]} {format.short_stage(top)} {format.percent(shares[top])}")
-    return f"Largest stage by rule: {format.listed(said, 8)}."
+    parts = []
+    for line in rule_lines(diagnosis):
+        top = max(line.shares, key=lambda stage: line.shares[stage])
+        parts.append(f"{RULE_NAMES[line.rule]} {format.short_stage(top)} {format.percent(line.shares[top])}")
+    return f"Largest stage by rule: {format.listed(parts, 8)}."

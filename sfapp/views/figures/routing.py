@@ -1,12 +1,14 @@
-"""Shares in order with their running sum, and where τC cuts the routing set (accounting.md §5)."""
+"""Draw the routing set: shares in descending order, their running sum, and τC (accounting.md §5)."""
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 from sfapp.model import Diagnosis
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import active_shares
-from sfapp.views.figures.base import Figure, axis, empty_figure, figure, plain, revision
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, plain, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -25,23 +27,55 @@ PLOT = PlotSpec(
     gates=("tau_c",),
 )
 
-_ROOM = 0.1
-"""Bars of at least this share hold their number inside, clear of the running sum."""
+_INSIDE_FROM = 0.1
+"""Bars of at least this share show their number inside, clear of the running sum."""
 
 
 def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """The shortest run of leading stages that reaches τC, filled; τC is the draggable shape ``tau_c``."""
+    """Return the shares in descending order with their running sum; the routing set is filled.
+
+    τC is the draggable shape ``tau_c``.
+    """
     shares = active_shares(diagnosis)
     if not shares or diagnosis.routing_set is None:
         return empty_figure(below_floor(diagnosis), dark=dark, title=PLOT.title)
-    colours = palette.theme(dark)
     order = sorted(shares, key=lambda stage: -shares[stage])  # sorted is stable: ties keep stage order
     short = format.short_stages(diagnosis.stages)
+    named = format.listed([short[stage] for stage in diagnosis.routing_set], 6)
+    largest = format.listed([f"{short[stage]} {format.percent(shares[stage])}" for stage in order], 8)
+    return figure(
+        [_share_bars(diagnosis, shares, order, dark), _running_sum(diagnosis, shares, order, dark)],
+        dark=dark,
+        title=PLOT.title,
+        subtitle=f"smallest set of stages that reaches τC: {named}",
+        interaction="drag τC to ask for more or less",
+        alt=(
+            f"Shares of the exposed time, largest first: {largest}. "
+            f"The routing set at τC {format.share(diagnosis.gates.tau_c)} is {named}."
+        ),
+        height=340,
+        bargap=0.25,
+        margin={"l": 8, "r": 16, "t": 16, "b": 8},
+        xaxis=axis(
+            dark, showgrid=False, fixedrange=True, tickfont={"color": palette.theme(dark).ink, "size": 12},
+            tickangle=0 if len(order) <= 7 else -40,
+        ),
+        yaxis=axis(
+            dark, range=[0, 1.08], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1], fixedrange=True
+        ),
+        shapes=[threshold("tau_c", "y", diagnosis.gates.tau_c, "τC", dark, span=(0, 1))],
+        hovermode="closest",
+        draggable=True,
+        uirevision=revision(diagnosis, diagnosis.frontier),
+    )  # fmt: skip
+
+
+def _share_bars(diagnosis: Diagnosis, shares: dict[str, float], order: list[str], dark: bool) -> Trace:
+    """Return one bar per stage: filled in the routing set, hatched outside it."""
+    members = set(diagnosis.routing_set or ())
+    short = format.short_stages(diagnosis.stages)
     by_stage = palette.stage_colours(diagnosis.stages, dark)
-    members = set(diagnosis.routing_set)
-    running = 0.0
-    reached = [running := running + shares[stage] for stage in order]
-    bars = {
+    return {
         "type": "bar",
         "x": [plain(short[stage], 28) for stage in order],
         "y": [shares[stage] for stage in order],
@@ -59,15 +93,13 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         },
         "text": [f"<b>{format.percent(shares[stage])}</b>" for stage in order],
         "textposition": [
-            "inside" if stage in members and shares[stage] >= _ROOM else "outside" for stage in order
+            "inside" if stage in members and shares[stage] >= _INSIDE_FROM else "outside" for stage in order
         ],
         "insidetextanchor": "end",
         "textangle": 0,
         "cliponaxis": False,
-        "outsidetextfont": {"color": colours.ink},
-        "insidetextfont": {
-            "color": [palette.readable_on(by_stage[stage]) for stage in order],
-        },
+        "outsidetextfont": {"color": palette.theme(dark).ink},
+        "insidetextfont": {"color": [palette.readable_on(by_stage[stage]) for stage in order]},
         "customdata": order,
         "hovertext": [
             f"{plain(short[stage])}: {format.percent(shares[stage], 1)} of the exposed time"
@@ -76,46 +108,25 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
-    line = {
+
+
+def _running_sum(diagnosis: Diagnosis, shares: dict[str, float], order: list[str], dark: bool) -> Trace:
+    members = set(diagnosis.routing_set or ())
+    short = format.short_stages(diagnosis.stages)
+    colours = palette.theme(dark)
+    return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": bars["x"],
-        "y": reached,
+        "x": [plain(short[stage], 28) for stage in order],
+        "y": list(accumulate(shares[stage] for stage in order)),
         "line": {"color": colours.ink, "width": 1.5},
         "marker": {
             "size": 8,
             "color": [colours.ink if stage in members else colours.surface for stage in order],
             "line": {"color": colours.ink, "width": 1.5},
         },
-        "hovertemplate": "together %{y:.1%}<extra></extra>",
+        "hovertemplate": "running sum %{y:.1%}<extra></extra>",
     }
-    named = format.listed([short[stage] for stage in diagnosis.routing_set], 6)
-    return figure(
-        [bars, line],
-        dark=dark,
-        title=PLOT.title,
-        subtitle=f"smallest set of stages reaching τC: {named}",
-        interaction="drag τC to ask for more or less",
-        alt=(
-            f"Shares of the exposed time, largest first: "
-            f"{format.listed([f'{short[s]} {format.percent(shares[s])}' for s in order], 8)}. "
-            f"The routing set at τC {format.share(diagnosis.gates.tau_c)} is {named}."
-        ),
-        height=340,
-        bargap=0.25,
-        margin={"l": 8, "r": 16, "t": 16, "b": 8},
-        xaxis=axis(
-            dark, showgrid=False, fixedrange=True, tickfont={"color": colours.ink, "size": 12},
-            tickangle=0 if len(order) <= 7 else -40,
-        ),
-        yaxis=axis(
-            dark, range=[0, 1.08], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1], fixedrange=True
-        ),
-        shapes=[threshold("tau_c", "y", diagnosis.gates.tau_c, "τC", dark, span=(0, 1))],
-        hovermode="closest",
-        draggable=True,
-        uirevision=revision(diagnosis, diagnosis.frontier),
-    )  # fmt: skip
 
 
 def threshold(
@@ -126,12 +137,12 @@ def threshold(
     dark: bool,
     span: tuple[float, float],
 ) -> dict[str, object]:
-    """A gate as a line that can be dragged; its label follows the drag by itself.
+    """Return a gate as a draggable line with a label that follows it.
 
     Args:
         name: the gate's name, kept as the shape's ``name``.
-        along: the axis the gate lives on: ``y`` gives a horizontal line, ``x`` a vertical one.
-        span: start and end across, in paper fractions.
+        along: the axis of the gate: ``y`` gives a horizontal line, ``x`` a vertical one.
+        span: start and end of the line, as fractions of the plot.
     """
     colours = palette.theme(dark)
     other = "x" if along == "y" else "y"
@@ -157,7 +168,7 @@ def threshold(
 
 
 def below_floor(diagnosis: Diagnosis) -> str:
-    """Why there are no shares, or no gains."""
+    """Return why there are no shares or no gains."""
     if diagnosis.shares is not None:
         return f"no gains: {reason_sentence('reduced_rows')}".removesuffix(".")
     return (

@@ -1,4 +1,4 @@
-"""The window step by step: advances stacked, and who was last where the aim looks."""
+"""Draw the window step by step: stacked advances, and the slowest rank at the suspect stage."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ PLOT = PlotSpec(
 )
 
 _BARS_UP_TO = 600
-"""More steps than this are drawn as filled stairs: bars would be thinner than a pixel."""
+"""More steps than this are drawn as filled steps, because bars would be thinner than a pixel."""
 
 
 def step_timeline(
     measures: Measures, diagnosis: Diagnosis, step: int | None = None, *, dark: bool = False
 ) -> Figure:
-    """Advances stacked per step, the chosen step framed; below, the rank that set the aim's stage.
+    """Return stacked advances per step with one step framed, above the slowest rank at the suspect stage.
 
-    ``customdata`` of every point is the step number, so that a click can pick the step.
+    ``customdata`` of every point is the step number, so that a click can select it.
     """
     active = active_frontier(measures, diagnosis)
     advance_BN = measures.by_broad(active.advance_SN)
@@ -84,7 +84,7 @@ def step_timeline(
             dark, domain=[0, 0.24], nticks=5, tickprefix="r", tickformat="d",
             range=[max(measures.led_by.rank) + 0.7, min(measures.led_by.rank) - 0.7],
         )  # fmt: skip
-        text = f"rank that sets the frontier at {plain(short.get(stage, stage))}"
+        text = f"slowest rank at {plain(short.get(stage, stage))}"
         annotations.append(
             note(text, 0, 0.25, dark, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
                  font={"size": 11, "color": colours.muted})
@@ -95,7 +95,7 @@ def step_timeline(
         dark=dark,
         title=PLOT.title,
         subtitle=f"{active.words}, advance of each stage per step",
-        interaction="click a step to look into it",
+        interaction="click a step to inspect it",
         alt=_in_words(measures, advance_BN, diagnosis),
         height=340 if leaders else 260,
         barmode="stack",
@@ -134,7 +134,7 @@ def _stack(name: str, colour: str, value_N: object, step_N: Ints, unit: format.U
 
 
 def _leaders(measures: Measures, active: ActiveFrontier, stage: str, dark: bool) -> Trace | None:
-    """A dot per step at the rank that set the stage's frontier; hollow where the lead is too small."""
+    """Return a dot per step at the slowest rank of the stage, hollow where the lead is too small."""
     members = list(stage_members(measures, stage))
     if not members:
         return None

@@ -1,4 +1,4 @@
-"""One rank's events of one step in rows: lane by lane, what lies inside another below it."""
+"""Place one rank's events of one step in rows: by lane, nested events below the enclosing one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 EVENTS_SHOWN = 800
-"""Events of one rank drawn at most, the longest ones: what is shorter has less than a pixel."""
+"""Events of one rank drawn at most, the longest ones: shorter ones take less than a pixel."""
 
 LANES_SHOWN = 10
-"""Threads and streams of one rank drawn at most, those in which most happens."""
+"""Threads and streams of one rank drawn at most, the busiest ones."""
 
 DEPTHS_SHOWN = 8
-"""Events in events in events: what lies deeper is left out."""
+"""Levels of nested events drawn at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """What is drawn of one rank, in rows counted from its first.
+class LaneBlock:
+    """The drawn events of one rank, in rows counted from its first one.
 
     Attributes:
-        event_K: positions among the operators; row_K the row of each.
+        event_K: positions among the operators; row_K: the row of each.
         lanes: name, first row and number of rows of each lane.
-        short, deep, elsewhere: events left out as too short, too deep, or of lanes that are left out.
+        short, deep, elsewhere: how many events are left out: too short, nested too deep, or on other lanes.
     """
 
     rank: int
@@ -45,12 +45,12 @@ class Block:
         return sum(rows for *_, rows in self.lanes)
 
 
-def block_of(operators: Operators, rank: int, events: Ints, kept_E: Bools) -> Block:
-    """The rank's lanes, the host's first, each with its events stacked by depth.
+def block_of(operators: Operators, rank: int, events: Ints, kept_E: Bools) -> LaneBlock:
+    """Return the rank's lanes, those of the host first, each with its events stacked by depth.
 
     Args:
         events: of this rank, ascending.
-        kept_E: bool [E], events to be shown before any others.
+        kept_E: bool [E], events to show before any others.
     """
     events, elsewhere = _of_busiest_lanes(operators, events, kept_E)
     events, short = _longest(operators, events, kept_E)
@@ -73,28 +73,30 @@ def block_of(operators: Operators, rank: int, events: Ints, kept_E: Bools) -> Bl
         rows = int(depth[shown].max()) + 1
         placed.append((operators.lanes[lane].name, row, rows))
         row += rows
-    return Block(rank, np.concatenate(kept), np.concatenate(row_X), tuple(placed), short, deep, elsewhere)
+    return LaneBlock(rank, np.concatenate(kept), np.concatenate(row_X), tuple(placed), short, deep, elsewhere)
 
 
 def _of_busiest_lanes(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, int]:
-    """The events of those lanes in which most happens, and how many are on others."""
+    """Return the events of the busiest lanes, and how many are on other lanes."""
     lane_X = operators.lane_E[events]
     lanes, count = np.unique(lane_X, return_counts=True)
     holds = np.isin(lanes, lane_X[kept_E[events]])
-    chosen = lanes[np.lexsort((-count, ~holds))][:LANES_SHOWN]
-    here = np.isin(lane_X, chosen)
+    busiest = lanes[np.lexsort((-count, ~holds))][:LANES_SHOWN]
+    here = np.isin(lane_X, busiest)
     return events[here], int(np.count_nonzero(~here))
 
 
 def _longest(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, int]:
-    """The longest events, ascending, and how many are shorter. None is shorter than what it encloses, so each
-    of them still stands in its own."""
+    """Return the longest events, ascending, and how many are left out.
+
+    An event is at least as long as those it encloses, so nesting is kept.
+    """
     order = np.lexsort((-operators.duration_ns_E[events], ~kept_E[events]))
     return np.sort(events[order[:EVENTS_SHOWN]]), max(len(events) - EVENTS_SHOWN, 0)
 
 
 def _depths(start_X: Ints, end_X: Ints) -> Ints:
-    """How many events of the same lane are still open when each begins; those that enclose it come first."""
+    """Return how many events of the lane are still open when each one begins."""
     ends: list[int] = []
     depths = []
     for start, end in zip(start_X.tolist(), end_X.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Which verdict holds where: over (γA, γG), and over τC (accounting.md §5, §7)."""
+"""Draw how the verdict depends on its gates: over (γA, γG), and over τC (accounting.md §5, §7)."""
 
 from __future__ import annotations
 
@@ -46,27 +46,28 @@ STEPS = PlotSpec(
 )
 
 _THIN = 0.12
-"""A region less high than this has no room for its words: they stand beside it, on a leader line."""
-_ROOM = 0.15
-"""Distance across at which words on a leader line are clear of others."""
+"""A region lower than this has no room for its label, which is placed beside it on a leader line."""
+
+_CLEARANCE = 0.15
+"""Horizontal distance at which labels on leader lines do not overlap."""
 
 
 def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """The label, and what it names, for every γA and γG; both are draggable lines, as in the plane."""
+    """Return the labels and the stages that they name for every γA and γG; both gates are draggable."""
     found = verdict_map(measures, diagnosis)
     if found is None:
         return empty_figure(below_floor(diagnosis), dark=dark, title=MAP.title)
     gates = diagnosis.gates
     here = found.at(gates.gamma_a, gates.gamma_g)
     regions = found.regions
-    said = [f"{_where(region)}: {_words(region.verdict, diagnosis)}" for region in regions]
+    listed = [f"{_where(region)}: {_in_words(region.verdict, diagnosis)}" for region in regions]
     return figure(
         [*(_filled(region, diagnosis, dark) for region in regions), _here(diagnosis, here, dark)],
         dark=dark,
         title=MAP.title,
-        subtitle="the verdict for every γA and γG; the dot is where the gates stand",
+        subtitle="the verdict for every γA and γG; the dot marks the current gates",
         interaction="drag either line",
-        alt=f"Now: {_words(here, diagnosis)}. {'; '.join(said)}.",
+        alt=f"Now: {_in_words(here, diagnosis)}. {'; '.join(listed)}.",
         height=420,
         margin={"l": 8, "r": 16, "t": 12, "b": 8},
         xaxis=axis(
@@ -96,7 +97,7 @@ def _height(region: Region) -> float:
 
 
 def _lines(verdict: StageVerdict, diagnosis: Diagnosis) -> list[str]:
-    """The labels, what they rest on, the stages they name; plain text."""
+    """Return the labels, their reasons and the stages that they name, one line each, as plain text."""
     lines = [" + ".join(label_words(label.label) for label in verdict.labels) or "no stage label"]
     reasons = [reason for label in verdict.labels for reason in label.reasons]
     if reasons:
@@ -109,7 +110,7 @@ def _lines(verdict: StageVerdict, diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def _words(verdict: StageVerdict, diagnosis: Diagnosis) -> str:
+def _in_words(verdict: StageVerdict, diagnosis: Diagnosis) -> str:
     return ", ".join(_lines(verdict, diagnosis))
 
 
@@ -122,7 +123,7 @@ def _where(region: Region) -> str:
 
 
 def _filled(region: Region, diagnosis: Diagnosis, dark: bool) -> Trace:
-    """One region, saying its verdict under the pointer."""
+    """Return one region, with its verdict as hover text."""
     colours = palette.theme(dark)
     names = {label.label for label in region.verdict.labels}
     colour = colours.good if "direct_exposure" in names else colours.warn if names else colours.muted
@@ -147,7 +148,7 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
     first, *rest = (plain(line, 36) for line in _lines(region.verdict, diagnosis))
     text = "<br>".join((f"<b>{first}</b>", *rest))
     middle = (left + right) / 2, (bottom + top) / 2
-    # A column too narrow for a line of words has them upright.
+    # A narrow region has its label turned upright.
     return note(
         text, *middle, dark, textangle=0 if right - left >= 0.25 else -90, font={"size": 11},
         bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=4,
@@ -155,17 +156,17 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
 
 
 def _led_labels(thin: Sequence[Region], diagnosis: Diagnosis, dark: bool) -> list[dict[str, object]]:
-    """The labels of regions without room, each clear of the others and of the dot."""
+    """Return the labels of low regions, each clear of the others and of the dot."""
     colours = palette.theme(dark)
-    taken = [diagnosis.gates.gamma_a]
+    occupied = [diagnosis.gates.gamma_a]
     notes = []
     for region in thin:
         (left, right), (bottom, top) = region.gamma_a, region.gamma_g
         x = max(
             (left + (right - left) * part for part in (0.2, 0.5, 0.8)),
-            key=lambda place: min(min(abs(place - other) for other in taken), _ROOM),
+            key=lambda place: min(min(abs(place - other) for other in occupied), _CLEARANCE),
         )
-        taken.append(x)
+        occupied.append(x)
         middle = (bottom + top) / 2
         first, *rest = (plain(line, 36) for line in _lines(region.verdict, diagnosis)[:2])
         notes.append(
@@ -185,77 +186,98 @@ def _here(diagnosis: Diagnosis, verdict: StageVerdict, dark: bool) -> Trace:
         "mode": "markers+text",
         "x": [diagnosis.gates.gamma_a],
         "y": [diagnosis.gates.gamma_g],
-        "text": ["you are here"],
+        "text": ["current gates"],
         "textposition": "top right" if diagnosis.gates.gamma_a < 0.7 else "top left",
         "marker": {"size": 12, "color": colours.accent, "line": {"color": colours.surface, "width": 2}},
-        "hovertext": [plain(_words(verdict, diagnosis), 120)],
+        "hovertext": [plain(_in_words(verdict, diagnosis), 120)],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "cliponaxis": False,
     }
 
 
 def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """A row a stage, filled over the τC for which it is in the routing set; τC is a draggable line."""
-    intervals = routing_intervals(diagnosis)
-    if not intervals:
+    """Return one row per stage, filled over the τC at which it is in the routing set; τC is draggable."""
+    joins = _joining_tau(diagnosis)
+    if not joins:
         return empty_figure(below_floor(diagnosis), dark=dark, title=STEPS.title)
-    joins: dict[str, float] = {}
-    for interval in intervals:
-        for stage in interval.stages:
-            joins.setdefault(stage, interval.low)
-    colours = palette.theme(dark)
-    by_stage = palette.stage_colours(diagnosis.stages, dark)
     short = format.short_stages(diagnosis.stages)
     order = [*joins, *(stage for stage in diagnosis.stages if stage not in joins)]
-    said = [
-        "always" if not joins.get(stage, 1.0) else f"above {format.percent(joins[stage], 1)}"
-        if stage in joins else "never"
-        for stage in order
-    ]  # fmt: skip
-    bars: Trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [plain(short[stage], 28) for stage in order],
-        "base": [joins.get(stage, 1.0) for stage in order],
-        "x": [1.0 - joins.get(stage, 1.0) for stage in order],
-        "marker": {"color": [by_stage[stage] for stage in order]},
-        "customdata": order,
-        "hovertext": [
-            f"{plain(short[stage])}: in the set {text}" for stage, text in zip(order, said, strict=True)
-        ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
-    words = [
-        note(text, max(0.0, joins.get(stage, 1.0)), plain(short[stage], 28), dark,
-             xanchor="right" if joins.get(stage, 1.0) >= 0.2 else "left",
-             xshift=-6 if joins.get(stage, 1.0) >= 0.2 else 6,
-             bgcolor=colours.surface if joins.get(stage, 1.0) >= 0.2 else None,  # the line may run behind
-             font={"size": 11, "color": colours.muted if joins.get(stage, 1.0) >= 0.2
-                   else palette.readable_on(by_stage[stage])})
-        for stage, text in zip(order, said, strict=True)
-    ]  # fmt: skip
-    told = [f"{short[stage]} {text}" for stage, text in zip(order, said, strict=True)]
+    ranges = [_tau_range(joins.get(stage)) for stage in order]
+    listed = format.listed([f"{short[stage]} {text}" for stage, text in zip(order, ranges, strict=True)], 8)
     return figure(
-        [bars],
+        [_tau_bars(diagnosis, joins, order, ranges, dark)],
         dark=dark,
         title=STEPS.title,
-        subtitle="filled where the stage is in the set",
-        interaction="drag τC across an edge and a stage joins or leaves",
-        alt=(
-            f"In the routing set, by τC: {format.listed(told, 8)}. "
-            f"τC is {format.share(diagnosis.gates.tau_c)}."
-        ),
+        subtitle="filled where the stage is in the routing set",
+        interaction="drag τC across an edge to add or remove a stage",
+        alt=f"In the routing set, by τC: {listed}. τC is {format.share(diagnosis.gates.tau_c)}.",
         height=420,
         bargap=0.35,
         margin={"l": 8, "r": 16, "t": 16, "b": 8},
         xaxis=axis(dark, range=[0, 1.02], tickformat=".0%", title="τC", fixedrange=True),
         yaxis=axis(
             dark, autorange="reversed", showgrid=False, fixedrange=True,
-            tickfont={"color": colours.ink, "size": 12},
+            tickfont={"color": palette.theme(dark).ink, "size": 12},
         ),
         shapes=[threshold("tau_c", "x", diagnosis.gates.tau_c, "τC", dark, span=(0, 1))],
-        annotations=words,
+        annotations=_tau_notes(diagnosis, joins, order, ranges, dark),
         hovermode="closest",
         draggable=True,
         uirevision=revision(diagnosis, diagnosis.frontier),
     )  # fmt: skip
+
+
+def _joining_tau(diagnosis: Diagnosis) -> dict[str, float]:
+    """Return the τC from which each stage is in the routing set; stages that never are are left out."""
+    joins: dict[str, float] = {}
+    for interval in routing_intervals(diagnosis):
+        for stage in interval.stages:
+            joins.setdefault(stage, interval.low)
+    return joins
+
+
+def _tau_range(low: float | None) -> str:
+    if low is None:
+        return "never"
+    return f"above {format.percent(low, 1)}" if low else "always"
+
+
+def _tau_bars(
+    diagnosis: Diagnosis, joins: dict[str, float], order: list[str], ranges: list[str], dark: bool
+) -> Trace:
+    by_stage = palette.stage_colours(diagnosis.stages, dark)
+    names = [plain(format.short_stages(diagnosis.stages)[stage], 28) for stage in order]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "base": [joins.get(stage, 1.0) for stage in order],
+        "x": [1.0 - joins.get(stage, 1.0) for stage in order],
+        "marker": {"color": [by_stage[stage] for stage in order]},
+        "customdata": order,
+        "hovertext": [f"{name}: in the set {text}" for name, text in zip(names, ranges, strict=True)],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _tau_notes(
+    diagnosis: Diagnosis, joins: dict[str, float], order: list[str], ranges: list[str], dark: bool
+) -> list[dict[str, object]]:
+    """Return the range of each stage, left of its bar where there is room, else inside."""
+    colours = palette.theme(dark)
+    by_stage = palette.stage_colours(diagnosis.stages, dark)
+    short = format.short_stages(diagnosis.stages)
+    notes = []
+    for stage, text in zip(order, ranges, strict=True):
+        low = joins.get(stage, 1.0)
+        is_outside = low >= 0.2
+        colour = colours.muted if is_outside else palette.readable_on(by_stage[stage])
+        notes.append(
+            note(
+                text, max(0.0, low), plain(short[stage], 28), dark,
+                xanchor="right" if is_outside else "left", xshift=-6 if is_outside else 6,
+                # The line of τC may run behind the text.
+                bgcolor=colours.surface if is_outside else None, font={"size": 11, "color": colour},
+            )
+        )  # fmt: skip
+    return notes

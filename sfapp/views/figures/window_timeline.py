@@ -1,4 +1,4 @@
-"""Windows side by side: the overview of all runs (accounting.md §12)."""
+"""Draw the windows of all runs side by side (accounting.md §12)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ aim_rank, culprit_kind``."""
 
 _BARS_UP_TO = 400
 _CROWDED = 150
-"""Above this many windows, only culprits of long stretches are named; the pointer names all."""
+"""Above this many windows, only suspects of long stretches are labelled; hover texts name all of them."""
 _NOTE_ROWS = 3
 _NOTE_PIXELS = 13
 _CHARACTERS = 130
-"""About how many characters of a note fit across the plot."""
+"""About how many characters of a label fit across the plot."""
 
 
 def window_timeline(
@@ -48,15 +48,15 @@ def window_timeline(
     brushes: bool = False,
     brushed: tuple[int, int] | None = None,
 ) -> Figure:
-    """All windows: frontier shares scaled to the mean step, severity below, culprits named.
+    """Return all windows: frontier shares scaled to the mean step, severity below, suspects labelled.
 
-    ``customdata`` of every bar is ``[run_id, window]``, as it stands in the store.
+    ``customdata`` of every bar is ``[run_id, window]``, as in the store.
 
     Args:
         selected: (run_id, window) to frame.
         height: in pixels.
-        brushes: dragging picks a stretch of windows instead of zooming.
-        brushed: places of the first and last window of the stretch that is picked.
+        brushes: dragging selects a range of windows instead of zooming.
+        brushed: places of the first and last window of the selected range.
     """
     if not rows:
         return empty_figure(
@@ -68,22 +68,15 @@ def window_timeline(
         traces = [*_bars(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
     else:
         traces = [*_areas(rows, stages, unit, dark), _reader(rows, unit), _image_strip(rows, dark)]
-    spans = culprit_spans(rows)
+    spans = suspect_spans(rows)
     colours = palette.theme(dark)
-    chosen = [
-        place for place, row in enumerate(rows) if selected and (row["run_id"], row["window"]) == selected
-    ]
-    named = [_span_words(rows[first]) for first, _ in spans]
     return figure(
         traces,
         dark=dark,
         title=PLOT.title,
-        subtitle="mean exposed step, split by stage; below: severity and who is behind it",
+        subtitle="mean exposed step, split by stage; below: severity, and the suspect stage and rank",
         interaction="drag across windows to list only those" if brushes else "",
-        alt=(
-            f"{format.counted(len(rows), 'window')}; "
-            + (f"calling for action: {format.listed(named, 6)}." if named else "all quiet.")
-        ),
+        alt=_in_words(rows, spans),
         height=height,
         barmode="stack",
         bargap=0.06 if len(rows) <= 120 else 0,
@@ -93,18 +86,7 @@ def window_timeline(
             dark, domain=[0.42, 1], ticksuffix=f" {unit.name}", nticks=4, rangemode="tozero", fixedrange=True
         ),
         yaxis2={"domain": [0.31, 0.38], "visible": False, "range": [0, 1], "fixedrange": True},
-        shapes=[
-            *_run_lines(rows, colours),
-            *_brush(brushed, colours),
-            *[
-                {
-                    "type": "rect", "x0": place - 0.5, "x1": place + 0.5,
-                    "yref": "paper", "y0": 0.29, "y1": 1.02,
-                    "line": {"color": colours.ink, "width": 2.5}, "name": "selected",
-                }
-                for place in chosen
-            ],
-        ],
+        shapes=[*_run_lines(rows, colours), *_brush(brushed, colours), *_frames(rows, selected, colours)],
         annotations=_span_notes(rows, spans, dark, height),
         showlegend=True,
         legend=legend_above(y=1.02),
@@ -112,15 +94,36 @@ def window_timeline(
         clickmode="event",
         dragmode="select" if brushes else "zoom",
         selectdirection="h",
-        # The brush is drawn by the answer to it, so the browser's own mark of it goes with every answer.
+        # The server's answer draws the brush, so every answer removes the browser's own mark of it.
         selections=[],
         selectionrevision=str(brushed),
         uirevision=f"windows/{rows[0]['run_id']}",
     )  # fmt: skip
 
 
+def _in_words(rows: Sequence[Row], spans: list[tuple[int, int]]) -> str:
+    text = format.counted(len(rows), "window")
+    if not spans:
+        return f"{text}; all healthy."
+    listed = format.listed([_span_words(rows[first]) for first, _ in spans], 6)
+    return f"{text}; these need attention: {listed}."
+
+
+def _frames(
+    rows: Sequence[Row], selected: tuple[str, int] | None, colours: palette.Theme
+) -> list[dict[str, object]]:
+    return [
+        {
+            "type": "rect", "x0": place - 0.5, "x1": place + 0.5, "yref": "paper", "y0": 0.29, "y1": 1.02,
+            "line": {"color": colours.ink, "width": 2.5}, "name": "selected",
+        }
+        for place, row in enumerate(rows)
+        if selected == (row["run_id"], row["window"])
+    ]  # fmt: skip
+
+
 def _brush(brushed: tuple[int, int] | None, colours: palette.Theme) -> list[dict[str, object]]:
-    """The stretch that is picked: framed, under the bars."""
+    """Return the frame of the selected range, below the bars."""
     if brushed is None:
         return []
     return [
@@ -133,12 +136,13 @@ def _brush(brushed: tuple[int, int] | None, colours: palette.Theme) -> list[dict
 
 
 def stage_order(rows: Sequence[Row]) -> list[str]:
-    """Every stage of any row, in the order of first appearance."""
+    """Return every stage of any row, in order of first appearance."""
     return list(dict.fromkeys(stage for row in rows for stage in (row["shares"] or {})))
 
 
-def culprit_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Runs of neighbouring windows that call for action for one and the same reason: (first, last) places."""
+def suspect_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Return ranges of neighbouring windows with the same suspect that need attention: (first, last) "
+    "place."""
     spans: list[tuple[int, int]] = []
     for place, row in enumerate(rows):
         if (row["severity"] or 0.0) < QUIET_SEVERITY or not row["aim_stage"]:
@@ -190,7 +194,7 @@ def _bars(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool)
 
 
 def _areas(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
-    """Many windows: one path a stage instead of a bar a window and stage, drawn ten times as fast."""
+    """Return one filled path per stage, which draws many windows ten times as fast as bars."""
     by_stage = palette.stage_colours(stages, dark)
     short = format.short_stages(stages)
     return [
@@ -205,7 +209,7 @@ def _areas(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool
 
 
 def _reader(rows: Sequence[Row], unit: format.Unit) -> Trace:
-    """What the pointer reads and a click takes where windows are too many to carry it in every stage."""
+    """Return an invisible line with hover texts and click targets, for many windows drawn as areas."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -220,7 +224,7 @@ def _reader(rows: Sequence[Row], unit: format.Unit) -> Trace:
 
 
 def _missing(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
-    """Windows without shares: hatched, so that they are not taken for fast ones."""
+    """Return windows without shares as hatched bars, so that they do not look fast."""
     places = [place for place, row in enumerate(rows) if not row["shares"]]
     if not places:
         return []
@@ -248,19 +252,19 @@ def hover_of(row: Row) -> str:
     text = f"<b>{plain(row['run_id'])} · window {row['window']}</b>"
     text += f"<br>mean step {format.duration(row['step_time_ns'])}"
     if (row["severity"] or 0.0) < QUIET_SEVERITY:
-        return f"{text}<br>quiet"
+        return f"{text}<br>healthy"
     text += f"<br>severity {format.severity(row['severity'])}"
     return f"{text}<br>{plain(_span_words(row), 80)}" if row["aim_stage"] else text
 
 
 def _strip(rows: Sequence[Row], dark: bool) -> Trace:
-    """One mark a window: quiet ones thin and grey, the others full and coloured."""
+    """Return one mark per window: thin and grey for healthy ones, full and coloured for the others."""
     colours = palette.theme(dark)
-    quiet = [(row["severity"] or 0.0) < QUIET_SEVERITY for row in rows]
+    is_healthy = [(row["severity"] or 0.0) < QUIET_SEVERITY for row in rows]
     return {
         "type": "bar",
         "x": list(range(len(rows))),
-        "y": [0.45 if calm else 1.0 for calm in quiet],
+        "y": [0.45 if healthy else 1.0 for healthy in is_healthy],
         "yaxis": "y2",
         "marker": {"color": [palette.severity_colour(row["severity"], colours) for row in rows]},
         "customdata": [[row["run_id"], row["window"]] for row in rows],
@@ -272,7 +276,7 @@ def _strip(rows: Sequence[Row], dark: bool) -> Trace:
 
 
 def _image_strip(rows: Sequence[Row], dark: bool) -> Trace:
-    """The strip as one picture, for many windows."""
+    """Return the strip as one image, for many windows."""
     theme = palette.theme(dark)
     colour_of = [palette.severity_colour(row["severity"], theme) for row in rows]
     colours = list(dict.fromkeys(colour_of))
@@ -303,7 +307,7 @@ def _window_axis(rows: Sequence[Row], dark: bool) -> dict[str, object]:
 
 
 def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, object]]:
-    """A rule where one run ends and the next begins."""
+    """Return a line where one run ends and the next begins."""
     return [
         {
             "type": "line", "x0": place - 0.5, "x1": place - 0.5, "yref": "paper", "y0": 0.24, "y1": 1,
@@ -317,7 +321,7 @@ def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, ob
 def _span_notes(
     rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool, height: int
 ) -> list[dict[str, object]]:
-    """Culprits under their windows, in up to three lines; the worst first where there is no room for all."""
+    """Return suspects below their windows in up to three lines, the worst first where room is short."""
     colours = palette.theme(dark)
     width = _CHARACTERS / max(1, len(rows))
     pitch = max(0.075, _NOTE_PIXELS / (height - 38))  # less the margins
@@ -354,7 +358,7 @@ def _span_notes(
 
 
 def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
-    """Window numbers at both ends for one run; run names under their windows for several."""
+    """Return window numbers at both ends for one run, or run names below their windows for several."""
     starts = [0] + [
         place for place in range(1, len(rows)) if rows[place]["run_id"] != rows[place - 1]["run_id"]
     ]
