@@ -20,7 +20,7 @@ import zmq
 from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import AnySample
 from sfapp.stream.capture_broker import CaptureBroker
-from sfapp.stream.live_state import LiveSnapshot, LiveState, StepCallback
+from sfapp.stream.live_state import LiveSnapshot, RankStates, StepCallback
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -118,7 +118,7 @@ class Aggregator:
         self._on_samples = on_samples
         self._on_heartbeat = on_heartbeat
         self._assembler = WindowAssembler(root, close_after, LATE_AFTER_SECONDS, time.monotonic)
-        self._live = LiveState(time.monotonic, on_steps)
+        self._live = RankStates(time.monotonic, on_steps)
         self._captures = CaptureBroker(
             root, lambda stream, answer: self._send(stream.route, answer), self._assembler.failures
         )
@@ -281,7 +281,7 @@ class Aggregator:
         self._send_ack(stream)  # the previous one may have been lost
 
     def _request_hello(self, route: tuple[bytes, ...], message: Message, now: float) -> None:
-        """Ask a process that connected to an earlier aggregator for its identity and its first element."""
+        """Request the identity and first element of a process that an earlier aggregator knew."""
         if now - self._resend_time.get(message.incarnation, float("-inf")) < _RESEND_SECONDS:
             return
         if len(self._resend_time) > _MAX_RESEND_TIMES:

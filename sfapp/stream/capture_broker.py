@@ -159,8 +159,8 @@ class CaptureBroker:
         request = self._requested(stream, message.capture)
         try:
             if isinstance(message, CaptureReport):
-                windows = tuple(window + stream.offset for window in message.said.windows)
-                tell(self._root, request, replace(message.said, rank=stream.hello.rank, windows=windows))
+                windows = tuple(window + stream.offset for window in message.state.windows)
+                tell(self._root, request, replace(message.state, rank=stream.hello.rank, windows=windows))
             else:
                 self._add_piece(stream, request, message)
         except (PacketError, OSError) as error:

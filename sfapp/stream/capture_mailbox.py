@@ -78,7 +78,7 @@ class StreamCaptureMailbox:
 
     def report(self, rank: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
         """As ``CaptureMailbox``."""
-        self._append(CaptureReport, rank, capture=request.id, said=capture)
+        self._append(CaptureReport, rank, capture=request.id, state=capture)
 
     def root(self, rank: JobRank, scratch: Path) -> Path:
         """As ``CaptureMailbox``; events are sent from there."""

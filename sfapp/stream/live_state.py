@@ -115,7 +115,7 @@ class _RankState:
     duplicates: int = 0
 
 
-class LiveState:
+class RankStates:
     """Live state of all ranks. Written by the aggregator's thread; ``snapshot`` is safe on any thread.
 
     Args:

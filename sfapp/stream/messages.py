@@ -64,7 +64,7 @@ class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
-    """Identity of a rank and its job: the first message, sent again when the aggregator asks for it.
+    """Identity of a rank and its job: the first message, sent again when the aggregator requests it.
 
     Attributes:
         run_id: name of the run, the same on all ranks.
@@ -213,7 +213,7 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
     """The rank's state of a capture, with its own window numbers."""
 
-    said: RankCapture
+    state: RankCapture = msgspec.field(name="said")
 
 
 class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piece"):

@@ -17,7 +17,7 @@ from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
 from sfapp.packets.window_rows import CHANNEL_NAME, FIRST_STAGE_COLUMN, MAX_CHANNELS, STEP_COLUMN
-from sfapp.stream.live_state import LiveState
+from sfapp.stream.live_state import RankStates
 from sfapp.stream.messages import Gap, Steps, StreamHello, WindowClosed, WindowOpened
 from sfapp.stream.window_assembly import WindowAssembler
 from sfapp.stream.window_buffer import RankRows, Rows
@@ -41,7 +41,7 @@ class RankStream:
         current: its open window.
         undelivered: its windows that are not on disk, in order.
         acknowledged: the sequence acknowledged last.
-        resend_requested_at: when it was last asked to send elements again.
+        resend_requested_at: when elements were last requested again.
         last_step: number of its newest step.
         next_capture_message: number of the next of its messages about captures.
     """
@@ -69,7 +69,7 @@ class RankStream:
         return done
 
 
-def take_element(stream: RankStream, element: Element, assembler: WindowAssembler, live: LiveState) -> bool:
+def take_element(stream: RankStream, element: Element, assembler: WindowAssembler, live: RankStates) -> bool:
     """Add an element to its window if it is new.
 
     Returns:
@@ -94,7 +94,7 @@ def take_element(stream: RankStream, element: Element, assembler: WindowAssemble
 
 
 def _take_opened(
-    stream: RankStream, opened: WindowOpened, assembler: WindowAssembler, live: LiveState
+    stream: RankStream, opened: WindowOpened, assembler: WindowAssembler, live: RankStates
 ) -> None:
     _check_schema(stream.hello, opened)
     if stream.current is not None:
@@ -106,7 +106,7 @@ def _take_opened(
     live.open_window(stream.hello, opened.window, opened.stages, opened.role)
 
 
-def _take_steps(stream: RankStream, steps: Steps, assembler: WindowAssembler, live: LiveState) -> None:
+def _take_steps(stream: RankStream, steps: Steps, assembler: WindowAssembler, live: RankStates) -> None:
     duplicates = stream.expected - steps.sequence
     window = stream.current
     if window is None or steps.window != window.opened.window:
@@ -144,7 +144,7 @@ def _take_closed(stream: RankStream, closed: WindowClosed, assembler: WindowAsse
     assembler.close(window, closed, stream.expected)
 
 
-def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: LiveState) -> None:
+def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: RankStates) -> None:
     if gap.until <= stream.expected:
         return
     window = stream.current

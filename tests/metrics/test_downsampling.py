@@ -27,7 +27,7 @@ def pace(second: float, rank: int, steps: int, mean: float, longest: int) -> Pac
     )  # fmt: skip
 
 
-def test_a_mean_is_of_what_was_read_and_a_maximum_is_kept() -> None:
+def test_missing_values_are_left_out_of_the_mean() -> None:
     samples = [
         NodeSample(at_ns=20 * SECOND, node_rank=1, hostname="a", cpu_percent=10.0, memory_used_bytes=7),
         NodeSample(at_ns=21 * SECOND, node_rank=1, hostname="a", cpu_percent=None, memory_used_bytes=9),
@@ -39,12 +39,12 @@ def test_a_mean_is_of_what_was_read_and_a_maximum_is_kept() -> None:
     )
 
 
-def test_a_mean_of_step_times_is_one_of_steps() -> None:
+def test_mean_step_times_are_weighted_by_steps() -> None:
     (found,) = downsampled([pace(10, 3, 9, 100.0, 150), pace(11, 3, 1, 200.0, 200)], 10)
     assert found == pace(11, 3, 10, 110.0, 200)
 
 
-def test_every_reason_for_a_lower_clock_stays() -> None:
+def test_throttle_reasons_are_united() -> None:
     samples = [
         GpuSample(at_ns=second * SECOND, node_rank=0, gpu=0, throttle_reasons=reasons)
         for second, reasons in ((60, ("sw_power_cap",)), (61, ()), (62, ("hw_slowdown", "sw_power_cap")))
@@ -54,7 +54,7 @@ def test_every_reason_for_a_lower_clock_stays() -> None:
     assert found.throttle_reasons == ("hw_slowdown", "sw_power_cap")
 
 
-def test_subjects_stay_apart() -> None:
+def test_subjects_are_merged_separately() -> None:
     samples: list[AnySample] = [
         *(GpuSample(at_ns=SECOND, node_rank=node, gpu=gpu) for node in (0, 1) for gpu in (0, 1)),
         *(ProcessSample(at_ns=SECOND, node_rank=0, rank=rank) for rank in (0, 1)),
@@ -76,7 +76,7 @@ def test_subjects_stay_apart() -> None:
     every_s=st.sampled_from([10, 60]),
     ranks=st.integers(1, 3),
 )
-def test_no_step_is_lost_and_no_stretch_mixed(seconds: list[int], every_s: int, ranks: int) -> None:
+def test_no_step_is_lost_and_intervals_stay_separate(seconds: list[int], every_s: int, ranks: int) -> None:
     samples = [
         pace(second, number % ranks, 1 + number % 3, 5.0, second) for number, second in enumerate(seconds)
     ]

@@ -1,4 +1,4 @@
-"""Files of samples are appended to and read as they grow; what is no sample is left out and counted."""
+"""Files of samples are read as they grow; invalid lines are skipped and counted."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(cut=st.integers(0, 400))
-def test_a_line_that_is_half_there_waits_for_its_end(
-    cut: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_an_incomplete_line_is_read_later(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("cut") / "a.jsonl"
     whole = file_bytes(HEADER, [process(1), process(2), process(3)])
     path.write_bytes(whole[:cut])
@@ -52,18 +50,18 @@ def test_a_line_that_is_half_there_waits_for_its_end(
     assert rest.refused == (0 if begun is None else begun.refused) == 0
 
 
-@given(rubbish=st.binary(max_size=300))
-def test_whatever_stands_between_the_lines_the_samples_are_found(
-    rubbish: bytes, tmp_path_factory: pytest.TempPathFactory
+@given(invalid=st.binary(max_size=300))
+def test_samples_are_found_around_invalid_lines(
+    invalid: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = tmp_path_factory.mktemp("rubbish") / "a.jsonl"
-    path.write_bytes(file_bytes(HEADER, [process(1)]) + rubbish + b"\n" + sample_lines([process(2)]))
+    path = tmp_path_factory.mktemp("invalid") / "a.jsonl"
+    path.write_bytes(file_bytes(HEADER, [process(1)]) + invalid + b"\n" + sample_lines([process(2)]))
     found = read_segment(path)
     assert found is not None
     assert found.samples == (process(1), process(2))
 
 
-def test_lines_that_are_no_samples_are_counted(tmp_path: Path) -> None:
+def test_invalid_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     deep = b"[" * 20_000
     path.write_bytes(
@@ -79,7 +77,7 @@ def test_lines_that_are_no_samples_are_counted(tmp_path: Path) -> None:
     [
         (b'{"kind":"segment","version":2,"run_id":"a","every_s":1}\n', "format 2; this sfapp reads up to 1"),
         (b'{"kind":"segment","version":1,"run_id":"","every_s":1}\n', "not a sample header"),
-        (b"rubbish\n", "not a sample header"),
+        (b"invalid\n", "not a sample header"),
         (b"x" * 70_000, "not a sample header"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A run's samples are on disk at once, coarser with age, and never more than they may be."""
+"""A run's samples are written at once, downsampled with age, and bounded in size."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def downsample(log: MetricsLog) -> int:
 
 
 def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
-    """Every sample on disk with the seconds it stands for, in order."""
+    """Yield every sample on disk with the seconds it stands for, in order."""
     for path in segments_in(find_folders([root])):
         chunk = read_segment(path)
         assert chunk is not None
@@ -58,7 +58,7 @@ def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
         yield from ((chunk.header.every_s, sample) for sample in chunk.samples)
 
 
-def test_samples_are_on_disk_at_once_and_under_the_run_s_name(tmp_path: Path, clock: Clock) -> None:
+def test_samples_are_written_at_once_under_the_runs_name(tmp_path: Path, clock: Clock) -> None:
     log = MetricsLog(tmp_path, "a/b", now_s=clock)
     log.add([])
     assert not log.folder.exists()
@@ -71,7 +71,7 @@ def test_samples_are_on_disk_at_once_and_under_the_run_s_name(tmp_path: Path, cl
     assert chunk.samples == (process(1), process(2))
 
 
-def test_what_is_older_is_coarser(tmp_path: Path, clock: Clock) -> None:
+def test_older_samples_are_coarser(tmp_path: Path, clock: Clock) -> None:
     log = MetricsLog(tmp_path, "run", now_s=clock)
     run_for(log, clock, 3 * HOUR)
     found = list(everything(tmp_path))
@@ -88,7 +88,7 @@ def test_what_is_older_is_coarser(tmp_path: Path, clock: Clock) -> None:
     assert log.lost == 0
 
 
-def test_the_oldest_go_where_there_would_be_too_much(tmp_path: Path, clock: Clock) -> None:
+def test_the_oldest_files_are_removed_above_the_bound(tmp_path: Path, clock: Clock) -> None:
     log = MetricsLog(tmp_path, "run", max_bytes=60_000, now_s=clock)
     run_for(log, clock, HOUR)
     paths = segments_in(find_folders([tmp_path]))
@@ -96,7 +96,7 @@ def test_the_oldest_go_where_there_would_be_too_much(tmp_path: Path, clock: Cloc
     assert max(sample.at_ns for _, sample in everything(tmp_path)) == (START + HOUR - 1) * 10**9
 
 
-def test_a_line_that_a_killed_writer_left_costs_nothing_else(tmp_path: Path, clock: Clock) -> None:
+def test_a_truncated_line_of_a_killed_writer_is_skipped(tmp_path: Path, clock: Clock) -> None:
     MetricsLog(tmp_path, "run", now_s=clock).add([process(1)])
     (path,) = segments_in(find_folders([tmp_path]))
     with path.open("ab") as file:
@@ -107,7 +107,7 @@ def test_a_line_that_a_killed_writer_left_costs_nothing_else(tmp_path: Path, clo
     assert (chunk.samples, chunk.refused) == ((process(1), process(2)), 1)
 
 
-def test_a_disk_that_refuses_is_counted_and_not_raised(tmp_path: Path, clock: Clock) -> None:
+def test_samples_that_cannot_be_written_are_counted(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "run").write_text("in the way")
     log = MetricsLog(tmp_path, "run", now_s=clock)
     log.add([process(1), process(2)])
@@ -115,7 +115,7 @@ def test_a_disk_that_refuses_is_counted_and_not_raised(tmp_path: Path, clock: Cl
     assert "run" in log.failure
 
 
-def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, clock: Clock) -> None:
+def test_other_files_in_the_folder_are_ignored(tmp_path: Path, clock: Clock) -> None:
     log = MetricsLog(tmp_path, "run", max_bytes=0, now_s=clock)
     log.add([process(1)])
     for name in ("notes.jsonl", "20200101T000000Z.jsonl"):
@@ -127,13 +127,13 @@ def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, clock: Clo
 
 
 def crowd(second: int, ranks: int) -> list[AnySample]:
-    """What many ranks say in one second."""
+    """Return the samples of many ranks for one second."""
     at_ns = second * 10**9
     return [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank, rss_bytes=second) for rank in range(ranks)]
 
 
 def write_segment(log: MetricsLog, seconds: int, ranks: int) -> Path:
-    """So many seconds of them, in one file; the only one."""
+    """Write this many seconds into one file, and return its path."""
     for second in range(seconds):
         log.add(crowd(START + second, ranks))
     (path,) = segments_in([log.folder])

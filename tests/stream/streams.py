@@ -1,4 +1,4 @@
-"""Aggregators, relays and ranks for the tests of the stream: in this process, and as processes to kill."""
+"""Helpers for tests of the stream: aggregators, relays and ranks, in threads and as processes to kill."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOB = Path(__file__).parent / "rank_job.py"
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """The condition's value once it is true."""
+    """Wait until the condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -50,7 +50,7 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 @contextmanager
 def running(service: Aggregator | Relay) -> Iterator[Any]:
-    """An aggregator or a relay at work on a thread, which is gone afterwards."""
+    """Run an aggregator or a relay on a thread inside the ``with`` block."""
     stop = threading.Event()
     thread = threading.Thread(target=service.run, args=(stop,))
     thread.start()
@@ -65,13 +65,13 @@ def running(service: Aggregator | Relay) -> Iterator[Any]:
 
 @contextmanager
 def aggregating(root: Path, **options: Any) -> Iterator[Aggregator]:
-    """An aggregator on this machine, on a port of its own."""
+    """Run an aggregator on a free port of this machine."""
     with running(Aggregator(root, options.pop("endpoint", LOOPBACK), **options)) as aggregator:
         yield aggregator
 
 
 def windows_in(root: Path) -> list[Window]:
-    """The windows of a packet directory, every file of which must be whole."""
+    """Return the windows of a packet directory; every file must be valid."""
     if not root.exists():
         return []
     loaded = read_windows([root])
@@ -81,19 +81,19 @@ def windows_in(root: Path) -> list[Window]:
 
 
 def files_in(root: Path) -> list[str]:
-    """The names of the packets of a directory with one run."""
+    """Return the packet names of a directory with one run."""
     return sorted(path.name for path in root.rglob("*.parquet"))
 
 
 def recorder(root: Path, endpoint: str | StreamOptions, rank: int = 0, **options: Any) -> sfapp.Recorder:
-    """A recorder that streams; of a job whose size is in ``WORLD_SIZE``."""
+    """Create a recorder that streams, in a job of ``WORLD_SIZE`` ranks."""
     settings = {"run_id": "run", "window_steps": 10, "timeout": 10.0, "stream": endpoint, **options}
     place = RankIdentity(rank, rank, 0, "node-0")
     return sfapp.Recorder(settings.pop("output", root / f"left-by-{rank}"), identity=place, **settings)
 
 
 def train(perf: sfapp.Recorder, steps: int) -> None:
-    """Steps that take no time to speak of."""
+    """Record steps of nearly no duration."""
     for _ in range(steps):
         with perf.step(), perf.stage("data.next_wait"):
             pass
@@ -109,7 +109,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A process of ours, with what it says on stderr, that is gone after the test."""
+    """A process with its output on stderr, killed at the end of the test."""
 
     def __init__(self, *command: str, **environment: str) -> None:
         self._process = subprocess.Popen(
@@ -121,7 +121,7 @@ class Process:
         self.first_line = ""
 
     def ready(self) -> Process:
-        """Once it has said something."""
+        """Wait for the first line of output."""
         assert self._process.stderr is not None
         self.first_line = self._process.stderr.readline()
         assert "listening" in self.first_line, self.first_line + self._process.stderr.read()
@@ -134,9 +134,9 @@ class Process:
         self._process.stderr.close()
 
     def end(self, seconds: float = 60.0) -> None:
-        """Wait for it to end by itself, well."""
-        _, said = self._process.communicate(timeout=seconds)
-        assert self._process.returncode == 0, said
+        """Wait for the process to end with exit code 0."""
+        _, errors = self._process.communicate(timeout=seconds)
+        assert self._process.returncode == 0, errors
 
     def __enter__(self) -> Process:
         return self
@@ -147,19 +147,19 @@ class Process:
 
 
 def aggregate(root: Path, port: int, *options: str) -> Process:
-    """``sfapp aggregate`` as a process."""
+    """Start ``sfapp aggregate`` as a process."""
     listen = f"tcp://127.0.0.1:{port}"
     return Process("-c", CLI, "aggregate", str(root), "--listen", listen, *options).ready()
 
 
 def relay(port: int, aggregator: int) -> Process:
-    """``sfapp relay`` as a process."""
+    """Start ``sfapp relay`` as a process."""
     listen, upstream = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{aggregator}"
     return Process("-c", CLI, "relay", upstream, "--listen", listen).ready()
 
 
 def rank_process(root: Path, port: int, rank: int, world: int, steps: int, seconds: float) -> Process:
-    """A rank that trains for so many steps of so many seconds."""
+    """Start a rank that trains ``steps`` steps of ``seconds`` each."""
     arguments = (str(root), f"tcp://127.0.0.1:{port}", str(rank), str(steps), str(seconds))
     return Process(str(JOB), *arguments, WORLD_SIZE=str(world))
 
@@ -168,7 +168,7 @@ def rank_process(root: Path, port: int, rank: int, world: int, steps: int, secon
 
 
 class ManualRank:
-    """A rank's end of the stream, message by message."""
+    """A rank's connection that a test drives message by message."""
 
     def __init__(
         self, endpoint: str, rank: int = 0, incarnation: str = "by-hand", keys: Keys | None = None
@@ -183,20 +183,20 @@ class ManualRank:
             self._socket.send(message if isinstance(message, bytes) else encode(message))
 
     def receive(self, seconds: float = 5.0) -> FromAggregator | None:
-        """The next answer, None if there is none for so long."""
+        """Return the next answer, or None after ``seconds``."""
         if not self._socket.poll(round(seconds * 1000)):
             return None
         return decode_from_aggregator(self._socket.recv())
 
     def receive_type(self, kind: type[FromAggregator], seconds: float = 5.0) -> Any:
-        """The next answer of a kind."""
+        """Return the next answer of a type."""
         while (answer := self.receive(seconds)) is not None:
             if isinstance(answer, kind):
                 return answer
         raise AssertionError(f"no {kind.__name__}")
 
-    def hello(self, **said: Any) -> StreamHello:
-        return StreamHello(**self.head, **{"run_id": "run", "attempt": "a", "world_size": 1, **said})
+    def hello(self, **fields: Any) -> StreamHello:
+        return StreamHello(**self.head, **{"run_id": "run", "attempt": "a", "world_size": 1, **fields})
 
     def opened(self, sequence: int, window: int = 0) -> WindowOpened:
         stages = {"broad": DEFAULT_STAGES[:-1], "stages": DEFAULT_STAGES}

@@ -1,4 +1,4 @@
-"""The other clock is where the estimate says, give or take its uncertainty, however uneven the delays are."""
+"""The offset of another clock lies within the estimated uncertainty, for any asymmetry of the delays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pair:
         self._random = random.Random(self.seed)
 
     def ahead(self, at_ns: int) -> float:
-        """What the other clock is ahead by at a moment of ours."""
+        """Return the other clock's offset at a time of this machine's clock."""
         return self.offset_ns + self.drift_ppm * 1e-6 * (at_ns - START)
 
     def ask(self, at_ns: int) -> ClockExchange:
@@ -55,12 +55,12 @@ PAIRS = st.builds(
 )
 
 
-@given(pair=PAIRS, asked=st.integers(1, 120), later_s=st.integers(0, 60))
-def test_the_truth_lies_within_the_uncertainty(pair: Pair, asked: int, later_s: int) -> None:
+@given(pair=PAIRS, exchanges=st.integers(1, 120), later_s=st.integers(0, 60))
+def test_the_true_offset_lies_within_the_uncertainty(pair: Pair, exchanges: int, later_s: int) -> None:
     clock = ClockOffsetEstimator()
-    for second in range(asked):
+    for second in range(exchanges):
         clock.add(pair.ask(START + second * SECOND))
-    moment = START + (asked + later_s) * SECOND
+    moment = START + (exchanges + later_s) * SECOND
     found = clock.at(moment)
     assert found is not None
     # as floats, nanoseconds since 1970 of an offset of minutes are whole to some tens
@@ -70,7 +70,7 @@ def test_the_truth_lies_within_the_uncertainty(pair: Pair, asked: int, later_s: 
 
 
 @given(pair=PAIRS)
-def test_more_exchanges_make_it_no_less_certain_than_half_the_least_round_trip_and_drift(pair: Pair) -> None:
+def test_the_uncertainty_is_at_most_half_the_shortest_round_trip_and_drift(pair: Pair) -> None:
     clock = ClockOffsetEstimator()
     exchanges = [pair.ask(START + second * SECOND) for second in range(300)]
     for exchange in exchanges:
@@ -87,7 +87,7 @@ def test_more_exchanges_make_it_no_less_certain_than_half_the_least_round_trip_a
 
 
 @given(pair=PAIRS, jump_ms=st.floats(1, 10_000), back=st.booleans(), after=st.integers(1, 200))
-def test_a_clock_that_is_set_is_noticed_at_once(pair: Pair, jump_ms: float, back: bool, after: int) -> None:
+def test_a_clock_that_is_set_is_detected_at_once(pair: Pair, jump_ms: float, back: bool, after: int) -> None:
     clock = ClockOffsetEstimator()
     for second in range(60):
         clock.add(pair.ask(START + second * SECOND))
@@ -97,7 +97,7 @@ def test_a_clock_that_is_set_is_noticed_at_once(pair: Pair, jump_ms: float, back
     exchanges = [pair.ask(START + (60 + second) * SECOND) for second in range(after)]
     for exchange in exchanges:
         clock.add(exchange)
-    # what is smaller than the bounds allow for cannot be told from a delay
+    # a smaller jump cannot be distinguished from a delay
     least = before.uncertainty_ns + exchanges[0].round_trip_ns * 0.502 + JUMP_NS
     if jump_ms * MS > 2 * least:
         assert clock.jumps == 1
@@ -107,7 +107,7 @@ def test_a_clock_that_is_set_is_noticed_at_once(pair: Pair, jump_ms: float, back
         assert abs(found.offset_ns - pair.ahead(moment)) <= found.uncertainty_ns + 64
 
 
-def test_a_good_network_and_minutes_make_it_fine() -> None:
+def test_minutes_on_a_good_network_give_a_precise_offset() -> None:
     pair = Pair(offset_ns=3_600 * SECOND, drift_ppm=12.5, seed=7, there_ms=0.05, back_ms=0.05, jitter_ms=0.1)
     clock = ClockOffsetEstimator()
     for second in range(300):
@@ -119,7 +119,7 @@ def test_a_good_network_and_minutes_make_it_fine() -> None:
     assert found.drift_ppm == pytest.approx(12.5, abs=1)
 
 
-def test_one_slow_way_biases_within_the_uncertainty_and_no_further() -> None:
+def test_asymmetric_delay_biases_within_the_uncertainty() -> None:
     pair = Pair(offset_ns=0, drift_ppm=0, seed=1, there_ms=100, back_ms=0.1, jitter_ms=0.01)
     clock = ClockOffsetEstimator()
     for second in range(100):
@@ -130,7 +130,7 @@ def test_one_slow_way_biases_within_the_uncertainty_and_no_further() -> None:
     assert found.uncertainty_ns + 64 >= 50 * MS
 
 
-def test_our_own_clock_set_back_begins_anew() -> None:
+def test_setting_this_machines_clock_back_restarts_the_estimate() -> None:
     pair = Pair(offset_ns=5 * SECOND, drift_ppm=0, seed=1)
     clock = ClockOffsetEstimator()
     for second in (*range(50, 60), *range(10)):
@@ -138,7 +138,7 @@ def test_our_own_clock_set_back_begins_anew() -> None:
     assert clock.jumps == 1
 
 
-def test_an_answer_before_its_question_is_left_out() -> None:
+def test_an_impossible_exchange_is_ignored() -> None:
     clock = ClockOffsetEstimator()
     clock.add(ClockExchange(START, START, START, START - 1))
     clock.add(ClockExchange(START, START + 10, START + 5, START + 20))
@@ -147,7 +147,7 @@ def test_an_answer_before_its_question_is_left_out() -> None:
     assert clock.at(START) is None
 
 
-def test_a_rate_that_changes_is_followed_without_a_jump() -> None:
+def test_a_changed_rate_is_followed_without_counting_a_jump() -> None:
     pair = Pair(offset_ns=0, drift_ppm=0, seed=3, there_ms=0.05, back_ms=0.05, jitter_ms=0.05)
     clock = ClockOffsetEstimator()
     for second in range(300):
@@ -161,7 +161,7 @@ def test_a_rate_that_changes_is_followed_without_a_jump() -> None:
     assert found.drift_ppm == pytest.approx(20, abs=2)
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_number_of_kept_exchanges_is_bounded() -> None:
     pair = Pair(offset_ns=0, drift_ppm=0, seed=3)
     clock = ClockOffsetEstimator()
     for minute in range(200):

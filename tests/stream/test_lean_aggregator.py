@@ -1,4 +1,4 @@
-"""What an aggregator does without, so that a thousand ranks take little memory."""
+"""The aggregator does not import torch, so that a thousand ranks take little memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
 assembler = WindowAssembler(Path(sys.argv[1]), 30.0, 2.0, time.monotonic)
 for rank in range(2):
-    who = {"v": 2, "rank": rank, "incarnation": str(rank)}
-    hello = StreamHello(**who, run_id="run", attempt="a", world_size=2)
-    opened = WindowOpened(**who, sequence=0, window=0, broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES)
+    head = {"v": 2, "rank": rank, "incarnation": str(rank)}
+    hello = StreamHello(**head, run_id="run", attempt="a", world_size=2)
+    opened = WindowOpened(**head, sequence=0, window=0, broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES)
     rows = assembler.open(hello, opened, 0)
     assembler.add(rows, np.ones((1, 2 + len(DEFAULT_STAGES)), dtype=np.int64))
     side = {"loss": np.ones(1).tobytes()}
-    assembler.close(rows, WindowClosed(**who, sequence=2, window=0, steps=1, side=side), 3)
+    assembler.close(rows, WindowClosed(**head, sequence=2, window=0, steps=1, side=side), 3)
 assert assembler.size > 2 * 8 * (2 + len(DEFAULT_STAGES))
 assert assembler.write_due(2**30) == 1
 assert (assembler.counts.windows, assembler.failures, assembler.size) == (1, [], 0)

@@ -16,20 +16,20 @@ RANKS, WINDOWS, STEPS = 96, 3, 5
 
 
 def test_many_ranks_with_keys_yield_complete_windows(tmp_path: Path) -> None:
-    packets, keys, collector = tmp_path / "packets", Keys.make(), MetricsWriter(tmp_path / "packets")
+    packets, keys, metrics = tmp_path / "packets", Keys.make(), MetricsWriter(tmp_path / "packets")
     (packets / ".sfapp").mkdir(parents=True)
     keys.save(packets / ".sfapp" / "session.keys")
     with (
-        aggregating(packets, keys=keys, on_samples=collector.take) as aggregator,
-        collector.running(aggregator.snapshot),
+        aggregating(packets, keys=keys, on_samples=metrics.take) as aggregator,
+        metrics.running(aggregator.snapshot),
     ):
         figures = (0, RANKS, RANKS, 0.2, STEPS, WINDOWS)
         line = [sys.executable, "-m", "benchmarks.simulated_ranks", aggregator.endpoint, str(packets)]
         line += [*map(str, figures), str(tmp_path / "ends")]
-        said = subprocess.run(
+        done = subprocess.run(
             line, cwd=Path(__file__).parents[2], timeout=120, capture_output=True, text=True
         )
-        assert said.returncode == 0, said.stdout + said.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         assert all(rank.has_left for rank in aggregator.snapshot().ranks)
         assert aggregator.snapshot().faults == {}
         assert aggregator.counts.incomplete == aggregator.counts.parts == 0

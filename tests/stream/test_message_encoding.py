@@ -132,7 +132,7 @@ ENCODED: tuple[tuple[Message, str], ...] = (
             number=0,
             first=0,
             capture="c-1",
-            said=RankCapture(rank=3, status="done", first_step=7, steps=2, windows=(2,), events=12),
+            state=RankCapture(rank=3, status="done", first_step=7, steps=2, windows=(2,), events=12),
         ),
         "88a474797065ac636170747572655f73616964a17602a472616e6b03ab696e6361726e6174696f6ea36f6e65a66e756d"
         "62657200a5666972737400a763617074757265a3632d31a47361696489a472616e6b03a6737461747573a4646f6e65aa"

@@ -67,16 +67,16 @@ def test_a_message_without_a_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {**HEAD, "v": 3, "type": "hello", "run_id": "run", "attempt": "a", "world_size": 4},
         {**HEAD, "v": 3, "type": "unheard of"},
     ],
     ids=["of a known kind", "of an unknown kind"],
 )
-def test_a_newer_version_is_refused_with_what_to_do(said: dict[str, object]) -> None:
+def test_a_newer_version_is_refused_with_advice(fields: dict[str, object]) -> None:
     with pytest.raises(StreamVersionError, match=r"newer than version 2.*install a newer sfapp"):
-        decode_from_rank(msgspec.msgpack.encode(said))
+        decode_from_rank(msgspec.msgpack.encode(fields))
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_a_message_that_breaks_a_rule_is_refused(changed: dict[str, object]) -> 
         decode_from_rank(msgspec.msgpack.encode({**whole, **changed}))
 
 
-def test_a_field_that_a_newer_sender_adds_is_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     raw = msgspec.msgpack.encode({**HEAD, "type": "bye", "sequence": 1, "colour": "red"})
     assert decode_from_rank(raw) == Bye(**HEAD, sequence=1)
 
 
-def test_a_message_beyond_the_limit_is_refused_unread() -> None:
+def test_a_message_above_the_limit_is_refused_without_parsing() -> None:
     with pytest.raises(StreamError, match="the limit is"):
         decode_from_rank(b"\0" * (MAX_MESSAGE_BYTES + 1))
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_message_raise_nothing_else(raw: bytes) -> None:
+def test_random_bytes_raise_only_stream_errors(raw: bytes) -> None:
     for decode in (decode_from_rank, decode_from_aggregator):
         try:
             decode(raw)
@@ -120,7 +120,7 @@ def test_bytes_that_are_no_message_raise_nothing_else(raw: bytes) -> None:
 
 
 @given(st.sampled_from([*FROM_RANK, *FROM_AGGREGATOR]), st.data())
-def test_messages_that_were_cut_or_changed_raise_nothing_else(message: Message, data: st.DataObject) -> None:
+def test_damaged_messages_raise_only_stream_errors(message: Message, data: st.DataObject) -> None:
     raw = bytearray(encode(message))
     for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=4)):
         raw[place] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Captures of ranks that stream: requests reach them without a shared folder, events come back, once."""
+"""Captures over the stream: requests reach ranks without a shared folder, events return exactly once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def train_until_over(perf: sfapp.Recorder, root: Path, request: CaptureRequest) 
     return state
 
 
-def test_a_request_reaches_a_rank_by_its_relay_and_its_events_come_back(tmp_path: Path) -> None:
+def test_a_request_reaches_a_rank_through_its_relay_and_events_return(tmp_path: Path) -> None:
     root = tmp_path / "packets"
     with (
         aggregating(root) as aggregator,
@@ -60,7 +60,7 @@ def test_a_request_reaches_a_rank_by_its_relay_and_its_events_come_back(tmp_path
     assert perf.failures == ()
 
 
-def test_what_may_not_be_captured_is_told_there_too(tmp_path: Path) -> None:
+def test_a_refused_capture_is_reported_through_the_stream(tmp_path: Path) -> None:
     root = tmp_path / "packets"
     with (
         aggregating(root) as aggregator,
@@ -109,16 +109,16 @@ def pieces(peer: ManualRank, request: CaptureRequest, content: bytes, number: in
     ]
 
 
-def test_pieces_count_once_whatever_is_lost_or_comes_again(tmp_path: Path, content: bytes) -> None:
+def test_pieces_are_stored_once_despite_loss_and_duplicates(tmp_path: Path, content: bytes) -> None:
     request = replace(new_request("run", [3], 2), first_step=None)
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
         ask_for_capture(tmp_path, request)
         peer.send(peer.hello(world_size=4))
-        asked: CaptureCommand = peer.receive_type(CaptureCommand)
-        assert asked.request.id == request.id
-        assert asked.request.first_step is not None
-        said = RankCapture(rank=3, status="running", first_step=9)
-        peer.send(CaptureReport(**peer.head, number=0, first=0, capture=request.id, said=said))
+        command: CaptureCommand = peer.receive_type(CaptureCommand)
+        assert command.request.id == request.id
+        assert command.request.first_step is not None
+        running = RankCapture(rank=3, status="running", first_step=9)
+        peer.send(CaptureReport(**peer.head, number=0, first=0, capture=request.id, state=running))
         assert peer.receive_type(CaptureAck).number == 1
         first, second, third = pieces(peer, request, content, 1)
         peer.send(first, third, third, first, second, first, second, third, third)
@@ -127,13 +127,13 @@ def test_pieces_count_once_whatever_is_lost_or_comes_again(tmp_path: Path, conte
         events = read_operators(path)
         assert events.start_ns_E.tolist() == [1500, 2500], "on the aggregator's clock"
         written = path.stat().st_mtime_ns
-        done = replace(said, status="done", steps=1, windows=(0,), events=2)
-        peer.send(CaptureReport(**peer.head, number=4, first=4, capture=request.id, said=done))
+        done = replace(running, status="done", steps=1, windows=(0,), events=2)
+        peer.send(CaptureReport(**peer.head, number=4, first=4, capture=request.id, state=done))
         until(lambda: captures(tmp_path, "run")[0].status == "done")
         assert path.stat().st_mtime_ns == written
 
 
-def test_an_aggregator_that_was_started_again_takes_the_file_from_its_begin(
+def test_a_restarted_aggregator_receives_the_file_from_its_first_piece(
     tmp_path: Path, content: bytes
 ) -> None:
     request = new_request("run", [3], 2)
@@ -150,14 +150,12 @@ def test_an_aggregator_that_was_started_again_takes_the_file_from_its_begin(
     assert len(read_operators(operators_path(tmp_path, "run", 0, 3))) == 2
 
 
-def test_what_nobody_asked_for_is_refused_and_what_is_damaged_is_dropped(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_unrequested_captures_are_refused_and_damaged_events_dropped(tmp_path: Path, content: bytes) -> None:
     request = new_request("run", [3], 2)
     ask_for_capture(tmp_path, request)
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
         peer.send(peer.hello(world_size=4))
-        other = replace(request, id="nobody-s")
+        other = replace(request, id="unrequested")
         peer.send(*pieces(peer, other, content, 0)[:1])
         until(lambda: any(aggregator.snapshot().faults.values()))
         broken = pieces(peer, request, content[:-50] + b"\0" * 50, 0)

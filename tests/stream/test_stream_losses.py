@@ -1,4 +1,4 @@
-"""Whatever dies between a rank and a packet, every step ends on disk once, and training never waits."""
+"""Every step is stored exactly once whichever process dies, and training never waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORLD, STEPS = 3, 60
 
 
 def whole(windows: list[Window]) -> bool:
-    """Whether every step of every rank is there once, with the values that the ranks gave it."""
+    """Whether every step of every rank is stored once, with the recorded values."""
     steps = [step for window in windows for step in window.step_N.tolist()]
     return (
         steps == list(range(STEPS))
@@ -47,7 +47,7 @@ def whole(windows: list[Window]) -> bool:
     )
 
 
-def test_a_slow_disk_is_not_taken_for_the_silence_of_others(
+def test_a_slow_disk_does_not_make_ranks_count_as_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = os.fsync
@@ -83,7 +83,7 @@ def rank_processes(stack: ExitStack, root: Path, port: int) -> list[object]:
 
 
 @pytest.mark.torchrun
-def test_an_aggregator_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
+def test_a_killed_and_restarted_aggregator_loses_nothing(tmp_path: Path) -> None:
     packets, port = tmp_path / "packets", free_port()
     with ExitStack() as stack:
         aggregator = stack.enter_context(aggregate(packets, port))
@@ -100,7 +100,7 @@ def test_an_aggregator_that_is_killed_and_started_again_loses_nothing(tmp_path: 
 
 
 @pytest.mark.torchrun
-def test_a_relay_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
+def test_a_killed_and_restarted_relay_loses_nothing(tmp_path: Path) -> None:
     packets, upstream, port = tmp_path / "packets", free_port(), free_port()
     with ExitStack() as stack:
         stack.enter_context(aggregate(packets, upstream))
@@ -117,7 +117,7 @@ def test_a_relay_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) 
 
 
 @pytest.mark.torchrun
-def test_a_rank_that_is_killed_leaves_what_it_had_sent(tmp_path: Path) -> None:
+def test_steps_that_a_killed_rank_had_sent_are_stored(tmp_path: Path) -> None:
     packets, port = tmp_path / "packets", free_port()
     with ExitStack() as stack:
         stack.enter_context(aggregate(packets, port, "--close-after", "1", "--abandon-after", "2"))
@@ -137,7 +137,7 @@ def test_a_rank_that_is_killed_leaves_what_it_had_sent(tmp_path: Path) -> None:
     assert windows[-1].ranks.rank == (0, 1)
 
 
-def test_ranks_that_close_leave_a_slow_aggregator_more_and_more_time(tmp_path: Path) -> None:
+def test_closing_ranks_reconnect_to_a_slow_aggregator_less_and_less_often(tmp_path: Path) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as deaf:
         port = deaf.bind_to_random_port("tcp://127.0.0.1")
         perf = recorder(tmp_path, f"tcp://127.0.0.1:{port}")
@@ -152,7 +152,7 @@ def test_ranks_that_close_leave_a_slow_aggregator_more_and_more_time(tmp_path: P
     assert len(perf.written) == 1
 
 
-def test_what_no_aggregator_took_is_left_as_parts(tmp_path: Path) -> None:
+def test_undelivered_windows_are_left_as_parts(tmp_path: Path) -> None:
     begin = time.monotonic()
     perf = recorder(tmp_path, f"tcp://127.0.0.1:{free_port()}")
     train(perf, 25)
@@ -165,7 +165,7 @@ def test_what_no_aggregator_took_is_left_as_parts(tmp_path: Path) -> None:
     assert all(window.ranks.rank == (0,) for window in windows)
 
 
-def test_a_rank_that_comes_late_is_put_into_the_packet_that_is_there(tmp_path: Path) -> None:
+def test_a_late_rank_is_merged_into_the_existing_packet(tmp_path: Path) -> None:
     with aggregating(tmp_path, close_after=0.1) as aggregator, ExitStack() as stack:
         early, late = (
             stack.enter_context(ManualRank(aggregator.endpoint, rank, f"p{rank}")) for rank in range(2)
@@ -188,7 +188,7 @@ def test_rows_are_acknowledged_only_once_they_are_on_disk(tmp_path: Path) -> Non
     blocked = tmp_path / "packets"
     blocked.touch()
     with aggregating(blocked) as aggregator, ManualRank(aggregator.endpoint) as peer:
-        peer.send(peer.hello())  # its place among the attempts cannot be noted: it is asked again
+        peer.send(peer.hello())  # the restart file cannot be written: a hello is requested again
         blocked.unlink()
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
         until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))
@@ -204,7 +204,7 @@ def test_rows_are_acknowledged_only_once_they_are_on_disk(tmp_path: Path) -> Non
         assert len(windows_in(blocked)) == 1
 
 
-def test_what_comes_twice_counts_once(tmp_path: Path) -> None:
+def test_duplicate_elements_count_once(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0, 1, 2]), peer.steps(1, [0, 1, 2]))
         peer.send(peer.steps(3, [2, 3, 4]), peer.opened(0), peer.closed(6, 5), peer.closed(6, 5))
@@ -215,19 +215,19 @@ def test_what_comes_twice_counts_once(tmp_path: Path) -> None:
     assert window.step_N.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
+def test_missing_elements_are_requested(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.steps(1, [0]))
         assert peer.receive_type(Resend).hello
         peer.send(peer.hello(), peer.opened(0), peer.steps(2, [1]))
-        asked = peer.receive_type(Resend)
-        assert (asked.sequence, asked.hello) == (1, False)
+        resend = peer.receive_type(Resend)
+        assert (resend.sequence, resend.hello) == (1, False)
         time.sleep(0.3)
         peer.send(peer.steps(1, [0]), Heartbeat(**peer.head, sent=5, sent_ns=0))
         assert peer.receive_type(Resend).sequence == 2
 
 
-def test_a_rank_is_taken_up_where_it_is_by_an_aggregator_that_did_not_know_it(tmp_path: Path) -> None:
+def test_a_restarted_aggregator_continues_an_unknown_stream(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(first=40), peer.opened(40, window=3), peer.steps(41, [30], window=3))
         peer.send(peer.closed(42, 1, window=3))
@@ -236,7 +236,7 @@ def test_a_rank_is_taken_up_where_it_is_by_an_aggregator_that_did_not_know_it(tm
     assert window.number == 3
 
 
-def test_what_a_full_spool_discards_is_counted_and_shown(tmp_path: Path) -> None:
+def test_steps_that_a_full_send_queue_discards_are_counted(tmp_path: Path) -> None:
     port = free_port()
     options = StreamOptions(
         endpoint=f"tcp://127.0.0.1:{port}",
@@ -262,7 +262,7 @@ def test_what_a_full_spool_discards_is_counted_and_shown(tmp_path: Path) -> None
     assert not list(tmp_path.rglob("*.rank0.parquet"))
 
 
-def test_a_gap_inside_a_window_keeps_what_came_before_it(tmp_path: Path) -> None:
+def test_a_gap_inside_a_window_keeps_earlier_steps(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0, 1]))
         peer.send(Gap(**peer.head, sequence=3, until=12, first_window=0, last_window=0, steps=8))
@@ -286,7 +286,7 @@ def test_memory_is_bounded_by_writing_early(tmp_path: Path) -> None:
     assert [window.manifest.missing_ranks for window in windows] == [(1,)] * 4
 
 
-def test_what_an_aggregator_that_is_held_up_has_not_taken_stays_with_the_ranks(tmp_path: Path) -> None:
+def test_messages_that_a_blocked_aggregator_has_not_read_stay_with_the_ranks(tmp_path: Path) -> None:
     with (
         Aggregator(tmp_path, LOOPBACK) as held_up,
         zmq.Context() as context,
@@ -299,12 +299,12 @@ def test_what_an_aggregator_that_is_held_up_has_not_taken_stays_with_the_ranks(t
             while accepted < 400:
                 rank.send(bytes(100_000))
                 accepted += 1
-        except zmq.Again:  # it is told to wait
+        except zmq.Again:  # its queue is full
             pass
     assert 0 < accepted < 400
 
 
-def test_stages_that_no_packet_can_have_are_refused_once(tmp_path: Path) -> None:
+def test_invalid_stages_are_refused_once(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets") as aggregator:
         with recorder(tmp_path, aggregator.endpoint, stages=["wall_ns"]) as perf:
             for _ in range(3):
@@ -322,7 +322,7 @@ def test_rows_that_no_packet_can_hold_are_refused(tmp_path: Path) -> None:
         assert "between 0 and 2^62" in peer.receive_type(Refused).reason
 
 
-def test_a_disk_that_refuses_is_tried_again(tmp_path: Path) -> None:
+def test_a_failed_write_is_repeated(tmp_path: Path) -> None:
     with aggregating(tmp_path, abandon_after=0.1) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
         until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))

@@ -1,4 +1,4 @@
-"""What ranks say beside their steps arrives beside the packets, on one time axis, and in the store."""
+"""Samples of ranks arrive in files and in the store, on one time axis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sfapp.model.samples import (
 )
 from sfapp.store import SampleQuery, Store
 from sfapp.stream import metrics_writer
-from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, LiveState, RankSnapshot, Rows
+from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, RankSnapshot, RankStates, Rows
 from sfapp.stream.messages import VERSION, Echo, StreamHello
 from sfapp.stream.metrics_writer import MetricsWriter
 from sfapp.stream.system_sampler import SystemSampler
@@ -59,7 +59,7 @@ def now(*ranks: RankSnapshot) -> LiveSnapshot:
     return LiveSnapshot(ranks, {}, {}, 0)
 
 
-def test_a_job_s_samples_are_beside_its_packets_and_in_the_store(tmp_path: Path) -> None:
+def test_a_jobs_samples_are_in_files_and_in_the_store(tmp_path: Path) -> None:
     port = free_port()
     begun_ns = time.time_ns()
     with (
@@ -95,7 +95,7 @@ def test_a_job_s_samples_are_beside_its_packets_and_in_the_store(tmp_path: Path)
         assert process["rss_bytes"] > 2**20
 
 
-def test_an_aggregator_that_keeps_no_samples_takes_the_steps_all_the_same(tmp_path: Path) -> None:
+def test_an_aggregator_without_samples_still_stores_steps(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets") as aggregator:
         perf = recorder(tmp_path, aggregator.endpoint)
         train(perf, 10)
@@ -139,7 +139,7 @@ def test_times_are_moved_to_the_aggregator_s_clock() -> None:
     assert not failures
 
 
-def test_another_identity_is_said_from_then_on() -> None:
+def test_a_changed_identity_is_sampled_from_then_on() -> None:
     measuring = SystemSampler(deque())
     for rank in (3, 1):
         measuring.follow(RankIdentity(rank, rank, 0, "host"))
@@ -150,16 +150,16 @@ def test_another_identity_is_said_from_then_on() -> None:
 
 
 def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
-    collector = MetricsWriter(tmp_path, now_s=lambda: 1_700_000_000.0)
-    collector.count(hello(1), rows(4))
-    collector.write(now())
+    metrics = MetricsWriter(tmp_path, now_s=lambda: 1_700_000_000.0)
+    metrics.count(hello(1), rows(4))
+    metrics.write(now())
     for rank, step in ((0, 5), (0, 6)):
-        collector.count(hello(rank), rows(step))
-    collector.write(now())
-    collector.count(hello(1), rows(5, 6))
-    collector.count(hello(0), rows(7))
-    collector.write(now())
-    collector.write(now())
+        metrics.count(hello(rank), rows(step))
+    metrics.write(now())
+    metrics.count(hello(1), rows(5, 6))
+    metrics.count(hello(0), rows(7))
+    metrics.write(now())
+    metrics.write(now())
     paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
     assert [(pace.rank, pace.step, pace.steps, pace.wall_max_ns) for pace in paces] == [
         (1, 4, 1, 104),
@@ -169,62 +169,60 @@ def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
     ]
 
 
-def test_a_rank_that_goes_back_to_a_checkpoint_goes_on_counting(tmp_path: Path) -> None:
-    collector = MetricsWriter(tmp_path)
+def test_a_rank_that_returns_to_a_checkpoint_continues_counting(tmp_path: Path) -> None:
+    metrics = MetricsWriter(tmp_path)
     for steps in ([50, 51], [40, 41, 42], [43]):
-        collector.count(hello(), rows(*steps))
-        collector.write(now())
+        metrics.count(hello(), rows(*steps))
+        metrics.write(now())
     paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
     assert [(pace.step, pace.steps) for pace in paces] == [(51, 2), (42, 3), (43, 1)]
 
 
-def test_more_steps_than_are_kept_at_once_are_all_counted(tmp_path: Path) -> None:
-    """As after a while without an aggregator."""
-    collector = MetricsWriter(tmp_path)
-    live = LiveState(time.monotonic, collector.count)
+def test_steps_above_the_live_limit_are_all_counted(tmp_path: Path) -> None:
+    """Many steps arrive at once after the aggregator was away."""
+    metrics = MetricsWriter(tmp_path)
+    live = RankStates(time.monotonic, metrics.count)
     live.add_rank(hello())
     live.add_steps(hello(), rows(*range(10 * KEPT_STEPS)))
-    collector.write(live.snapshot())
+    metrics.write(live.snapshot())
     (pace,) = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
     assert (pace.step, pace.steps) == (10 * KEPT_STEPS - 1, 10 * KEPT_STEPS)
 
 
-def test_a_run_that_was_forgotten_makes_room_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_run_makes_room_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_writer, "MAX_RUNS", 1)
-    collector = MetricsWriter(tmp_path)
-    collector.write(now(rank_now(0, run_id="a")))
-    collector.write(now(rank_now(0, run_id="a"), rank_now(0, run_id="b")))
-    assert collector.dropped
-    dropped = collector.dropped
-    collector.write(now(rank_now(0, run_id="b")))
-    collector.write(now(rank_now(0, run_id="b")))
-    assert collector.dropped == dropped + 2  # in the second in which the other one goes
+    metrics = MetricsWriter(tmp_path)
+    metrics.write(now(rank_now(0, run_id="a")))
+    metrics.write(now(rank_now(0, run_id="a"), rank_now(0, run_id="b")))
+    assert metrics.dropped
+    dropped = metrics.dropped
+    metrics.write(now(rank_now(0, run_id="b")))
+    metrics.write(now(rank_now(0, run_id="b")))
+    assert metrics.dropped == dropped + 2  # in the second in which the other one goes
     assert sorted(path.parent.parent.name for path in segments_in(find_folders([tmp_path]))) == ["a", "b"]
 
 
-def test_old_samples_are_thinned_a_moment_each_second(
+def test_old_samples_are_downsampled_for_a_moment_each_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given more than can be downsampled in no time
     seconds = [1_700_000_100.0]
-    collector = MetricsWriter(tmp_path, now_s=lambda: seconds[0])
+    metrics = MetricsWriter(tmp_path, now_s=lambda: seconds[0])
     for second in range(60):
         at_ns = int((seconds[0] + second) * SECOND)
-        collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank) for rank in range(50)])
+        metrics.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank) for rank in range(50)])
     state = now(rank_now(0))
-    collector.write(state)
+    metrics.write(state)
     before = len(samples_in(tmp_path))
     monkeypatch.setattr(metrics_writer, "DOWNSAMPLE_FOR_S", 0.0)
     # when it is old, one second after the other
     seconds[0] += 2000
-    collector.write(state)
+    metrics.write(state)
     (path,) = (path for path in segments_in(find_folders([tmp_path])) if path.stat().st_size > 100_000)
     looks = 0
     while path.stat().st_size > 100_000:
         assert (looks := looks + 1) < 100
-        collector.write(state)
+        metrics.write(state)
     # then it took several of them, and nothing else was lost
     assert looks > 1
     downsampled = [sample for sample in samples_in(tmp_path) if isinstance(sample, ProcessSample)]
@@ -232,39 +230,39 @@ def test_old_samples_are_thinned_a_moment_each_second(
     assert len(downsampled) == 50 * 6
 
 
-def test_runs_are_kept_apart_and_no_more_of_them_than_there_may_be(
+def test_runs_are_separate_and_their_number_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_writer, "MAX_RUNS", 2)
-    collector = MetricsWriter(tmp_path)
+    metrics = MetricsWriter(tmp_path)
     for name in ("a", "b", "c"):
-        collector.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
-    collector.write(now())
+        metrics.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
+    metrics.write(now())
     assert sorted(path.parent.parent.name for path in segments_in(find_folders([tmp_path]))) == ["a", "b"]
-    assert collector.dropped == 1
+    assert metrics.dropped == 1
 
 
-def test_a_disk_that_refuses_is_said_and_the_aggregator_goes_on(tmp_path: Path) -> None:
+def test_a_failing_disk_is_noted_and_the_aggregator_continues(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("in the way")
-    collector = MetricsWriter(tmp_path)
-    collector.take(hello(), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
-    collector.write(now())
-    assert len(collector.failures) == 1
+    metrics = MetricsWriter(tmp_path)
+    metrics.take(hello(), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
+    metrics.write(now())
+    assert len(metrics.failures) == 1
 
 
-def test_more_than_can_be_written_is_dropped_and_counted(
+def test_samples_above_the_queue_limit_are_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_writer, "MAX_QUEUED", 3)
-    collector = MetricsWriter(tmp_path)
-    collector.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
-    collector.write(now())
-    assert collector.dropped == 2
+    metrics = MetricsWriter(tmp_path)
+    metrics.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
+    metrics.write(now())
+    assert metrics.dropped == 2
     assert [sample.at_ns for sample in samples_in(tmp_path)] == [2, 3, 4]
 
 
-def test_how_ranks_are_heard_of_and_what_was_refused_is_said_each_second(tmp_path: Path) -> None:
-    collector = MetricsWriter(tmp_path)
+def test_links_and_dropped_messages_are_sampled_each_second(tmp_path: Path) -> None:
+    metrics = MetricsWriter(tmp_path)
     quiet = RankSnapshot(
         "run", RankIdentity(1, 1, 0, "host"), 4, (), np.zeros((0, 2), np.int64), 0, 7.24, False, 3, 2
     )
@@ -273,14 +271,14 @@ def test_how_ranks_are_heard_of_and_what_was_refused_is_said_each_second(tmp_pat
     )
     faults = {"10.0.0.9": {"malformed": 2, "oversized": 1}, "10.0.0.8": {"malformed": 5}}
     state = LiveSnapshot((quiet, gone), faults, {"10.0.0.9": "too long", "10.0.0.8": "no map"}, 100)
-    collector.write(state)
-    collector.write(state)
+    metrics.write(state)
+    metrics.write(state)
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
         silent, left = store.newest_samples(LinkSample, "run")
         assert (silent["silent_s"], silent["lost_steps"], silent["duplicates"]) == (7.2, 3, 2)
         assert (left["has_left"], left["hostname"], left["node_rank"]) == (True, "far", 1)
-        # A rank that said goodbye is told of once.
+        # A rank that has left gets one last sample.
         assert len(store.samples(SampleQuery(LinkSample, "run", rank=2))) == 1
         (refused,) = store.newest_samples(AggregatorSample, "run")
         assert (refused["malformed"], refused["oversized"], refused["messages"]) == (7, 1, 100)

@@ -1,4 +1,4 @@
-"""Real torchrun jobs that stream: ranks agree on run and attempt; a death costs one rank's last moments."""
+"""Streaming torchrun jobs: ranks agree on run and attempt; a crash loses one rank's last steps only."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def torchrun(root: Path, job: str, endpoint: str) -> subprocess.CompletedProcess
     )
 
 
-def test_jobs_that_know_nothing_of_it_end_as_whole_windows(tmp_path: Path) -> None:
-    """The recorder's own scenarios, unchanged, with the stream in the environment."""
+def test_unchanged_jobs_stream_to_complete_windows(tmp_path: Path) -> None:
+    """Run the recorder's own scenarios with the stream set in the environment."""
     packets, left = tmp_path / "packets", tmp_path / "left"
     left.mkdir()
     with aggregating(packets) as aggregator:
@@ -56,7 +56,7 @@ def test_jobs_that_know_nothing_of_it_end_as_whole_windows(tmp_path: Path) -> No
     assert not list(left.rglob("*.parquet"))
 
 
-def test_when_a_rank_dies_its_last_steps_are_there_as_far_as_they_were_sent(tmp_path: Path) -> None:
+def test_the_last_sent_steps_of_a_dead_rank_are_stored(tmp_path: Path) -> None:
     packets, left = tmp_path / "packets", tmp_path / "left"
     with aggregating(packets, abandon_after=2.0) as aggregator:
         assert torchrun(left, "killed", aggregator.endpoint).returncode != 0

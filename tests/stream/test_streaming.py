@@ -1,4 +1,4 @@
-"""Rows that are streamed end as the packets that gathering would have made, and can be watched on the way."""
+"""Streamed rows become the same packets as gathered rows, and are live before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sfapp.stream.messages import Bye, Echo, Refused, StreamHello
 
 
 def job(root: Path, endpoints: Sequence[str], steps: Sequence[int], **options: object) -> None:
-    """A job of several ranks, all in this process, that train one after the other and close together."""
+    """Run a job of several ranks in this process, which train in turn and close together."""
     ranks = [recorder(root, endpoint, rank, **options) for rank, endpoint in enumerate(endpoints)]
     for perf, count in zip(ranks, steps, strict=True):
         train(perf, count)
@@ -38,7 +38,7 @@ def world_of(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(size))
 
 
-def test_a_streamed_window_says_what_a_written_one_says(tmp_path: Path) -> None:
+def test_a_streamed_window_equals_a_gathered_one(tmp_path: Path) -> None:
     ticks = {name: iter(range(0, 10**9, 1000)) for name in ("written", "streamed")}
 
     def run(name: str, **options: object) -> None:
@@ -91,7 +91,7 @@ def same_rows(one: Window, other: Window) -> bool:
     )
 
 
-def test_ranks_of_several_nodes_come_together_through_their_relays(
+def test_ranks_of_several_nodes_are_assembled_through_relays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world_of(monkeypatch, 4)
@@ -105,7 +105,7 @@ def test_ranks_of_several_nodes_come_together_through_their_relays(
     assert files_in(tmp_path) == ["00000000.parquet", "00000001.parquet", "00000002.parquet"]
 
 
-def test_rows_can_be_watched_while_their_window_is_open(tmp_path: Path) -> None:
+def test_rows_are_live_while_their_window_is_open(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets") as aggregator:
         with recorder(tmp_path, aggregator.endpoint, window_steps=1000) as perf:
             train(perf, 30)
@@ -117,7 +117,7 @@ def test_rows_can_be_watched_while_their_window_is_open(tmp_path: Path) -> None:
         until(lambda: aggregator.snapshot().ranks[0].has_left)
 
 
-def test_a_rank_that_went_silent_shows_for_how_long(tmp_path: Path) -> None:
+def test_the_silence_of_a_rank_is_measured(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
         until(lambda: aggregator.snapshot().ranks)
@@ -126,7 +126,7 @@ def test_a_rank_that_went_silent_shows_for_how_long(tmp_path: Path) -> None:
         assert aggregator.snapshot().ranks[0].silent_seconds >= before + 0.05
 
 
-def test_a_change_of_stages_or_role_opens_a_window_of_them(tmp_path: Path) -> None:
+def test_a_change_of_stages_or_role_opens_a_new_window(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets") as aggregator, recorder(tmp_path, aggregator.endpoint) as perf:
         train(perf, 3)
         perf.reconfigure(role="expert")
@@ -137,7 +137,7 @@ def test_a_change_of_stages_or_role_opens_a_window_of_them(tmp_path: Path) -> No
     assert (second.broad_stages[1], second.ranks.role) == ("rest", ("expert",))
 
 
-def test_ranks_with_other_steps_than_most_stay_beside_the_packet(
+def test_ranks_with_other_steps_than_most_become_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world_of(monkeypatch, 3)
@@ -150,7 +150,7 @@ def test_ranks_with_other_steps_than_most_stay_beside_the_packet(
     assert "step_misaligned" in window.manifest.faults
 
 
-def test_a_job_that_is_started_again_goes_on_after_the_windows_it_has(
+def test_a_restarted_job_continues_after_its_earlier_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world_of(monkeypatch, 2)
@@ -165,7 +165,7 @@ def test_a_job_that_is_started_again_goes_on_after_the_windows_it_has(
     assert {window.ranks.rank for window in windows} == {(0, 1)}
 
 
-def test_samples_travel_beside_the_steps(tmp_path: Path) -> None:
+def test_samples_are_delivered_with_the_steps(tmp_path: Path) -> None:
     taken: list[tuple[StreamHello, object]] = []
     echoes: list[Echo] = []
     sample = ProcessSample(at_ns=1, node_rank=0, rank=0, threads=4)
@@ -184,7 +184,7 @@ def test_samples_travel_beside_the_steps(tmp_path: Path) -> None:
     assert any("ZeroDivisionError" in failure for failure in perf.failures)
 
 
-def test_the_environment_may_say_where_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_set_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with aggregating(tmp_path / "packets") as aggregator:
         monkeypatch.setenv("SFAPP_STREAM", aggregator.endpoint)
         with sfapp.Recorder(tmp_path / "left", run_id="run") as perf:
@@ -192,7 +192,7 @@ def test_the_environment_may_say_where_to(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(windows_in(tmp_path / "packets")) == 1
 
 
-def test_nothing_of_a_stream_outlives_its_recorder(tmp_path: Path) -> None:
+def test_a_closed_recorder_leaves_no_thread_or_socket(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with aggregating(tmp_path / "packets") as aggregator, recorder(tmp_path, aggregator.endpoint) as perf:
         train(perf, 3)
@@ -225,12 +225,12 @@ def test_a_sender_of_a_newer_version_is_refused_and_counted(tmp_path: Path) -> N
         assert aggregator.snapshot().faults == {"127.0.0.1": {"newer_version": 1}}
 
 
-def test_an_address_that_is_none_is_refused_when_the_recorder_is_made(tmp_path: Path) -> None:
+def test_an_invalid_address_is_refused_by_the_recorder(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="tcp://HOST:PORT"):
         recorder(tmp_path, "aggregator.example:29765")
 
 
-def test_a_goodbye_hurries_the_windows_of_who_waits_for_them(tmp_path: Path) -> None:
+def test_bye_writes_the_ranks_windows_soon(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(world_size=2), peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
         peer.send(Bye(**peer.head, sequence=4))
@@ -239,7 +239,7 @@ def test_a_goodbye_hurries_the_windows_of_who_waits_for_them(tmp_path: Path) -> 
     assert not read_windows([tmp_path]).quarantined
 
 
-def test_many_ranks_at_full_speed_end_as_whole_windows(tmp_path: Path) -> None:
+def test_many_ranks_at_full_speed_yield_complete_windows(tmp_path: Path) -> None:
     world, windows, steps = 8, 20, 50
     with aggregating(tmp_path) as aggregator, ExitStack() as stack:
         peers = [

@@ -1,4 +1,4 @@
-"""What an aggregator keeps of every rank's newest steps."""
+"""Live state of ranks: their newest steps, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import sfapp.stream
 from sfapp.stream import Aggregator
-from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, LiveState, RankSnapshot
+from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, RankSnapshot, RankStates
 from sfapp.stream.messages import VERSION, StreamHello
 
 STAGES = ("data.next_wait", "step.other_cpu_wall")
@@ -22,21 +22,21 @@ def hello(incarnation: str = "a") -> StreamHello:
 
 
 def rows(first: int, count: int) -> np.ndarray:
-    """Rows of these steps, as they come out of a message."""
+    """Return rows of these steps as parsed from a message."""
     step_N = np.arange(first, first + count)
     return np.frombuffer(np.column_stack([step_N] * 4).astype(np.int64).tobytes(), dtype="<i8").reshape(-1, 4)
 
 
-def opened() -> LiveState:
-    """Of one rank that has begun a window."""
-    live = LiveState(lambda: 0.0)
+def opened() -> RankStates:
+    """Return the state of one rank that has begun a window."""
+    live = RankStates(lambda: 0.0)
     live.add_rank(hello())
     live.open_window(hello(), 0, STAGES, None)
     return live
 
 
 @pytest.mark.parametrize("portion", [1, 7, KEPT_STEPS - 1, KEPT_STEPS, KEPT_STEPS + 1, 3 * KEPT_STEPS])
-def test_the_newest_steps_are_kept_in_order_however_they_come(portion: int) -> None:
+def test_the_newest_steps_are_kept_in_order_for_any_batch_size(portion: int) -> None:
     live = opened()
     for first in range(0, 4 * KEPT_STEPS, portion):
         live.add_steps(hello(), rows(first, portion))
@@ -45,7 +45,7 @@ def test_the_newest_steps_are_kept_in_order_however_they_come(portion: int) -> N
         assert rank.row_NC[:, 0].tolist() == list(range(max(0, end - KEPT_STEPS), end))
 
 
-def test_steps_that_come_one_by_one_take_no_more_memory_than_together() -> None:
+def test_steps_added_one_by_one_take_no_more_memory() -> None:
     live = opened()
     tracemalloc.start()
     try:
@@ -57,7 +57,7 @@ def test_steps_that_come_one_by_one_take_no_more_memory_than_together() -> None:
     assert taken < KEPT_STEPS * 4 * 8
 
 
-def test_late_rows_of_a_process_that_was_replaced_do_no_harm() -> None:
+def test_late_rows_of_a_replaced_process_are_dropped() -> None:
     live = opened()
     live.add_rank(hello("b"))
     live.add_steps(hello("a"), rows(0, 1))
@@ -67,14 +67,14 @@ def test_late_rows_of_a_process_that_was_replaced_do_no_harm() -> None:
     assert len(rank.row_NC) == 0
 
 
-def test_ranks_that_are_long_gone_are_forgotten() -> None:
+def test_ranks_that_are_silent_for_long_are_removed() -> None:
     seconds = [0.0]
-    live = LiveState(lambda: seconds[0])
+    live = RankStates(lambda: seconds[0])
     for rank, run in enumerate(("old", "new")):
-        said = msgspec.structs.replace(hello(), run_id=run)
-        live.add_rank(said)
+        greeting = msgspec.structs.replace(hello(), run_id=run)
+        live.add_rank(greeting)
         seconds[0] += 100.0 * rank
-    live.touch(said)
+    live.touch(greeting)
     assert live.remove_silent(50.0) == {"new"}
     assert [rank.run_id for rank in live.snapshot().ranks] == ["new"]
 

@@ -1,4 +1,4 @@
-"""The ledger of attempts survives an aggregator that is killed while it writes."""
+"""The file of run restarts survives an aggregator that is killed while writing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
     return StreamHello(**head, run_id="run", attempt=attempt, world_size=2)
 
 
-def test_a_line_that_was_cut_off_costs_no_other(tmp_path: Path) -> None:
+def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
     # given a ledger whose last line is half there
     RunRestarts(tmp_path, "run").offset(hello("first", 0), None)
     ledger = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE

@@ -1,4 +1,4 @@
-"""Who has no key reads nothing and writes nothing, and rubbish stops nobody."""
+"""Clients without keys cannot read or write, and invalid messages stop no other stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams import LOOPBACK, ManualRank, aggregating, free_port, recorder, runn
 
 from sfapp.errors import StreamError
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
-from sfapp.stream.live_state import OTHERS, LiveState
+from sfapp.stream.live_state import OTHERS, RankStates
 from sfapp.stream.messages import MAX_MESSAGE_BYTES, Ack, Message, encode
 
 ANYWHERE = "tcp://0.0.0.0:*"
@@ -24,7 +24,7 @@ def here(endpoint: str) -> str:
 
 
 def goes_through(aggregator: Aggregator, incarnation: str, keys: Keys | None = None) -> bool:
-    """Whether a window from a new peer is acknowledged."""
+    """Whether a window of a new client is acknowledged."""
     with ManualRank(here(aggregator.endpoint), 0, incarnation, keys) as peer:
         peer.send(peer.hello(run_id=incarnation), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
         answer = peer.receive(5.0 if keys is None or keys == KEYS else 0.5)
@@ -40,7 +40,7 @@ KEYS = Keys.make()
 @pytest.mark.parametrize(
     "endpoint", [ANYWHERE, "tcp://*:0", "tcp://[::]:0", "tcp://node-7:0", "tcp://eth0:0"]
 )
-def test_no_door_is_opened_beyond_this_machine_without_keys(tmp_path: Path, endpoint: str) -> None:
+def test_addresses_beyond_this_machine_require_keys(tmp_path: Path, endpoint: str) -> None:
     with pytest.raises(StreamError, match="without keys"):
         Aggregator(tmp_path, endpoint)
     with pytest.raises(StreamError, match="without keys"):
@@ -51,9 +51,7 @@ def test_no_door_is_opened_beyond_this_machine_without_keys(tmp_path: Path, endp
         recorder(tmp_path, StreamOptions(endpoint=endpoint))
 
 
-def test_with_the_sessions_keys_rows_go_through_a_relay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_pass_a_relay_with_the_sessions_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SFAPP_STREAM_KEYS", KEYS.for_clients().text())
     with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=KEYS) as aggregator:
         keys = KEYS.for_clients()
@@ -65,7 +63,7 @@ def test_with_the_sessions_keys_rows_go_through_a_relay(
     assert len(windows_in(tmp_path / "packets")) == 2
 
 
-def test_a_recorder_may_have_keys_of_its_own(tmp_path: Path) -> None:
+def test_a_recorder_accepts_keys_as_an_option(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=KEYS) as aggregator:
         options = StreamOptions(endpoint=here(aggregator.endpoint), keys=KEYS.for_clients())
         with recorder(tmp_path, options) as perf:
@@ -73,7 +71,7 @@ def test_a_recorder_may_have_keys_of_its_own(tmp_path: Path) -> None:
     assert len(windows_in(tmp_path / "packets")) == 1
 
 
-def test_a_relay_with_keys_hears_no_one_else_on_its_own_machine(tmp_path: Path) -> None:
+def test_a_relay_with_keys_refuses_other_local_clients(tmp_path: Path) -> None:
     with (
         aggregating(tmp_path, endpoint=ANYWHERE, keys=KEYS) as aggregator,
         running(Relay(LOOPBACK, here(aggregator.endpoint), KEYS.for_clients())) as relay,
@@ -84,7 +82,7 @@ def test_a_relay_with_keys_hears_no_one_else_on_its_own_machine(tmp_path: Path) 
         assert relay.counts.up == 0
 
 
-def test_who_has_no_key_or_another_is_not_heard(tmp_path: Path) -> None:
+def test_clients_without_the_sessions_key_are_refused(tmp_path: Path) -> None:
     server = Keys.make()
     impostor = Keys(
         KEYS.server_public, client_public=server.client_public, client_secret=server.client_secret
@@ -99,7 +97,7 @@ def test_who_has_no_key_or_another_is_not_heard(tmp_path: Path) -> None:
         assert goes_through(aggregator, "belongs here", KEYS)
 
 
-def test_a_client_does_not_talk_to_another_server(tmp_path: Path) -> None:
+def test_a_client_refuses_another_server(tmp_path: Path) -> None:
     with aggregating(tmp_path / "packets", endpoint=ANYWHERE, keys=Keys.make()) as impostor:
         options = StreamOptions(endpoint=here(impostor.endpoint), keys=KEYS.for_clients())
         perf = recorder(tmp_path, options, timeout=0.5)
@@ -109,7 +107,7 @@ def test_a_client_does_not_talk_to_another_server(tmp_path: Path) -> None:
     assert len(perf.written) == 1
 
 
-def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_key_file(tmp_path: Path) -> None:
     path = tmp_path / "session.keys"
     KEYS.save(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -121,19 +119,19 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
         Keys.load(path)
 
 
-def test_keys_are_not_shown(tmp_path: Path) -> None:
+def test_secrets_are_not_part_of_the_repr(tmp_path: Path) -> None:
     assert KEYS.client_secret not in repr(StreamOptions(endpoint=LOOPBACK, keys=KEYS))
     with pytest.raises(StreamError) as refusal:
         Keys.parse('{"server_public": "secret enough"}')
     assert "secret enough" not in str(refusal.value)
 
 
-def test_a_clients_keys_cannot_open_a_door(tmp_path: Path) -> None:
+def test_a_clients_keys_cannot_bind(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="for connecting only"):
         Aggregator(tmp_path, ANYWHERE, KEYS.for_clients())
 
 
-def test_the_environment_may_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_name_a_key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     KEYS.save(tmp_path / "keys")
     monkeypatch.setenv("SFAPP_STREAM_KEYS", str(tmp_path / "keys"))
     assert Keys.from_environment() == KEYS
@@ -141,15 +139,15 @@ def test_the_environment_may_name_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert Keys.from_environment() is None
 
 
-def test_an_address_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, pytest.raises(StreamError, match="cannot listen on"):
         Aggregator(tmp_path, aggregator.endpoint)
 
 
-# ---- rubbish ------------------------------------------------------------------------------------
+# ---- invalid messages ---------------------------------------------------------------------------
 
 
-def test_rubbish_is_counted_by_peer_and_stops_nobody(tmp_path: Path) -> None:
+def test_invalid_messages_are_counted_by_peer_and_stop_no_other(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         for size in range(2000):
             peer.send(os.urandom(size % 200))
@@ -157,7 +155,7 @@ def test_rubbish_is_counted_by_peer_and_stops_nobody(tmp_path: Path) -> None:
         assert goes_through(aggregator, "honest")
 
 
-def test_frames_that_are_too_long_are_counted_and_longer_ones_cut_off(tmp_path: Path) -> None:
+def test_long_frames_are_counted_and_longer_ones_disconnected(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator:
         with ManualRank(aggregator.endpoint) as peer:
             peer.send(bytes(MAX_MESSAGE_BYTES + 1))
@@ -187,7 +185,7 @@ def test_a_peer_behind_a_relay_is_named(tmp_path: Path) -> None:
         running(Relay(LOOPBACK, aggregator.endpoint)) as relay,
         ManualRank(relay.endpoint) as peer,
     ):
-        peer.send(b"rubbish")
+        peer.send(b"invalid")
         (name,) = until(lambda: aggregator.snapshot().faults)
     assert name.startswith("127.0.0.1, client ")
 
@@ -198,12 +196,12 @@ def said_by(peer: ManualRank) -> list[Message]:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_stream_that_breaks_its_rules_stops_nobody(
+def test_an_invalid_stream_stops_no_other(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Messages in any order, of any window, damaged anywhere."""
+    """Send messages in any order, of any window, damaged anywhere."""
     root = tmp_path_factory.mktemp("packets")
-    with aggregating(root) as aggregator, ManualRank(aggregator.endpoint, 0, "stranger") as peer:
+    with aggregating(root) as aggregator, ManualRank(aggregator.endpoint, 0, "invalid") as peer:
         for _ in range(data.draw(st.integers(1, 12))):
             raw = bytearray(encode(data.draw(st.sampled_from(said_by(peer)))))
             for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
@@ -213,8 +211,8 @@ def test_a_stream_that_breaks_its_rules_stops_nobody(
     windows_in(root)
 
 
-def test_what_is_kept_of_peers_is_bounded() -> None:
-    live = LiveState(clock=lambda: 0.0)
+def test_fault_counts_of_peers_are_bounded() -> None:
+    live = RankStates(clock=lambda: 0.0)
     for peer in range(3000):
         live.count_fault(f"peer {peer}", "malformed", "x" * 10_000)
     snapshot = live.snapshot()
@@ -223,7 +221,7 @@ def test_what_is_kept_of_peers_is_bounded() -> None:
     assert max(map(len, snapshot.last_fault.values())) <= 300
 
 
-def test_a_port_may_be_chosen(tmp_path: Path) -> None:
+def test_a_port_can_be_chosen(tmp_path: Path) -> None:
     port = free_port()
     with Aggregator(tmp_path, f"tcp://127.0.0.1:{port}") as aggregator:
         assert aggregator.endpoint == f"tcp://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""The machine and its processes are looked at as they are; what cannot be read is absent, with a reason."""
+"""System readings match the machine; unreadable values are absent, with a reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEADER = RankIdentity(rank=4, local_rank=0, node_rank=1, hostname="b")
 FOLLOWER = replace(LEADER, rank=5, local_rank=1)
 
 
-def test_the_node_is_what_the_system_says() -> None:
+def test_node_samples_match_the_system() -> None:
     sampler = NodeSampler(LEADER)
     sampler.sample(SECOND)
     deadline = time.monotonic() + 0.2
@@ -50,7 +50,7 @@ def test_the_node_is_what_the_system_says() -> None:
     assert sample.network_received_bytes_per_s is not None
 
 
-def test_the_process_is_this_one(tmp_path: Path) -> None:
+def test_process_samples_match_this_process(tmp_path: Path) -> None:
     sampler = ProcessSampler(FOLLOWER)
     before = sampler.sample(SECOND)
     with (tmp_path / "written").open("wb") as file:
@@ -72,7 +72,7 @@ def test_the_process_is_this_one(tmp_path: Path) -> None:
     assert before.written_bytes_per_s is None
 
 
-def test_where_there_is_no_driver_the_reason_is_said() -> None:
+def test_a_missing_driver_is_given_as_the_reason() -> None:
     sampler = GpuSampler(0)
     if sampler.no_gpu_because is None:
         pytest.skip("this machine has a GPU")
@@ -82,7 +82,7 @@ def test_where_there_is_no_driver_the_reason_is_said() -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_is_what_its_driver_says() -> None:
+def test_gpu_samples_match_the_driver() -> None:
     sampler = GpuSampler(3)
     if sampler.no_gpu_because is not None:
         pytest.skip(sampler.no_gpu_because)
@@ -103,7 +103,7 @@ def test_a_gpu_is_what_its_driver_says() -> None:
 
 
 class RefusedError(Exception):
-    """As NVML refuses what a device cannot say."""
+    """The error that NVML raises for unsupported values."""
 
 
 def refuse(*_: object) -> object:
@@ -112,7 +112,7 @@ def refuse(*_: object) -> object:
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A driver with one device, old enough to answer in bytes and to refuse a question."""
+    """A simulated NVML with one old device, which returns bytes and refuses a value."""
     library = SimpleNamespace(
         NVMLError=RefusedError,
         NVMLError_LibraryNotFound=type("NVMLError_LibraryNotFound", (RefusedError,), {}),
@@ -139,7 +139,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return library
 
 
-def test_what_a_driver_answers_is_in_the_units_of_the_names(nvml: SimpleNamespace) -> None:
+def test_values_have_the_units_of_their_names(nvml: SimpleNamespace) -> None:
     sampler = GpuSampler(2)
     assert sampler.no_gpu_because is None
     assert sampler.sample(9) == [
@@ -160,20 +160,20 @@ def test_what_a_driver_answers_is_in_the_units_of_the_names(nvml: SimpleNamespac
     ]
 
 
-def test_what_a_driver_refuses_is_absent_and_the_rest_is_there(nvml: SimpleNamespace) -> None:
+def test_values_that_the_driver_refuses_are_absent(nvml: SimpleNamespace) -> None:
     nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
     (sample,) = GpuSampler(2).sample(9)
     assert (sample.power_watts, sample.throttle_reasons, sample.temperature_celsius) == (None, (), 61.0)
 
 
-def test_a_driver_that_fails_is_a_reason_and_not_an_error(nvml: SimpleNamespace) -> None:
+def test_a_failing_driver_is_given_as_the_reason(nvml: SimpleNamespace) -> None:
     nvml.nvmlInit = refuse
     assert GpuSampler(0).no_gpu_because == "NVML: not supported"
     nvml.nvmlInit, nvml.nvmlDeviceGetCount = (lambda: None), (lambda: 0)
     assert GpuSampler(0).no_gpu_because == "the NVIDIA driver reports no GPU"
 
 
-def test_nvml_names_its_reasons() -> None:
+def test_throttle_reasons_are_named_as_in_nvml() -> None:
     pynvml = pytest.importorskip("pynvml")
     found = throttle_reasons(vars(pynvml))
     assert set(found.values()) >= {"sw_power_cap", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
@@ -182,7 +182,7 @@ def test_nvml_names_its_reasons() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**10), st.integers(0, 2**62)), min_size=2, max_size=10))
-def test_a_rate_is_the_growth_in_a_second_and_never_negative(readings: list[tuple[int, int]]) -> None:
+def test_a_rate_is_the_increase_per_second_and_never_negative(readings: list[tuple[int, int]]) -> None:
     rates = CounterRates()
     at_ns, before = 0, None
     for elapsed_ns, value in readings:
@@ -196,7 +196,7 @@ def test_a_rate_is_the_growth_in_a_second_and_never_negative(readings: list[tupl
 
 
 def watched(identity: RankIdentity, count: int) -> list[AnySample]:
-    """The first samples of a watch, which is closed then."""
+    """Return the first samples of a sampling thread, which is then closed."""
     watch = SamplingThread(identity, deque(maxlen=16), period_s=0.02)
     watch.start()
     found: list[AnySample] = []
@@ -211,18 +211,18 @@ def watched(identity: RankIdentity, count: int) -> list[AnySample]:
     return found
 
 
-def test_a_node_s_leader_looks_at_the_node_too() -> None:
+def test_the_nodes_leader_samples_the_node_too() -> None:
     kinds = {type(sample) for sample in watched(LEADER, 4)}
     assert kinds >= {NodeSample, ProcessSample}
     (reason, *_) = [sample.no_gpu_because for sample in watched(LEADER, 2) if isinstance(sample, NodeSample)]
     assert reason is None or "NVIDIA" in reason
 
 
-def test_the_other_ranks_look_at_themselves_alone() -> None:
+def test_other_ranks_sample_their_process_only() -> None:
     assert {type(sample) for sample in watched(FOLLOWER, 3)} == {ProcessSample}
 
 
-def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
+def test_samples_that_are_not_taken_are_dropped_and_counted() -> None:
     watch = SamplingThread(FOLLOWER, deque())
     for at_ns in range(MAX_QUEUED + 5):
         watch._append(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
@@ -231,7 +231,7 @@ def test_samples_that_nobody_takes_are_dropped_and_counted() -> None:
     assert watch.take() == []
 
 
-def test_a_system_that_fails_is_asked_again_and_training_is_not_told() -> None:
+def test_a_failing_system_is_sampled_again_without_disturbing_training() -> None:
     times = iter([SECOND, None, 2 * SECOND])  # the second reading of the clock makes no sense
     watch = SamplingThread(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
     watch.start()
