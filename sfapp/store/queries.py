@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.model import Diagnosis, Reference
+from sfapp.model import LABELS, Diagnosis, Reference
 from sfapp.store.database import Database
 from sfapp.store.schema import WINDOWS, quote_identifier
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
@@ -272,12 +272,14 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
         "run": "run_id = $run",
         "label": "list_contains(labels, $label)",
         "stage": "(aim_stage = $stage OR list_contains(routing_set, $stage))",
-        "text": f"contains(lower({_SEARCHED}), lower($text))",
+        "text": f"(contains(lower({_SEARCHED}), lower($text)) OR list_has_any(labels, $text_labels))",
         "min_severity": "severity >= $min_severity",
     }
     asked = {name: getattr(query, name) for name in conditions}
     parameters = {name: value for name, value in asked.items() if value is not None}
     clauses = [conditions[name] for name in parameters]
+    if query.text is not None:
+        parameters["text_labels"] = _labels_on_screen(query.text)
     for name, key, beyond in (("first", query.first, ">"), ("last", query.last, "<")):
         if key is not None:
             clauses.append(
@@ -286,6 +288,15 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
             )
             parameters |= {f"{name}_run": key[0], f"{name}_window": key[1]}
     return " AND ".join(clauses) or "true", parameters
+
+
+def _labels_on_screen(text: str) -> list[str]:
+    """Labels whose words on screen contain a text; the label that every window holds is left out."""
+    return [
+        name
+        for name, label in LABELS.items()
+        if label.group != "accounting" and text.strip() and text.lower() in label.words
+    ]
 
 
 def _order(sort: tuple[tuple[str, str], ...]) -> str:

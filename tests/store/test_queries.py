@@ -52,6 +52,7 @@ def test_filters_narrow_and_combine(store: Store) -> None:
     assert store.windows(WindowQuery(label="telemetry_limited")).rows[0]["run_id"] == "parts"
     assert numbers(store, text="CALLBACKS") == [4]
     assert numbers(store, text="100%_") == []
+    assert numbers(store, text="Incomplete data") == numbers(store, label="telemetry_limited") == [0]
     assert numbers(store, run="nobody") == []
 
 
