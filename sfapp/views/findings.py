@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
@@ -149,7 +150,7 @@ def _found(
     Raises:
         WindowError: there are too many events, or neither events nor stages can be compared.
     """
-    events = window.duration_SNR.numel() if operators is None else len(operators)
+    events = math.prod(window.duration_SNR.shape) if operators is None else len(operators)
     if events > MAX_EVENTS:
         raise WindowError(
             f"{events:,} events exceed the limit of {MAX_EVENTS:,}; choose one node or role under Group"

@@ -86,5 +86,5 @@ async def test_a_job_that_is_over_cannot_be_captured(tmp_path: Path) -> None:
         store.ingest()
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open(TAB)
-            await user.should_see("no operator events lie beside the packet", retries=PATIENT)
+            await user.should_see("no operator trace for this window", retries=PATIENT)
             await user.should_not_see("Capture this")

@@ -60,7 +60,7 @@ async def test_an_a_b_a_says_where_the_change_lies_who_led_and_what_came_back(us
     await user.open(ABA)
     await user.should_see("per step slower than A, all of it in callbacks")
     await user.should_see("C recovers")
-    await user.should_see("slowest in callbacks in 40 of 40 steps; in A no rank does.")
+    await user.should_see("slowest in callbacks in 40 of 40 steps; in A no rank is.")
     await user.should_see("it would seem to lie in backward")
 
 

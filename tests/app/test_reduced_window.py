@@ -45,7 +45,7 @@ async def user(root: Path, store: Store) -> AsyncIterator[User]:
 async def test_a_reduced_window_still_says_where_to_aim(user: User) -> None:
     await user.open(f"/w/{RUN}/2")
     await user.should_see("callbacks on rank 3")
-    await user.should_see("needs every rank's rows")
+    await user.should_see("needs all ranks' rows")
     await user.should_see("8 ranks on 2 nodes, rows of 6")
 
 

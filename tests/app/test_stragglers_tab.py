@@ -130,7 +130,7 @@ async def test_one_node_is_examined_by_itself(user: User) -> None:
 
 async def test_without_operator_events_stages_stand_in_and_that_is_said(user: User) -> None:
     await user.open(STAGES_ONLY)
-    await user.should_see("no operator events lie beside the packet", retries=PATIENT)
+    await user.should_see("no operator trace for this window", retries=PATIENT)
     await user.should_see("Based on stages, not on operators")
 
 
@@ -140,7 +140,7 @@ async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         store.ingest()
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open(STAGES_ONLY)
-            await user.should_see("Nothing can be examined here: a reduced window", retries=PATIENT)
+            await user.should_see("Nothing to examine: a reduced window", retries=PATIENT)
             await user.should_see("sfapp import kineto")
 
 
@@ -154,9 +154,9 @@ async def test_a_damaged_file_is_told_and_the_rest_of_the_page_stands(profiled: 
         async with simulated(Workspace(store, [root])) as user:
             await user.open(TAB)
             await user.should_see("data on rank 5")
-            await user.should_see("Operator events beside the packet cannot be read", retries=PATIENT)
+            await user.should_see("The operator events of this window cannot be read", retries=PATIENT)
             await user.should_see(path.name)
-            await user.should_see("no operator events lie beside the packet")
+            await user.should_see("no operator trace for this window")
 
 
 async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -
             while workspace.status().kind == "reading":
                 await asyncio.sleep(0.02)
             await user.open(TAB)
-            await user.should_see("no operator events lie beside the packet", retries=PATIENT)
+            await user.should_see("no operator trace for this window", retries=PATIENT)
             # When they come, then the open page shows them
             away.rename(path)
             await user.should_see("operator events of 8 ranks", retries=PATIENT)

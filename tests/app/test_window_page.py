@@ -26,18 +26,18 @@ async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
     await user.should_see("Likely cause")
-    await user.should_see("carry_over")
+    await user.should_see("delays carry over")
     await user.should_see("evidence")
 
 
 async def test_moving_a_gate_changes_the_labels_and_their_reasons(user: User) -> None:
     # Given a window that is co-critical because clipping backward gains little
     await user.open(SICK)
-    await user.should_see("low_static_gain")
+    await user.should_see("little gain alone")
     # When dominance is asked of more than any stage has
     slider(user, "gamma_a").value = 0.99
     # Then no stage is named
-    await user.should_not_see("low_static_gain")
+    await user.should_not_see("little gain alone")
     await user.should_see("not above γA 0.99: no stage label.")
 
 
@@ -88,7 +88,7 @@ async def test_undo_takes_back_one_change_and_reset_all(user: User) -> None:
     slider(user, "tau_c").value = 0.5
     slider(user, "gamma_a").value = 0.99
     user.find(marker="undo").click()
-    await user.should_see("co_critical")
+    await user.should_see("stages or ranks tied")
     assert slider(user, "gamma_a").value == 0.4
     assert slider(user, "tau_c").value == 0.5
     user.find(marker="reset").click()
@@ -143,7 +143,7 @@ async def test_one_node_can_be_judged_by_itself(user: User) -> None:
 async def test_another_window_can_be_compared_with(user: User) -> None:
     await user.open(SICK)
     chooser(user, "reference").value = "job/4"
-    await user.should_see("Aim: callbacks grew most against window 4", retries=20)
+    await user.should_see("Suspect: callbacks grew most since window 4", retries=20)
 
 
 async def test_a_link_restores_the_view(user: User) -> None:
@@ -209,7 +209,7 @@ async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
         return found
 
     await user.open(SICK)
-    await user.should_see("low_static_gain")
+    await user.should_see("little gain alone")
     monkeypatch.setattr(own_workspace, "judge", judge_slowly)
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     assert await asyncio.to_thread(judged.wait, 20)
@@ -389,7 +389,7 @@ async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None
     # Given the verdict at dominance 0.4, when its line is dragged past the share of the top stage
     card = plot(user, "Verdict map")
     before = card.figure["layout"]["meta"]["alt"]
-    assert before.startswith("Now: co_critical")
+    assert before.startswith("Now: stages or ranks tied")
     fire(user, card, "plotly_relayout", {"shapes[0].x0": 0.99, "shapes[0].x1": 0.99})
     # Then the gate has moved, and with it what the map says of now; τC is dragged on its own plot
     assert slider(user, "gamma_a").value == 0.99
