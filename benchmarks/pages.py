@@ -39,7 +39,7 @@ FLAGS = (
 RANKS = 1_024
 
 # From the next key or click in the page to the last plot drawn after it, both by the page's own clock.
-WATCH = """() => {
+SIGTERM_WATCH = """() => {
   const seen = window.drawnAfter = { begin: undefined, last: undefined };
   const start = () => { seen.begin ??= performance.now(); };
   window.addEventListener('keydown', start, { capture: true, once: true });
@@ -110,7 +110,7 @@ def until_drawn(page: Page, acts: Iterable[Callable[[], None]]) -> float:
     """Median seconds from an act to its last plot drawn."""
     times = []
     for act in acts:
-        page.evaluate(WATCH)
+        page.evaluate(SIGTERM_WATCH)
         act()
         page.wait_for_function(DRAWN)
         times.append(page.evaluate(TOOK) / 1e3)

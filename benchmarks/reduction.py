@@ -19,12 +19,12 @@ from benchmarks.harness import HEADER, Result
 from sfapp.model import Accumulation, RankIdentity
 from sfapp.model.stages import DEFAULT_STAGES
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
-from sfapp.recorder.transport.reduce_algorithm import Exchange, reduce_window
+from sfapp.recorder.transport.reduce_algorithm import ReductionExchange, reduce_window
 
 Ints = npt.NDArray[np.int64]
 
 
-def simulate(parts: Sequence[Generator[Exchange, Ints, Any]]) -> tuple[Any, int]:
+def simulate(parts: Sequence[Generator[ReductionExchange, Ints, Any]]) -> tuple[Any, int]:
     """Run the ranks' parts side by side.
 
     Returns:

@@ -23,8 +23,8 @@ from sfapp.model import (
 )
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
-from sfapp.recorder.transport.reduce import reduced_draft
 from sfapp.recorder.transport.reduce_algorithm import reduce_window
+from sfapp.recorder.transport.reduce_group import reduced_draft
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from sfapp.errors import IdentityError, RecorderError
 from sfapp.model.window import RankIdentity
-from sfapp.recorder.transport.process_group import distributed_rank, distributed_world_size
+from sfapp.recorder.transport.rank_group import distributed_rank, distributed_world_size
 
 TORCH = "torch.distributed"
 

@@ -138,4 +138,4 @@ class _Watch:
         self._after_fork()
 
 
-WATCH = _Watch()
+SIGTERM_WATCH = _Watch()

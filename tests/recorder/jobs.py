@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import sfapp
 from sfapp.model import Accumulation
-from sfapp.recorder.window import queue
+from sfapp.recorder.transport import window_queue
 
 WINDOW = 5
 DATA, BACKWARD = "data.next_wait", "model.backward_cpu_wall"
@@ -107,7 +107,7 @@ def several(model: torch.nn.Module) -> None:
 
 def paused(model: torch.nn.Module) -> None:
     """Three windows wait for others to go with, and training pauses."""
-    queue.LONGEST_HELD = 0.5
+    window_queue.LONGEST_WAIT = 0.5
     with recorder("paused", window_steps=2, max_pending=64) as perf:
         train(perf, model, 2 * 11)
         time.sleep(2)

@@ -276,7 +276,7 @@ def test_a_slip_of_the_loop_is_told_in_the_log_once_and_in_every_packet(
                 clock.tick(1)
     (warning,) = caplog.records
     assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
-    assert "that the recorder was not told of was opened" in warning.getMessage()
+    assert "that the recorder does not know" in warning.getMessage()
     assert "unknown_stage: model.bakward" in warning.getMessage()
     assert perf.failures == ()  # nothing is lost
     windows = [item.window for item in read_windows([tmp_path]).windows]

@@ -18,8 +18,8 @@ from sfapp.packets import read_packet, validate_packet, write_packet
 from sfapp.packets.compose import whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.recorder.transport.errors import GatherRefused
-from sfapp.recorder.transport.reduce import reduced_draft
 from sfapp.recorder.transport.reduce_algorithm import LONGEST_NS, MOST_ROWS, reduce_window
+from sfapp.recorder.transport.reduce_group import reduced_draft
 
 STAGES = ("data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall", "optim.step_cpu_wall")
 

@@ -217,7 +217,7 @@ def test_no_more_pairs_than_the_pool_has_are_under_way() -> None:
         for _ in range(10):
             region(context, 1.0)
     assert len(sampler._waiting) == EventSampler.MAX_PAIRS
-    sampler.forget()
+    sampler.drop()
     assert len(sampler._free) == EventSampler.MAX_PAIRS
     # after the window, nothing is written into it any more
     assert math.isnan(place["values"][0])
@@ -261,8 +261,8 @@ def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
     device.broken = True
     region(context, 5.0)
     region(context, 5.0)
-    sampler.forget()
-    assert sampler.refused == "RuntimeError: CUDA error: an illegal memory access was encountered"
+    sampler.drop()
+    assert sampler.error == "RuntimeError: CUDA error: an illegal memory access was encountered"
     assert not is_sampled(place["values"].view("int64")).any()
 
 

@@ -21,7 +21,8 @@ from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.recorder.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
 from sfapp.recorder.identity import place_here
-from sfapp.recorder.transport.process_group import GatherMode, distributed_rank
+from sfapp.recorder.transport.rank_group import distributed_rank
+from sfapp.recorder.transport.transports import GatherMode
 from sfapp.recorder.wrapper import wrapper_of
 
 if TYPE_CHECKING:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from sfapp.errors import RecorderError, describe_error
-from sfapp.recorder.recorder import Recorder
+from sfapp.recorder.options import RECORDER_OPTIONS
 from sfapp.recorder.timing.phases import Phases
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -71,5 +70,5 @@ def check_options(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in options:
         if name in known:
             raise RecorderError(f"{name} is not to be given: it is taken from the training loop itself")
-        if name not in inspect.signature(Recorder).parameters:
+        if name not in RECORDER_OPTIONS:
             raise RecorderError(f"the recorder has no option {name!r}")

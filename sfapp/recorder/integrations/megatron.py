@@ -8,7 +8,7 @@ from typing import Any
 from sfapp.errors import RecorderError
 from sfapp.model.stages import DATA, FORWARD
 from sfapp.recorder.recorder import Recorder
-from sfapp.recorder.side_channels.channels import SideChannel
+from sfapp.recorder.side_channels.channels import RecordedChannel
 from sfapp.recorder.timing.contexts import UncountedStage
 from sfapp.recorder.timing.timers import Stage
 
@@ -40,7 +40,7 @@ class StragglerDetector:
         self._perf = perf
         self._batch = batch
         self._work = work
-        self._open: Stage | SideChannel | UncountedStage | None = None
+        self._open: Stage | RecordedChannel | UncountedStage | None = None
         self.bdata = False
 
     def configure(self, *args: Any, **options: Any) -> None:

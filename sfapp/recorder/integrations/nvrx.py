@@ -11,7 +11,7 @@ from typing import Any
 
 from sfapp.errors import RecorderError
 from sfapp.recorder.recorder import Recorder
-from sfapp.recorder.side_channels.channels import SideChannel
+from sfapp.recorder.side_channels.channels import RecordedChannel
 from sfapp.recorder.timing.contexts import UncountedStage
 from sfapp.recorder.timing.timers import Stage, Step
 
@@ -52,7 +52,7 @@ class Detector:
 
     def detection_section(
         self, name: str | None = None, profile_cuda: bool = True
-    ) -> Step | Stage | SideChannel | UncountedStage:
+    ) -> Step | Stage | RecordedChannel | UncountedStage:
         """Context of a section: the step, its stage or a side channel. One without a name is called after the
         line it is in: ``train.py:42``."""
         if name is None:

@@ -1,49 +1,28 @@
-"""Side channels: measured beside the ordered stages, never part of a prefix (packet.md, ``side.*``).
+"""Side channels: measured in addition to the ordered stages, in no prefix (packet.md, ``side.*``).
 
-Values are in whatever unit a channel's name says; what the recorder times itself is in milliseconds.
+A channel's name states its unit; what the recorder times itself is in milliseconds.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from sfapp.packets.window_rows import Values, is_sampled
 from sfapp.recorder.timing.timers import StepState
 
-Values = npt.NDArray[np.float64]
-
-MAX_CHANNELS = 24
-"""Most side channels of one recorder."""
-
-NAME = re.compile(r"[A-Za-z0-9_.:\[\]/-]{1,64}")
-"""What a channel may be called: it becomes a column of the packet."""
-
-MS = 1e-6  # milliseconds in a nanosecond
-
-_NOT_SAMPLED = 0x7FF8_0000_0000_5AFE
-"""Bits of a NaN that no arithmetic makes: nothing was asked for there. Other NaNs were asked for and are not
-there yet."""
+MS = 1e-6  # Milliseconds in a nanosecond.
 
 
-def unsampled(steps: int) -> Values:
-    """A channel's values before anything was sampled."""
-    return np.full(steps, _NOT_SAMPLED, dtype=np.int64).view(np.float64)
+class RecordedChannel:
+    """The context of a side channel: adds up the time within it over a step.
 
-
-def is_sampled(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Where something was asked for, by the bits of the values."""
-    return bits != _NOT_SAMPLED
-
-
-class SideChannel:
-    """The context of a side channel: the time inside it, added up over a step. May lie inside a stage, or
-    round several; inside itself it counts once."""
+    It may lie within a stage or span several; nested in itself it counts once.
+    """
 
     __slots__ = ("_begin", "_depth", "_name", "_state")
 
@@ -67,8 +46,8 @@ class SideChannel:
             side[self._name] = side.get(self._name, 0.0) + (state.clock() - self._begin) * MS
 
 
-class Event(Protocol):
-    """What is used of ``torch.cuda.Event``."""
+class DeviceEvent(Protocol):
+    """The used part of ``torch.cuda.Event``."""
 
     def record(self) -> object: ...
 
@@ -78,13 +57,13 @@ class Event(Protocol):
 
 
 class Device(Protocol):
-    """Where timing events come from."""
+    """Source of timing events."""
 
-    def event(self) -> Event:
-        """A new one."""
+    def event(self) -> DeviceEvent:
+        """Return a new event."""
 
     def is_ready(self) -> bool:
-        """Whether events may be recorded and asked now."""
+        """Return whether events may be recorded and queried now."""
 
 
 class CudaDevice:
@@ -95,18 +74,21 @@ class CudaDevice:
 
         self._cuda: Any = torch.cuda
 
-    def event(self) -> Event:
-        event: Event = self._cuda.Event(enable_timing=True)
+    def event(self) -> DeviceEvent:
+        event: DeviceEvent = self._cuda.Event(enable_timing=True)
         return event
 
     def is_ready(self) -> bool:
-        """Not before training has started CUDA, which would take memory on a device that it may not use; and
-        not while a graph is captured: an event would become part of it, and asking for one would end it."""
+        """Return whether training has initialised CUDA and captures no graph.
+
+        Initialising CUDA here would take memory on a device that training may not use. While a graph is
+        captured, an event would become part of it, and querying one would end the capture.
+        """
         return bool(self._cuda.is_initialized()) and not self._cuda.is_current_stream_capturing()
 
 
 def cuda_device() -> tuple[Device | None, str]:
-    """Where timing events come from on this machine, or None and why not."""
+    """Return the source of timing events on this machine, or None and the reason."""
     import torch
 
     if not torch.cuda.is_available():
@@ -115,35 +97,35 @@ def cuda_device() -> tuple[Device | None, str]:
 
 
 class EventSampler:
-    """Two timing events round a region in a fixed fraction of the steps, the same ones on every rank.
+    """Times a region with two device events in a fixed fraction of the steps, the same ones on every rank.
 
-    Nothing is ever waited for: whether an event has happened is asked at later steps, and one that has not by
-    the end of its window stays sampled and not ready. Once the device refuses, nothing more is sampled.
+    Nothing waits for the device: events are queried at later steps, and one that has not happened by the end
+    of its window stays sampled and not ready. After an error of the device, nothing more is sampled.
 
     Attributes:
-        refused: what the device said when it refused.
+        error: the device's error; empty while there is none.
     """
 
     MAX_PAIRS = 64
-    """Most pairs under way; beyond, nothing is sampled."""
+    """Maximum number of pairs in use; beyond it, nothing is sampled."""
 
     def __init__(self, fraction: float, device: Device) -> None:
         """Sample ``fraction`` (0 to 1) of the steps with events of ``device``."""
-        self.refused = ""
+        self.error = ""
         self._fraction = fraction
         self._device = device
-        self._free: list[tuple[Event, Event]] = []
+        self._free: list[tuple[DeviceEvent, DeviceEvent]] = []
         self._pairs = 0
-        self._waiting: deque[tuple[Event, Event, Values, int]] = deque()
+        self._waiting: deque[tuple[DeviceEvent, DeviceEvent, Values, int]] = deque()
 
     def samples(self, step: int) -> bool:
-        """Whether a step is sampled: evenly spread, and the same on every rank."""
+        """Return whether a step is sampled: evenly spread, and the same on every rank."""
         return int((step + 1) * self._fraction) > int(step * self._fraction)
 
-    def begin(self) -> tuple[Event, Event] | None:
-        """A pair whose first event has been recorded; None where too many are under way, or none may be."""
+    def begin(self) -> tuple[DeviceEvent, DeviceEvent] | None:
+        """Record and return a pair's first event; None where too many are in use, or none may be recorded."""
         try:
-            if self.refused or not self._device.is_ready():
+            if self.error or not self._device.is_ready():
                 return None
             if self._free:
                 pair = self._free.pop()
@@ -153,64 +135,64 @@ class EventSampler:
             else:
                 return None
             pair[0].record()
-        except Exception as error:  # fail-open: a device in trouble, or another one than the event is of
-            self._refuse(error)
+        except Exception as error:  # fail-open: the device failed, or it is not the event's
+            self._note_error(error)
             return None
         return pair
 
-    def end(self, pair: tuple[Event, Event], values: Values, row: int) -> None:
-        """The region is over; its time goes into the row once it is known."""
+    def end(self, pair: tuple[DeviceEvent, DeviceEvent], values: Values, row: int) -> None:
+        """Record a pair's second event; the time goes into the row once it is known."""
         try:
             pair[1].record()
         except Exception as error:  # fail-open
-            self._refuse(error)
+            self._note_error(error)
             return
         self._waiting.append((*pair, values, row))
 
     def poll(self) -> None:
-        """Take in what has happened since, without waiting."""
+        """Store the times of events that have happened, without waiting."""
         try:
             if not self._waiting or not self._device.is_ready():
                 return
-            # The first event too: on another stream than the second, it may be the later one.
+            # Both events are queried: on different streams the first may be the later one.
             while self._waiting and self._waiting[0][1].query() and self._waiting[0][0].query():
                 begin, end, values, row = self._waiting.popleft()
                 spent = begin.elapsed_time(end)
                 values[row] = spent if np.isnan(values[row]) else values[row] + spent
                 self._free.append((begin, end))
-        except Exception as error:  # fail-open: what a failed kernel left behind is told by any call
-            self._refuse(error)
+        except Exception as error:  # fail-open: any call reports the error of an earlier kernel
+            self._note_error(error)
 
-    def forget(self) -> None:
-        """The window is over: what is still under way goes nowhere. The events are used again."""
+    def drop(self) -> None:
+        """End the window: pairs still in use are not stored, and their events are reused."""
         self.poll()
         kept = [(begin, end) for begin, end, _, _ in self._waiting]
         self._waiting.clear()
         self._free.extend(kept)
 
-    def _refuse(self, error: Exception) -> None:
-        self.refused = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    def _note_error(self, error: Exception) -> None:
+        self.error = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
         self._waiting.clear()
         self._free.clear()
 
 
 class EventSample:
-    """The context of a device event channel. Inside itself it counts once."""
+    """The context of a device event channel. Nested in itself it counts once."""
 
     __slots__ = ("_depth", "_name", "_pair", "_sampler", "_values_of")
 
     def __init__(
         self, sampler: EventSampler, name: str, values_of: Callable[[str], tuple[Values, int]]
     ) -> None:
-        """Of a channel.
+        """Sample a channel.
 
         Args:
-            values_of: a channel's values in the window under way, and the row of the step under way.
+            values_of: returns a channel's values in the current window, and the row of the current step.
         """
         self._sampler = sampler
         self._name = name
         self._values_of = values_of
-        self._pair: tuple[Event, Event] | None = None
+        self._pair: tuple[DeviceEvent, DeviceEvent] | None = None
         self._depth = 0
 
     def __enter__(self) -> None:

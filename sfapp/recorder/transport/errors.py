@@ -1,5 +1,4 @@
-"""Why a window did not come together: exceptions that stay inside the recorder, which then writes parts; and
-how the job's log hears of what went wrong."""
+"""Exceptions of gathering, which stay inside the recorder, and its warnings in the job's log."""
 
 from __future__ import annotations
 
@@ -9,16 +8,16 @@ _LOG = logging.getLogger("sfapp")
 
 
 class GatherRefused(Exception):
-    """All ranks agree that this window cannot be put together; the next may. Stays inside the recorder."""
+    """The ranks' windows cannot be put together, on all ranks alike; the next window may be."""
 
 
 class GatherFailed(Exception):
-    """A rank is gone or late, the group is of no more use. Stays inside the recorder."""
+    """A rank is gone or late, and the group is of no further use."""
 
 
-def warn(what: str) -> None:
-    """A warning in the log ``sfapp``, which must not cost the training anything."""
+def warn(message: str) -> None:
+    """Log a warning to ``sfapp``; never raises."""
     try:
-        _LOG.warning("%s", what)
-    except Exception:  # a handler or filter of the job's own failed: it has nowhere to be told
+        _LOG.warning("%s", message)
+    except Exception:  # A handler or filter of the job failed: there is nowhere to report it.
         return

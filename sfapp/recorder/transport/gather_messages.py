@@ -1,4 +1,4 @@
-"""What ranks say to each other before the rows of a window follow, as messages of one size."""
+"""Messages of fixed size that ranks exchange before the rows of a window follow."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sfapp.recorder.transport.errors import GatherFailed
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 BLOCK_BYTES = 4096
-"""Size of a message: every rank sends as much, whatever it has to say."""
+"""Size of every message, whatever it holds."""
 
 _SAME = ("window", "stage_hash", "accumulation", "steps", "first", "last")
-"""Of a header: in what ranks must not differ."""
+"""Fields of a header that must be equal on all ranks."""
 
 
-class Hello(msgspec.Struct, frozen=True):
-    """What a rank says when the group is made."""
+class GatherHello(msgspec.Struct, frozen=True):
+    """Message of a rank when the group is made."""
 
     run_id: str
     next_window: int
@@ -38,8 +38,8 @@ class Hello(msgspec.Struct, frozen=True):
     attempt: str = ""
 
     @classmethod
-    def of(cls, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
-        """What this rank says, with a new name for the attempt."""
+    def of(cls, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> GatherHello:
+        """Return this rank's message, with a new name for the attempt."""
         return cls(
             run_id,
             next_window,
@@ -52,8 +52,8 @@ class Hello(msgspec.Struct, frozen=True):
         )
 
 
-class Header(msgspec.Struct, frozen=True):
-    """What a rank says about its window before it sends the rows."""
+class GatherHeader(msgspec.Struct, frozen=True):
+    """Description of a rank's window, sent before its rows."""
 
     window: int
     stage_hash: str
@@ -66,13 +66,13 @@ class Header(msgspec.Struct, frozen=True):
     side: list[str]
 
     @classmethod
-    def of(cls, buffer: WindowBuffer) -> Header:
-        """The header of a closed window."""
+    def of(cls, buffer: WindowBuffer) -> GatherHeader:
+        """Return the header of a closed window."""
         steps = buffer.rows()[:, STEP_COLUMN]
         return cls(
             window=buffer.number,
             stage_hash=stage_hash(buffer.schema.stages),
-            accumulation=spelled(buffer.schema.accumulation),
+            accumulation=accumulation_text(buffer.schema.accumulation),
             steps=len(steps),
             first=int(steps[0]) if len(steps) else None,
             last=int(steps[-1]) if len(steps) else None,
@@ -82,39 +82,48 @@ class Header(msgspec.Struct, frozen=True):
         )
 
     def compared(self) -> list[object]:
-        """What ranks share whose rows fit together as they are."""
+        """Return what is equal on ranks whose rows fit together."""
         return [getattr(self, name) for name in (*_SAME, "side")]
 
 
-def digest_of(headers: Sequence[Header]) -> int:
-    """A number that ranks share whose rows of these windows fit together as they are."""
+def digest_of(headers: Sequence[GatherHeader]) -> int:
+    """Return a number that is equal on ranks whose rows of these windows fit together."""
     compared = msgspec.json.encode([header.compared() for header in headers])
     return int.from_bytes(hashlib.blake2b(compared, digest_size=8).digest(), "little") >> 1
 
 
-class Word(msgspec.Struct, frozen=True):
-    """What rank 0 says when it has written: of each window why it is not on disk, or nothing if it is; and
-    how many windows are to be gathered at once from now on."""
+class WriteReport(msgspec.Struct, frozen=True):
+    """Message of rank 0 after writing.
+
+    Attributes:
+        reasons: for each window why it is not on disk, empty if it is.
+        batch_size: how many windows are to be gathered at once from now on.
+    """
 
     reasons: list[str]
-    together: int
+    batch_size: int
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What rank 0 makes of the headers: why there will be no window, or which side channels it has."""
+class GatherPlan(msgspec.Struct, frozen=True):
+    """Decision of rank 0 on headers.
+
+    Attributes:
+        objection: why the window cannot be put together; empty if it can.
+        side: the side channels that it has.
+    """
 
     objection: str = ""
     side: list[str] = []
 
 
-def plan_of(headers: Sequence[Header]) -> Plan:
-    """What is to be made of the ranks' headers."""
+def plan_of(headers: Sequence[GatherHeader]) -> GatherPlan:
+    """Return the decision on the ranks' headers."""
     side = sorted({name for header in headers for name in header.side})
-    return Plan(_objection(headers), side[:MAX_CHANNELS])
+    return GatherPlan(_objection(headers), side[:MAX_CHANNELS])
 
 
-def _objection(headers: Sequence[Header]) -> str:
-    """Why these headers cannot become one window, or nothing."""
+def _objection(headers: Sequence[GatherHeader]) -> str:
+    """Return why these headers cannot become one window; empty if they can."""
     if headers and not any(header.steps for header in headers):
         return "no rank has steps in this window"
     for name in _SAME:
@@ -125,14 +134,14 @@ def _objection(headers: Sequence[Header]) -> str:
     return ""
 
 
-def spelled(accumulation: Accumulation) -> str:
-    """The accumulation as ranks compare it."""
+def accumulation_text(accumulation: Accumulation) -> str:
+    """Return the accumulation as text, as ranks compare it."""
     kept = "ordered" if accumulation.ordered else "collapsed"
     return f"{accumulation.factor} {kept}, sync {accumulation.sync}"[:60]
 
 
-def faults_of(headers: Sequence[Header]) -> dict[str, str]:
-    """What any rank saw go wrong, by code, with the first that did."""
+def faults_of(headers: Sequence[GatherHeader]) -> dict[str, str]:
+    """Return every rank's faults by code, with the lowest rank that has each."""
     found: dict[str, str] = {}
     for rank, header in enumerate(headers):
         for code, detail in header.faults.items():
@@ -140,8 +149,8 @@ def faults_of(headers: Sequence[Header]) -> dict[str, str]:
     return found
 
 
-def framed(message: bytes) -> Any:
-    """A message as a tensor of fixed size: its length, then its bytes."""
+def to_block(message: bytes) -> Any:
+    """Return a message as a uint8 tensor of fixed size: its length, then its bytes."""
     import torch
 
     if len(message) > BLOCK_BYTES - 4:
@@ -150,19 +159,28 @@ def framed(message: bytes) -> Any:
     return torch.frombuffer(bytearray(sized.ljust(BLOCK_BYTES, b"\0")), dtype=torch.uint8)
 
 
-def unframed(block: Any) -> bytes:
-    """The message in such a tensor."""
+def from_block(block: Any) -> bytes:
+    """Return the message in such a tensor."""
     raw: bytes = block.numpy().tobytes()
     return raw[4 : 4 + int.from_bytes(raw[:4], "little")]
 
 
-def decoded(block: Any, kind: type[_Message]) -> _Message:
-    """The message in such a tensor as what it says.
+def decode_block(block: Any, kind: type[_Message]) -> _Message:
+    """Decode the message in such a tensor.
 
     Raises:
-        GatherFailed: it is nothing of the kind.
+        GatherFailed: it is not of this kind.
+    """
+    return decode_message(from_block(block), kind)
+
+
+def decode_message(message: bytes, kind: type[_Message]) -> _Message:
+    """Decode a message.
+
+    Raises:
+        GatherFailed: it is not of this kind.
     """
     try:
-        return msgspec.json.decode(unframed(block), type=kind)
-    except msgspec.MsgspecError as error:  # another version of the recorder on another node
+        return msgspec.json.decode(message, type=kind)
+    except msgspec.MsgspecError as error:  # Another node has another version of the recorder.
         raise GatherFailed(describe_error(error)) from error

@@ -1,4 +1,4 @@
-"""Where packets are written: on the recorder's thread, or in another process where that is worth one."""
+"""Write packets on the calling thread, or in a process of its own where that is worth one."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from sfapp.packets import WindowDraft
     from sfapp.packets.writer_process import WriterProcess
 
-WORTH_A_PROCESS = 1e-3
-"""Share of the time trained that writing may take here: training wants the interpreter meanwhile."""
+_WORTH_A_PROCESS = 1e-3
+"""Share of the training time that writing may take in this process, where it competes for the interpreter."""
 
-FIRST_WINDOWS = 8
-"""Written here before that is asked: short jobs need no other process."""
+_FIRST_WINDOWS = 8
+"""Windows that are always written in this process: a short job needs no other one."""
 
-SHORTEST_PATIENCE = 1.0
-"""Seconds that the other process may take for a packet at the least."""
+_SHORTEST_TIMEOUT = 1.0
+"""Least seconds that the other process is given for a packet."""
 
 
-class Pen:
-    """Writes a recorder's packets.
+class PacketWriter:
+    """Writer of a recorder's packets.
 
     Args:
-        failures: what goes wrong without losing a window is put there.
+        failures: receives failures that lose no window.
     """
 
     def __init__(self, failures: deque[str]) -> None:
@@ -38,62 +38,62 @@ class Pen:
         self._windows = self._spent_ns = self._trained_ns = 0
 
     def write_here(self, draft: WindowDraft, path: Path) -> Exception | None:
-        """Write a window on this thread; why it was not written. What parts need: every rank of a node may
-        have one."""
+        """Write a window on this thread; return why it was not written.
+
+        Parts are always written here: every rank of a node may have one.
+        """
         from sfapp.packets import write_packet
 
         try:
             write_packet(draft, path)
-        except Exception as error:  # fail-open, and who waits for the packet must hear of it
+        except Exception as error:  # fail-open: the caller reports it
             return error
         return None
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None]:
-        """Write windows; of each why it was not written, or None."""
-        # Reduced windows are written here: they hold tensors, and the other process has no torch.
+        """Write windows; return for each why it was not written, or None."""
+        # Reduced windows hold tensors, and the other process has no torch.
         if any(draft.reduced is not None for draft, _ in packets):
             return [self.write_here(draft, path) for draft, path in packets]
-        elsewhere = self._written_elsewhere(packets)
-        if elsewhere is not None:
-            return elsewhere
+        refusals = self._write_elsewhere(packets)
+        if refusals is not None:
+            return refusals
         begin = time.perf_counter_ns()
-        refusals = [self.write_here(draft, path) for draft, path in packets]
+        written = [self.write_here(draft, path) for draft, path in packets]
         self._windows += len(packets)
         self._spent_ns += time.perf_counter_ns() - begin
         self._trained_ns += sum(draft.manifest.overhead.train_ns for draft, _ in packets)
-        if self._may_start and self._windows >= FIRST_WINDOWS:
+        if self._may_start and self._windows >= _FIRST_WINDOWS:
             self._start_if_worth_it()
-        return refusals
+        return written
 
     def close(self) -> None:
-        """Let the other process end."""
+        """End the other process, if there is one."""
         if self._writer_process is not None:
             self._writer_process.close()
 
     def _start_if_worth_it(self) -> None:
-        if self._spent_ns <= WORTH_A_PROCESS * self._trained_ns:
+        if self._spent_ns <= _WORTH_A_PROCESS * self._trained_ns:
             return
         from sfapp.packets.writer_process import WriterProcess
 
-        self._may_start = False  # once: if it cannot be started, or ends, this process writes again
+        self._may_start = False  # Only once: if it cannot be started, or ends, this process writes.
         try:
             self._writer_process = WriterProcess()
-        except (OSError, ValueError) as error:  # ValueError: this system cannot hand a socket over
+        except (OSError, ValueError) as error:  # ValueError: the system cannot pass a socket on.
             self._failures.append(f"packets are written on the recorder's thread: {describe_error(error)}")
 
-    def _written_elsewhere(
-        self, packets: Sequence[tuple[WindowDraft, Path]]
-    ) -> list[Exception | None] | None:
-        """What the other process said of them; None where there is none, or it is not ready."""
+    def _write_elsewhere(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None] | None:
+        """Write windows in the other process; None where there is none, or it is not ready."""
         from sfapp.packets.writer_process import WriterProcessEnded
 
         writer_process = self._writer_process
         if writer_process is None:
             return None
-        # Half of what they took, so that none waits behind them for long.
+        # Half of the time that they took to train, so that no window waits long behind them.
         trained_ns = sum(draft.manifest.overhead.train_ns for draft, _ in packets)
         try:
-            return [*writer_process.write(packets, max(SHORTEST_PATIENCE, trained_ns / 2e9))]
+            return [*writer_process.write(packets, max(_SHORTEST_TIMEOUT, trained_ns / 2e9))]
         except WriterProcessEnded as gone:
             if gone.for_good:
                 self._writer_process = None

@@ -1,0 +1,1 @@
+"""When windows open and close on a rank, and what is recorded in them."""

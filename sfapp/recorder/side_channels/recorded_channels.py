@@ -1,4 +1,4 @@
-"""What a recorder records beside the ordered stages: side channels, values, device events, memory, layers."""
+"""All side channels of one recorder: timed regions, values, device events, memory, layers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from sfapp.errors import RecorderError, describe_error
 from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, Values, WindowBuffer
-from sfapp.recorder.side_channels.channels import EventSample, EventSampler, SideChannel, cuda_device
+from sfapp.recorder.side_channels.channels import EventSample, EventSampler, RecordedChannel, cuda_device
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
 
 
-class Beside:
-    """The side channels of one recorder, whatever fills them. Where one cannot be had, it alone is missing.
+class RecordedChannels:
+    """The side channels of one recorder. A channel that fails affects no other.
 
     Attributes:
-        buffer: the window under way.
-        no_events: why there are no device events, where they were asked for.
+        buffer: the current window.
+        no_events: why there are no device events although they were asked for; empty otherwise.
     """
 
     def __init__(self, state: StepState, event_fraction: float) -> None:
@@ -27,7 +27,7 @@ class Beside:
         self.no_events = ""
         self._state = state
         self._fraction = event_fraction
-        self._channels: dict[str, SideChannel | EventSample] = {}
+        self._channels: dict[str, RecordedChannel | EventSample] = {}
         self._sampler: EventSampler | None = None
         self._memory: MemoryWatch | None = None
         self._layers: LayerTimes | None = None
@@ -36,23 +36,23 @@ class Beside:
             self._sampler = None if device is None else EventSampler(event_fraction, device)
         state.reports_every_step = self._sampler is not None
 
-    def channel(self, name: str) -> SideChannel | UncountedStage:
-        """The context of a side channel."""
+    def channel(self, name: str) -> RecordedChannel | UncountedStage:
+        """Return the context of a side channel."""
         found = self._channels.get(name)
         if found is None:
             if not self._may_add(name):
                 return UNCOUNTED
-            found = self._channels[name] = SideChannel(self._state, name)
-        return found if isinstance(found, SideChannel) else UNCOUNTED
+            found = self._channels[name] = RecordedChannel(self._state, name)
+        return found if isinstance(found, RecordedChannel) else UNCOUNTED
 
     def event(self, name: str, step: int) -> EventSample | UncountedStage:
-        """The context of a device event channel in a step."""
+        """Return the context of a device event channel in a step."""
         if self._sampler is None:
             if self._fraction and (name in self._channels or self._may_add(name)):
-                self.buffer.channel(name)  # asked for, and not to be had: the channel says so
+                self.buffer.channel(name)  # The empty channel shows that it was asked for.
             return UNCOUNTED
-        if self._sampler.refused:
-            self.buffer.note_side(name, self._sampler.refused)
+        if self._sampler.error:
+            self.buffer.note_side(name, self._sampler.error)
             return UNCOUNTED
         if not self._sampler.samples(step) or not self._state.in_step:
             return UNCOUNTED
@@ -64,7 +64,7 @@ class Beside:
         return found if isinstance(found, EventSample) else UNCOUNTED
 
     def observe(self, name: str, value: float) -> None:
-        """Note a value of the step under way."""
+        """Record a value of the current step."""
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -74,7 +74,7 @@ class Beside:
         elif not self._state.in_step:
             self.buffer.note_side(name, "outside a step")
         elif name in self._channels or self._may_add(name):
-            self._channels.setdefault(name, SideChannel(self._state, name))
+            self._channels.setdefault(name, RecordedChannel(self._state, name))
             self._state.side[name] = number
 
     def watch_memory(self, model: Any) -> None:
@@ -83,7 +83,7 @@ class Beside:
         if not all(name in self._channels or self._may_add(name) for name in watch.names):
             watch.close()
             return
-        self._take(watch.names)
+        self._reserve(watch.names)
         if self._memory is not None:
             self._memory.close()
         self._memory = watch
@@ -98,13 +98,13 @@ class Beside:
                 f"{len(layers)} layers cannot be timed: there is room for "
                 f"{(MAX_CHANNELS - len(self._channels)) // 2}; pass a part of the model"
             )
-        self._take(names)
+        self._reserve(names)
         if self._layers is not None:
             self._layers.close()
         self._layers = LayerTimes(self._state, layers)
 
     def mark(self, name: str, step: int) -> None:
-        """Put a 1 beside a step, if it is the one that was added last."""
+        """Set a channel to 1 in a step's row, if that is the row that was added last."""
         buffer = self.buffer
         row = buffer.sync() - 1
         if (
@@ -117,7 +117,7 @@ class Beside:
     # ---- following the steps --------------------------------------------------------------------
 
     def finish_step(self, step: int) -> None:
-        """Put a step's values into the row that is added next; take in device events that have happened."""
+        """Store a step's values in the row that is added next, and the times of past device events."""
         side = self._state.side
         if self._memory is not None:
             self._sample_memory(self._memory, step)
@@ -127,17 +127,17 @@ class Beside:
             self._sampler.poll()
 
     def drop_step(self) -> None:
-        """The step under way is left out."""
-        self.forget_events()
+        """Clear the values of the current step, which is not recorded."""
+        self.drop_events()
         self.buffer.reset_side()
 
-    def forget_events(self) -> None:
-        """The window is over: device events that have not happened yet go nowhere."""
+    def drop_events(self) -> None:
+        """End the window: device events that have not happened are not stored."""
         if self._sampler is not None:
-            self._sampler.forget()
+            self._sampler.drop()
 
     def close(self) -> None:
-        """Let go of the model and the device."""
+        """Release the model and the device."""
         for watch in (self._memory, self._layers):
             if watch is not None:
                 watch.close()
@@ -149,17 +149,17 @@ class Beside:
             self._memory = None
             self.buffer.note_side("memory", describe_error(error))
 
-    def _take(self, names: Any) -> None:
+    def _reserve(self, names: Any) -> None:
         for name in names:
-            self._channels.setdefault(name, SideChannel(self._state, name))
+            self._channels.setdefault(name, RecordedChannel(self._state, name))
 
     def _may_add(self, name: str) -> bool:
-        """Whether there may be one more side channel, of this name."""
+        """Return whether there may be one more side channel, of this name."""
         if len(self._channels) < MAX_CHANNELS and CHANNEL_NAME.fullmatch(name):
             return True
         self.buffer.note_side(name, "name refused, or too many channels")
         return False
 
     def _place_of(self, name: str) -> tuple[Values, int]:
-        """A side channel's values in the window under way, and the row of the step under way."""
+        """Return a side channel's values in the current window, and the row of the current step."""
         return self.buffer.channel(name), self.buffer.recorded

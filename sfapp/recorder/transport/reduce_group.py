@@ -1,4 +1,4 @@
-"""A window reduced over a process group: what rank 0 receives does not grow with the number of ranks."""
+"""Reduce windows over a process group: what rank 0 receives does not grow with the number of ranks."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from sfapp.packets.compose import compose_draft, manifest_of
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import WindowBuffer
-from sfapp.recorder.transport.gather import Result, TelemetryGroup
-from sfapp.recorder.transport.gather_messages import Hello, spelled
-from sfapp.recorder.transport.reduce_algorithm import Exchange, Ints, ReducedRows, reduce_window
+from sfapp.recorder.transport.gather_group import GatherGroup, GatherResult
+from sfapp.recorder.transport.gather_messages import GatherHello, accumulation_text, decode_message
+from sfapp.recorder.transport.reduce_algorithm import Ints, ReducedRows, ReductionExchange, reduce_window
 
 
-class ReducingGroup(TelemetryGroup):
-    """As ``TelemetryGroup``, with reductions instead of gathers, in everything it does."""
+class ReduceGroup(GatherGroup):
+    """``GatherGroup`` with reductions instead of gathers."""
 
     takes_several = False
 
-    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> Hello:
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> GatherHello:
         self._identity = identity
-        newest = self._reduce(Exchange("max_everywhere", np.array([next_window, next_step], dtype=np.int64)))
-        mine = Hello.of(identity, run_id, *newest.tolist())
-        return msgspec.json.decode(self._announce(msgspec.json.encode(mine)), type=Hello)
+        newest = self._reduce(
+            ReductionExchange("max_everywhere", np.array([next_window, next_step], dtype=np.int64))
+        )
+        mine = GatherHello.of(identity, run_id, *newest.tolist())
+        return decode_message(self._broadcast(msgspec.json.encode(mine)), GatherHello)
 
-    def gather(self, buffers: Sequence[WindowBuffer]) -> tuple[int, list[Result]]:
-        """Find the first window's frontier with the other ranks: the result is on rank 0, none elsewhere.
+    def gather(self, buffers: Sequence[WindowBuffer]) -> tuple[int, list[GatherResult]]:
+        """Find the first window's frontier with the other ranks; the result is on rank 0.
 
         Raises:
             GatherRefused: ranks have different windows, steps or stages.
@@ -40,18 +42,18 @@ class ReducingGroup(TelemetryGroup):
         """
         self._connect()
         buffer = buffers[0]
-        accumulation = spelled(buffer.schema.accumulation)
+        accumulation = accumulation_text(buffer.schema.accumulation)
         part = reduce_window(buffer, self._identity, self.world_size, accumulation)
         reduced: Ints | None = None
         while True:
             try:
                 exchange = next(part) if reduced is None else part.send(reduced)
             except StopIteration as ended:
-                return 1, [] if ended.value is None else [Reduced(ended.value)]
+                return 1, [] if ended.value is None else [ReducedWindow(ended.value)]
             reduced = self._reduce(exchange)
 
-    def _reduce(self, exchange: Exchange) -> Ints:
-        """What the ranks' numbers come to; elsewhere than it is asked for, anything."""
+    def _reduce(self, exchange: ReductionExchange) -> Ints:
+        """Return the reduction of the ranks' numbers; undefined on ranks that do not receive it."""
         import torch
 
         dist = self._dist
@@ -67,16 +69,16 @@ class ReducingGroup(TelemetryGroup):
         return found
 
 
-class Reduced:
-    """On rank 0: what all ranks found together."""
+class ReducedWindow:
+    """Result of reducing a window, on rank 0."""
 
     def __init__(self, rows: ReducedRows) -> None:
         self.rows = rows
         self.faults = rows.faults
-        self.objection = ""  # steps are compared before rows follow
+        self.objection = ""  # Steps are compared before rows are sent.
 
     def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft:
-        """What its packet is to hold."""
+        """Return the window's draft."""
         return reduced_draft(job, buffer, self.rows, gather_ns)
 
 

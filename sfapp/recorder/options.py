@@ -1,0 +1,187 @@
+"""Options of ``Recorder``, grouped by what they are about. Each may also be given as a keyword of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypedDict, TypeVar, cast
+
+from sfapp.errors import RecorderError
+from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
+from sfapp.model.stages import DEFAULT_STAGES
+from sfapp.model.window import RankIdentity
+from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
+
+_POSITIVE = "window_steps, max_pending and timeout must be positive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What the packets state about the job and this rank.
+
+    Attributes:
+        run_id: the run's name; rank 0's counts where ranks differ. A restarted run continues after its
+            existing windows. Where None: torchrun's ``--rdzv-id``, Slurm's job, else the time.
+        identity: this rank's place; where None, from torch.distributed and the launcher's environment
+            (torchrun, Slurm, MPI).
+        roles: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``), or of every rank by its number; an
+            identity has its own.
+        wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
+    """
+
+    run_id: str | None = None
+    identity: RankIdentity | None = None
+    roles: str | Mapping[int, str] | Sequence[str] | None = None
+    wrapper: Wrapper = "other"
+    parallelism: Parallelism | None = None
+    prefetch: Prefetch = "unknown"
+    model_fit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowOptions:
+    """What a window holds.
+
+    Attributes:
+        window_steps: number of steps of a window.
+        stages: ordered explicit stages; the residual ``step.other_cpu_wall`` is added at the end.
+        accumulation: gradient accumulation; where ``ordered`` and the factor is above 1, data, forward and
+            backward are recorded per micro-step (``with perf.micro_step(k):``).
+        first_step: number of the first step, for a run that continues from a checkpoint; the highest of all
+            ranks' counts.
+        strict: raise RecorderError where a stage is entered inside another one, outside a step or in an
+            undeclared micro-step, or is not among ``stages``.
+
+    Raises:
+        RecorderError: ``window_steps`` is not positive.
+    """
+
+    window_steps: int = 100
+    stages: Sequence[str] = DEFAULT_STAGES[:-1]
+    accumulation: Accumulation | None = None
+    first_step: int = 0
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window_steps < 1:
+            raise RecorderError(_POSITIVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherOptions:
+    """How the ranks' rows of a window come together.
+
+    Attributes:
+        gather: ``gloo`` or ``nccl``: gather all rows over a group of the recorder's own; ``reduce``: reduce
+            them over Gloo to the frontier and the rows of a few ranks, at a cost that does not grow with the
+            number of ranks; ``local``: every rank writes its part, which readers assemble.
+        timeout: seconds that a rank waits for the others at a window's end, off the training thread except
+            with NCCL.
+        max_pending: closed windows that may wait to be written before one is dropped, in addition to short
+            ones that wait to be gathered together (docs/recorder.md).
+
+    Raises:
+        RecorderError: a value is unknown or not positive.
+    """
+
+    gather: GatherMode = "gloo"
+    timeout: float = 30.0
+    max_pending: int = 4
+
+    def __post_init__(self) -> None:
+        if self.max_pending < 1 or self.timeout <= 0:
+            raise RecorderError(_POSITIVE)
+        if self.gather not in TRANSPORTS:
+            raise RecorderError(f"gather must be one of {', '.join(TRANSPORTS)}, not {self.gather!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideChannelOptions:
+    """What is measured in addition to the stages.
+
+    Attributes:
+        event_fraction: fraction of the steps in which ``cuda_event_sample`` records events, such as 0.05.
+
+    Raises:
+        RecorderError: the fraction is outside 0 to 1.
+    """
+
+    event_fraction: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.event_fraction <= 1:
+            raise RecorderError("event_fraction must lie between 0 and 1")
+
+
+class RecorderKeywords(TypedDict, total=False):
+    """Every field of the option groups except ``gather``, as a keyword of ``Recorder``."""
+
+    run_id: str | None
+    identity: RankIdentity | None
+    roles: str | Mapping[int, str] | Sequence[str] | None
+    wrapper: Wrapper
+    parallelism: Parallelism | None
+    prefetch: Prefetch
+    model_fit: bool
+    window_steps: int
+    stages: Sequence[str]
+    accumulation: Accumulation | None
+    first_step: int
+    strict: bool
+    timeout: float
+    max_pending: int
+    event_fraction: float
+
+
+_Group = TypeVar("_Group", JobOptions, WindowOptions, GatherOptions, SideChannelOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderOptions:
+    """All option groups of a recorder."""
+
+    job: JobOptions = field(default_factory=JobOptions)
+    windows: WindowOptions = field(default_factory=WindowOptions)
+    gather: GatherOptions = field(default_factory=GatherOptions)
+    side_channels: SideChannelOptions = field(default_factory=SideChannelOptions)
+
+    @classmethod
+    def of(
+        cls,
+        job: JobOptions | None,
+        windows: WindowOptions | None,
+        gather: GatherMode | GatherOptions,
+        side_channels: SideChannelOptions | None,
+        keywords: RecorderKeywords,
+    ) -> RecorderOptions:
+        """Return the groups with the given keywords in place of their fields.
+
+        Raises:
+            RecorderError: a value cannot work.
+            TypeError: a keyword is no option.
+        """
+        left = cast(dict[str, Any], dict(keywords))
+        if not isinstance(gather, GatherOptions):
+            left["gather"], gather = gather, GatherOptions()
+        options = cls(
+            job=_with_keywords(job or JobOptions(), left),
+            windows=_with_keywords(windows or WindowOptions(), left),
+            gather=_with_keywords(gather, left),
+            side_channels=_with_keywords(side_channels or SideChannelOptions(), left),
+        )
+        if left:
+            raise TypeError(f"Recorder() got an unexpected keyword argument {next(iter(left))!r}")
+        return options
+
+
+def _with_keywords(group: _Group, keywords: dict[str, Any]) -> _Group:
+    """Return the group with its fields among ``keywords`` replaced, and remove them from there."""
+    names = [each.name for each in fields(group) if each.name in keywords]
+    return replace(group, **{name: keywords.pop(name) for name in names})
+
+
+RECORDER_OPTIONS = frozenset(
+    {"output", "job", "windows", "gather", "side_channels", "stream", "captures", "clock"}
+    | RecorderKeywords.__annotations__.keys()
+)
+"""Names of all arguments of ``Recorder``."""

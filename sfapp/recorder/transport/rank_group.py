@@ -1,0 +1,118 @@
+"""This rank among the ranks that windows are gathered from, and how a recorder joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sfapp.errors import describe_error
+from sfapp.model.window import RankIdentity
+from sfapp.packets.job import JobInfo, JobRank
+from sfapp.recorder.transport.gather_group import GatherGroup
+
+_FIRST_RETRY_INTERVAL, _LONGEST_RETRY_INTERVAL = 8, 64
+"""Windows between two attempts to gather again. Each interval is a multiple of the one before, so that ranks
+with different intervals still try at the same windows."""
+
+_SHORTEST_RETRY_SECONDS = 0.5
+"""Least time that ranks wait for each other when they try to gather again."""
+
+LOCAL = "every rank leaves its own part: gather is local"
+NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
+
+
+@dataclass(slots=True, eq=False)
+class GatherRank(JobRank):
+    """One rank of a job whose windows are gathered with the other ranks'.
+
+    ``part_reason`` is why there is no group, where there should be one.
+
+    Attributes:
+        group: None in a job of one rank, and for a while after a failed gather.
+    """
+
+    group: GatherGroup | None = None
+    _failed_group: GatherGroup | None = None
+    _retry_interval: int = _FIRST_RETRY_INTERVAL
+
+    def group_for(self, window: int, train_ns: int) -> GatherGroup | None:
+        """Return the group to gather a window over; None where this rank writes its part.
+
+        After a failed gather all ranks try again at the same windows, whenever each of them failed: at every
+        eighth, and less often after each further failure. They wait for each other no longer than the window
+        took (``train_ns``), or windows would accumulate.
+        """
+        if self.group is None and self._failed_group is not None and window % self._retry_interval == 0:
+            self.group = self._failed_group.successor(
+                f"{self.attempt}/{window}", max(_SHORTEST_RETRY_SECONDS, train_ns / 1e9)
+            )
+        return self.group
+
+    def drop_group(self, group: GatherGroup, window: int, reason: str) -> None:
+        """Stop using a group that failed at this window."""
+        if self._failed_group is not None:
+            self._retry_interval = min(2 * self._retry_interval, _LONGEST_RETRY_INTERVAL)
+        self.group, self._failed_group = None, group
+        self.part_reason = f"no gather since window {window}: {reason}"
+
+    def confirm_group(self) -> None:
+        """Keep the group: a window was gathered over it."""
+        self._failed_group, self._retry_interval, self.part_reason = None, _FIRST_RETRY_INTERVAL, None
+
+
+def group_of(rank: JobRank) -> GatherGroup | None:
+    """Return the group that this rank's windows are gathered over; None where it writes parts."""
+    return rank.group if isinstance(rank, GatherRank) else None
+
+
+def distributed_rank() -> int | None:
+    """Return this rank in torch.distributed; None where that is not initialised."""
+    import torch.distributed as dist
+
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+
+
+def distributed_world_size() -> int:
+    """Return the number of ranks in torch.distributed."""
+    import torch.distributed as dist
+
+    return dist.get_world_size()
+
+
+def join(
+    job: JobInfo,
+    identity: RankIdentity,
+    connect: Callable[[], GatherGroup] | None,
+    window: int = 0,
+    step: int = 0,
+) -> tuple[GatherRank, int, int]:
+    """Join the other ranks and agree with them on the run's name, its next window and its next step.
+
+    Collective where torch.distributed is initialised. Where joining fails, this rank records alone: its rows
+    become parts, and the job does not fail.
+
+    Args:
+        connect: makes the group to gather over; None where every rank writes parts.
+        window, step: where this rank would continue; all ranks continue at the highest of their values.
+    """
+    if distributed_rank() is None:
+        reason = NOT_DISTRIBUTED if job.world_size > 1 else None
+        return GatherRank(identity, job, reason), max(window, job.next_window(identity.rank)), step
+    if connect is None:
+        job = replace(job, world_size=distributed_world_size())
+        return GatherRank(identity, job, LOCAL), max(window, job.next_window(identity.rank)), step
+    window = max(window, job.next_window())
+    try:
+        group = connect()
+        job = replace(
+            job,
+            world_size=group.world_size,
+            recorder=replace(job.recorder, backend=group.training_backend),
+        )
+        if group.world_size == 1:
+            return GatherRank(identity, job), window, step
+        agreed = group.greet(identity, job.run_id, window, step)
+    except Exception as error:  # fail-open
+        return GatherRank(identity, job, f"no group: {describe_error(error)}"), window, step
+    rank = GatherRank(identity, replace(job, run_id=agreed.run_id), None, agreed.attempt, group)
+    return rank, agreed.next_window, agreed.next_step

@@ -1,0 +1,66 @@
+"""The transports that bring a recorder's windows to packets. To add one, implement it and enter it here.
+
+A transport over a process group implements ``GatherGroup`` (see ``reduce_group.py`` for an example) and gets
+an entry in ``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. A transport that sends windows
+elsewhere implements ``sfapp.packets.sink.PacketSink`` and is registered in ``sfapp/__init__.py``, as the
+stream is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+from sfapp.errors import MissingExtraError
+from sfapp.packets.sink import STREAM_VARIABLE, PacketSink
+from sfapp.recorder.transport.gather_group import GatherGroup
+from sfapp.recorder.transport.gather_sink import GatherSink
+from sfapp.recorder.transport.reduce_group import ReduceGroup
+from sfapp.sink_registry import STREAM, sink_factory
+
+GatherMode = Literal["gloo", "nccl", "reduce", "local"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How the ranks' rows of a window come together.
+
+    Attributes:
+        title: what it does, for an error message or a list.
+        connect: makes the group that windows are gathered over, given the seconds that a rank waits for the
+            others; collective over all ranks. None where every rank writes its own part.
+    """
+
+    title: str
+    connect: Callable[[float], GatherGroup] | None
+
+
+TRANSPORTS: Mapping[GatherMode, Transport] = {
+    "gloo": Transport("gather all rows on rank 0 over Gloo", partial(GatherGroup, backend="gloo")),
+    "nccl": Transport("gather all rows on rank 0 over NCCL", partial(GatherGroup, backend="nccl")),
+    "reduce": Transport("reduce to the frontier and a few ranks' rows over Gloo", ReduceGroup),
+    "local": Transport("write every rank's rows as a part, which readers assemble", None),
+}
+
+if set(TRANSPORTS) != set(get_args(GatherMode)):
+    raise AssertionError("GatherMode and TRANSPORTS differ")
+
+
+def open_sink(stream: Any, max_pending: int) -> PacketSink:
+    """Return the sink that the ``stream`` argument, or else ``SFAPP_STREAM``, asks for.
+
+    Raises:
+        MissingExtraError: a stream is asked for, and pyzmq is not installed.
+        StreamError: the address or the keys cannot be used.
+    """
+    if stream is None and not os.environ.get(STREAM_VARIABLE):
+        return GatherSink(max_pending)
+    try:
+        return sink_factory(STREAM)(stream, partial(GatherSink, 1))
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            f"to stream, the recorder needs {missing.name}: pip install 'sfapp[stream]'"
+        ) from None

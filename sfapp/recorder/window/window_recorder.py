@@ -1,0 +1,309 @@
+"""Fill windows with the steps that the timers report, and hand them to the sink when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from sfapp.errors import RecorderError, describe_error
+from sfapp.model.capture import PROFILED, CaptureLimits
+from sfapp.model.manifest import Accumulation, ClosedBy
+from sfapp.model.reasons import reason_sentence
+from sfapp.model.stages import stage_category
+from sfapp.packets.sink import PacketSink
+from sfapp.packets.window_rows import WindowBuffer, WindowSchema
+from sfapp.recorder.capture.rank_captures import Captures, Position
+from sfapp.recorder.options import SideChannelOptions, WindowOptions
+from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
+from sfapp.recorder.timing.contexts import MicroStep
+from sfapp.recorder.timing.timer_backend import measure_costs, new_state
+from sfapp.recorder.timing.timers import Clock
+from sfapp.recorder.transport.errors import warn
+from sfapp.recorder.transport.rank_group import GatherRank
+
+_MAX_WARNING = 300
+
+Rejoin = Callable[[GatherRank, int, int], tuple[GatherRank, int, int]]
+"""Joins the ranks of a changed world: takes this rank, its next window and its next step, and returns those
+that all ranks continue with."""
+
+
+class WindowRecorder:
+    """The current window of a rank, and the timers that fill it.
+
+    Windows end at step numbers, not at row counts: where a rank leaves a step out, its windows still close
+    with the other ranks'. Everything here fails open: recording may end, training continues.
+
+    Attributes:
+        state: the timers' state.
+        schema: what is recorded now.
+        rank: this rank as the sink sees it.
+        channels: the side channels.
+        micro_steps: contexts of the accumulation's micro-steps; a last one for any other index.
+        data_stage: the stage that waiting for a batch counts as.
+        captures: profiler captures on this rank; set by ``start``.
+    """
+
+    captures: Captures
+
+    def __init__(self, clock: Clock, windows: WindowOptions, side: SideChannelOptions) -> None:
+        self.state = new_state(clock, self._finish_step, self._follow_steps, self.note, windows.strict)
+        self.channels = RecordedChannels(self.state, side.event_fraction)
+        self.is_recording = False
+        self._window_steps = windows.window_steps
+        self._warned_of = {PROFILED}  # The user asked for it, so it is worth no warning.
+        self._bare_step_ns, self._stage_ns = measure_costs()
+
+    def start(
+        self,
+        schema: WindowSchema,
+        sink: PacketSink,
+        rank: GatherRank,
+        window: int,
+        step: int,
+        captures: CaptureLimits | None,
+    ) -> None:
+        """Open the first window and accept captures.
+
+        Args:
+            window: number of the first window.
+            step: number of the first step.
+            captures: limits of captures; None to accept none.
+        """
+        self.rank = rank
+        self._sink = sink
+        self._window_number = window
+        self._use(schema)
+        self._open_window(schema, step)
+        self.captures = Captures(
+            self.state, sink.mailbox, self._position, self._mark_profiled, captures, sink.failures
+        )
+        self.is_recording = True
+
+    def note(self, code: str, detail: str) -> None:
+        """Record a telemetry fault, and log the first of its kind as a warning.
+
+        Most faults are mistakes in the instrumented loop, whose author reads the log long before a packet.
+        """
+        self._buffer.note(code, detail)
+        if code not in self._warned_of:
+            self._warned_of.add(code)
+            meaning = reason_sentence(code).rstrip(".")
+            seen = f"{code}: {detail}"[:_MAX_WARNING] if detail else code
+            warn(f"{meaning} ({seen}; training continues, and packets list the fault)")
+
+    def add_step(
+        self,
+        wall_ns: int,
+        micro_steps: Sequence[Mapping[str, int]],
+        syncs: Sequence[bool],
+        faults: Mapping[str, str],
+    ) -> None:
+        """Record a step that was timed elsewhere; arguments are those of ``Recorder.add_step``."""
+        state, end = self.state, self.state.clock()
+        for code, detail in faults.items():
+            self.note(code, detail)
+        state.reset()
+        state.syncs.extend(syncs)
+        spent = state.spent()
+        for stages, column_of in zip_longest(micro_steps, self.schema.column_of[: len(micro_steps)]):
+            columns = column_of or self.schema.column_of[-1]
+            for name, stage_ns in stages.items():
+                if name in columns:
+                    spent[columns[name]] += stage_ns
+                else:
+                    _ = state.by_name[name]  # An unknown stage: looking it up records the fault.
+        try:
+            state.set_spent(spent)
+        except (TypeError, OverflowError) as error:
+            self._give_up(error)
+        self._finish_step(end - wall_ns, end, True)
+        self._follow_steps()
+
+    def reconfigure(
+        self, stages: Sequence[str] | None, accumulation: Accumulation | None, role: str | None
+    ) -> None:
+        """Change what is recorded, between steps; a change closes the window."""
+        old = self.schema
+        try:
+            if self.state.in_step:
+                raise RecorderError("inside a step")
+            schema = WindowSchema.of(stages or old.broad, accumulation or old.accumulation, role or old.role)
+        except RecorderError as refusal:
+            self.note("reconfigure_refused", str(refusal))
+            return
+        if schema.broad != old.broad:
+            self.close_window("schema_change", schema)
+        elif schema.accumulation != old.accumulation:
+            self.close_window("accumulation_change", schema)
+        elif schema.role != old.role:
+            self.close_window("role_change", schema)
+
+    def rejoin(self, rejoin: Rejoin) -> None:
+        """Close the window, and continue in the new world with its ranks' next window and step."""
+        if not self.is_recording:
+            return
+        if self.rank.group is not None:  # The ranks that it waits for may no longer exist.
+            self.rank.group.give_up("the world changed before the other ranks answered")
+        self.close_window("world_change")
+        self.rank, window, step = rejoin(self.rank, self._window_number, self.state.number)
+        self._window_number = self._buffer.number = window
+        self._sink.begin_window(self.rank, self._buffer)
+        self._continue_from(step)
+
+    def close_window(self, closed_by: ClosedBy, schema: WindowSchema | None = None) -> None:
+        """Hand the window over and open the next one, without waiting.
+
+        Args:
+            schema: what the next window records; as this one where None.
+        """
+        if not self.is_recording:
+            return
+        begin = self.state.clock()
+        try:
+            is_kept = self._hand_over(closed_by)
+            # Faults between two windows belong to the next one where this one was empty and not handed over.
+            faults = {} if self._window_number > self._buffer.number else self._buffer.faults
+            self._open_window(schema or self.schema, self.state.number)
+            self._buffer.faults.update(faults)
+            if not is_kept:
+                self.note("dropped_steps", "")
+            self._buffer.record_ns += self.state.clock() - begin
+        except Exception as error:
+            self._give_up(error)
+
+    def stop(self) -> None:
+        """Hand over the last window; nothing is recorded afterwards."""
+        if not self.is_recording:
+            return
+        self.is_recording = False
+        self.state.reports_every_step = True
+        try:
+            self._hand_over("shutdown")
+        except Exception as error:
+            self._give_up(error)
+
+    # ---- callbacks of the timers ----------------------------------------------------------------
+
+    def _finish_step(self, begin: int, end: int, completed: bool) -> None:
+        """Record a step that has more than its row, or drop one that was not completed."""
+        state = self.state
+        if not self.is_recording:
+            state.clear_row()
+            return
+        try:
+            if state.syncs:
+                self._follow_syncs(state.syncs)
+            if completed:
+                self.channels.finish_step(state.number)
+                if end < begin:
+                    self.note("nonmonotonic_clock", "step")
+                    begin = end
+                state.add_row(end - begin)
+                self._buffer.record_ns += state.clock() - end
+            else:
+                self.channels.drop_step()
+                state.clear_row()
+            state.number += 1
+        except Exception as error:
+            self._give_up(error)
+
+    def _follow_steps(self) -> None:
+        """Do what is due between two steps."""
+        state = self.state
+        if not self.is_recording:
+            return
+        if state.number >= state.capture_due:
+            self.captures.pass_step(state.number - 1, self._buffer.number)
+        if state.number >= self._window_end:
+            self.close_window("full")
+        elif state.number >= state.due:
+            try:
+                self._plan_next()
+            except Exception as error:
+                self._give_up(error)
+
+    def _plan_next(self) -> None:
+        """Set when ``_follow_steps`` is called next: after the window's first step, whose time is when the
+        window began, and where a page is full."""
+        state, buffer = self.state, self._buffer
+        if not buffer.filled and not buffer.sync():
+            state.due = state.number + 1
+        else:
+            state.due = min(self._window_end, state.number + (buffer.room or buffer.next_page()))
+
+    def _follow_syncs(self, syncs: Sequence[bool]) -> None:
+        """Close the window before a step whose gradients are exchanged in another pattern than declared."""
+        old = self.schema.accumulation
+        if len(syncs) != old.factor:
+            self.note("accumulation_mixed", f"{len(syncs)} micro-steps, not {old.factor}")
+            return
+        is_last_only = old.factor > 1 and syncs[-1] and not any(syncs[:-1])
+        sync = "last" if is_last_only else "every" if all(syncs) else "mixed"
+        if sync != old.sync:
+            spent = self.state.spent()
+            self.state.clear_row()
+            self.close_window(
+                "accumulation_change", replace(self.schema, accumulation=replace(old, sync=sync))
+            )
+            self.state.set_spent(spent)  # This step's stages: their columns are the same.
+
+    # ---- windows --------------------------------------------------------------------------------
+
+    def _use(self, schema: WindowSchema) -> None:
+        """Make the contexts of a schema."""
+        self.schema = schema
+        self.state.use(schema.column_of, len(schema.stages) - 1)
+        self.micro_steps = [MicroStep(self.state, micro) for micro in range(len(self.state.stages))]
+        self._step_cost_ns = self._bare_step_ns + self._stage_ns * len(schema.broad)
+        data = [name for name in schema.broad if stage_category(name) == "data"]
+        self.data_stage = data[0] if data else schema.broad[0]
+        self.state.held_column = schema.column_of[0][self.data_stage] if data else None
+
+    def _open_window(self, schema: WindowSchema, step: int) -> None:
+        """Open a window that begins with this step."""
+        if schema is not self.schema:
+            self._use(schema)
+        self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
+        self._buffer.step_cost_ns = self._step_cost_ns
+        self._buffer.record_from(self.state)
+        self.channels.buffer = self._buffer
+        self._sink.begin_window(self.rank, self._buffer)
+        self._continue_from(step)
+
+    def _continue_from(self, step: int) -> None:
+        """Let the window that has just been opened begin with this step."""
+        self.state.number = self._window_begin = step
+        self._window_end = step + self._window_steps
+        self.state.due = step + 1
+
+    def _hand_over(self, closed_by: ClosedBy) -> bool:
+        """Submit the window if it has a step; return False if its rows had to be dropped.
+
+        At shutdown an empty window is submitted too: the other ranks may have one that is not empty.
+        """
+        is_last = closed_by == "shutdown"
+        if self.state.number == self._window_begin and not is_last:
+            return True
+        self.channels.drop_events()
+        self._buffer.nested_ns, self.state.nested_ns = self.state.nested_ns, 0
+        self._buffer.close(closed_by)
+        self._window_number += 1
+        return self._sink.end_window(self.rank, self._buffer, is_last)
+
+    def _give_up(self, error: Exception) -> None:
+        """End recording after an unexpected error; training continues."""
+        self.is_recording = False
+        self.state.reports_every_step = True
+        self.captures.stop("recording stopped")
+        self._sink.failures.append(f"recording stopped: {describe_error(error)}")
+
+    # ---- captures -------------------------------------------------------------------------------
+
+    def _position(self) -> Position:
+        return Position(self.rank, self.state.number, self._window_end)
+
+    def _mark_profiled(self, step: int) -> None:
+        self.channels.mark(PROFILED, step)
+        self.note("profiled_steps", f"step {step}")
