@@ -52,9 +52,6 @@ class PacketWriter:
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None]:
         """Write windows; return for each why it was not written, or None."""
-        # Reduced windows hold tensors, and the other process has no torch.
-        if any(draft.reduced is not None for draft, _ in packets):
-            return [self.write_here(draft, path) for draft, path in packets]
         refusals = self._write_elsewhere(packets)
         if refusals is not None:
             return refusals

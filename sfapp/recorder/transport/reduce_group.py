@@ -84,7 +84,6 @@ class ReducedWindow:
 
 def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> WindowDraft:
     """Return the draft of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
-
     stages = buffer.schema.stages
     reduction = Reduction(
         ranks=found.ranks,
