@@ -1,28 +1,29 @@
-// What must happen in the browser itself: keys, the address, the grid's cells, plots that follow each other.
-// Everything shown comes from the server as text; nothing here builds markup from it.
+// Browser-side code: keyboard shortcuts, the address bar, remembered choices and the table of windows.
+// Content from the server is inserted as text and never parsed as markup.
 "use strict";
 
 const sfapp = {
   // --- keys -------------------------------------------------------------------------------------------------
-  // Whatever carries aria-keyshortcuts is clicked (or focused, for fields) when one of its keys is pressed.
-  pressed(event) {
+  // An element with aria-keyshortcuts is clicked, or focused if it is a field, when one of its keys is pressed.
+  handleKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     const target = event.target;
     const typing = target.closest?.("input, textarea, select, [contenteditable=true]");
     if (event.key === "Escape" && typing) return target.blur();
     if (typing) return;
-    // A piece of an incident that has the focus, or a button in it, is moved among the others.
-    const by = event.shiftKey && { ArrowUp: "up", ArrowDown: "down" }[event.key];
-    const mover = by && target.closest?.("[data-movable]")?.querySelector(`[data-move="${by}"]`);
-    if (mover) return event.preventDefault(), mover.click();
-    const steered = target.closest?.('[role="slider"], [role="tab"], [role="listbox"], [role="radio"], .ag-root');
-    if (steered && event.key.startsWith("Arrow")) return;
+    // Shift and an arrow move the selected item of an incident.
+    const direction = event.shiftKey && { ArrowUp: "up", ArrowDown: "down" }[event.key];
+    const moveButton =
+      direction && target.closest?.("[data-movable]")?.querySelector(`[data-move="${direction}"]`);
+    if (moveButton) return event.preventDefault(), moveButton.click();
+    const usesArrows = target.closest?.('[role="slider"], [role="tab"], [role="listbox"], [role="radio"], .ag-root');
+    if (usesArrows && event.key.startsWith("Arrow")) return;
     const control = [...document.querySelectorAll("[aria-keyshortcuts]")].find(
       (element) => element.getAttribute("aria-keyshortcuts").split(" ").includes(event.key) && element.offsetParent,
     );
     if (!control) {
       const by = { j: 1, k: -1 }[event.key];
-      if (by && sfapp.walkRows(by)) event.preventDefault();
+      if (by && sfapp.focusNextRow(by)) event.preventDefault();
       return;
     }
     event.preventDefault();
@@ -32,22 +33,22 @@ const sfapp = {
   },
 
   // --- the address ------------------------------------------------------------------------------------------
-  // A dragged slider changes the view many times a second; browsers limit how often the address may change.
-  address(url) {
+  // A dragged slider changes the view many times a second; browsers limit how often the address can change.
+  showAddress(url) {
     clearTimeout(sfapp.addressTimer);
     sfapp.addressTimer = setTimeout(() => history.replaceState(history.state, "", url), 150);
   },
 
   async copyLink() {
-    // The clipboard is closed to pages that came over plain http from another machine.
+    // Browsers deny the clipboard to pages loaded over plain http from another machine.
     const url = location.href;
     if (navigator.clipboard) await navigator.clipboard.writeText(url);
     else window.prompt("Copy this link", url);
-    Quasar.Notify.create(navigator.clipboard ? "link copied: it holds this whole view" : "the link holds this whole view");
+    Quasar.Notify.create(navigator.clipboard ? "Link to this view copied" : "The link opens this view");
   },
 
-  // --- what the browser remembers ---------------------------------------------------------------------------
-  // Remembered and worn before the server hears of it: the page may be left, or the key pressed again, sooner.
+  // --- choices kept in cookies ------------------------------------------------------------------------------
+  // The theme is stored and applied at once: the page may be closed, or the key pressed again, before the server answers.
   switchTheme() {
     const dark = !Quasar.Dark.isActive;
     sfapp.remember("dark", dark ? 1 : 0);
@@ -64,10 +65,10 @@ const sfapp = {
   rememberName(name) {
     sfapp.remember("name", encodeURIComponent(name));
   },
-  showAids() {
+  showTips() {
     sfapp.remember("read", "");
     sfapp.remember("seen", "");
-    location.reload(); // the address holds the view
+    location.reload(); // The address restores the view.
   },
   remembered(name) {
     return document.cookie.match(`(?:^|; )sfapp-${name}=([^;]*)`)?.[1] ?? "";
@@ -80,15 +81,15 @@ const sfapp = {
   windows(query) {
     return {
       async getRows(params) {
-        const asked = new URLSearchParams(query);
-        asked.set("offset", params.startRow);
-        asked.set("limit", params.endRow - params.startRow);
-        asked.set("as_text", "1");
-        if (params.sortModel.length) asked.set("sort", params.sortModel.map((s) => `${s.colId}:${s.sort}`).join());
+        const request = new URLSearchParams(query);
+        request.set("offset", params.startRow);
+        request.set("limit", params.endRow - params.startRow);
+        request.set("as_text", "1");
+        if (params.sortModel.length) request.set("sort", params.sortModel.map((s) => `${s.colId}:${s.sort}`).join());
         try {
-          const answer = await fetch(`/index.json?${asked}`);
-          if (!answer.ok) throw new Error((await answer.json()).error ?? answer.statusText);
-          const found = await answer.json();
+          const response = await fetch(`/index.json?${request}`);
+          if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
+          const found = await response.json();
           params.successCallback(found.windows, found.total);
           sfapp.overlay(params, found.total === 0);
         } catch (error) {
@@ -118,7 +119,7 @@ const sfapp = {
   openRowByKey(params) {
     if (params.event.key === "Enter") sfapp.openRow(params);
   },
-  walkRows(by) {
+  focusNextRow(by) {
     const grid = document.querySelector(".windows-grid");
     const api = grid && getElement(grid)?.api;
     if (!api || !api.getDisplayedRowCount()) return false;
@@ -130,10 +131,10 @@ const sfapp = {
   },
   cells: {
     element(tag, classes, text) {
-      const made = document.createElement(tag);
-      if (classes) made.className = classes;
-      if (text !== undefined) made.textContent = text;
-      return made;
+      const created = document.createElement(tag);
+      if (classes) created.className = classes;
+      if (text !== undefined) created.textContent = text;
+      return created;
     },
     window(params) {
       if (!params.data) return "";
@@ -160,7 +161,7 @@ const sfapp = {
       if (!params.data) return "";
       const cell = sfapp.cells.element("span", "bar-cell");
       const bar = sfapp.cells.element("span");
-      for (const [colour, share, words] of params.value) {
+      for (const [colour, share] of params.value) {
         const part = sfapp.cells.element("i");
         part.style.background = colour;
         part.style.flexGrow = share;
@@ -179,21 +180,21 @@ const sfapp = {
   },
 };
 
-document.addEventListener("keydown", sfapp.pressed);
-// The system turns dark in the evening: follow it, unless a theme was chosen here.
+document.addEventListener("keydown", sfapp.handleKey);
+// Follow the system's theme when it changes, unless a theme was chosen here.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
   if (sfapp.remembered("dark")) return;
   sfapp.remember("system", event.matches ? "dark" : "light");
   emitEvent("system_theme", event.matches);
 });
-// A page that nobody sees need not be brought up to date.
+// The server stops updating a hidden page.
 document.addEventListener("visibilitychange", () => emitEvent("visible", !document.hidden));
 if (location.hash === "#search") {
-  // The field is there once the page is mounted.
-  const waiting = new MutationObserver(() => {
+  // The search field exists once the page is mounted.
+  const observer = new MutationObserver(() => {
     const field = document.querySelector(".search input");
-    if (field) waiting.disconnect();
+    if (field) observer.disconnect();
     field?.focus();
   });
-  waiting.observe(document.documentElement, { childList: true, subtree: true });
+  observer.observe(document.documentElement, { childList: true, subtree: true });
 }

@@ -1,6 +1,6 @@
-"""Take the README's pictures: a real server over the recorded sample job, in a real Chromium.
+"""Take the README's screenshots in Chromium, from a server over the recorded sample job.
 
-The stragglers tab shows a made-up job in which rank 5 is late, as PyTorch's profiler would have written it.
+The stragglers tab shows a generated PyTorch profiler trace in which rank 5 is late.
 
     python assets/screenshots.py
 """
@@ -36,8 +36,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 
-# file name -> address, what must be drawn before the picture is taken, dark or light
-PICTURES = {
+# File name -> path, selector of an element to wait for, dark theme.
+SCREENSHOTS = {
     "windows.png": ("/?run=gpt-small-ddp", ".timeline .main-svg", False),
     "window.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", False),
     "window-dark.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", True),
@@ -47,17 +47,17 @@ PICTURES = {
 
 
 def main() -> None:
-    """Draw every picture anew."""
+    """Take every screenshot."""
     FOLDER.mkdir(exist_ok=True)
     with served() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        for name, (path, drawn, dark) in PICTURES.items():
-            take(browser, address, path, drawn, dark, FOLDER / name)
+        for name, (path, selector, dark) in SCREENSHOTS.items():
+            take(browser, address, path, selector, dark, FOLDER / name)
         browser.close()
 
 
-def take(browser: Browser, address: str, path: str, drawn: str, dark: bool, file: Path) -> None:
-    """One picture, once everything on the page stands still."""
+def take(browser: Browser, address: str, path: str, selector: str, dark: bool, file: Path) -> None:
+    """Take one screenshot once the page is drawn and idle."""
     context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=address)
     for name, value in (("sfapp-seen", "1"), ("sfapp-read", "all")):
         context.add_cookies([{"name": name, "value": value, "url": address}])
@@ -65,7 +65,7 @@ def take(browser: Browser, address: str, path: str, drawn: str, dark: bool, file
         context.add_cookies([{"name": "sfapp-dark", "value": "1", "url": address}])
     page = context.new_page()
     page.goto(path)
-    page.locator(drawn).first.wait_for()
+    page.locator(selector).first.wait_for()
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)
     page.screenshot(path=file)
@@ -74,7 +74,7 @@ def take(browser: Browser, address: str, path: str, drawn: str, dark: bool, file
 
 @contextmanager
 def served() -> Iterator[str]:
-    """A server over the sample packets; its address."""
+    """Serve the sample packets and a generated trace; yield the server's URL."""
     with tempfile.TemporaryDirectory() as scratch:
         traces, packets = Path(scratch, "profiled"), Path(scratch, "packets")
         write_job(traces, Shape())

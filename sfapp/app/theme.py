@@ -290,7 +290,7 @@ def frame(
 
 def show_address(url: str) -> None:
     """Show ``url`` as the page's address without loading it; quick changes are combined."""
-    ui.run_javascript(f"sfapp.address({json.dumps(url)})")
+    ui.run_javascript(f"sfapp.showAddress({json.dumps(url)})")
 
 
 def _notify_error(error: Exception) -> None:
@@ -337,7 +337,7 @@ def _help_dialog() -> ui.dialog:
                 label_text(action, "dd")
         link("Glossary of labels, thresholds and reasons", "/glossary")
         show_tips = label_text("Show all tips again", "button", "plain").mark("aids-again")
-        show_tips.on("click", js_handler="() => sfapp.showAids()")
+        show_tips.on("click", js_handler="() => sfapp.showTips()")
         label_text("Worked examples", "h2")
         label_text("Small windows from the paper, with its numbers beside ours.", "p", "muted")
         example_links()

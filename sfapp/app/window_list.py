@@ -49,13 +49,13 @@ class ListState:
 
     @property
     def brushed(self) -> str:
-        """The stretch of windows in words, empty where it is all of them."""
+        """The listed range of windows as text, empty where all are listed."""
         if self.first is None and self.last is None:
             return ""
         ends = [f"{format.clip(key.run_id)}/{key.window}" if key else "…" for key in (self.first, self.last)]
         if self.first and self.last and self.first.run_id == self.last.run_id:
             ends[1] = str(self.last.window)
-        return f"windows {ends[0]} to {ends[1]}"
+        return f"Windows {ends[0]} to {ends[1]}"
 
     @property
     def calls_for_action(self) -> bool:

@@ -49,7 +49,7 @@ def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
     if not stage:
         return format.ABSENT
     if _level(row["severity"]) == "quiet":
-        return "quiet"
+        return "healthy"
     if row["aim_rank"] is not None:
         return f"{stage} on rank {row['aim_rank']}"
     where = {"all_ranks": "on all ranks", "rotating": "on changing ranks"}

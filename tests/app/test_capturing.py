@@ -43,7 +43,7 @@ async def user(tmp_path: Path) -> AsyncIterator[User]:
 async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: Path) -> None:
     # Given a job that runs, when a capture of the suspect and some peers is asked for
     await user.open(TAB)
-    await user.should_see("Capture this", retries=PATIENT)
+    await user.should_see("Capture a trace", retries=PATIENT)
     await user.should_see("Verdict and operators", retries=PATIENT)
     offered = one(user, ui.input, "capture-ranks").value
     assert "2" in offered.split(", ")
@@ -72,7 +72,7 @@ async def test_what_cannot_be_asked_for_is_told(
     user: User, tmp_path: Path, ranks: str, steps: int, says: str
 ) -> None:
     await user.open(TAB)
-    await user.should_see("Capture this", retries=PATIENT)
+    await user.should_see("Capture a trace", retries=PATIENT)
     one(user, ui.input, "capture-ranks").value = ranks
     one(user, ui.number, "capture-steps").value = steps
     user.find(marker="capture-start").click()
@@ -87,4 +87,4 @@ async def test_a_job_that_is_over_cannot_be_captured(tmp_path: Path) -> None:
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open(TAB)
             await user.should_see("no operator trace for this window", retries=PATIENT)
-            await user.should_not_see("Capture this")
+            await user.should_not_see("Capture a trace")

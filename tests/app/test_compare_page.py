@@ -66,17 +66,17 @@ async def test_an_a_b_a_says_where_the_change_lies_who_led_and_what_came_back(us
 
 async def test_each_side_can_be_opened_as_it_is_judged_here(user: User) -> None:
     await user.open("/compare?a=job&b=job/2&gamma_a=0.9")
-    await user.should_see("open B · window 2", retries=20)
+    await user.should_see("Open B · window 2", retries=20)
     links = {
         element.text: element.props["href"]
-        for element in user.find(kind=TextElement, content="open ").elements
+        for element in user.find(kind=TextElement, content="Open ").elements
     }
-    assert links == {"open A · all windows": "/runs/job", "open B · window 2": "/w/job/2?gamma_a=0.9"}
+    assert links == {"Open A · all windows": "/runs/job", "Open B · window 2": "/w/job/2?gamma_a=0.9"}
 
 
 async def test_the_stages_add_up_as_printed(user: User) -> None:
     await user.open(ABA)
-    await user.should_see("Stage by stage")
+    await user.should_see("Stages")
     rows = one(user, ui.table, "stages").rows
     for column in ("A_ns_text", "B_ns_text", "delta_ns_text", "back_ns_text", "aligned_ns_text"):
         *parts, total = (round(float(row[column].replace("−", "-").replace("±", "")) * 100) for row in rows)
@@ -135,12 +135,12 @@ async def test_what_cannot_be_compared_is_explained_with_the_choosers_at_hand(us
 async def test_gates_of_the_address_hold_until_the_defaults_are_asked_for(user: User) -> None:
     await user.open("/compare?a=job/1&b=job/2&tau_c=0.3&step=3")
     await user.should_see("'step' belongs to a window's page")
-    await user.should_see("judged under tau_c=0.3")
-    await user.should_see("Side by side", retries=20)
+    await user.should_see("Judged with tau_c=0.3")
+    await user.should_see("Shares and labels", retries=20)
     routed = [row for row in one(user, ui.table, "sides").rows if row["what"] == "routing set"]
     assert routed[0]["B"] == "backward"
     user.find(marker="defaults").click()
-    await user.should_not_see("judged under")
+    await user.should_not_see("Judged with")
 
 
 async def test_a_window_leads_to_its_comparison_with_the_window_its_verdict_names(

@@ -66,7 +66,7 @@ async def test_an_empty_folder_offers_the_examples(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/")
-            await user.should_see("or begin with an example", retries=20)
+            await user.should_see("Or open a worked example", retries=20)
 
 
 async def test_examples_are_not_among_the_operators_runs(user: User, workspace: Workspace) -> None:
@@ -74,13 +74,13 @@ async def test_examples_are_not_among_the_operators_runs(user: User, workspace: 
     assert not set(EXAMPLES) & {run.run_id for run in workspace.store.runs()}
     assert not set(EXAMPLES) & {row["run_id"] for row in workspace.timeline(None)}
     await user.open("/")
-    await user.should_see("3 of 5 windows call for action")
+    await user.should_see("3 of 5 windows need attention")
     await user.should_see("1 run")
 
 
 async def test_the_run_of_an_example_has_its_page_and_its_data(user: User, workspace: Workspace) -> None:
     await user.open(f"/runs/{DISPLACED.run_id}")
-    await user.should_see(f"run {DISPLACED.run_id}")
+    await user.should_see(f"Run {DISPLACED.run_id}")
     application = FastAPI()
     api.build(application, workspace)
     transport = httpx.ASGITransport(application)

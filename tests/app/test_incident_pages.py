@@ -56,11 +56,11 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     # When it is added to a new incident, together with its note
     user.find(marker="add-window").click()
     await user.should_see("Add window 2 to an incident")
-    await user.should_see("with its note")
+    await user.should_see("With its note")
     one(user, ui.input, "incident-title").value = "Slow callback"
-    user.find(marker="collect").click()
-    await user.should_see("window 2 added")
-    await user.should_see("open “Slow callback”")
+    user.find(marker="add-to-incident").click()
+    await user.should_see("Window 2 added")
+    await user.should_see("Open “Slow callback”")
     # Then the incident has both, the window as it was looked at
     window, noted = only(own_workspace).items
     assert (window.kind, str(window.window), window.view) == ("window", "job/2", "step=85&gamma_a=0.99")
@@ -69,12 +69,12 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     # And what is added next goes to the same incident, if it is not said otherwise
     user.find(marker="add-frontier_steps").click()
     assert chooser(user, "incident-choice").value == only(own_workspace).id
-    user.find(marker="collect").click()
+    user.find(marker="add-to-incident").click()
     await user.should_see("the plot “Critical-path time by stage” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note", "plot"]
     # And all of it can be undone
     user.find(marker="undo-edit").click()
-    await user.should_see("undone: the plot “Critical-path time by stage” added")
+    await user.should_see("Undone: The plot “Critical-path time by stage” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note"]
 
 
@@ -83,10 +83,10 @@ async def test_evidence_is_shown_as_it_was_looked_at_and_what_is_gone_says_so(
 ) -> None:
     user = watching_user
     await user.open(f"/incident/{told.short_id}")
-    await user.should_see("step 85 · 1 gate moved")
+    await user.should_see("step 85 · 1 threshold changed")
     await user.should_see("callbacks on rank 3", retries=SHOWN)
     await user.should_see("It begins here.")
-    await user.should_see("Not here any more: no run 'gone' in the store", retries=SHOWN)
+    await user.should_see("No longer available: no run 'gone' in the store", retries=SHOWN)
     shown = plot(user, "Exposed time per step").figure["layout"]
     assert shown["xaxis"]["range"] == [84.5, 90.5]
     # The note is marked in the plot, too
@@ -110,12 +110,12 @@ async def test_evidence_is_moved_and_taken_out_and_back(
     user = watching_user
     await user.open(f"/incident/{told.id}")
     await user.should_see("It begins here.")
-    UserInteraction(user, {_button(user, "evidence 4", "move-up")}, None).click()
-    await user.should_see("evidence moved to place 3")
+    UserInteraction(user, {_button(user, "Item 4", "move-up")}, None).click()
+    await user.should_see("Item moved to position 3")
     kinds = [item.kind for item in only(own_workspace).items]
     assert kinds == ["window", "plot", "window", "note"]
     user.find(marker="undo-edit").click()
-    await user.should_see("undone: evidence moved")
+    await user.should_see("Undone: Item moved")
     assert [item.kind for item in only(own_workspace).items] == ["window", "plot", "note", "window"]
 
 
@@ -135,9 +135,9 @@ async def test_each_field_is_saved_by_itself(
     assert one(user, ui.textarea, "summary").value == "A checkpoint on rank 3"
     # And each is saved for itself
     chooser(user, "severity").value = "critical"
-    await user.should_see("severity changed")
+    await user.should_see("Severity changed")
     user.find(marker="summary").trigger("blur")
-    await user.should_see("summary changed")
+    await user.should_see("Summary changed")
     found = only(own_workspace)
     assert (found.severity, found.status, found.summary) == (
         "critical",
@@ -174,7 +174,7 @@ async def test_an_incident_needs_a_title(
     await user.should_see(marker="title")
     one(user, ui.input, "title").value = "  "
     user.find(marker="title").trigger("blur")
-    await user.should_see("an incident needs a title")
+    await user.should_see("An incident needs a title")
     assert one(user, ui.input, "title").value == "Slow callback"
 
 
@@ -186,10 +186,10 @@ async def test_windows_and_notes_are_added_on_the_page_itself(
     await user.open(f"/incident/{opened}")
     await user.should_see("No evidence yet")
     chooser(user, "add-a-window").value = "job/3"
-    await user.should_see("window 3 added")
+    await user.should_see("Window 3 added")
     one(user, ui.input, "free-note").value = "It went away by itself."
     user.find(marker="add-free-note").click()
-    await user.should_see("note added")
+    await user.should_see("Note added")
     window, note = only(own_workspace).items
     assert str(window.window) == "job/3"
     assert note.note is not None
@@ -204,11 +204,11 @@ async def test_a_removed_incident_stays_on_the_open_page_and_can_come_back(
     await user.open(f"/incident/{told.id}")
     await user.should_see(marker="remove-incident")
     user.find(marker="remove-incident").click()
-    await user.should_see("incident removed")
+    await user.should_see("Incident removed")
     assert own_workspace.incident_log.state().incidents == ()
     assert (await user.http_client.get(f"/incident/{told.id}")).status_code == 404
     user.find(marker="undo-edit").click()
-    await user.should_see("undone: incident removed")
+    await user.should_see("Undone: Incident removed")
     assert only(own_workspace).title == "Slow callback"
 
 
@@ -218,8 +218,8 @@ async def test_a_comparison_is_told_in_a_sentence(watching_user: User, own_works
     await user.should_see(marker="add-comparison")
     user.find(marker="add-comparison").click()
     await user.should_see("Add this comparison to an incident")
-    user.find(marker="collect").click()
-    await user.should_see("this comparison added")
+    user.find(marker="add-to-incident").click()
+    await user.should_see("This comparison added")
     await user.open(f"/incident/{only(own_workspace).id}")
     await user.should_see("per step slower than A", retries=SHOWN)
     assert href(user, "item-link") == "/compare?a=job/1&b=job/2"
@@ -252,7 +252,7 @@ async def test_an_incident_is_begun_from_the_list(watching_user: User, own_works
     await user.open("/incidents")
     await user.should_see(marker="new-title")
     user.find(marker="new-incident").click()
-    await user.should_see("an incident needs a title")
+    await user.should_see("An incident needs a title")
     one(user, ui.input, "new-title").value = "Slow callback"
     user.find(marker="new-incident").click()
     await user.should_see("No evidence yet", retries=SHOWN)
@@ -268,18 +268,18 @@ async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
     watching_user: User, own_workspace: Workspace, tmp_path: Path
 ) -> None:
     user = watching_user
-    other = IncidentLog.for_packets(tmp_path)
+    other = IncidentLog.beside(tmp_path)
     opened = colleague(other).open_incident("From elsewhere")
-    content = msgspec.json.encode(document_of(other.state(), opened))
+    content = msgspec.json.encode(document_of(other.book(), opened))
     await user.open("/incidents")
     await user.should_see(marker="import")
     await upload(user, content)
     await user.should_see("1 edit imported")
     await user.should_see("From elsewhere")
-    assert only(own_workspace) == other.state().incident(opened)
+    assert only(own_workspace) == other.book().incident(opened)
     # Twice is once
     await upload(user, content)
-    await user.should_see("everything in it was here already")
+    await user.should_see("Nothing new to import")
     # Nothing of what is wrong is taken in
     for wrong in (
         b"{",
@@ -328,7 +328,7 @@ async def test_evidence_whose_packets_go_says_so_and_the_rest_stays(
     packet = own_workspace.source(KEY).packets[0].path
     content = packet.read_bytes()
     packet.unlink()
-    await user.should_see("Not here any more: run 'job' has no window 2", retries=60)
+    await user.should_see("No longer available: run 'job' has no window 2", retries=60)
     await user.should_not_see("callbacks on rank 3")
     await user.should_see("It begins here.")
     # And come back, so does the evidence
@@ -343,12 +343,12 @@ async def test_a_note_is_added_by_itself(
     note = colleague(own_workspace.incident_log).write_note("It ends here.", Pin(window=KEY, step=119))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("It ends here.")
-    last = max(user.find(marker="collect-note").elements, key=lambda button: button.id)
+    last = max(user.find(marker="add-note-to-incident").elements, key=lambda button: button.id)
     UserInteraction(user, {last}, None).click()
     await user.should_see("Add this note to an incident")
     chooser(user, "incident-choice").value = told.id
-    user.find(marker="collect").click()
-    await user.should_see("this note added")
+    user.find(marker="add-to-incident").click()
+    await user.should_see("This note added")
     last_item = only(own_workspace).items[-1]
     assert last_item.note is not None
     assert last_item.note.id == note

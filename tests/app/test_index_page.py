@@ -17,7 +17,7 @@ from sfapp.store import Store
 
 async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
     await user.open("/")
-    await user.should_see("3 of 5 windows call for action")
+    await user.should_see("3 of 5 windows need attention")
     await user.should_see("1 run")
     await user.should_see("1 file refused")
 
@@ -48,7 +48,7 @@ async def test_the_list_is_filtered_and_the_links_follow(user: User) -> None:
 async def test_one_run_can_be_picked(user: User) -> None:
     await user.open("/")
     chooser(user, "run").value = RUN
-    await user.should_see("run history")
+    await user.should_see("Run history")
     assert href(user, "run-history") == "/runs/job"
 
 
@@ -62,16 +62,16 @@ async def test_a_link_restores_the_list(user: User) -> None:
 
 async def test_an_unknown_run_says_so(user: User) -> None:
     await user.open("/?run=nobody")
-    await user.should_see("No such run")
+    await user.should_see("Run not found")
 
 
 async def test_new_windows_appear_by_themselves(watching_user: User, packets: Path) -> None:
     user = watching_user
     await user.open("/")
-    await user.should_see("3 of 5 windows call for action")
+    await user.should_see("3 of 5 windows need attention")
     put(packets, job_window(5, {}))
-    await user.should_see("window 5 of job arrived", retries=60)
-    await user.should_see("3 of 6 windows call for action")
+    await user.should_see("Window 5 of job arrived", retries=60)
+    await user.should_see("3 of 6 windows need attention")
 
 
 async def test_a_run_has_its_history(user: User) -> None:
@@ -129,7 +129,7 @@ async def test_a_brushed_stretch_of_the_timeline_is_what_is_listed(user: User) -
     timeline = plot(user, "Windows")
     fire(user, timeline, "plotly_selected", [0.7, 3.2])
     # Then table, links and timeline keep to it
-    await user.should_see("windows job/1 to 3")
+    await user.should_see("Windows job/1 to 3")
     assert href(user, "csv") == "/index.csv?first=job/1&last=job/3"
     # When the brush is let go
     user.find(marker="brushed").click()
@@ -138,7 +138,7 @@ async def test_a_brushed_stretch_of_the_timeline_is_what_is_listed(user: User) -
 
 async def test_a_link_restores_the_brush(user: User) -> None:
     await user.open("/?first=job/2&last=nonsense")
-    await user.should_see("windows job/2 to …")
+    await user.should_see("Windows job/2 to …")
     await user.should_see("last must be RUN/WINDOW")
     await user.should_see("mean exposed step, split by stage")
     shapes = plot(user, "Windows").figure["layout"]["shapes"]

@@ -59,7 +59,7 @@ def standing(user: User) -> str:
 
 async def test_the_first_page_leads_to_a_job_that_runs(watcher: User) -> None:
     await watcher.open("/")
-    await watcher.should_see("live-job is running on 8 ranks: watch it live", retries=20)
+    await watcher.should_see("Watch live-job live (8 ranks)", retries=20)
     assert href(watcher, "running") == PAGE
     await watcher.open("/live")
     await watcher.should_see("8 ranks on 2 nodes, running")
@@ -70,7 +70,7 @@ async def test_the_first_page_leads_to_a_job_that_runs(watcher: User) -> None:
 
 async def test_without_a_streamed_job_the_page_says_how_to_stream_one(user: User) -> None:
     await user.open("/live")
-    await user.should_see("No job is streamed here")
+    await user.should_see("No live job")
     answer = await user.http_client.get("/live/nobody")
     assert answer.status_code == 404
     assert "was streamed here" in answer.text
@@ -130,7 +130,7 @@ async def test_a_frozen_page_stays_until_it_follows_again(watcher: User, job: Li
     await watcher.open(PAGE)
     await watcher.should_see("Live step time", retries=20)
     chooser(watcher, "follow").value = False
-    await watcher.should_see("frozen at", retries=20)
+    await watcher.should_see("Frozen at", retries=20)
     job.go(1, until=time.time() + 3, left=range(8))
     await asyncio.sleep(2.5)
     assert standing(watcher) == "Live: 8 ranks reporting."

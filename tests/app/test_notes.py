@@ -27,7 +27,7 @@ async def write(user: User, words: str, button: str = "write-note") -> None:
     await user.should_see(marker="new-note")
     one(user, ui.textarea, "new-note").value = words
     user.find(marker="add-note").click()
-    await user.should_see("note added")
+    await user.should_see("Note added")
 
 
 def notes(workspace: Workspace) -> tuple[Note, ...]:
@@ -89,7 +89,7 @@ async def test_what_is_pinned_follows_the_view_until_it_is_set_by_hand(
     one(user, ui.number, "pin-step").value = 7
     one(user, ui.textarea, "new-note").value = "Here."
     user.find(marker="add-note").click()
-    await user.should_see("this window has no step 7: 80–119")
+    await user.should_see("This window has no step 7; it has 80–119")
     assert one(user, ui.textarea, "new-note").value == "Here."
     assert notes(own_workspace) == ()
 
@@ -161,7 +161,7 @@ async def test_words_for_a_note_that_was_removed_meanwhile_are_not_lost(
     grace.remove_note(note)
     await own_workspace.incident_service.current()
     user.find(marker="save-note").click()
-    await user.should_see("note changed")
+    await user.should_see("Note changed")
     (note,) = notes(own_workspace)
     assert (note.text, note.pin) == ("It is the disk.", Pin(window=KEY, rank=3))
 
@@ -174,10 +174,10 @@ async def test_a_removed_note_comes_back_and_goes_again(
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("Rank 3 waits.")
     user.find(marker="remove-note").click()
-    await user.should_see("note removed")
+    await user.should_see("Note removed")
     await user.should_not_see("Rank 3 waits.")
     user.find(marker="undo-edit").click()
-    await user.should_see("undone: note removed")
+    await user.should_see("Undone: Note removed")
     await user.should_see("Rank 3 waits.")
     user.find(marker="undo-edit").click()
     await user.should_not_see("Rank 3 waits.")
@@ -199,16 +199,16 @@ async def test_the_history_of_a_note_is_told_on_demand(watching_user: User, own_
 async def test_a_name_is_chosen_once_and_never_trusted(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
     await user.open(SICK)
-    await user.should_see("as anonymous · choose a name")
+    await user.should_see("Signed as anonymous · choose a name")
     one(user, ui.input, "author-name").value = "  Ada \n Lovelace "
     user.find(marker="use-name").click()
-    await user.should_see("as Ada Lovelace")
+    await user.should_see("Signed as Ada Lovelace")
     await write(user, "Signed.")
     assert notes(own_workspace)[0].written.by == "Ada Lovelace"
     # And what a browser claims is cut, made one line, and shown as it is
     user.http_client.cookies.set("sfapp-name", quote(f"{HOSTILE}\n{'x' * 500}%ff"))
     await user.open(SICK)
-    await user.should_see(f"as {HOSTILE[:40]}")
+    await user.should_see(f"Signed as {HOSTILE[:40]}")
     await write(user, HOSTILE)
     assert len(notes(own_workspace)[1].written.by) == 80
     user.find(kind=ui.tab, content="Notes 2").click()

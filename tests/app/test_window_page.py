@@ -358,7 +358,7 @@ async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User
     await user.should_see("Critical-path time by stage")
     zoomed = plot(user, "Critical-path time by stage")
     fire(user, zoomed, "plotly_relayout", {"xaxis": [1.0, 3.0]})
-    await user.should_see("undo")
+    await user.should_see("Undo")
     # Then the next drawing keeps to it, and the address has it
     assert "zoom=frontier_steps.x:1:3" in href(user, "json")
     slider(user, "tau_c").value = 0.5

@@ -154,7 +154,7 @@ async def test_reading_can_be_stopped_and_says_so(packets: Path) -> None:
         workspace.cancel_ingest()
         async with simulated(workspace) as user:
             await user.open("/")
-            await user.should_see("reading was cancelled", retries=20)
+            await user.should_see("Reading cancelled", retries=20)
 
 
 async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""``/compare``: two windows or runs side by side, or three as A/B/A; everything in its address."""
+"""``/compare``: two windows or runs, or three as A/B/A; the URL holds the whole state."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from sfapp.service.workspace import Workspace
 from sfapp.views import format, text
 from sfapp.views.address import run_page, window_page
 
-ANSWERED = (StoreError, ComparisonError, WindowError)
-"""What a comparison may be refused with: said on the page, with the choosers there to ask for another."""
+REFUSALS = (StoreError, ComparisonError, WindowError)
+"""Errors of a comparison that are shown on the page, above which other sides can be chosen."""
 
 
 def build(workspace: Workspace) -> None:
@@ -49,22 +49,24 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/compare", response_timeout=60)
     async def compare_page(request: Request) -> None:
-        state, told = parse_compare(request.query_params.multi_items())
+        state, messages = parse_compare(request.query_params.multi_items())
         generation = workspace.store.generation
-        found = await asyncio.to_thread(answer, workspace, state)
+        found = await asyncio.to_thread(load_comparison, workspace, state)
         page = ComparePage(workspace, generation, state, found, is_dark(request))
-        page.build(request, told)
+        page.build(request, messages)
         await ui.context.client.connected()
         await page.start()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the store says to a state.
+class ComparisonResult:
+    """The choosers' options and the comparison of a state.
 
     Attributes:
-        runs: run ids and how they are offered. windows: the same of each side's run.
-        found: the comparison; None where there is nothing to compare, or ``refusal`` says why not.
+        runs: run ids and their texts in the choosers.
+        windows: the windows of each side's run and their texts.
+        found: the comparison; None where a side is missing or the comparison was refused.
+        refusal: why it was refused.
     """
 
     runs: Mapping[str, str]
@@ -73,16 +75,16 @@ class Answer:
     refusal: str = ""
 
 
-def answer(workspace: Workspace, state: CompareState) -> Answer:
-    """Ask the store for what the state names. Blocking."""
+def load_comparison(workspace: Workspace, state: CompareState) -> ComparisonResult:
+    """Load the sides that a state names and compare them. Blocking."""
     runs = {run.run_id: format.clip(run.run_id) for run in workspace.store.runs()}
     windows = {name: _windows(workspace, getattr(state, name)) for name in SIDES}
     if not state.is_whole:
-        return Answer(runs, windows)
+        return ComparisonResult(runs, windows)
     try:
-        return Answer(runs, windows, compare_sides(workspace, state))
-    except ANSWERED as error:
-        return Answer(runs, windows, refusal=str(error))
+        return ComparisonResult(runs, windows, compare_sides(workspace, state))
+    except REFUSALS as error:
+        return ComparisonResult(runs, windows, refusal=str(error))
 
 
 def _windows(workspace: Workspace, side: SideKey | None) -> Windows:
@@ -95,21 +97,21 @@ def _windows(workspace: Workspace, side: SideKey | None) -> Windows:
 
 
 class ComparePage:
-    """One open comparison."""
+    """One open comparison page."""
 
     def __init__(
-        self, workspace: Workspace, generation: int, state: CompareState, answer: Answer, dark: bool
+        self, workspace: Workspace, generation: int, state: CompareState, result: ComparisonResult, dark: bool
     ) -> None:
         self._workspace = workspace
         self._generation = generation
         self._state = state
-        self._answer = answer
+        self._result = result
         self._dark = dark
 
     # --- building --------------------------------------------------------------------------------------
 
-    def build(self, request: Request, told: list[str]) -> None:
-        """The page without its plots."""
+    def build(self, request: Request, messages: list[str]) -> None:
+        """Build the page without its plots."""
         crumbs = (Crumb("Windows", "/"), Crumb("Compare"))
         with frame(self._workspace, request, "compare", crumbs) as page:
             page.dark.on_value_change(lambda event: self._redraw(bool(event.value)))
@@ -118,7 +120,7 @@ class ComparePage:
                 incident_service, AnnotationToolbar(incident_service, author_of(request))
             )
             with box("stack"):
-                notices(told)
+                notices(messages)
                 with box("card sides-card", "section"):
                     self._build_choosers()
                 self._empty = box("stack")
@@ -131,33 +133,33 @@ class ComparePage:
             for name, letter in zip(SIDES, LETTERS, strict=True)
         }
         with box("toolbar side-actions"):
-            swap = with_keys(label_text("A ⇄ B", "button", "key"), label="swap A and B").mark("swap")
+            swap = with_keys(label_text("A ⇄ B", "button", "key"), label="Swap A and B").mark("swap")
             swap.on("click", lambda: self._apply(self._state.swapped()))
             box("grow")
             self._add = with_keys(
-                label_text("+ incident", "button", "plain"), "a", "add this comparison to an incident"
+                label_text("+ Add to incident", "button", "plain"), "a", "Add this comparison to an incident"
             )
-            self._add.mark("add-comparison").on("click", self._collect)
+            self._add.mark("add-comparison").on("click", self._add_to_incident)
             self._json = link(".json", "", "badge").mark("json")
         with box("toolbar judged-as") as self._judged_box:
             self._judged_as = label_text("", "span", "muted")
-            defaults = label_text("under the defaults", "button", "plain").mark("defaults")
+            defaults = label_text("Use the defaults", "button", "plain").mark("defaults")
             defaults.on("click", lambda: self._apply(replace(self._state, view=ViewState())))
 
     async def start(self) -> None:
-        """Show the comparison once the browser is there, then follow the store."""
+        """Show the comparison once the browser is connected, then follow the store."""
         self._show()
         event_of(self._workspace.changed).subscribe(self._follow)
-        await self._follow()  # what came while the browser was loading
+        await self._follow()  # The store may have changed while the browser was loading.
 
     # --- showing ---------------------------------------------------------------------------------------
 
     def _show_choosers(self) -> None:
         state = self._state
         for name, chooser in self._choosers.items():
-            chooser.show(getattr(state, name), self._answer.runs, self._answer.windows[name])
+            chooser.show(getattr(state, name), self._result.runs, self._result.windows[name])
         judged = state.view.judging.query
-        self._judged_as.text = f"judged under {unquote(', '.join(judged.split('&')))}"
+        self._judged_as.text = f"Judged with {unquote(', '.join(judged.split('&')))}"
         self._judged_box.set_visibility(bool(judged))
         self._json.props["href"] = state.href("/compare.json")
         self._json.set_visibility(state.is_whole)
@@ -165,34 +167,34 @@ class ComparePage:
 
     def _show(self) -> None:
         self._empty.clear()
-        if self._answer.found is not None:
+        if self._result.found is not None:
             self._view.show(
-                self._answer.found, [self._page_of(side) for side in self._state.sides], self._dark
+                self._result.found, [self._page_of(side) for side in self._state.sides], self._dark
             )
             return
         self._view.clear()
         with self._empty, box("card", "section"):
-            if self._answer.refusal:
-                empty("These cannot be compared", self._answer.refusal)
+            if self._result.refusal:
+                empty("These cannot be compared", self._result.refusal)
             else:
                 empty(
                     "Choose what to compare",
-                    "A is what was before, B what came after; C, if given, should be like A again. "
-                    "Each is one window of a run, or all of its windows.",
+                    "A: before the change. B: after it. C (optional): after the fix. "
+                    "Each side is one window of a run, or all of its windows.",
                 )
 
     def _page_of(self, side: SideKey) -> str:
-        """The page of one side alone, judged as here."""
+        """Return the URL of one side's own page, under this view."""
         if side.window is None:
             return run_page(side.run_id)
         return self._state.view.href(window_page(WindowKey(side.run_id, side.window)))
 
     def _redraw(self, dark: bool) -> None:
         self._dark = dark
-        if self._answer.found is not None:
-            self._view.draw(self._answer.found, dark)
+        if self._result.found is not None:
+            self._view.draw(self._result.found, dark)
 
-    # --- what the operator does ------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------
 
     def _picker(self, name: str) -> Any:
         return lambda side: self._apply(replace(self._state, **{name: side}))
@@ -202,20 +204,20 @@ class ComparePage:
             return
         self._state = state
         show_address(state.href())
-        background_tasks.create(self._settle(), context=self._empty)
+        background_tasks.create(self._sync(), context=self._empty)
 
-    async def _settle(self) -> None:
-        """Read and show the state asked for last."""
+    async def _sync(self) -> None:
+        """Load and show the state asked for last."""
         asked = self._state
-        found = await asyncio.to_thread(answer, self._workspace, asked)
+        found = await asyncio.to_thread(load_comparison, self._workspace, asked)
         if asked == self._state:
-            self._answer = found
+            self._result = found
             self._show_choosers()
             self._show()
 
-    def _collect(self) -> None:
-        """Ask into which incident this comparison goes."""
-        query, found = self._state.query, self._answer.found
+    def _add_to_incident(self) -> None:
+        """Ask for the incident to add this comparison to."""
+        query, found = self._state.query, self._result.found
         title = text.comparison(found).headline if found is not None else ""
         self._incident_picker.ask(
             "this comparison", lambda author, incident: [author.add_comparison(incident, query)], title
@@ -227,16 +229,16 @@ class ComparePage:
     # --- following the store ---------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """New packets: the choosers offer them, and a run that grew is compared anew."""
+        """Offer new windows in the choosers, and compare runs that changed again."""
         generation = self._workspace.store.generation
         if generation == self._generation:
             return
         self._generation = generation
-        asked, before = self._state, self._answer
-        found = await asyncio.to_thread(answer, self._workspace, asked)
+        asked, previous = self._state, self._result
+        found = await asyncio.to_thread(load_comparison, self._workspace, asked)
         if asked != self._state:
             return
-        self._answer = found
+        self._result = found
         self._show_choosers()
-        if (found.found, found.refusal) != (before.found, before.refusal):
+        if (found.found, found.refusal) != (previous.found, previous.refusal):
             self._show()

@@ -1,4 +1,4 @@
-"""``/glossary``: labels, gates, reasons, kinds of culprit, evidence and cause, from the code's own tables."""
+"""``/glossary``: every label, threshold, reason and kind of cause, from the tables of the code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sfapp.views.glossary import Row, glossary
 
 SECTIONS = {
     "label": "Labels",
-    "gate": "Gates",
+    "gate": "Thresholds",
     "reason": "Reasons",
     "culprit": "Recurrence",
     "evidence": "Checks",
     "term": "Stragglers",
     "cause": "Kinds of causes",
     "nature": "Kinds of work",
-    "collective": "What a collective's time went into",
+    "collective": "Time of a collective",
     "agreement": "Why verdict and operators can differ",
 }
 
@@ -35,8 +35,8 @@ def build(workspace: Workspace) -> None:
                 box("grow")
                 link(".json", "/glossary.json", "badge")
             with box("card", "section"):
-                label_text("Examples", "h2")
-                label_text("Worked examples, with the paper's own numbers.", "p", "subtitle")
+                label_text("Worked examples", "h2")
+                label_text("Small windows from the paper, with its numbers beside ours.", "p", "subtitle")
                 example_links()
             for kind, title in SECTIONS.items():
                 with box("card", "section"):

@@ -1,4 +1,4 @@
-"""``/runs/<run>``: one run over its windows, and which of them counts as healthy."""
+"""``/runs/<run>``: one run over its windows, with a chooser of its healthy window."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sfapp.views import figures, format
 from sfapp.views.address import live_page, run_page, window_page
 from sfapp.views.figures.history import run_history
 
-MEASURED = -1
-"""The reference chooser's value for the window measured as healthy."""
+AUTOMATIC = -1
+"""Value of the chooser that stands for the healthy window found by measuring."""
 
 
 def build(workspace: Workspace) -> None:
@@ -51,7 +51,7 @@ def build(workspace: Workspace) -> None:
 
 
 class HistoryPage:
-    """One open run."""
+    """One open run history."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class HistoryPage:
         self._dark = dark
 
     def build(self, request: Request) -> None:
-        """The page without its plot."""
+        """Build the page without its plot."""
         run_id = self._summary.run_id
         name = format.clip(run_id)
         crumbs = (Crumb("Windows", "/"), Crumb(f"Run {name}", detail=self._size()))
@@ -78,17 +78,17 @@ class HistoryPage:
             page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
             with box("stack"):
                 with box("toolbar"):
-                    label_text("healthy window", "span", "muted")
+                    label_text("Healthy window", "span", "muted")
                     self._chooser = (
                         ui.select(self._choices(), value=self._chosen(), on_change=self._choose)
-                        .props("dense outlined options-dense aria-label='healthy window'")
+                        .props("dense outlined options-dense aria-label='Healthy window'")
                         .mark("healthy")
                     )
-                    label_text("the others are compared with it", "span", "muted")
+                    label_text("The other windows are compared with it.", "span", "muted")
                     box("grow")
                     if self._is_running:
-                        link("watch it live", live_page(run_id), "badge running-now").mark("running")
-                    link("compare with…", CompareState(a=SideKey(run_id)).href(), "badge").mark("compare")
+                        link("Watch live", live_page(run_id), "badge running-now").mark("running")
+                    link("Compare with…", CompareState(a=SideKey(run_id)).href(), "badge").mark("compare")
                     link(".json", f"{run_page(run_id)}.json", "badge")
                     link(".csv", f"{run_page(run_id)}.csv", "badge")
                 self._plot_box = box("history")
@@ -96,19 +96,19 @@ class HistoryPage:
                     self._grid = WindowsGrid(ListState(run=run_id).query, one_run=True)
 
     async def start(self) -> None:
-        """Draw the plot once the browser is there, then follow the store."""
+        """Draw the plot once the browser is connected, then follow the store."""
         with self._plot_box:
             self._plot = FigureCard(self._figure())
         self._plot.on_click(lambda point: open_clicked(point, _open))
         event_of(self._workspace.changed).subscribe(self._follow)
-        await self._follow()  # what came while the browser was loading
+        await self._follow()  # The store may have changed while the browser was loading.
 
     def _size(self) -> str:
-        found = self._summary
+        summary = self._summary
         parts = (
-            format.counted(found.windows, "window"),
-            format.counted(found.ranks, "rank"),
-            format.counted(found.nodes, "node"),
+            format.counted(summary.windows, "window"),
+            format.counted(summary.ranks, "rank"),
+            format.counted(summary.nodes, "node"),
         )
         return " · ".join(parts)
 
@@ -116,16 +116,16 @@ class HistoryPage:
         windows = {
             row["window"]: f"{row['window']} · {format.duration(row['step_time_ns'])}" for row in self._rows
         }
-        return {MEASURED: "the fastest complete one", **windows}
+        return {AUTOMATIC: "fastest complete one", **windows}
 
     def _chosen(self) -> int:
         reference = self._summary.reference_window
-        return reference if self._summary.reference_chosen and reference is not None else MEASURED
+        return reference if self._summary.reference_chosen and reference is not None else AUTOMATIC
 
     async def _choose(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value == self._chosen():
             return
-        window = None if event.value == MEASURED else int(event.value)
+        window = None if event.value == AUTOMATIC else int(event.value)
         try:
             await asyncio.to_thread(self._workspace.set_reference, self._summary.run_id, window)
         except StoreError as error:
@@ -139,7 +139,7 @@ class HistoryPage:
         self._plot.redraw(self._figure())
 
     async def _follow(self) -> None:
-        """Bring the page up to date with the store, where it changed."""
+        """Update the page where the store changed."""
         generation = self._workspace.store.generation
         if generation == self._generation:
             return
@@ -147,7 +147,7 @@ class HistoryPage:
         try:
             self._summary = await asyncio.to_thread(self._workspace.run, self._summary.run_id)
         except WindowNotFoundError as error:
-            ui.notify(f"{error}; showing it as it was", type="warning")
+            ui.notify(f"{error}; showing the last state", type="warning")
             return
         self._rows = await asyncio.to_thread(self._workspace.timeline, self._summary.run_id)
         self._chooser.set_options(self._choices(), value=self._chosen())

@@ -1,4 +1,4 @@
-"""``/incident/<id>``: one finding, with its evidence in the order in which it is told."""
+"""``/incident/<id>``: one incident with its items of evidence in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sfapp.views.address import incident_page
 from sfapp.views.window_rows import window_row
 
 OFFERED = 300
-"""Windows offered to be added: the most severe ones."""
+"""Windows offered for adding: the most severe ones."""
 
 
 def build(workspace: Workspace) -> None:
@@ -50,7 +50,7 @@ def build(workspace: Workspace) -> None:
 
 
 def _offered(workspace: Workspace) -> dict[str, str]:
-    """Windows that can be added, as they are named in the chooser. Blocking."""
+    """Return the windows that can be added, with their texts in the chooser. Blocking."""
     rows = workspace.windows(WindowQuery(limit=OFFERED)).rows
     return {
         str(WindowKey(row["run_id"], row["window"])): (
@@ -70,17 +70,17 @@ class IncidentPage:
         self._incident = incident
         self._dark = dark
         self._cards: dict[str, ItemCard] = {}
-        self._filling = False
-        self._gone = False
+        self._is_filling = False
+        self._was_removed = False
 
     # --- building -------------------------------------------------------------------------------------
 
     def build(self, request: Request, offered: dict[str, str]) -> None:
-        """The page without its evidence."""
+        """Build the page without its evidence."""
         title = format.clip(self._incident.title)
         crumbs = (Crumb("Incidents", "/incidents"), Crumb(title))
         with frame(self._workspace, request, title, crumbs) as page:
-            page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
+            page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with page.actions:
                 report_button("this incident", lambda: incident_report(self._workspace, self._incident.id))
             self._toolbar = AnnotationToolbar(self._incident_service, author_of(request))
@@ -93,30 +93,30 @@ class IncidentPage:
                 with self._empty:
                     empty(
                         "No evidence yet",
-                        "Open a window and press a, or + on one of its plots: it is kept as it is looked at. "
-                        "Windows and notes can be added here, too.",
+                        "Press a on a window, or + on a plot, to add it with its current view. Windows and "
+                        "notes can also be added here.",
                     )
         self._show()
 
     def _build_adding(self, offered: dict[str, str]) -> None:
-        self._window = ui.select(offered, label="add a window", with_input=True, on_change=self._add_window)
+        self._window = ui.select(offered, label="Add a window", with_input=True, on_change=self._add_window)
         self._window.props("dense outlined options-dense").classes("wide").mark("add-a-window")
         self._note = (
-            ui.input(placeholder="add a note of its own")
-            .props("dense outlined aria-label='words of a new note'")
+            ui.input(placeholder="Add a standalone note")
+            .props("dense outlined aria-label='Text of a new note'")
             .classes("wide")
             .mark("free-note")
         )
         self._note.on("keydown.enter", self._add_note)
-        label_text("add", "button", "button").mark("add-free-note").on("click", self._add_note)
+        label_text("Add note", "button", "button").mark("add-free-note").on("click", self._add_note)
         box("grow")
         href = f"{incident_page(self._incident.id)}.json"
-        link("export .json", href, "badge").props["download"] = f"incident-{self._incident.short_id}.json"
+        link("Export .json", href, "badge").props["download"] = f"incident-{self._incident.short_id}.json"
 
     async def start(self) -> None:
-        """Look the evidence up once the browser is there, then follow the log and the store."""
+        """Load the evidence once the browser is connected, then follow the incidents and the store."""
         event_of(self._incident_service.changed).subscribe(self._follow)
-        event_of(self._workspace.changed).subscribe(self._look_again)
+        event_of(self._workspace.changed).subscribe(self._reload_evidence)
         self._follow(self._incident_service.book)
         self._fill_soon()
 
@@ -126,30 +126,30 @@ class IncidentPage:
         try:
             incident = book.incident(self._incident.id)
         except IncidentNotFoundError:
-            if not self._gone:
-                self._toolbar.complain("this incident was removed; it is shown as it was")
-            self._gone = True
+            if not self._was_removed:
+                self._toolbar.show_error("This incident was removed; showing its last state")
+            self._was_removed = True
             return
-        self._gone = False
+        self._was_removed = False
         if incident != self._incident:
             self._incident = incident
             self._show()
         self._fill_soon()
 
     def _show(self) -> None:
-        """Head and items as they stand: cards are made, moved and removed, never built anew."""
+        """Show the head and the items; cards are added, moved and removed, but not rebuilt."""
         self._head.show(self._incident)
-        standing = {item.id for item in self._incident.items}
-        for gone in [name for name in self._cards if name not in standing]:
-            if not self._cards[gone].is_edited:
-                self._cards.pop(gone).element.delete()
-        moves = ItemActions(self._move, self._remove)
+        current = {item.id for item in self._incident.items}
+        for removed in [name for name in self._cards if name not in current]:
+            if not self._cards[removed].is_edited:
+                self._cards.pop(removed).element.delete()
+        actions = ItemActions(self._move, self._remove)
         notes = [item.note for item in self._incident.items if item.note is not None]
         for place, item in enumerate(self._incident.items):
             if item.id not in self._cards:
                 with self._list:
                     self._cards[item.id] = ItemCard(
-                        self._incident_service, self._toolbar, item, moves, dark=self._dark
+                        self._incident_service, self._toolbar, item, actions, dark=self._dark
                     )
             card = self._cards[item.id]
             card.show(item, place + 1, notes, self._dark)
@@ -157,22 +157,22 @@ class IncidentPage:
                 card.element.move(self._list, place)
         self._empty.set_visibility(not self._cards)
 
-    def _wear(self, dark: bool) -> None:
+    def _apply_theme(self, dark: bool) -> None:
         self._dark = dark
         self._show()
 
-    def _look_again(self) -> None:
-        """Packets came or went: what is shown of them may be other, or there again."""
+    def _reload_evidence(self) -> None:
+        """Load the evidence again: packets were added, changed or removed."""
         background_tasks.create(self._fill(list(self._cards.values())), context=self._list)
 
     def _fill_soon(self) -> None:
         waiting = [card for card in self._cards.values() if card.awaits_evidence]
-        if waiting and not self._filling:
+        if waiting and not self._is_filling:
             background_tasks.create(self._fill(waiting), context=self._list)
 
     async def _fill(self, cards: list[ItemCard]) -> None:
-        """Look evidence up beside the event loop, one after the other, and show it."""
-        self._filling = True
+        """Load evidence on a thread, one item after the other, and show it."""
+        self._is_filling = True
         try:
             for card in cards:
                 if card.item.note is None and not card.element.is_deleted:
@@ -180,7 +180,7 @@ class IncidentPage:
                     if not card.element.is_deleted:
                         card.fill(evidence)
         finally:
-            self._filling = False
+            self._is_filling = False
         self._fill_soon()
 
     # --- writing --------------------------------------------------------------------------------------
@@ -191,20 +191,20 @@ class IncidentPage:
         key, incident = WindowKey.parse(event.value), self._incident
         self._window.value = None
         await self._toolbar.write(
-            lambda author: [author.add_window(incident, key)], f"window {key.window} added"
+            lambda author: [author.add_window(incident, key)], f"Window {key.window} added"
         )
 
     async def _add_note(self) -> None:
-        said, incident = (self._note.value or "").strip(), self._incident
-        if not said:
-            ui.notify("a note needs words", type="warning")
+        content, incident = (self._note.value or "").strip(), self._incident
+        if not content:
+            ui.notify("A note needs text", type="warning")
             return
 
         def edit(author: IncidentEditor) -> list[str]:
-            note = author.write_note(said)
+            note = author.write_note(content)
             return [note, author.add_note(incident, note)]
 
-        if await self._toolbar.write(edit, "note added"):
+        if await self._toolbar.write(edit, "Note added"):
             self._note.value = ""
 
     async def _move(self, item_id: str, by: int) -> None:
@@ -213,11 +213,11 @@ class IncidentPage:
         place = places.index(item_id) + by
         if not 0 <= place < len(places):
             return
-        item, said = incident.items[place - by], f"evidence moved to place {place + 1}"
-        await self._toolbar.write(lambda author: [author.move_item(incident, item, place)], said)
-        # Moved in the page, what had the focus has lost it.
+        item, message = incident.items[place - by], f"Item moved to position {place + 1}"
+        await self._toolbar.write(lambda author: [author.move_item(incident, item, place)], message)
+        # Moving the element in the page took the focus from it.
         ui.run_javascript(f"getHtmlElement({self._cards[item_id].element.id})?.focus()")
 
     async def _remove(self, item_id: str) -> None:
         items = [item for item in self._incident.items if item.id == item_id]
-        await self._toolbar.write(lambda author: list(map(author.remove_item, items)), "evidence removed")
+        await self._toolbar.write(lambda author: list(map(author.remove_item, items)), "Item removed")

@@ -1,4 +1,4 @@
-"""``/incidents``: all findings, the worst or the latest first; begin one, import one, export all."""
+"""``/incidents``: the list of incidents, with creation, import and export."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sfapp.service.workspace import Workspace
 from sfapp.views import format, text
 from sfapp.views.address import incident_page
 
-ORDERS = {"changed": "last change", "severity": "severity"}
-"""What the list can be sorted by, as in the address and in words; the latest or the worst first."""
+ORDERS = {"changed": "Last change", "severity": "Severity"}
+"""Sort orders of the list, descending: the value of the URL parameter and its text."""
 
 
 def build(workspace: Workspace) -> None:
@@ -39,7 +39,7 @@ def build(workspace: Workspace) -> None:
 
 
 class IncidentsPage:
-    """The open list."""
+    """One open list of incidents."""
 
     def __init__(self, incident_service: IncidentService, order: str) -> None:
         self._incident_service = incident_service
@@ -47,28 +47,30 @@ class IncidentsPage:
         self._shown: Sequence[Incident] | None = None
 
     def build(self, author: str) -> None:
-        """The list and what can be done beside it, inside the current container."""
+        """Build the list and its toolbar inside the current container."""
         self._toolbar = AnnotationToolbar(self._incident_service, author)
         with box("stack"):
             self._notices = box()
             with box("toolbar"):
                 self._title = (
-                    ui.input(placeholder="what is wrong, in a line")
-                    .props(f"dense outlined maxlength={MAX_TITLE} aria-label='title of a new incident'")
+                    ui.input(placeholder="Title of a new incident")
+                    .props(f"dense outlined maxlength={MAX_TITLE} aria-label='Title of a new incident'")
                     .classes("wide")
                     .mark("new-title")
                 )
-                self._title.on("keydown.enter", self._begin)
-                label_text("new incident", "button", "button").mark("new-incident").on("click", self._begin)
+                self._title.on("keydown.enter", self._create)
+                label_text("Create incident", "button", "button").mark("new-incident").on(
+                    "click", self._create
+                )
                 self._toolbar.signature()
                 box("grow")
                 self._import()
-                link("export all", "/incidents.json", "badge").props["download"] = "incidents.json"
+                link("Export all", "/incidents.json", "badge").props["download"] = "incidents.json"
             self._list = box("card", "section")
         self._show_notices(self._incident_service.book)
 
     def show(self, book: IncidentState) -> None:
-        """The incidents as they stand now."""
+        """Show the incidents as they are now."""
         if book.incidents == self._shown:
             return
         self._shown = book.incidents
@@ -80,9 +82,8 @@ class IncidentsPage:
             else:
                 empty(
                     "No incidents yet",
-                    "An incident is a finding to hand over: windows, plots as they were looked at, "
-                    "comparisons and notes, in the order in which they are told. Begin one here, or press a "
-                    "on a window.",
+                    "An incident collects the evidence of a finding: windows, plots, comparisons and notes. "
+                    "Create one here, or press the key a on a window page.",
                 )
 
     def _show_notices(self, book: IncidentState) -> None:
@@ -95,10 +96,10 @@ class IncidentsPage:
     def _table(self, incidents: Sequence[Incident]) -> None:
         with box("scroll"), box("table incidents", "table"):
             with box("", "thead"), box("", "tr"):
-                label_text("incident", "th")
+                label_text("Incident", "th")
                 self._sorting("severity")
-                label_text("status", "th")
-                label_text("evidence", "th", "number")
+                label_text("Status", "th")
+                label_text("Items", "th", "number")
                 self._sorting("changed")
             with box("", "tbody"):
                 for incident in incidents:
@@ -110,16 +111,16 @@ class IncidentsPage:
                 head.props["aria-sort"] = "descending"
                 label_text(f"{ORDERS[order]} ↓", "span")
             else:
-                link(ORDERS[order], f"/incidents?sort={order}", label=f"sort by {ORDERS[order]}")
+                link(ORDERS[order], f"/incidents?sort={order}", label=f"Sort by {ORDERS[order].lower()}")
 
     def _import(self) -> None:
-        """A button for the browser's own file chooser; the upload itself is not shown."""
+        """Build a button that opens the browser's file chooser; the upload element is hidden."""
         upload = ui.upload(
             on_upload=self._imported, on_rejected=self._too_large, auto_upload=True, max_file_size=MAX_UPLOAD
         )
         upload.props("accept=.json").classes("visually-hidden").mark("import")
         upload.props["aria-hidden"] = "true"
-        button = with_keys(label_text("import…", "button", "badge"), label="import an exported incident")
+        button = with_keys(label_text("Import…", "button", "badge"), label="Import an exported incident")
         button.on("click", js_handler=f"() => runMethod({upload.id}, 'pickFiles', [])")
 
     async def _imported(self, event: events.UploadEventArguments) -> None:
@@ -127,21 +128,21 @@ class IncidentsPage:
         try:
             added = await self._incident_service.import_incidents(await event.file.read())
         except IncidentError as error:
-            self._toolbar.complain(f"{format.clip(event.file.name)} was not imported: {error}")
+            self._toolbar.show_error(f"{format.clip(event.file.name)} was not imported: {error}")
             return
-        known = "everything in it was here already"
-        ui.notify(f"{format.counted(added, 'edit')} imported" if added else known, type="positive")
+        unchanged = "Nothing new to import"
+        ui.notify(f"{format.counted(added, 'edit')} imported" if added else unchanged, type="positive")
 
     def _too_large(self) -> None:
-        self._toolbar.complain(
-            f"the file was not imported: it is no .json, or has over {format.size(MAX_UPLOAD)}; "
-            "copy .sfapp/incidents.jsonl beside the packets instead"
+        self._toolbar.show_error(
+            f"The file was not imported: it is not a .json file, or larger than {format.size(MAX_UPLOAD)}. "
+            "Copy .sfapp/incidents.jsonl beside the packets instead."
         )
 
-    async def _begin(self) -> None:
+    async def _create(self) -> None:
         title = (self._title.value or "").strip()
         if not title:
-            ui.notify("an incident needs a title", type="warning")
+            ui.notify("An incident needs a title", type="warning")
             return
         opened = ""
 
@@ -150,7 +151,7 @@ class IncidentsPage:
             opened = author.open_incident(title)
             return [opened]
 
-        if await self._toolbar.write(edit, "incident opened"):
+        if await self._toolbar.write(edit, "Incident created"):
             ui.navigate.to(incident_page(opened))
 
 

@@ -1,4 +1,4 @@
-"""``/``: is anything slow? All windows as a timeline and as a table, and the state of the store."""
+"""``/``: all windows as a timeline and as a table, and the state of the store."""
 
 from __future__ import annotations
 
@@ -48,17 +48,21 @@ for batch in loader:
         ..."""
 
 RUNNING_PAUSE = 2.0
-"""Seconds between looks at which jobs run."""
+"""Seconds between checks for running jobs."""
 
 RUNNING_SHOWN = 4
+"""Running jobs with a badge of their own."""
 
 ALL = ""
-"""What a chooser says for 'no filter'."""
+"""Value of a chooser without a filter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
-    """What the store holds, for the head of the page; ``generation`` and ``reading`` are of before."""
+class StoreOverview:
+    """The store's contents for the head of the page.
+
+    ``generation`` and ``reading`` are taken before the rest, so that later changes are noticed.
+    """
 
     generation: int
     reading: bool
@@ -68,8 +72,8 @@ class Overview:
     conflicts: int
 
     @classmethod
-    def of(cls, workspace: Workspace, run_id: str | None) -> Overview:
-        """Blocking."""
+    def of(cls, workspace: Workspace, run_id: str | None) -> StoreOverview:
+        """Read the overview from the store, with the rows of one run or of all. Blocking."""
         store = workspace.store
         return cls(
             store.generation,
@@ -82,12 +86,12 @@ class Overview:
 
     @property
     def stages(self) -> list[str]:
-        """Every stage of any window."""
+        """Stages that occur in any window."""
         return list(dict.fromkeys(stage for row in self.rows for stage in row["shares"] or ()))
 
     @property
     def run_choices(self) -> dict[str, str]:
-        """Runs to choose from, with how many windows each has."""
+        """Runs to choose from, with their numbers of windows."""
         named = {run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}" for run in self.runs}
         return {ALL: "all runs", **named}
 
@@ -97,18 +101,18 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/", response_timeout=30)
     async def index_page(request: Request) -> None:
-        state, told = parse_list(request.query_params.multi_items())
-        overview = await asyncio.to_thread(Overview.of, workspace, state.run)
+        state, messages = parse_list(request.query_params.multi_items())
+        overview = await asyncio.to_thread(StoreOverview.of, workspace, state.run)
         page = IndexPage(workspace, state, overview, is_dark(request))
-        page.build(request, told)
+        page.build(request, messages)
         await ui.context.client.connected()
         await page.start()
 
 
 class IndexPage:
-    """One open first page."""
+    """One open page of windows."""
 
-    def __init__(self, workspace: Workspace, state: ListState, overview: Overview, dark: bool) -> None:
+    def __init__(self, workspace: Workspace, state: ListState, overview: StoreOverview, dark: bool) -> None:
         self._workspace = workspace
         self._state = state
         self._overview = overview
@@ -116,12 +120,14 @@ class IndexPage:
         self._timeline: FigureCard | None = None
         self._shown_running: list[tuple[str, int]] = []
 
-    def build(self, request: Request, told: list[str]) -> None:
-        """Everything but the timeline, which is drawn once the browser is there."""
+    def build(self, request: Request, messages: list[str]) -> None:
+        """Build everything but the timeline, which is drawn once the browser is connected."""
         with frame(self._workspace, request, "windows", (Crumb("Windows"),), searches=True) as page:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
-                notices([*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *told])
+                notices(
+                    [*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *messages]
+                )
                 ReadingProgress(self._workspace)
                 self._running = box("running")
                 self._head = box("overview-head")
@@ -139,12 +145,12 @@ class IndexPage:
         event_of(self._workspace.changed).subscribe(self._follow)
         ui.timer(RUNNING_PAUSE, self._show_running)
         await self._draw_timeline(self._dark)
-        await self._follow()  # what came while the browser was loading
+        await self._follow()  # The store may have changed while the browser was loading.
 
     # --- parts ----------------------------------------------------------------------------------------
 
     def _show_head(self) -> None:
-        """How many windows call for action and what was refused; or what to do where there is nothing."""
+        """Show how many windows need attention and were refused, or what to do where there are none."""
         overview = self._overview
         self._head.clear()
         with self._head:
@@ -163,7 +169,7 @@ class IndexPage:
             part.set_visibility(bool(overview.rows))
 
     async def _show_running(self) -> None:
-        """Which jobs can be watched now."""
+        """Show a badge for each running job."""
         runs = await asyncio.to_thread(streaming_runs, self._workspace)
         shown = [(run["run_id"], run["ranks"]) for run in runs]
         if shown == self._shown_running:
@@ -172,44 +178,45 @@ class IndexPage:
         self._running.clear()
         with self._running:
             for run_id, ranks in shown[:RUNNING_SHOWN]:
-                said = f"{format.clip(run_id)} is running on {format.counted(ranks, 'rank')}: watch it live"
-                link(said, live_page(run_id), "badge running-now").mark("running")
+                label = f"Watch {format.clip(run_id)} live ({format.counted(ranks, 'rank')})"
+                link(label, live_page(run_id), "badge running-now").mark("running")
             if len(shown) > RUNNING_SHOWN:
                 link(f"{format.count(len(shown) - RUNNING_SHOWN)} more", "/live", "badge")
 
     def _headline(self) -> None:
         rows = self._overview.rows
-        action = slow_windows(rows)
+        slow = slow_windows(rows)
         with box():
             total = format.counted(len(rows), "window")
-            said = f"{format.count(action)} of {total} call{'s' if action == 1 else ''} for action"
-            label_text(said if action else f"All quiet: {total}", "h1").mark("headline")
+            verb = "needs" if slow == 1 else "need"
+            headline = f"{format.count(slow)} of {total} {verb} attention"
+            label_text(headline if slow else f"All healthy: {total}", "h1").mark("headline")
             with box("subtitle", "p"):
                 runs = len({row["run_id"] for row in rows})
                 label_text(format.counted(runs, "run"), "span")
-                if action:
+                if slow:
                     worst = max(rows, key=lambda row: row["severity"] or 0.0)
                     rank = "" if worst["aim_rank"] is None else f" on rank {worst['aim_rank']}"
                     run_id = format.clip(worst["run_id"])
                     stage = format.short_stage(worst["aim_stage"])
-                    said = f"{stage}{rank}, window {worst['window']} of {run_id}"
-                    label_text("· the worst:", "span")
-                    link(said, window_page(WindowKey(worst["run_id"], worst["window"])))
+                    cause = f"{stage}{rank}, window {worst['window']} of {run_id}"
+                    label_text("· slowest:", "span")
+                    link(cause, window_page(WindowKey(worst["run_id"], worst["window"])))
 
     def _nothing(self) -> None:
         if self._state.run is not None:
-            empty("No such run", f"The store has no window of run {self._state.run!r}.")
-            link("all windows", "/")
+            empty("Run not found", f"The store has no windows of run {self._state.run!r}.")
+            link("All windows", "/")
             return
         paths = format.listed([str(path) for path in self._workspace.paths])
         empty(
             "No packets yet",
-            f"sfapp is watching {paths}: a window appears here as soon as a job has written one. "
+            f"sfapp is watching {paths}. Windows appear here as soon as a job writes them. "
             "To record a job, wrap its training step:",
             RECORD,
         )
         with box("empty-links"):
-            label_text("or begin with an example:", "span", "muted")
+            label_text("Or open a worked example:", "span", "muted")
             example_links()
 
     def _toolbar(self) -> None:
@@ -218,11 +225,11 @@ class IndexPage:
         with box("toolbar"):
             search = (
                 ui.input(
-                    placeholder="search runs, hosts, labels",
+                    placeholder="Search runs, hosts, labels",
                     value=state.text or "",
                     on_change=lambda event: self._filter(text=event.value or None),
                 )
-                .props("dense outlined clearable debounce=250 aria-label='search windows'")
+                .props("dense outlined clearable debounce=250 aria-label='Search windows'")
                 .classes("search")
                 .mark("search")
             )
@@ -235,14 +242,14 @@ class IndexPage:
                 state.label,
             )
             ui.switch(
-                "only what calls for action",
+                "Needs attention only",
                 value=state.calls_for_action,
                 on_change=lambda event: self._filter(min_severity=QUIET_SEVERITY if event.value else None),
             ).props("dense").mark("loud")
-            self._brush = with_keys(label_text("", "button", "badge brushed"), label="show all windows again")
+            self._brush = with_keys(label_text("", "button", "badge brushed"), label="Show all windows")
             self._brush.on("click", lambda: self._filter(first=None, last=None)).mark("brushed")
             box("grow")
-            self._run_link = link("run history", "/", "badge").mark("run-history")
+            self._run_link = link("Run history", "/", "badge").mark("run-history")
             self._json = link(".json", "/index.json", "badge")
             self._csv = link(".csv", "/index.csv", "badge").mark("csv")
         self._update_links()
@@ -260,11 +267,11 @@ class IndexPage:
             .mark(name)
         )
 
-    # --- what the operator does -----------------------------------------------------------------------
+    # --- actions -----------------------------------------------------------------------
 
     def _filter(self, **fields: Any) -> None:
         before = self._state
-        if "run" in fields:  # a stretch of the windows shown before
+        if "run" in fields:  # The brushed range belongs to the windows that were listed before.
             fields |= {"first": None, "last": None}
         self._state = replace(before, **fields)
         if self._state == before:
@@ -278,12 +285,12 @@ class IndexPage:
             background_tasks.create(self._draw_timeline(self._dark), context=self._head)
 
     async def _show_other_run(self) -> None:
-        self._overview = await asyncio.to_thread(Overview.of, self._workspace, self._state.run)
+        self._overview = await asyncio.to_thread(StoreOverview.of, self._workspace, self._state.run)
         self._show_head()
         await self._draw_timeline(self._dark)
 
-    def _pick_stretch(self, low: float | None, high: float | None) -> None:
-        """List only the windows that were brushed; all of them where the brush was let go."""
+    def _filter_range(self, low: float | None, high: float | None) -> None:
+        """List only the brushed windows, or all of them where the brush was cleared."""
         rows = self._overview.rows
         places = [] if low is None or high is None else _places(low, high, len(rows))
         first, last = (
@@ -293,7 +300,7 @@ class IndexPage:
         self._filter(first=first, last=last)
 
     def _brushed_places(self) -> tuple[int, int] | None:
-        """Where the listed stretch lies in the timeline."""
+        """Return the first and last place of the brushed windows in the timeline."""
         first, last = self._state.first, self._state.last
         if first is None and last is None:
             return None
@@ -333,18 +340,18 @@ class IndexPage:
             with self._timeline_box:
                 self._timeline = FigureCard(figure)
             self._timeline.on_click(lambda point: open_clicked(point, _open))
-            self._timeline.on_brush(self._pick_stretch)
+            self._timeline.on_brush(self._filter_range)
         else:
             self._timeline.redraw(figure)
 
     async def _follow(self) -> None:
-        """Bring the page up to date with the store, where it changed."""
+        """Update the page where the store changed."""
         reading = self._workspace.status().kind == "reading"
         if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
             return
         before = self._overview
-        self._overview = await asyncio.to_thread(Overview.of, self._workspace, self._state.run)
-        if not before.reading:  # while packets are first read, windows do not arrive: they were there
+        self._overview = await asyncio.to_thread(StoreOverview.of, self._workspace, self._state.run)
+        if not before.reading:  # During the first ingest, windows are not new.
             self._announce(before)
         self._show_head()
         choices = _with(self._overview.run_choices, self._state.run)
@@ -352,25 +359,25 @@ class IndexPage:
         self._grid.refresh()
         await self._draw_timeline(self._dark)
 
-    def _announce(self, before: Overview) -> None:
-        """Say which windows came."""
+    def _announce(self, before: StoreOverview) -> None:
+        """Notify the user of the windows that arrived."""
         known = {(row["run_id"], row["window"]) for row in before.rows}
         arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]
         if len(arrived) == 1:
-            ui.notify(f"window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
+            ui.notify(f"Window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
         elif arrived:
             ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
 
 
 def _places(low: float, high: float, count: int) -> tuple[int, int] | None:
-    """The first and last place whose middle lies in a range of the timeline's axis."""
+    """Return the first and last place whose centre lies in a range of the timeline's axis."""
     low, high = min(low, high), max(low, high)
     first, last = max(0, math.ceil(low)), min(count - 1, math.floor(high))
     return (first, last) if first <= last else None
 
 
 def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:
-    """The options with the chosen one among them, whether or not the store knows it."""
+    """Return the options including the chosen one, whether or not it is in the store."""
     return {**({} if value is None else {value: format.clip(value)}), **options}
 
 

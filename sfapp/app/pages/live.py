@@ -1,4 +1,4 @@
-"""``/live`` and ``/live/<run>``: jobs while they run."""
+"""``/live`` and ``/live/<run>``: running jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nicegui import events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.live_tabs import Drawn, LiveHead, LivePanel, LivePart, parts_of
+from sfapp.app.panels.live_tabs import LiveHeader, LivePanel, LivePart, PartContent, parts_of
 from sfapp.app.panels.plot_help import ReadingAids
 from sfapp.app.panels.tab_bar import NODE_TABS
 from sfapp.app.theme import (
@@ -42,7 +42,7 @@ from sfapp.views import format
 from sfapp.views.address import live_page, run_page
 
 REFRESH_S = 1.0
-"""Seconds between looks at the store: no page is brought up to date more often."""
+"""Seconds between updates from the store."""
 
 STREAM = """perf = sfapp.Recorder("packets", run_id="my-run", stream="tcp://127.0.0.1:29765")
 
@@ -54,38 +54,38 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/live", response_timeout=30)
     async def live_runs_page(request: Request) -> None:
-        page = RunsPage(workspace)
+        page = LiveRunsPage(workspace)
         await page.build(request)
 
     @ui.page("/live/{run_id:path}", response_timeout=30)
     async def live_run_page(request: Request, run_id: str) -> None:
         name = run_of(request)
-        state, told = parse_live(request.query_params.multi_items())
+        state, messages = parse_live(request.query_params.multi_items())
         try:
-            scene = await asyncio.to_thread(live_run_snapshot, workspace, name, state)
-            if state.node is not None and state.node not in scene.ranks.nodes:
-                told.append(f"The run has no node {state.node}; showing all of it.")
-                scene = await asyncio.to_thread(
+            snapshot = await asyncio.to_thread(live_run_snapshot, workspace, name, state)
+            if state.node is not None and state.node not in snapshot.ranks.nodes:
+                messages.append(f"The run has no node {state.node}; showing the overview.")
+                snapshot = await asyncio.to_thread(
                     live_run_snapshot, workspace, name, replace(state, tab=OVERVIEW)
                 )
         except WindowNotFoundError as error:
             missing(workspace, request, str(error), lambda: live_run_snapshot(workspace, name, state))
             return
-        page = LivePage(workspace, scene, is_dark(request))
-        page.build(request, told)
+        page = LivePage(workspace, snapshot, is_dark(request))
+        page.build(request, messages)
         await ui.context.client.connected()
         await page.start()
 
 
-class RunsPage:
-    """The runs that are, or were, streamed."""
+class LiveRunsPage:
+    """The list of runs that stream or have streamed their steps."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._shown: object = None
 
     async def build(self, request: Request) -> None:
-        """The list, kept up to date."""
+        """Build the list; it updates itself."""
         with frame(self._workspace, request, "live", (Crumb("Windows", "/"), Crumb("Live"))):
             self._list = box("stack")
         await self._refresh()
@@ -103,23 +103,24 @@ class RunsPage:
             if not shown:
                 with box("card", "section"):
                     empty(
-                        "No job is streamed here",
-                        "A job that streams its steps to an aggregator can be watched while it runs:",
+                        "No live job",
+                        "To watch a job while it runs, let it stream its steps to an aggregator:",
                         STREAM,
                     )
             for run_id, ranks, nodes, is_running in shown:
                 with box("card live-run", "section"):
                     link(format.clip(run_id), live_page(run_id), "h2").mark("live-run")
-                    said = f"{format.counted(ranks, 'rank')} on {format.counted(nodes, 'node')}"
-                    label_text(f"{said}, {'running' if is_running else 'not running now'}", "span", "muted")
+                    size = f"{format.counted(ranks, 'rank')} on {format.counted(nodes, 'node')}"
+                    state = "running" if is_running else "not running"
+                    label_text(f"{size}, {state}", "span", "muted")
 
 
 class LivePage:
-    """One open run."""
+    """One open live page."""
 
-    def __init__(self, workspace: Workspace, scene: LiveRunSnapshot, dark: bool) -> None:
+    def __init__(self, workspace: Workspace, snapshot: LiveRunSnapshot, dark: bool) -> None:
         self._workspace = workspace
-        self._scene = scene
+        self._snapshot = snapshot
         self._dark = dark
         self._is_visible = True
         self._is_busy = False
@@ -128,57 +129,57 @@ class LivePage:
 
     @property
     def state(self) -> LiveState:
-        """What is looked at now."""
-        return self._scene.state
+        """The view as it is now."""
+        return self._snapshot.state
 
     # --- building -------------------------------------------------------------------------------------
 
-    def build(self, request: Request, told: list[str]) -> None:
-        """The page without its plots."""
-        run_id = self._scene.run_id
-        self._aids = ReadingAids.of(request)
+    def build(self, request: Request, messages: list[str]) -> None:
+        """Build the page without its plots."""
+        run_id = self._snapshot.run_id
+        self._plot_help = ReadingAids.of(request)
         crumbs = (
             Crumb("Windows", "/"),
             Crumb("Live", "/live"),
             Crumb(f"Run {format.clip(run_id)}", detail=self._size()),
         )
         with frame(self._workspace, request, f"live {format.clip(run_id)}", crumbs) as page:
-            page.dark.on_value_change(lambda event: self._wear(bool(event.value)))
+            page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with box("stack"):
-                notices(told)
-                self._head = LiveHead()
+                notices(messages)
+                self._head = LiveHeader()
                 self._toolbar()
                 with box("tab-row"):
                     self._build_tabs()
                 self._panel_box = box("panels")
-        ui.on("visible", self._see)
-        self._head.show(self._scene)
+        ui.on("visible", self._set_visible)
+        self._head.show(self._snapshot)
 
     async def start(self) -> None:
-        """Draw the plots once the browser is there, then follow the store."""
+        """Draw the plots once the browser is connected, then follow the store."""
         await self._draw()
         ui.timer(REFRESH_S, self._refresh)
 
     def _size(self) -> str:
-        ranks = self._scene.ranks
+        ranks = self._snapshot.ranks
         return f"{format.counted(len(ranks), 'rank')} · {format.counted(len(ranks.nodes), 'node')}"
 
     def _toolbar(self) -> None:
-        run_id = self._scene.run_id
+        run_id = self._snapshot.run_id
         with box("toolbar"):
             ui.switch(
-                "follow the newest", value=self.state.until is None, on_change=self._follow_or_freeze
+                "Follow the newest step", value=self.state.until is None, on_change=self._follow_or_freeze
             ).props("dense").mark("follow")
             ui.select(dict(SPANS), value=self.state.span, on_change=self._pick_span).props(
-                "dense outlined options-dense aria-label='how far back'"
+                "dense outlined options-dense aria-label='Time range'"
             ).mark("span")
-            label_text("for looking at; the verdict comes with each finished window", "span", "muted")
+            label_text("Each finished window gets a verdict.", "span", "muted")
             box("grow")
-            link("windows of this run", run_page(run_id), "badge").mark("history")
+            link("Windows of this run", run_page(run_id), "badge").mark("history")
             self._json = link(".json", f"{live_page(run_id)}.json", "badge")
 
     def _build_tabs(self) -> None:
-        nodes = self._scene.ranks.nodes
+        nodes = self._snapshot.ranks.nodes
         with ui.tabs(on_change=self._pick_tab).props(
             "dense no-caps inline-label align=left outside-arrows mobile-arrows"
         ) as self._tabs:
@@ -191,98 +192,98 @@ class LivePage:
             with_keys(tab, str(place))
         if len(nodes) > NODE_TABS:
             ui.select(
-                {node: f"node {node}" for node in nodes},
+                {node: f"Node {node}" for node in nodes},
                 value=self.state.node,
                 on_change=lambda event: self._look(tab=f"node:{event.value}"),
                 with_input=True,
-            ).props("dense outlined options-dense aria-label='node'").mark("node")
+            ).props("dense outlined options-dense aria-label='Node'").mark("node")
 
     def _tab_name(self) -> str:
-        is_shared = len(self._scene.ranks.nodes) > NODE_TABS
+        is_shared = len(self._snapshot.ranks.nodes) > NODE_TABS
         return _NODES if is_shared and self.state.node is not None else self.state.tab
 
-    # --- what the operator does -----------------------------------------------------------------------
+    # --- actions -----------------------------------------------------------------------
 
     async def _pick_tab(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value in (None, self._tab_name()):
             return
-        first = f"node:{self._scene.ranks.nodes[0]}"
+        first = f"node:{self._snapshot.ranks.nodes[0]}"
         await self._look(tab=first if event.value == _NODES else event.value)
 
     async def _pick_span(self, event: events.ValueChangeEventArguments[Any]) -> None:
         await self._look(span=event.value)
 
     async def _follow_or_freeze(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        await self._look(until=None if event.value else int(self._scene.at.timestamp()) + 1)
+        await self._look(until=None if event.value else int(self._snapshot.at.timestamp()) + 1)
 
-    def _see(self, event: events.GenericEventArguments) -> None:
+    def _set_visible(self, event: events.GenericEventArguments) -> None:
         self._is_visible = event.args is not False
 
     async def _look(self, **fields: Any) -> None:
-        """Look at something else; ``fields`` are those of ``LiveState``."""
+        """Change fields of the ``LiveState``."""
         state = replace(self.state, **fields)
-        self._scene = replace(self._scene, state=state)
-        show_address(state.href(self._scene.run_id))
-        self._json.props["href"] = f"{live_page(self._scene.run_id)}.json{_query(state)}"
-        await self._bring_up_to_date()
+        self._snapshot = replace(self._snapshot, state=state)
+        show_address(state.href(self._snapshot.run_id))
+        self._json.props["href"] = f"{live_page(self._snapshot.run_id)}.json{_query(state)}"
+        await self._update()
 
-    async def _wear(self, dark: bool) -> None:
+    async def _apply_theme(self, dark: bool) -> None:
         self._dark = dark
         await self._draw()
 
     # --- following the store --------------------------------------------------------------------------
 
     async def _refresh(self) -> None:
-        """Once a second: nothing where nobody looks, where time stands still, or where it is being done."""
+        """Update the page, unless it is hidden, frozen or being updated."""
         if self._is_visible and self.state.until is None and not self._is_busy:
-            await self._bring_up_to_date()
+            await self._update()
 
-    async def _bring_up_to_date(self) -> None:
+    async def _update(self) -> None:
         self._is_busy = True
         try:
             while True:
                 asked = self.state
-                scene = await asyncio.to_thread(
-                    live_run_snapshot, self._workspace, self._scene.run_id, asked, before=self._scene
+                snapshot = await asyncio.to_thread(
+                    live_run_snapshot, self._workspace, self._snapshot.run_id, asked, before=self._snapshot
                 )
-                if asked == self.state:  # what was asked for meanwhile comes first
+                if asked == self.state:  # Otherwise another view was asked for meanwhile.
                     break
         except StoreError as error:
-            ui.notify(f"{error}; showing it as it was", type="warning")
+            ui.notify(f"{error}; showing the last state", type="warning")
             return
         finally:
             self._is_busy = False
-        self._scene = scene
-        self._head.show(scene)
+        self._snapshot = snapshot
+        self._head.show(snapshot)
         await self._draw()
 
     async def _draw(self) -> None:
-        """The open tab: built when it is first shown, afterwards only what changed; the others hidden."""
-        scene, dark = self._scene, self._dark
-        parts = parts_of(scene)
-        drawn = await asyncio.to_thread(_drawn, parts, scene, dark)
-        if scene.state != self.state or dark != self._dark:
+        """Show the open tab, built when it is first opened and then updated, and hide the others."""
+        snapshot, dark = self._snapshot, self._dark
+        parts = parts_of(snapshot)
+        contents = await asyncio.to_thread(_draw_parts, parts, snapshot, dark)
+        if snapshot.state != self.state or dark != self._dark:
             return
-        name = scene.state.tab
+        name = snapshot.state.tab
         self._tabs.value = self._tab_name()
         for other, (container, _) in self._panels.items():
             container.set_visibility(other == name)
         known = self._panels.get(name)
         if known is not None and known[1].names == [part.name for part in parts]:
-            known[1].bring(drawn)
+            known[1].update(contents)
             return
         if known is not None:
             known[0].delete()
         with self._panel_box, box() as container:
-            self._panels[name] = (container, LivePanel(parts, drawn, self._aids))
+            self._panels[name] = (container, LivePanel(parts, contents, self._plot_help))
 
 
 _NODES = "nodes"
-"""The tab that the nodes share where there are many."""
+"""Name of the tab that many nodes share."""
 
 
-def _drawn(parts: Sequence[LivePart], scene: LiveRunSnapshot, dark: bool) -> list[Drawn]:
-    return [part.draw(scene, dark) for part in parts]
+def _draw_parts(parts: Sequence[LivePart], snapshot: LiveRunSnapshot, dark: bool) -> list[PartContent]:
+    return [part.draw(snapshot, dark) for part in parts]
 
 
 def _query(state: LiveState) -> str:

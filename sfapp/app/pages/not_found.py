@@ -1,4 +1,4 @@
-"""What is shown where there is no page: which window, run or address is missing, and the way back."""
+"""The page shown for a missing window, run or address."""
 
 from __future__ import annotations
 
@@ -12,63 +12,66 @@ from sfapp.app.theme import Crumb, box, empty, frame, link
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.service.workspace import Workspace
 
-LOOK_AGAIN_S = 1.0
-"""Seconds between looks for what was missing."""
+RETRY_S = 1.0
+"""Seconds between checks for the missing item."""
 
 
 def root(workspace: Workspace) -> Callable[[Request], None]:
-    """The page of every address that is no page."""
+    """Return the page for addresses without a page."""
 
-    def nowhere(request: Request) -> None:
+    def not_found(request: Request) -> None:
         missing(workspace, request, "There is no page at this address.")
 
-    return nowhere
+    return not_found
 
 
 def missing(
     workspace: Workspace, request: Request, message: str, find: Callable[[], object] | None = None
 ) -> None:
-    """A whole page that says what is missing, with status 404 once all packets are read.
+    """Build a page that names what is missing, with status 404 once all packets are read.
 
     Args:
-        find: raises WindowNotFoundError while it is missing. It may still come, from a job that runs or from
-            packets that are being read: the page that was asked for then opens by itself.
+        find: raises WindowNotFoundError while the item is missing. It may still arrive, from a running job or
+            from packets being read: the requested page then opens automatically.
     """
     kind = workspace.status().kind
-    may_come = find is not None and kind in ("reading", "live")
-    is_early = may_come and kind == "reading"
+    may_arrive = find is not None and kind in ("reading", "live")
+    is_early = may_arrive and kind == "reading"
     if not is_early:
         ui.status_code(404)
-    title = "not here yet" if is_early else "not found"
+    title = "Not read yet" if is_early else "Not found"
     with (
         frame(workspace, request, title, (Crumb("Windows", "/"), Crumb(title))),
         box("card", "section"),
     ):
         if is_early:
-            empty("Not here yet", "Packets are still being read; this page opens once its own have been.")
+            empty(
+                "Not read yet",
+                "Packets are still being read. The page opens when its packets have been read.",
+            )
         else:
-            hope = ". If it is still to come, this page opens by itself." if may_come else ""
-            empty("Not here", f"{message[:1].upper()}{message[1:]}{hope}")
+            retry = ". The page opens when it arrives." if may_arrive else ""
+            empty("Not found", f"{message[:1].upper()}{message[1:]}{retry}")
         with box("empty-links"):
             link("All windows", "/")
-            link("What was refused", "/quarantine")
-    if find is not None and may_come:
-        _open_when(lambda: workspace.status().kind != kind, find)
+            link("Refused files", "/quarantine")
+    if find is not None and may_arrive:
+        _reload_when(lambda: workspace.status().kind != kind, find)
 
 
-def _open_when(is_other: Callable[[], bool], find: Callable[[], object]) -> None:
-    """Ask for the page again once something else is to be said, or it is not missing any more."""
+def _reload_when(status_changed: Callable[[], bool], find: Callable[[], object]) -> None:
+    """Reload the page once the item was found, or the status that the page shows changed."""
 
-    async def look() -> None:
-        again.deactivate()  # so that what nobody foresaw is told once, not every second
-        if not is_other():
+    async def check() -> None:
+        timer.deactivate()  # An unexpected error is then reported once, not every second.
+        if not status_changed():
             try:
                 await asyncio.to_thread(find)
             except WindowNotFoundError:
-                again.activate()
+                timer.activate()
                 return
-            except StoreError:  # it came, and the page itself says what is wrong with it
+            except StoreError:  # It was found, and its page reports the error.
                 pass
         ui.navigate.reload()
 
-    again = ui.timer(LOOK_AGAIN_S, look)
+    timer = ui.timer(RETRY_S, check)

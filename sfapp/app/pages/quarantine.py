@@ -1,4 +1,4 @@
-"""``/quarantine``: which files were refused and why, and where files contradict each other."""
+"""``/quarantine``: refused files with reasons, and files that contradict each other."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from sfapp.views import format
 from sfapp.views.tables import TableColumn
 
 FILE_COLUMNS = (
-    TableColumn("name", "file"),
-    TableColumn("reason", "why it was refused"),
-    TableColumn("size", "size", text="size_text"),
-    TableColumn("modified_at", "written"),
+    TableColumn("name", "File"),
+    TableColumn("reason", "Reason"),
+    TableColumn("size", "Size", text="size_text"),
+    TableColumn("modified_at", "Written"),
     TableColumn("sha256", "SHA-256"),
 )
 CONFLICT_COLUMNS = (
-    TableColumn("run_id", "run"),
-    TableColumn("window", "window"),
-    TableColumn("reason", "what differs, and what is shown"),
-    TableColumn("shown", "shown"),
-    TableColumn("set_aside", "set aside"),
+    TableColumn("run_id", "Run"),
+    TableColumn("window", "Window"),
+    TableColumn("reason", "Difference"),
+    TableColumn("shown", "Used"),
+    TableColumn("set_aside", "Ignored"),
 )
 
 
@@ -59,7 +59,7 @@ def build(workspace: Workspace) -> None:
 def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:
     with box("toolbar"):
         label_text(
-            "A refused file stops nothing else. Mend or remove it: it is read again when it changes.",
+            "Fix or remove a refused file; it is read again when it changes. Other files are unaffected.",
             "p",
             "muted",
         )
@@ -68,18 +68,18 @@ def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> N
         link(".csv", "/quarantine.csv", "badge")
     if not files and not conflicts:
         with box("card", "section"):
-            empty("Nothing was refused", "Every packet was read, and no two of them contradict each other.")
+            empty("No refused files", "Every packet was read, and none contradicts another.")
         return
     if files:
         with titled(
             format.counted(len(files), "refused file"),
-            "sfapp validate PATH prints every fault, not just the first",
+            "sfapp validate PATH lists every fault of a file, not only the first",
         ):
             data_table(FILE_COLUMNS, [_file_row(file) for file in files], "name")
     if conflicts:
         with titled(
             format.counted(len(conflicts), "conflict"),
-            "files of one window that contradict each other; the reason says which of them count",
+            "files of one window that contradict each other",
         ):
             data_table(CONFLICT_COLUMNS, [_conflict_row(conflict) for conflict in conflicts], "reason")
 

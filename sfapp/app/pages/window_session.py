@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import fields, replace
 from typing import Any
 
-from sfapp.app.panels.note_target import looked_at
+from sfapp.app.panels.note_target import view_of_pin
 from sfapp.app.panels.plot_card import Axes
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.errors import StoreError, WindowError
@@ -137,7 +137,7 @@ class WindowSession:
         window = self.model.window
         ranks = window.ranks
         node = ranks.node_rank[ranks.rank.index(pin.rank)] if pin.rank in ranks.rank else ranks.nodes[0]
-        view, messages = looked_at(pin, self.view, node).fitted(window)
+        view, messages = view_of_pin(pin, self.view, node).fitted(window)
         for message in messages:
             self._warn(message)
         self.apply(view, "note")

@@ -1,4 +1,4 @@
-"""Adding evidence to an incident: to one that is open, or to a new one."""
+"""The dialog that adds evidence to an existing or a new incident."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sfapp.views import format
 from sfapp.views.address import incident_page
 
 NEW = "new"
-"""Stands for an incident that is yet to be opened."""
+"""Choice that stands for an incident to be created."""
 
 LAST = "incident"
-"""Where a browser tab remembers what was added to last."""
+"""Key in the browser tab's storage of the incident that was added to last."""
 
 Add = Callable[[IncidentEditor, Incident], Sequence[str]]
-"""Adds something to an incident as it stands; the ids of the edits."""
+"""Adds an item to an incident as it is now; returns the ids of the edits."""
 
 
 class IncidentPicker:
-    """A dialog that asks which incident something goes into. Built once for a page."""
+    """A dialog that asks for the incident to add an item to. Built once per page."""
 
     def __init__(self, incident_service: IncidentService, toolbar: AnnotationToolbar) -> None:
         self._incident_service = incident_service
@@ -33,41 +33,40 @@ class IncidentPicker:
         self._add: Add = lambda author, incident: ()
         self._what = ""
         self._notes: Sequence[Note] = ()
-        with ui.dialog() as self._dialog, box("sheet collect"):
+        with ui.dialog() as self._dialog, box("sheet incident-picker"):
             self._heading = label_text("", "h2")
             self._choice = (
-                ui.select([], label="incident", on_change=self._show_title)
+                ui.select([], label="Incident", on_change=self._show_title)
                 .props("dense outlined options-dense")
                 .mark("incident-choice")
             )
             self._title = (
-                ui.input("title of the new incident").props(f"dense outlined maxlength={MAX_TITLE}")
+                ui.input("Title of the new incident").props(f"dense outlined maxlength={MAX_TITLE}")
             ).mark("incident-title")
             self._title.on("keydown.enter", self._save)
             self._with_notes = ui.checkbox("", value=True).props("dense").mark("with-notes")
             with box("actions"):
-                label_text("add", "button", "button").mark("collect").on("click", self._save)
-                label_text("cancel", "button", "plain").on("click", self._dialog.close)
+                label_text("Add", "button", "button").mark("add-to-incident").on("click", self._save)
+                label_text("Cancel", "button", "plain").on("click", self._dialog.close)
                 toolbar.signature()
 
     def ask(self, what: str, add: Add, title: str, notes: Sequence[Note] = ()) -> None:
-        """Ask where something goes.
+        """Ask for the incident to add an item to.
 
         Args:
-            what: is added, in words.
-            title: offered for a new incident.
-            notes: that can come along.
+            what: names the item.
+            title: title offered for a new incident.
+            notes: notes that can be added with it.
         """
         self._what, self._add, self._notes = what, add, notes
-        # What is done with is not added to by default, but can be.
         known = {
             incident.id: _named(incident) for incident in reversed(self._incident_service.book.incidents)
         }
         last = app.storage.tab.get(LAST)
         self._heading.text = f"Add {what} to an incident"
         self._title.value = title
-        self._choice.set_options({NEW: "a new incident", **known}, value=last if last in known else NEW)
-        self._with_notes.text = f"with {'its note' if len(notes) == 1 else f'its {len(notes)} notes'}"
+        self._choice.set_options({NEW: "New incident", **known}, value=last if last in known else NEW)
+        self._with_notes.text = f"With {'its note' if len(notes) == 1 else f'its {len(notes)} notes'}"
         self._with_notes.set_visibility(bool(notes))
         self._show_title()
         self._dialog.open()
@@ -79,26 +78,28 @@ class IncidentPicker:
         chosen, title, add = self._choice.value, self._title.value or "", self._add
         notes = self._notes if self._with_notes.value else ()
         if chosen == NEW and not title.strip():
-            ui.notify("an incident needs a title", type="warning")
+            ui.notify("An incident needs a title", type="warning")
             return
-        found = ""
+        target = ""
 
         def edit(author: IncidentEditor) -> Sequence[str]:
-            nonlocal found
+            nonlocal target
             opened = [author.open_incident(title.strip())] if chosen == NEW else []
-            found = opened[0] if opened else str(chosen)
-            written = [*opened, *add(author, self._incident_service.log.state().incident(found))]
+            target = opened[0] if opened else str(chosen)
+            written = [*opened, *add(author, self._incident_service.log.state().incident(target))]
             for note in notes:
-                written.append(author.add_note(self._incident_service.log.state().incident(found), note.id))
+                written.append(author.add_note(self._incident_service.log.state().incident(target), note.id))
             return written
 
-        if await self._toolbar.write(edit, f"{self._what} added", lambda: self._lead(found)):
-            app.storage.tab[LAST] = found
+        if await self._toolbar.write(
+            edit, f"{self._what[:1].upper()}{self._what[1:]} added", lambda: self._link(target)
+        ):
+            app.storage.tab[LAST] = target
             self._dialog.close()
 
-    def _lead(self, incident_id: str) -> EditLink:
+    def _link(self, incident_id: str) -> EditLink:
         title = self._incident_service.book.incident(incident_id).title
-        return EditLink(f"open “{format.clip(title)}”", incident_page(incident_id))
+        return EditLink(f"Open “{format.clip(title)}”", incident_page(incident_id))
 
 
 def _named(incident: Incident) -> str:

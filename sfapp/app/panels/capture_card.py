@@ -1,4 +1,4 @@
-"""Asking a job that runs for a trace of some ranks and steps, and what came of what was asked for."""
+"""Capture requests to a running job, for a trace of some ranks and steps, and their state."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import window_page
 
-LOOK_EVERY_S = 2.0
-"""Recorders look for requests about once a second."""
+POLL_S = 2.0
+"""Seconds between checks of the requests; recorders check about once a second."""
 
 LISTED = 5
-"""Newest captures of the run that are shown."""
+"""Captures of the run that are listed: the newest."""
 
 STATES = {
-    "asked": "asked for; recorders look about once a second",
+    "asked": "requested; recorders check about once a second",
     "running": "running",
     "done": "done",
     "refused": "refused",
-    "expired": "expired: no recorder took it up",
+    "expired": "expired: no recorder accepted it",
 }
 
 
 class CaptureCard:
-    """Shown while the run is live, and where something was captured; follows what becomes of it."""
+    """The form for a capture and the list of captures; shown while the run is live or has captures."""
 
     def __init__(self, workspace: Workspace, judged: JudgedWindow, author: Callable[[], str]) -> None:
         """Build, hidden, inside the current container.
 
         Args:
-            author: under which name the page writes.
+            author: returns the name of the requests' author.
         """
         self._workspace = workspace
         self._key = judged.source.key
@@ -55,34 +55,34 @@ class CaptureCard:
         self._ranks_are_set = False
         with box("card capture", "section").mark("capture") as self._card:
             with box("toolbar"):
-                label_text("Capture this", "h2")
+                label_text("Capture a trace", "h2")
                 with box("toolbar") as self._form:
                     self._build_form()
             self._list = box("captures", "ul")
         self._card.set_visibility(False)
         if self._root is not None:
-            ui.timer(LOOK_EVERY_S, self._follow)
+            ui.timer(POLL_S, self._follow)
 
     def propose(self, judged: JudgedWindow, findings: Findings | None) -> None:
-        """Offer suspects and peers, unless ranks were typed already."""
+        """Fill in the suspects and their peers, unless ranks were typed already."""
         if not self._ranks_are_set:
             self._ranks.value = ", ".join(map(str, _proposed(judged, findings)))
 
     def _build_form(self) -> None:
         self._ranks = ui.input(placeholder="5, 0, 1, 2").mark("capture-ranks")
-        self._ranks.props("dense outlined prefix=ranks aria-label='ranks to capture'")
+        self._ranks.props("dense outlined prefix=Ranks aria-label='Ranks to capture'")
         self._ranks.on("change", self._set_ranks)
         label_text("for", "span", "muted")
         self._steps = ui.number(value=CAPTURE_STEPS, min=1, max=MAX_CAPTURE_STEPS, precision=0)
-        self._steps.props("dense outlined suffix=steps aria-label='steps to capture'").mark("capture-steps")
-        label_text("capture", "button", "button").mark("capture-start").on("click", self._ask)
-        said = "torch.profiler runs there for so long; the operators then lie beside the packets"
-        label_text(said, "span", "muted")
+        self._steps.props("dense outlined suffix=steps aria-label='Steps to capture'").mark("capture-steps")
+        label_text("Start capture", "button", "button").mark("capture-start").on("click", self._request)
+        hint = "Runs torch.profiler on these ranks. The operator trace is stored beside the packets."
+        label_text(hint, "span", "muted")
 
     def _set_ranks(self) -> None:
         self._ranks_are_set = True
 
-    async def _ask(self) -> None:
+    async def _request(self) -> None:
         root = self._root
         if root is None:
             return
@@ -101,7 +101,7 @@ class CaptureCard:
         await self._follow()
 
     async def _follow(self) -> None:
-        """Look at what became of the captures, and whether the run is live."""
+        """Update the list of captures and whether the run is live."""
         root = self._root
         if root is None:
             return
@@ -116,37 +116,37 @@ class CaptureCard:
             self._list.clear()
             with self._list:
                 for state in reversed(found):
-                    _tell(self._key.run_id, state)
+                    _capture_item(self._key.run_id, state)
 
 
-def _tell(run_id: str, state: CaptureState) -> None:
-    """One capture: what was asked for, what came of it, and where it is."""
+def _capture_item(run_id: str, state: CaptureState) -> None:
+    """Build one capture: its request, its state and its windows."""
     request = state.request
-    who = f" by {request.asked_by}" if request.asked_by else ""
+    author = f" by {request.asked_by}" if request.asked_by else ""
     ranks = f"rank{'s' if len(request.ranks) > 1 else ''} {format.ranges(request.ranks)}"
     steps = format.counted(request.steps, "step")
     with box(f"capture-{state.status}", "li"):
-        label_text(f"{request.asked_at:%H:%M:%S} UTC{who}: {ranks}, {steps}", "span")
-        label_text(_standing(state), "strong")
+        label_text(f"{request.asked_at:%H:%M:%S} UTC{author}: {ranks}, {steps}", "span")
+        label_text(_state_text(state), "strong")
         if state.why:
             label_text(state.why, "span", "muted")
         for window in state.windows:
             page = window_page(WindowKey(run_id, window))
-            link(f"window {window}", ViewState(tab=STRAGGLERS).href(page)).mark("captured-window")
+            link(f"Window {window}", ViewState(tab=STRAGGLERS).href(page)).mark("captured-window")
 
 
-def _standing(state: CaptureState) -> str:
+def _state_text(state: CaptureState) -> str:
     if state.status == "running":
         return f"running: {len(state.ranks_done)} of {format.counted(len(state.request.ranks), 'rank')} done"
     return STATES[state.status]
 
 
 def _proposed(judged: JudgedWindow, findings: Findings | None) -> Sequence[int]:
-    """The suspects and some peers, as sampling would choose them."""
+    """Return the suspects and some peers, as sampling chooses them."""
     abnormal: tuple[int, ...] = ()
     if findings is not None:
-        rhythm = findings.similarity
-        abnormal = tuple(rhythm.ranks[place] for place in rhythm.order_R.tolist())
+        similarity = findings.similarity
+        abnormal = tuple(similarity.ranks[place] for place in similarity.order_R.tolist())
     ranks = judged.measures.window.ranks
     return chosen_ranks(
         WindowObservation(diagnosis=judged.diagnosis, ranks=ranks, abnormal=abnormal), Sampling()
@@ -157,7 +157,7 @@ def _ranks_of(text: str) -> tuple[int, ...]:
     """Parse the ranks of the form, separated by commas or blanks.
 
     Raises:
-        CaptureError: the text is no list of ranks.
+        CaptureError: the text is not a list of ranks.
     """
     try:
         return parse_ranks(",".join(text.replace(",", " ").split()), MAX_CAPTURE_RANKS)
@@ -166,7 +166,7 @@ def _ranks_of(text: str) -> tuple[int, ...]:
 
 
 def _root_of(judged: JudgedWindow) -> Path | None:
-    """The folder of packets that the run's own folder lies in; None where the window lies elsewhere."""
+    """Return the folder of packets that holds the run's folder; None where the window is elsewhere."""
     for packet in judged.source.packets:
         if packet.path.parent.name == folder_name(judged.source.key.run_id):
             return packet.path.parent.parent

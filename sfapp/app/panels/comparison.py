@@ -1,4 +1,4 @@
-"""A comparison on the page: what it says, its plots, its tables."""
+"""A comparison on its page: its summary, plots and tables."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from sfapp.views.plot_registry import COMPARE_TAB, PLOTS, ComparisonInput
 
 
 class ComparisonPanel:
-    """The comparison below the choosers: built when first shown, then brought up to date in place."""
+    """The comparison below the choosers: built when it is first shown, then updated in place."""
 
     def __init__(self, aids: ReadingAids, open_window: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Empty.
+        """Build the panel empty, inside the current container.
 
         Args:
-            open_window: called with a clicked point of the spread.
+            open_window: called with a clicked point of the spread plot.
         """
         self._aids = aids
         self._open_window = open_window
-        self._said = box("stack")
+        self._summary = box("stack")
         self._grid = box("grid")
         self._tables = box("stack")
         self._plots: dict[str, FigureCard] = {}
 
     def show(self, found: Comparison, pages: Sequence[str], dark: bool) -> None:
-        """Show this comparison.
+        """Show a comparison.
 
         Args:
-            pages: where each side has its own page.
+            pages: the URL of each side's own page.
         """
-        self._said.clear()
-        with self._said:
+        self._summary.clear()
+        with self._summary:
             comparison_card(text.comparison(found), dict(zip(text.side_names(found), pages, strict=True)))
         self.draw(found, dark)
         self._tables.clear()
@@ -62,8 +62,8 @@ class ComparisonPanel:
             self._plots[spec.name].card.set_visibility(spec.applies(given))
 
     def clear(self) -> None:
-        """Show nothing."""
-        self._said.clear()
+        """Clear the panel."""
+        self._summary.clear()
         self._tables.clear()
         self._grid.set_visibility(False)
 
@@ -74,57 +74,57 @@ class ComparisonPanel:
         return card
 
 
-def comparison_card(said: text.ComparisonWords, pages: Mapping[str, str]) -> None:
-    """What the comparison says, and the way to each side's own page, by the side's name."""
-    with box(f"card verdict tone-{said.tone}", "section") as card:
-        card.props["aria-label"] = "comparison"
+def comparison_card(summary: text.ComparisonWords, pages: Mapping[str, str]) -> None:
+    """Build the summary of a comparison, with a link to each side's own page, by the side's name."""
+    with box(f"card verdict tone-{summary.tone}", "section") as card:
+        card.props["aria-label"] = "Comparison"
         card.props["aria-live"] = "polite"
         card.mark("comparison")
-        with box("said"):
-            label_text(said.kicker, "div", "eyebrow kicker")
+        with box("summary"):
+            label_text(summary.kicker, "div", "eyebrow kicker")
             with box("headline", "h1"):
-                label_text(said.headline, "span")
-                if said.rest:
-                    label_text(f" · {said.rest}", "span", "rest")
+                label_text(summary.headline, "span")
+                if summary.rest:
+                    label_text(f" · {summary.rest}", "span", "rest")
             with box("why"):
-                label_text(" ".join(said.explanation), "p")
+                label_text(" ".join(summary.explanation), "p")
             with box("chips", "ul"):
-                for change in said.labels:
+                for change in summary.labels:
                     with box(f"chip chip-{'doubt' if change.gained else 'lost'}", "li") as chip:
                         chip.props["title"] = change.meaning
                         term(change.text, "label", change.label)
             with box("links"):
                 for name, page in pages.items():
-                    link(f"open {name}", page)
+                    link(f"Open {name}", page)
         with box("facts sides"):
-            for number in said.numbers:
+            for number in summary.numbers:
                 with box("fact"):
                     label_text(number.title, "div", "eyebrow")
                     label_text(number.value, "div", "value")
                     label_text(number.note, "div", "small")
-        if said.caveats:
+        if summary.caveats:
             with box("grounds", "dl"):
-                label_text("mind", "dt", "eyebrow")
-                label_text(" ".join(said.caveats), "dd")
+                label_text("Caveats", "dt", "eyebrow")
+                label_text(" ".join(summary.caveats), "dd")
 
 
 def _tables(found: Comparison) -> None:
-    exact = "each column of times adds up to its last line, exactly and as printed"
-    with titled("Stage by stage", exact):
+    exact = "each column of times adds up exactly to its last row"
+    with titled("Stages", exact):
         table = data_table(
             comparison_tables.stage_columns(found), comparison_tables.stage_rows(found), "stage"
         )
         _keep_order(table)
         table.classes("with-sum").mark("stages")
     frontier = "carry-over" if found.frontier == "carry_over" else "step-aligned"
-    with titled("Side by side", f"shares, routing sets and labels: {frontier} frontier"):
+    with titled("Shares and labels", f"shares, routing sets and labels: {frontier} frontier"):
         table = data_table(comparison_tables.side_columns(found), comparison_tables.side_rows(found), "what")
         _keep_order(table)
         table.mark("sides")
 
 
 def _keep_order(table: ui.table) -> None:
-    """No sorting: the stages stand in their order, and the sum stands last."""
+    """Disable sorting: stages stay in their order, with the sum last."""
     for column in table.columns:
         column["sortable"] = False
     table.update()

@@ -1,4 +1,4 @@
-"""The Data tab: where the window comes from, what its packet says of itself, and everything as files."""
+"""The Data tab: downloads, packet files and the manifest of a window."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from sfapp.views.address import window_page
 from sfapp.views.tables import TableColumn
 
 SOURCE_COLUMNS = (
-    TableColumn("path", "packet file"),
-    TableColumn("size", "size", text="size_text"),
+    TableColumn("path", "Packet file"),
+    TableColumn("size", "Size", text="size_text"),
     TableColumn("sha256", "SHA-256"),
 )
-MANIFEST_COLUMNS = (TableColumn("key", "manifest"), TableColumn("value", ""))
+MANIFEST_COLUMNS = (TableColumn("key", "Field"), TableColumn("value", "Value"))
 
 
-def data_block(scene: TabViewModel, _: Reactions) -> None:
-    """Downloads, packet files and manifest."""
-    path = window_page(scene.judged.source.key)
+def data_block(model: TabViewModel, _: Reactions) -> None:
+    """Build the downloads and the tables of packet files and of the manifest."""
+    path = window_page(model.judged.source.key)
     with box("stack"):
-        said = "the verdict under the view's gates, and the tables of this window"
-        with titled("As files", said), box("links"):
-            link("diagnosis.json", scene.view.href(f"{path}.json"))
+        subtitle = "the verdict under the current view, and the tables of this window"
+        with titled("Downloads", subtitle), box("links"):
+            link("diagnosis.json", model.view.href(f"{path}.json"))
             for name in ("stages", "ranks", "steps"):
-                link(f"{name}.csv", scene.view.href(f"{path}/{name}.csv"))
-            label_text("anything that reads Parquet reads the packets themselves", "span", "muted")
+                link(f"{name}.csv", model.view.href(f"{path}/{name}.csv"))
+            label_text("The packets are Parquet files.", "span", "muted")
         with titled("Packets", "the files this window was read from"):
-            data_table(SOURCE_COLUMNS, tables.source_rows(scene.judged.source.packets), "path")
-        with titled("Manifest", "what the recorder wrote down"):
-            data_table(MANIFEST_COLUMNS, tables.manifest_rows(scene.window.manifest), "key")
+            data_table(SOURCE_COLUMNS, tables.source_rows(model.judged.source.packets), "path")
+        with titled("Manifest", "metadata written by the recorder"):
+            data_table(MANIFEST_COLUMNS, tables.manifest_rows(model.window.manifest), "key")

@@ -1,4 +1,4 @@
-"""The head of an incident, editable in place: each field is saved by itself, made from what was shown."""
+"""The head of an incident: its title, severity, status and summary, each edited in place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
-from sfapp.app.panels.revisions import at_the_same_time, history
+from sfapp.app.panels.revisions import conflicting_edits, history
 from sfapp.app.theme import box, label_text
 from sfapp.incidents import MAX_TEXT, MAX_TITLE
 from sfapp.model.incidents import SEVERITIES, STATUSES, Incident
@@ -16,7 +16,7 @@ from sfapp.views import text
 
 
 class IncidentHeader:
-    """Built inside the current container. ``show`` brings it up to date; what is being typed stays."""
+    """Fields of an incident, built inside the current container. Unsaved text stays when others edit it."""
 
     def __init__(
         self, incident_service: IncidentService, toolbar: AnnotationToolbar, incident: Incident
@@ -28,28 +28,28 @@ class IncidentHeader:
         with box("card incident-head", "section"):
             with box("incident-title"):
                 self._title = ui.input(value=incident.title)
-                self._title.props(f"borderless dense maxlength={MAX_TITLE} aria-label=title").mark("title")
-                self._title.on("keydown.enter", lambda: self._save_words("title"))
-                self._title.on("blur", lambda: self._save_words("title"))
+                self._title.props(f"borderless dense maxlength={MAX_TITLE} aria-label=Title").mark("title")
+                self._title.on("keydown.enter", lambda: self._save_text("title"))
+                self._title.on("blur", lambda: self._save_text("title"))
             with box("toolbar"):
                 self._severity = self._choice("severity", SEVERITIES)
                 self._status = self._choice("status", STATUSES)
                 self._signed = label_text("", "span", "muted")
                 box("grow")
                 toolbar.signature()
-                button = label_text("history", "button", "plain").mark("incident-history")
+                button = label_text("History", "button", "plain").mark("incident-history")
                 button.on("click", self._toggle_history)
-                label_text("remove", "button", "plain").mark("remove-incident").on("click", self._remove)
+                label_text("Remove", "button", "plain").mark("remove-incident").on("click", self._remove)
             self._summary = (
-                ui.textarea(placeholder="What happened, what it cost, what was found, what comes next.")
-                .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label=summary")
+                ui.textarea(placeholder="Summary: impact, cause and next steps")
+                .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label=Summary")
                 .mark("summary")
             )
             self._summary.value = incident.summary
-            self._summary.on("blur", lambda: self._save_words("summary"))
-            self._lost = box()
-            self._past = box()
-        # From what each field was last brought up to date: an edit of it is made from there.
+            self._summary.on("blur", lambda: self._save_text("summary"))
+            self._conflicts = box()
+            self._history_box = box()
+        # The incident that each field shows; an edit of the field is based on it.
         self._fields: dict[str, Any] = {
             "title": self._title, "severity": self._severity, "status": self._status, "summary": self._summary
         }  # fmt: skip
@@ -57,7 +57,7 @@ class IncidentHeader:
         self._show()
 
     def show(self, incident: Incident) -> None:
-        """The incident as it stands now; a field in which somebody is typing keeps its words."""
+        """Show the incident as it is now; a field with unsaved text keeps it."""
         self._incident = incident
         for name, field in self._fields.items():
             if field.value in (getattr(self._seen[name], name), getattr(incident, name)):
@@ -67,27 +67,29 @@ class IncidentHeader:
 
     def _show(self) -> None:
         incident = self._incident
-        signed = f"opened by {text.signed(incident.written)}"
+        signed = f"Created by {text.signed(incident.written)}"
         if incident.changed is not None:
-            signed += f"; last change by {text.signed(incident.changed)}"
+            signed += f"; last changed by {text.signed(incident.changed)}"
         self._signed.text = signed
-        self._lost.clear()
-        with self._lost:
-            at_the_same_time(
+        self._conflicts.clear()
+        with self._conflicts:
+            conflicting_edits(
                 incident.overwritten,
-                take=lambda lost: self._settle(lost.field, lost.value, f"the other {lost.field} taken"),
-                keep=lambda lost: self._settle(
-                    lost.field, getattr(self._incident, lost.field), f"this {lost.field} kept"
+                take=lambda lost: self._write_field(lost.field, lost.value, f"Other {lost.field} used"),
+                keep=lambda lost: self._write_field(
+                    lost.field, getattr(self._incident, lost.field), f"Current {lost.field} kept"
                 ),
             )
-        self._past.clear()
+        self._history_box.clear()
         if self._with_history:
-            with self._past:
+            with self._history_box:
                 history(self._incident_service.book, incident.id)
 
     def _choice(self, name: str, choices: tuple[str, ...]) -> ui.select:
         field = ui.select(list(choices), value=getattr(self._incident, name))
-        field.props(f"dense outlined options-dense prefix='{name}:' aria-label={name}").mark(name)
+        field.props(
+            f"dense outlined options-dense prefix='{name.capitalize()}:' aria-label={name.capitalize()}"
+        ).mark(name)
         field.on_value_change(lambda: self._save(name))
         return field
 
@@ -97,29 +99,29 @@ class IncidentHeader:
 
     # --- writing --------------------------------------------------------------------------------------
 
-    async def _save_words(self, name: str) -> None:
+    async def _save_text(self, name: str) -> None:
         field = self._fields[name]
         if name == "title" and not (field.value or "").strip():
-            ui.notify("an incident needs a title", type="warning")
+            ui.notify("An incident needs a title", type="warning")
             field.value = getattr(self._seen[name], name)
             return
         await self._save(name)
 
     async def _save(self, name: str) -> None:
-        """Write one field as it was typed, made from the incident as the field showed it."""
+        """Write one field, based on the incident that the field showed."""
         seen, value = self._seen[name], self._fields[name].value or ""
         if value == getattr(seen, name):
             return
-        await self._settle(name, value, f"{name} changed", seen)
+        await self._write_field(name, value, f"{name.capitalize()} changed", seen)
 
-    async def _settle(self, name: str, value: str, said: str, seen: Incident | None = None) -> None:
-        """Write one field; without ``seen``, with everything seen that stands now."""
-        made_from = seen or self._incident
+    async def _write_field(self, name: str, value: str, message: str, seen: Incident | None = None) -> None:
+        """Write one field, based on ``seen`` or else on the incident as it is now."""
+        base = seen or self._incident
         change: dict[str, Any] = {name: value}
-        written = await self._toolbar.write(lambda author: [author.edit_incident(made_from, **change)], said)
+        written = await self._toolbar.write(lambda author: [author.edit_incident(base, **change)], message)
         if not written and name in ("severity", "status"):
-            self._fields[name].value = getattr(made_from, name)
+            self._fields[name].value = getattr(base, name)
 
     async def _remove(self) -> None:
         incident = self._incident
-        await self._toolbar.write(lambda author: [author.remove_incident(incident)], "incident removed")
+        await self._toolbar.write(lambda author: [author.remove_incident(incident)], "Incident removed")

@@ -1,4 +1,4 @@
-"""What an item of an incident shows, looked up when it is opened: the packets may be gone meanwhile."""
+"""The evidence of an incident's item, loaded when it is shown, because packets may have changed since."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ from sfapp.views.plot_registry import PLOTS, FindingsInput
 
 @dataclass(frozen=True, slots=True)
 class ViewEvidence:
-    """A window judged as it was looked at.
+    """A window judged under the item's view.
 
     Attributes:
-        told: what of the view the window does not have.
-        findings: what its operators say, where the plot is about that.
+        messages: parts of the view that the window does not support.
+        findings: of the operator analysis, for plots that show them.
     """
 
     judged: JudgedWindow
     view: ViewState
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     findings: Findings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonEvidence:
-    """A comparison in a sentence, and its page."""
+    """A comparison: its sides, its result in a sentence and its page."""
 
-    between: str
-    said: str
+    sides: str
+    summary: str
     href: str
 
 
 @dataclass(frozen=True, slots=True)
 class MissingEvidence:
-    """Evidence that cannot be shown: why, in words."""
+    """Evidence that cannot be shown, with the reason."""
 
-    why: str
-
-
-Evidence = ViewEvidence | ComparisonEvidence | MissingEvidence
+    reason: str
 
 
-def evidence_of(workspace: Workspace, item: Item) -> Evidence:
-    """What an item shows now; a note brings its own words. Blocking."""
+ItemEvidence = ViewEvidence | ComparisonEvidence | MissingEvidence
+
+
+def evidence_of(workspace: Workspace, item: Item) -> ItemEvidence:
+    """Return the evidence of an item other than a note. Blocking."""
     try:
         if item.kind == "comparison":
-            return _compared(workspace, item)
-        return _looked(workspace, item)
+            return _comparison_evidence(workspace, item)
+        return _view_evidence(workspace, item)
     except SfappError as error:
         return MissingEvidence(str(error))
 
 
-def _looked(workspace: Workspace, item: Item) -> Evidence:
+def _view_evidence(workspace: Workspace, item: Item) -> ItemEvidence:
     assert item.window is not None
     spec = PLOTS.get(item.plot or "")
     if item.kind == "plot" and spec not in PLOTS.of_windows:
-        return MissingEvidence(f"this sfapp knows no plot called {item.plot!r}")
+        return MissingEvidence(f"this version of sfapp has no plot {item.plot!r}")
     source = workspace.source(item.window)
     view, _ = parse_query(item.view)
-    view, told = view.fitted(workspace.window(source))
+    view, messages = view.fitted(workspace.window(source))
     judged = workspace.judge(source, view)
     if spec is None or spec.source is not FindingsInput:
-        return ViewEvidence(judged, view, tuple(told))
+        return ViewEvidence(judged, view, tuple(messages))
     examined = workspace.examine(judged).result()
-    return ViewEvidence(judged, view, (*told, *examined.notes), examined.or_raise())
+    return ViewEvidence(judged, view, (*messages, *examined.notes), examined.or_raise())
 
 
-def _compared(workspace: Workspace, item: Item) -> Evidence:
-    state, told = parse_compare(item.view)
+def _comparison_evidence(workspace: Workspace, item: Item) -> ItemEvidence:
+    state, messages = parse_compare(item.view)
     if not state.is_whole:
-        return MissingEvidence(" ".join(told) or "it names no two windows to compare")
-    said = text.comparison(compare_sides(workspace, state))
-    sentence = " · ".join(part for part in (said.headline, said.rest) if part)
-    return ComparisonEvidence(said.kicker, sentence, state.href())
+        return MissingEvidence(" ".join(messages) or "it does not name two windows to compare")
+    summary = text.comparison(compare_sides(workspace, state))
+    sentence = " · ".join(part for part in (summary.headline, summary.rest) if part)
+    return ComparisonEvidence(summary.kicker, sentence, state.href())

@@ -1,4 +1,4 @@
-"""What the tabs of a live page hold; each part is drawn again only where what it shows has changed."""
+"""The tabs of a live page; each part is drawn again only where its content changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COL
 from sfapp.views.plot_registry import LIVE_NODE_TAB, LIVE_TAB, PLOTS, LiveInput, Placement, PlotSpec
 from sfapp.views.tables import TableColumn
 
-Drawn = Figure | list[dict[str, Any]]
+PartContent = Figure | list[dict[str, Any]]
+"""A figure, or the rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,49 +29,49 @@ class LivePart:
 
     Attributes:
         name: unique on its tab; a table's title.
-        draw: returns its figure or its rows, given the scene and whether the theme is dark.
+        draw: returns its figure or its rows, given the snapshot and whether the theme is dark.
         span: width in columns of the page grid.
         columns: of a table; the first one is the key of its rows.
-        nothing: shown in the place of a table without rows.
+        no_rows: shown instead of a table without rows.
     """
 
     name: str
-    draw: Callable[[LiveRunSnapshot, bool], Drawn]
+    draw: Callable[[LiveRunSnapshot, bool], PartContent]
     span: int = 12
     columns: tuple[TableColumn, ...] = ()
     subtitle: str = ""
-    nothing: str = ""
+    no_rows: str = ""
 
 
-def parts_of(scene: LiveRunSnapshot) -> Sequence[LivePart]:
+def parts_of(snapshot: LiveRunSnapshot) -> Sequence[LivePart]:
     """Return the parts of the open tab in order of position."""
-    node = scene.state.node
+    node = snapshot.state.node
     tab, tables = (LIVE_TAB, _OVERVIEW_TABLES) if node is None else (LIVE_NODE_TAB, _node_tables(node))
-    given = live_input(scene)
+    given = live_input(snapshot)
     placed = [
         (place.position, _plot(spec, place)) for spec, place in PLOTS.on_tab(tab) if spec.applies(given)
     ]
     return [part for _, part in sorted((*placed, *tables.items()), key=lambda each: each[0])]
 
 
-def live_input(scene: LiveRunSnapshot) -> LiveInput:
+def live_input(snapshot: LiveRunSnapshot) -> LiveInput:
     """Return what the live plots are drawn from."""
-    node = scene.state.node
+    node = snapshot.state.node
     return LiveInput(
-        run=scene.run_id,
-        times=scene.times,
-        silent_s=scene.silent_s,
+        run=snapshot.run_id,
+        times=snapshot.times,
+        silent_s=snapshot.silent_s,
         node=0 if node is None else node,
-        node_samples=scene.history.nodes,
-        gpu_samples=scene.history.gpus,
-        window=scene.window,
-        no_samples_reason="" if scene.history.nodes else _NO_SAMPLES,
-        no_gpus_reason="" if node is None else _no_gpus_reason(scene, node),
+        node_samples=snapshot.history.nodes,
+        gpu_samples=snapshot.history.gpus,
+        window=snapshot.window,
+        no_samples_reason="" if snapshot.history.nodes else _NO_SAMPLES,
+        no_gpus_reason="" if node is None else _no_gpus_reason(snapshot, node),
     )
 
 
 def _plot(spec: PlotSpec[LiveInput], place: Placement) -> LivePart:
-    return LivePart(spec.name, lambda scene, dark: spec.build(live_input(scene), dark), place.span)
+    return LivePart(spec.name, lambda snapshot, dark: spec.build(live_input(snapshot), dark), place.span)
 
 
 _OVERVIEW_TABLES: Mapping[int, LivePart] = {
@@ -82,18 +83,18 @@ def _node_tables(node: int) -> Mapping[int, LivePart]:
     return {
         20: LivePart(
             "Ranks of the node",
-            lambda scene, _: scene.rank_table(node),
+            lambda snapshot, _: snapshot.rank_table(node),
             6,
             columns=RANK_COLUMNS,
             subtitle="newest values; CPU and memory are those of the rank's process",
         ),
         70: LivePart(
             "Shards",
-            lambda scene, _: shard_rows(scene.window, node),
+            lambda snapshot, _: shard_rows(snapshot.window, node),
             6,
             columns=SHARD_COLUMNS,
             subtitle="parameters by rank, from the newest finished window",
-            nothing=f"No shard sizes: perf.watch_memory(model) measures them, also under FSDP ({SHARD}).",
+            no_rows=f"No shard sizes: perf.watch_memory(model) measures them, also under FSDP ({SHARD}).",
         ),
     }
 
@@ -101,54 +102,56 @@ def _node_tables(node: int) -> Mapping[int, LivePart]:
 _NO_SAMPLES = "no samples of this node in this time; its leader needs psutil, which sfapp[stream] installs"
 
 
-def _no_gpus_reason(scene: LiveRunSnapshot, node: int) -> str:
+def _no_gpus_reason(snapshot: LiveRunSnapshot, node: int) -> str:
     """Return why the node has no GPU samples; empty where it has some."""
-    if any(row["node_rank"] == node for row in scene.gpus):
+    if any(row["node_rank"] == node for row in snapshot.gpus):
         return ""
-    newest = next((row for row in scene.nodes if row["node_rank"] == node), None)
+    newest = next((row for row in snapshot.nodes if row["node_rank"] == node), None)
     return (newest and newest["no_gpu_because"]) or "the node's leader has not reported any GPU"
 
 
 class LivePanel:
-    """The content of one tab; ``bring`` is given what was drawn for it elsewhere."""
+    """The parts of one tab on the page. Their contents are drawn elsewhere, on a thread."""
 
-    def __init__(self, parts: Sequence[LivePart], drawn: Sequence[Drawn], aids: ReadingAids) -> None:
+    def __init__(
+        self, parts: Sequence[LivePart], contents: Sequence[PartContent], plot_help: ReadingAids
+    ) -> None:
         """Build every part inside the current container."""
         self.names = [part.name for part in parts]
         self._parts = parts
-        self._drawn = list(drawn)
-        self._aids = aids
+        self._contents = list(contents)
+        self._plot_help = plot_help
         self._placed: set[str] = set()
         self._built: list[FigureCard | _TableCard] = []
         with box("grid"):
-            for part, one in zip(parts, drawn, strict=True):
-                self._built.append(self._build(part, one))
+            for part, content in zip(parts, contents, strict=True):
+                self._built.append(self._build(part, content))
 
-    def bring(self, drawn: Sequence[Drawn]) -> None:
-        """Show these; what is as it was is not sent to the browser again."""
-        for place, one in enumerate(drawn):
-            if one == self._drawn[place]:
+    def update(self, contents: Sequence[PartContent]) -> None:
+        """Show new contents; unchanged parts are not sent to the browser again."""
+        for place, content in enumerate(contents):
+            if content == self._contents[place]:
                 continue
-            self._drawn[place] = one
+            self._contents[place] = content
             built = self._built[place]
-            if isinstance(built, FigureCard) and isinstance(one, dict):
-                built.redraw(one)
-            elif isinstance(built, _TableCard) and isinstance(one, list):
-                built.show(one)
+            if isinstance(built, FigureCard) and isinstance(content, dict):
+                built.redraw(content)
+            elif isinstance(built, _TableCard) and isinstance(content, list):
+                built.show(content)
 
-    def _build(self, part: LivePart, drawn: Drawn) -> FigureCard | _TableCard:
-        if isinstance(drawn, dict):
-            # Plots of one kind share one help, which stands at the first of them.
+    def _build(self, part: LivePart, content: PartContent) -> FigureCard | _TableCard:
+        if isinstance(content, dict):
+            # Plots of one kind share one tip, shown at the first of them.
             shared = PLOTS[part.name].help_name
             is_first = shared not in self._placed
             self._placed.add(shared)
-            aid = (lambda head: self._aids.place(part.name, head, part.span)) if is_first else None
-            return FigureCard(drawn, part.span, aid=aid)
-        return _TableCard(part, drawn)
+            aid = (lambda head: self._plot_help.place(part.name, head, part.span)) if is_first else None
+            return FigureCard(content, part.span, aid=aid)
+        return _TableCard(part, content)
 
 
 class _TableCard:
-    """A table with its title; the same element as long as there are rows, so that it stays sorted."""
+    """A table with its title. Its element is kept while there are rows, so that it stays sorted."""
 
     def __init__(self, part: LivePart, rows: list[dict[str, Any]]) -> None:
         self._part = part
@@ -157,6 +160,7 @@ class _TableCard:
         self.show(rows)
 
     def show(self, rows: list[dict[str, Any]]) -> None:
+        """Show rows, or the part's text where there are none."""
         part = self._part
         key = part.columns[0].field
         if self._table is not None and rows:
@@ -164,46 +168,46 @@ class _TableCard:
             return
         self._box.clear()
         with self._box, titled(part.name, part.subtitle):
-            if rows or not part.nothing:
+            if rows or not part.no_rows:
                 self._table = data_table(part.columns, rows, key)
             else:
                 self._table = None
-                label_text(part.nothing, "p", "muted")
+                label_text(part.no_rows, "p", "muted")
 
 
-class LiveHead:
-    """Over the tabs: how the job stands, who is silent, what was lost, the newest verdict."""
+class LiveHeader:
+    """The state of the job above the tabs: silent ranks, losses and the newest verdict."""
 
     def __init__(self) -> None:
-        """Build it empty."""
+        """Build it empty, inside the current container."""
         self._shown: object = None
         self._box = box("card live-head", "section").mark("live-head")
         self._box.props["aria-live"] = "polite"
 
-    def show(self, scene: LiveRunSnapshot) -> None:
-        """Say how it is now, where that differs."""
-        said, kind = text.standing(len(scene.links), scene.silent_s, scene.left)
-        silences = text.silences(scene.silent_s)
-        counters = text.counters(scene.links, scene.aggregator)
-        if (shown := (said, silences, counters, scene.verdict, scene.state.until)) == self._shown:
+    def show(self, snapshot: LiveRunSnapshot) -> None:
+        """Show a snapshot, where its state differs from what is shown."""
+        headline, kind = text.standing(len(snapshot.links), snapshot.silent_s, snapshot.left)
+        silences = text.silences(snapshot.silent_s)
+        counters = text.counters(snapshot.links, snapshot.aggregator)
+        if (shown := (headline, silences, counters, snapshot.verdict, snapshot.state.until)) == self._shown:
             return
         self._shown = shown
         self._box.clear()
         with self._box:
-            self._fill(scene, said, kind, silences, counters)
+            self._fill(snapshot, headline, kind, silences, counters)
 
     def _fill(
         self,
-        scene: LiveRunSnapshot,
-        said: str,
+        snapshot: LiveRunSnapshot,
+        headline: str,
         kind: str,
         silences: Sequence[str],
         counters: Sequence[tuple[str, str, str]],
     ) -> None:
         with box("live-standing"):
-            label_text(said, "h1", f"standing standing-{kind}").mark("standing")
-            if scene.state.until is not None:
-                label_text(f"frozen at {scene.at:%H:%M:%S} UTC", "span", "badge badge-warn").mark("frozen")
+            label_text(headline, "h1", f"standing standing-{kind}").mark("standing")
+            if snapshot.state.until is not None:
+                label_text(f"Frozen at {snapshot.at:%H:%M:%S} UTC", "span", "badge badge-warn").mark("frozen")
         if silences:
             with box("lines silences", "ul"):
                 for silence in silences:
@@ -213,8 +217,8 @@ class LiveHead:
                 badge = label_text(content, "span", "badge badge-warn" if weight == "warn" else "badge")
                 badge.props["title"] = meaning
             box("grow")
-            if scene.verdict:
-                label_text("newest verdict", "span", "muted")
-                link(scene.verdict["said"], scene.verdict["href"], "badge").mark("newest-window")
+            if snapshot.verdict:
+                label_text("Newest verdict", "span", "muted")
+                link(snapshot.verdict["said"], snapshot.verdict["href"], "badge").mark("newest-window")
             else:
-                label_text("no window has been finished yet", "span", "muted")
+                label_text("No finished window yet", "span", "muted")

@@ -1,4 +1,4 @@
-"""From one window to those beside it, and to what it is compared with."""
+"""Links from a window to the previous and next one and to a comparison."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from sfapp.model.view import WindowKey
 from sfapp.views.address import window_page
 
 Neighbours = tuple[int | None, int | None]
-"""The numbers of the windows before and after one; None at the ends of the run."""
+"""The numbers of the previous and the next window; None at the ends of the run."""
 
 
 class NeighbourLinks:
-    """The links in the head of a window page; they take the view along."""
+    """The links in the header of a window page; they keep the view."""
 
     def __init__(self) -> None:
         """Build inside the current container."""
         self._links: tuple[TextElement, ...] = (
-            link("‹ k", "", "key", "k ArrowUp", "previous window"),
-            link("j ›", "", "key", "j ArrowDown", "next window"),
+            link("‹ k", "", "key", "k ArrowUp", "Previous window"),
+            link("j ›", "", "key", "j ArrowDown", "Next window"),
         )
-        self._compare = link("compare with…", "", "key").mark("compare")
+        self._compare = link("Compare with…", "", "key").mark("compare")
 
-    def show(self, scene: TabViewModel, beside: Neighbours) -> None:
+    def show(self, model: TabViewModel, neighbours: Neighbours) -> None:
         """Point the links at the neighbours of the shown window."""
-        key = scene.judged.source.key
-        for element, number in zip(self._links, beside, strict=True):
+        key = model.judged.source.key
+        for element, number in zip(self._links, neighbours, strict=True):
             element.set_visibility(number is not None)
             if number is not None:
                 path = window_page(WindowKey(key.run_id, number))
-                element.props["href"] = scene.view.for_next_window().href(path)
-        self._compare.props["href"] = _comparison(scene, beside[0]).href()
+                element.props["href"] = model.view.for_next_window().href(path)
+        self._compare.props["href"] = _comparison(model, neighbours[0]).href()
 
 
-def _comparison(scene: TabViewModel, before: int | None) -> CompareState:
-    """This window against the one that its verdict compares it with, else against the one before it."""
-    key, reference = scene.judged.source.key, scene.judged.reference
-    other = None if before is None else SideKey(key.run_id, before)
+def _comparison(model: TabViewModel, previous: int | None) -> CompareState:
+    """Return the comparison with the verdict's reference window, else with the previous window."""
+    key, reference = model.judged.source.key, model.judged.reference
+    other = None if previous is None else SideKey(key.run_id, previous)
     if reference is not None and (reference.run_id, reference.window) != (key.run_id, key.window):
         other = SideKey(reference.run_id, reference.window)
-    return CompareState(a=other, b=SideKey(key.run_id, key.window), view=scene.view.judging)
+    return CompareState(a=other, b=SideKey(key.run_id, key.window), view=model.view.judging)

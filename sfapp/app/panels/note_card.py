@@ -1,4 +1,4 @@
-"""One note: who wrote it, where it is pinned, its words, and everything that can be done to it."""
+"""One note: its author, what it is pinned to, its text and its buttons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
-from sfapp.app.panels.revisions import at_the_same_time, history
+from sfapp.app.panels.revisions import conflicting_edits, history
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentEditor
@@ -18,143 +18,144 @@ from sfapp.views import text
 
 
 class NoteCard:
-    """Built inside the current container. ``show`` brings it up to date; what is being typed in it stays."""
+    """A note, built inside the current container. Unsaved text stays when others edit the note."""
 
     def __init__(
         self,
         incident_service: IncidentService,
         toolbar: AnnotationToolbar,
         note: Note,
-        place: Callable[[Note], None],
-        collect: Callable[[Note], Any] | None = None,
+        link_pin: Callable[[Note], None],
+        add_to_incident: Callable[[Note], Any] | None = None,
     ) -> None:
         """
         Args:
-            place: builds, at the head of the card, what says where a note is pinned.
-            collect: puts it into an incident. None where it is in one: there it is taken out, not removed.
+            link_pin: builds the link to what the note is pinned to, in the head of the card.
+            add_to_incident: adds the note to an incident; None on the page of an incident, where a note is
+                taken out of the incident instead of being deleted.
         """
         self._incident_service = incident_service
         self._toolbar = toolbar
-        self._place = place
-        self._collect = collect
+        self._link_pin = link_pin
+        self._add_to_incident = add_to_incident
         self._note = note
         self._number: int | None = None
         self._edited: Note | None = None
-        self._with_history = False
+        self._shows_history = False
         self.element = box("note", "article").mark("note")
         with self.element:
             self._head = box("note-head")
-            self._said = box()
+            self._content = box()
             self._editor = box()
-            self._past = box()
+            self._history_box = box()
         self._show()
 
     @property
     def is_edited(self) -> bool:
-        """Whether somebody is typing in it."""
+        """Whether the note is being edited."""
         return self._edited is not None
 
     def show(self, note: Note, number: int | None) -> None:
-        """The note as it stands now, with its number in the plots of its window."""
+        """Show the note, with its number in the plots of its window."""
         if (note, number) != (self._note, self._number):
             self._note, self._number = note, number
             self._show()
 
     def _show(self) -> None:
         self._show_head()
-        self._said.clear()
-        with self._said:
+        self._content.clear()
+        with self._content:
             label_text(self._note.text, "p", "note-text")
-            at_the_same_time(
+            conflicting_edits(
                 self._note.overwritten,
-                take=lambda lost: self._write(lost.value, "the other words taken"),
-                keep=lambda _: self._write(self._note.text, "these words kept"),
+                take=lambda lost: self._write(lost.value, "Other version used"),
+                keep=lambda _: self._write(self._note.text, "Current version kept"),
             )
-        self._show_past()
+        self._show_history()
 
     def _show_head(self) -> None:
         self._head.clear()
         with self._head:
             if self._number is not None:
                 number = label_text(str(self._number), "span", "note-number")
-                number.props["title"] = "its number in the plots"
-            self._place(self._note)
+                number.props["title"] = "Its number in the plots"
+            self._link_pin(self._note)
             signed = text.signed(self._note.written)
             if self._note.changed is not None:
-                signed += f"; last edit {text.signed(self._note.changed)}"
+                signed += f"; last edited {text.signed(self._note.changed)}"
             label_text(signed, "span", "muted signed")
             box("grow")
-            label_text("edit", "button", "plain").mark("edit-note").on("click", self._edit)
-            button = label_text("history", "button", "plain").mark("note-history")
-            button.props["aria-expanded"] = "true" if self._with_history else "false"
+            label_text("Edit", "button", "plain").mark("edit-note").on("click", self._edit)
+            button = label_text("History", "button", "plain").mark("note-history")
+            button.props["aria-expanded"] = "true" if self._shows_history else "false"
             button.on("click", self._toggle_history)
-            collect = self._collect
-            if collect is not None:
-                into = label_text("+ incident", "button", "plain").mark("collect-note")
-                into.on("click", lambda: collect(self._note))
-                label_text("remove", "button", "plain").mark("remove-note").on("click", self._remove)
+            add_to_incident = self._add_to_incident
+            if add_to_incident is not None:
+                add = label_text("Add to incident", "button", "plain").mark("add-note-to-incident")
+                add.on("click", lambda: add_to_incident(self._note))
+                label_text("Remove", "button", "plain").mark("remove-note").on("click", self._remove)
 
-    def _show_past(self) -> None:
-        self._past.clear()
-        if self._with_history:
-            with self._past:
+    def _show_history(self) -> None:
+        self._history_box.clear()
+        if self._shows_history:
+            with self._history_box:
                 history(self._incident_service.book, self._note.id)
 
     def _toggle_history(self) -> None:
-        self._with_history = not self._with_history
+        self._shows_history = not self._shows_history
         self._show_head()
-        self._show_past()
+        self._show_history()
 
     # --- writing --------------------------------------------------------------------------------------
 
     def _edit(self) -> None:
-        """Open the words for editing, as they are shown now: what others write meanwhile is not lost."""
+        """Open the text for editing, based on the text shown now so that others' edits are kept."""
         if self._edited is not None:
             return
         self._edited = self._note
         with self._editor:
             field = (
                 ui.textarea(value=self._note.text)
-                .props(f"outlined autogrow autofocus maxlength={MAX_TEXT} aria-label='words of the note'")
+                .props(f"outlined autogrow autofocus maxlength={MAX_TEXT} aria-label='Text of the note'")
                 .mark("note-words")
             )
             field.on("keydown.ctrl.enter", lambda: self._save(field.value or ""))
             with box("actions"):
-                save = with_keys(label_text("save", "button", "button"), label="save the note").mark(
+                save = with_keys(label_text("Save", "button", "button"), label="Save the note").mark(
                     "save-note"
                 )
                 save.on("click", lambda: self._save(field.value or ""))
-                label_text("cancel", "button", "plain").on("click", self._close)
+                label_text("Cancel", "button", "plain").on("click", self._close)
                 self._toolbar.signature()
-        self._said.set_visibility(False)
+        self._content.set_visibility(False)
 
-    async def _save(self, said: str) -> None:
+    async def _save(self, content: str) -> None:
         seen = self._edited
-        if seen is None or not said.strip():
+        if seen is None or not content.strip():
             return
-        if said == seen.text or await self._toolbar.write(
-            lambda author: [self._again(author, seen, said)], "note changed"
+        if content == seen.text or await self._toolbar.write(
+            lambda author: [self._edit_or_write(author, seen, content)], "Note changed"
         ):
             self._close()
 
-    def _again(self, author: IncidentEditor, seen: Note, said: str) -> str:
-        """Other words for the note; words for one that was removed meanwhile are a note of their own."""
+    def _edit_or_write(self, author: IncidentEditor, seen: Note, content: str) -> str:
+        """Edit the note, or write a new one where it was removed meanwhile."""
         try:
             self._incident_service.log.state().note(seen.id)
         except IncidentNotFoundError:
-            return author.write_note(said, seen.pin)
-        return author.edit_note(seen, said)
+            return author.write_note(content, seen.pin)
+        return author.edit_note(seen, content)
 
     def _close(self) -> None:
         self._edited = None
         self._editor.clear()
-        self._said.set_visibility(True)
+        self._content.set_visibility(True)
 
-    async def _write(self, said: str, done: str) -> None:
-        """These words, with everything seen."""
+    async def _write(self, content: str, message: str) -> None:
+        """Write a text, based on the note as it is now."""
         note = self._note
-        await self._toolbar.write(lambda author: [author.edit_note(note, said)], done)
+        await self._toolbar.write(lambda author: [author.edit_note(note, content)], message)
 
     async def _remove(self) -> None:
         note = self._note
-        await self._toolbar.write(lambda author: [author.remove_note(note)], "note removed")
+        await self._toolbar.write(lambda author: [author.remove_note(note)], "Note removed")

@@ -1,4 +1,4 @@
-"""Writing a note on a window: a sheet beside the plots, its pins following what is looked at."""
+"""The form for a note on a window; its pins follow the view until they are set by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfapp.views.plot_registry import PLOTS
 
 
 class NoteForm:
-    """Hidden until ``open``. What is pinned follows the view, until it is set by hand; words are kept."""
+    """A form over the plots, hidden until ``open``. Text stays in it when it is closed without saving."""
 
     def __init__(
         self, toolbar: AnnotationToolbar, key: WindowKey, window: Window, look: Callable[[], ViewState]
@@ -27,16 +27,16 @@ class NoteForm:
 
         Args:
             window: all ranks of the window.
-            look: what is looked at now.
+            look: returns the current view.
         """
         self._toolbar = toolbar
         self._key = key
         self._window = window
         self._look = look
-        self._set_by_hand: set[str] = set()
-        self._filling = False
+        self._pinned_by_hand: set[str] = set()
+        self._is_filling = False
         self._sheet = box("note-form", "section").mark("note-form")
-        self._sheet.props["aria-label"] = "a note on this window"
+        self._sheet.props["aria-label"] = "Note on this window"
         self._sheet.on("keydown.esc", self.close)
         with self._sheet:
             self._build()
@@ -44,78 +44,84 @@ class NoteForm:
 
     @property
     def is_open(self) -> bool:
+        """Whether the form is shown."""
         return bool(self._sheet.visible)
 
     def open(self, plot: str | None = None) -> None:
-        """Begin, or go on; about a plot where one is given."""
-        self._set_by_hand = set()
+        """Show the form, for a note on a plot where one is given."""
+        self._pinned_by_hand = set()
         self._fill({"plot": plot})
         if plot is not None:
-            self._set_by_hand.add("plot")
+            self._pinned_by_hand.add("plot")
             self._part.value = True
         self._sheet.set_visibility(True)
         self.follow()
-        self._words.run_method("focus")
+        self._text.run_method("focus")
 
     def close(self) -> None:
+        """Hide the form."""
         self._sheet.set_visibility(False)
 
     def follow(self) -> None:
-        """Pin what is looked at now, but for what was set by hand."""
+        """Pin the current view, except for what was set by hand."""
         if not self.is_open:
             return
         view = self._look()
         rank = view.ranks[0] if len(view.ranks) == 1 else None
-        seen = {"step": view.step, "rank": rank, "stage": view.stage}
-        self._fill({name: value for name, value in seen.items() if name not in self._set_by_hand})
+        pinned = {"step": view.step, "rank": rank, "stage": view.stage}
+        self._fill({name: value for name, value in pinned.items() if name not in self._pinned_by_hand})
         self._show_part()
 
     def _build(self) -> None:
         with box("card-head"):
-            label_text("Note", "h2")
+            label_text("New note", "h2")
             box("grow")
-            with_keys(label_text("×", "button", "plain"), label="close the note").on("click", self.close)
-        self._words = (
-            ui.textarea(placeholder="What is seen here, and what follows from it?")
-            .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label='words of the note'")
+            with_keys(label_text("×", "button", "plain"), label="Close the note").on("click", self.close)
+        self._text = (
+            ui.textarea(placeholder="Observation and next step")
+            .props(f"outlined autogrow maxlength={MAX_TEXT} aria-label='Text of the note'")
             .mark("new-note")
         )
-        self._words.on("keydown.ctrl.enter", self._save)
+        self._text.on("keydown.ctrl.enter", self._save)
         stages = {None: "any stage", **format.short_stages(self._window.broad_stages)}
         plots = {None: "no plot", **{spec.name: spec.title for spec in PLOTS.of_windows}}
         with box("pins"):
             self._fields: Mapping[str, Any] = {
-                "step": self._number("step", "the whole window"),
+                "step": self._number("step", "whole window"),
                 "rank": self._number("rank", "all ranks"),
                 "stage": self._choice("stage", stages),
                 "plot": self._choice("plot", plots),
             }
-        self._part = ui.checkbox("only the part it is zoomed to", value=True).props("dense").mark("pin-part")
+        self._part = ui.checkbox("Only the zoomed part", value=True).props("dense").mark("pin-part")
         with box("actions"):
-            save = label_text("add note", "button", "button").mark("add-note")
+            save = label_text("Add note", "button", "button").mark("add-note")
             save.props["title"] = "Ctrl+Enter"
             save.on("click", self._save)
             self._toolbar.signature()
 
     def _number(self, name: str, absent: str) -> ui.number:
-        field = ui.number(name, placeholder=absent, format="%d", on_change=lambda: self._touched(name))
+        field = ui.number(
+            name.capitalize(), placeholder=absent, format="%d", on_change=lambda: self._touched(name)
+        )
         field.props("dense outlined stack-label clearable").mark(f"pin-{name}")
         return field
 
     def _choice(self, name: str, choices: Mapping[str | None, str]) -> ui.select:
-        field = ui.select(dict(choices), value=None, label=name, on_change=lambda: self._touched(name))
+        field = ui.select(
+            dict(choices), value=None, label=name.capitalize(), on_change=lambda: self._touched(name)
+        )
         field.props("dense outlined options-dense stack-label").mark(f"pin-{name}")
         return field
 
     def _fill(self, values: Mapping[str, Any]) -> None:
-        self._filling = True
+        self._is_filling = True
         for name, value in values.items():
             self._fields[name].value = value
-        self._filling = False
+        self._is_filling = False
 
     def _touched(self, name: str) -> None:
-        if not self._filling:
-            self._set_by_hand.add(name)
+        if not self._is_filling:
+            self._pinned_by_hand.add(name)
         if name == "plot":
             self._show_part()
 
@@ -127,12 +133,12 @@ class NoteForm:
         return () if plot is None else self._look().zoom_of(plot)
 
     def _pin(self) -> Pin | str:
-        """What is pinned, or why it cannot be."""
+        """Return what is pinned, or a message why it cannot be."""
         step, rank = (_whole(self._fields[name].value) for name in ("step", "rank"))
         if step is not None and step not in self._window.step_N.tolist():
-            return f"this window has no step {step}: {format.ranges(self._window.step_N.tolist())}"
+            return f"This window has no step {step}; it has {format.ranges(self._window.step_N.tolist())}"
         if rank is not None and rank not in self._window.ranks.rank:
-            return f"this window has no rank {rank}: {format.ranges(self._window.ranks.rank)}"
+            return f"This window has no rank {rank}; it has {format.ranges(self._window.ranks.rank)}"
         return Pin(
             window=self._key,
             step=step,
@@ -143,16 +149,16 @@ class NoteForm:
         )
 
     async def _save(self) -> None:
-        said, pin = self._words.value or "", self._pin()
+        content, pin = self._text.value or "", self._pin()
         if isinstance(pin, str):
             ui.notify(pin, type="warning")
-        elif not said.strip():
-            ui.notify("a note needs words", type="warning")
-        elif await self._toolbar.write(lambda author: [author.write_note(said, pin)], "note added"):
-            self._words.value = ""
+        elif not content.strip():
+            ui.notify("A note needs text", type="warning")
+        elif await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added"):
+            self._text.value = ""
             self.close()
 
 
 def _whole(value: Any) -> int | None:
-    """A number field's value: the browser may send anything."""
+    """Return a number field's value as a whole number, else None: the browser may send anything."""
     return int(value) if isinstance(value, int | float) and value == value // 1 else None

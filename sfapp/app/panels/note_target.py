@@ -1,4 +1,4 @@
-"""From a note to what it is pinned to: which tab, which step, which part of which plot."""
+"""The view that shows what a note is pinned to: its tab, step, rank, stage and zoom."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sfapp.model.view import NOTES, OVERVIEW, TABS, ViewState
 from sfapp.views.plot_registry import NODE_TAB, PLOTS
 
 
-def looked_at(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
-    """A view turned to what a note is pinned to; gates and all that the note does not name stay.
+def view_of_pin(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
+    """Return the view that shows what a note is pinned to; gates and whatever the pin leaves open stay.
 
     Args:
-        view: what is looked at now.
-        node: whose tab is opened for a plot of one node.
+        view: the current view.
+        node: the node whose tab shows a plot of one node.
     """
     found = replace(
         view,
@@ -29,7 +29,7 @@ def looked_at(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
 
 
 def _tab(pin: Pin, view: ViewState, node: int) -> str:
-    """The open tab where it shows what is pinned, else the first that does."""
+    """Return the open tab where it shows the pinned item, else the first tab that does."""
     if pin.plot is not None:
         return next((tab for tab in (view.tab, *TABS, f"node:{node}") if _has(tab, pin.plot)), view.tab)
     if view.tab != NOTES:

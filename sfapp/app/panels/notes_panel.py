@@ -1,4 +1,4 @@
-"""What people add to a window from its page: notes pinned to it, and what of it goes into an incident."""
+"""Notes on a window and buttons that add its evidence to incidents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sfapp.views import format, text
 
 
 class NotesPanel:
-    """The notes of one open window page, the form for another, the dialog that collects into incidents."""
+    """The notes of one open window page, the form for a new note and the dialog for incidents."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class NotesPanel:
         go: Callable[[Pin], Any],
         headline: Callable[[], str],
     ) -> None:
-        """Build what floats over the page, inside the current container.
+        """Build the form and the dialog, which float over the page, inside the current container.
 
         Args:
             window: all ranks of the window.
-            look: what is looked at now.
-            go: looks at what a note is pinned to.
-            headline: what the verdict says now, in few words: the title offered for a new incident.
+            look: returns the current view.
+            go: shows what a note is pinned to.
+            headline: returns the verdict's headline, the title offered for a new incident.
         """
         self._incident_service = incident_service
         self._toolbar = toolbar
@@ -54,55 +54,57 @@ class NotesPanel:
         self._form = NoteForm(toolbar, key, window, look)
         self._incident_picker = IncidentPicker(incident_service, toolbar)
 
-    # --- what the page puts on itself -----------------------------------------------------------------
+    # --- parts placed by the page -----------------------------------------------------------------
 
     def buttons(self) -> None:
-        """For the window as a whole."""
-        note = with_keys(label_text("✎ note", "button", "plain"), "n", "write a note on this window")
+        """Build the buttons for the window."""
+        note = with_keys(label_text("✎ Write note", "button", "plain"), "n", "Write a note on this window")
         note.mark("write-note").on("click", lambda: self._form.open())
-        add = with_keys(label_text("+ incident", "button", "plain"), "a", "add this window to an incident")
-        add.mark("add-window").on("click", self.collect_window)
+        add = with_keys(
+            label_text("+ Add to incident", "button", "plain"), "a", "Add this window to an incident"
+        )
+        add.mark("add-window").on("click", self.add_window)
 
     def plot_buttons(self, plot: str) -> None:
-        """For one plot, in the head of its card."""
-        named = text.plot_title(plot)
-        note = with_keys(label_text("✎", "button", "info"), label=f"write a note on {named}").mark(
+        """Build the buttons for one plot, in the head of its card."""
+        title = text.plot_title(plot)
+        note = with_keys(label_text("✎", "button", "info"), label=f"Write a note on {title}").mark(
             f"note-{plot}"
         )
-        note.props["title"] = "write a note on this plot"
+        note.props["title"] = "Write a note on this plot"
         note.on("click", lambda: self._form.open(plot))
-        add = with_keys(label_text("+", "button", "info"), label=f"add {named} to an incident").mark(
+        add = with_keys(label_text("+", "button", "info"), label=f"Add {title} to an incident").mark(
             f"add-{plot}"
         )
-        add.props["title"] = "add this plot to an incident, as it is shown"
-        add.on("click", lambda: self.collect_plot(plot))
+        add.props["title"] = "Add this plot to an incident, with its current view"
+        add.on("click", lambda: self.add_plot(plot))
 
     def notes_list(self) -> None:
-        """The notes, for the tab of their own; kept up to date by ``show``."""
-        with titled("Notes on this window", "pinned to what they are about; numbered as in the plots"):
+        """Build the list of notes, for its own tab."""
+        with titled("Notes on this window", "numbered as in the plots"):
             if self._incident_service.problem:
                 notices([self._incident_service.problem])
             with box("actions"):
-                begin = label_text("write a note", "button", "button").mark("write-note-here")
-                begin.on("click", lambda: self._form.open())
+                write = label_text("Write note", "button", "button").mark("write-note-here")
+                write.on("click", lambda: self._form.open())
                 self._toolbar.signature()
             self._list = box("notes-list")
         self._cards = {}
         self._show_list()
 
     def show(self, notes: Sequence[Note]) -> None:
-        """The notes on the window as they stand now."""
+        """Show the notes on the window."""
         self._notes = notes
         self._show_list()
 
     def follow(self) -> None:
-        """Something else is looked at."""
+        """Follow a change of the view."""
         self._form.follow()
 
-    # --- collecting -----------------------------------------------------------------------------------
+    # --- adding to incidents --------------------------------------------------------------------------
 
-    def collect_window(self) -> None:
-        """Ask into which incident the window goes, as it is looked at."""
+    def add_window(self) -> None:
+        """Ask for the incident to add the window to, with its current view."""
         query = self._look().query
 
         def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
@@ -110,8 +112,8 @@ class NotesPanel:
 
         self._incident_picker.ask(f"window {self._key.window}", add, self._title(), self._notes)
 
-    def collect_plot(self, plot: str) -> None:
-        """Ask into which incident a plot goes, as it is shown."""
+    def add_plot(self, plot: str) -> None:
+        """Ask for the incident to add a plot to, with its current view."""
         query = self._look().query
 
         def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
@@ -119,8 +121,8 @@ class NotesPanel:
 
         self._incident_picker.ask(f"the plot “{text.plot_title(plot)}”", add, self._title())
 
-    def collect_note(self, note: Note) -> None:
-        """Ask into which incident a note goes."""
+    def add_note(self, note: Note) -> None:
+        """Ask for the incident to add a note to."""
 
         def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
             return [author.add_note(incident, note.id)]
@@ -133,18 +135,22 @@ class NotesPanel:
     # --- the list -------------------------------------------------------------------------------------
 
     def _show_list(self) -> None:
-        """A card a note, in order; what is being typed in one stays, even where its note is gone."""
+        """Show one card per note, in order; a card being edited stays even if its note was removed."""
         if self._list is None:
             return
-        standing = {note.id for note in self._notes}
-        for gone in [name for name in self._cards if name not in standing]:
-            if not self._cards[gone].is_edited:
-                self._cards.pop(gone).element.delete()
+        current = {note.id for note in self._notes}
+        for removed in [name for name in self._cards if name not in current]:
+            if not self._cards[removed].is_edited:
+                self._cards.pop(removed).element.delete()
         for place, note in enumerate(self._notes):
             if note.id not in self._cards:
                 with self._list:
                     self._cards[note.id] = NoteCard(
-                        self._incident_service, self._toolbar, note, self._pinned, collect=self.collect_note
+                        self._incident_service,
+                        self._toolbar,
+                        note,
+                        self._link_pin,
+                        add_to_incident=self.add_note,
                     )
             card = self._cards[note.id]
             card.show(note, place + 1)
@@ -163,16 +169,16 @@ class NotesPanel:
             with self._list, box("no-notes"):
                 empty(
                     "No notes yet",
-                    "Press n, or ✎ on a plot: a note is pinned to the step, the rank or the part of the plot "
-                    "looked at, and stays with the packets. Everybody who opens them sees it.",
+                    "Press n, or ✎ on a plot. A note is pinned to the current step, rank and zoom, and "
+                    "stored with the packets for everyone who opens them.",
                 )
 
-    def _pinned(self, note: Note) -> None:
-        """The way to what a note is pinned to."""
+    def _link_pin(self, note: Note) -> None:
+        """Build the button that shows what a note is pinned to."""
         pin = note.pin
         if pin is not None:
             where = label_text(
-                " · ".join(text.pinned_within(pin)) or "the whole window", "button", "plain pinned"
+                " · ".join(text.pinned_within(pin)) or "whole window", "button", "plain pinned"
             )
-            where.mark("go-to-note").props["title"] = "look at it"
+            where.mark("go-to-note").props["title"] = "Show it"
             where.on("click", lambda: self._go(pin))

@@ -1,4 +1,4 @@
-"""Make a report: pick a format, see how far it is, have it downloaded."""
+"""The dialog that creates a report in a chosen format, shows its progress and downloads it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from sfapp.report.workspace_report import CancelledReportError, ReportMaker, Rep
 from sfapp.views import format
 
 FORMAT_WORDS = {
-    ".html": "HTML: one file with plots to work with; opens anywhere, asks for nothing",
-    ".pdf": "PDF: to print and to file",
-    ".md": "Markdown: text with drawings beside it, for an issue or a wiki (a ZIP)",
-    ".ipynb": "Notebook: computes everything again from the packets",
-    ".json": "JSON: to import elsewhere, and for other tools",
+    ".html": "HTML: single self-contained file with interactive plots",
+    ".pdf": "PDF: for printing and filing",
+    ".md": "Markdown: a ZIP of text and drawings, for an issue or a wiki",
+    ".ipynb": "Notebook: recomputes everything from the packets",
+    ".json": "JSON: for import and for other tools",
 }
-"""What each format is good for."""
+"""Purpose of each format."""
 
 
 def report_button(what: str, make: Callable[[], ReportMaker]) -> ui.element:
-    """A button that opens the dialog; both in the current container.
+    """Build a button and the dialog that it opens, inside the current container.
 
     Args:
-        what: is reported on, in words.
-        make: gives the maker of the report on what is looked at now.
+        what: names the subject of the report.
+        make: returns the function that creates the report for the current view.
     """
     dialog = ReportDialog(what, make)
-    button = with_keys(label_text("report…", "button", "key"), "r", f"make a report on {what}")
+    button = with_keys(label_text("Create report…", "button", "key"), "r", f"Create a report on {what}")
     return button.on("click", dialog.open).mark("report")
 
 
 class ReportDialog:
-    """A dialog that makes reports. Built closed, inside the current container."""
+    """A dialog that creates reports. It is built closed, inside the current container."""
 
     def __init__(self, what: str, make: Callable[[], ReportMaker]) -> None:
-        """Build it.
-
+        """
         Args:
-            what: is reported on, in words.
-            make: gives the maker of the report on what is looked at now.
+            what: names the subject of the report.
+            make: returns the function that creates the report for the current view.
         """
         self._make = make
         self._progress: ReportProgress | None = None
@@ -52,60 +51,60 @@ class ReportDialog:
             label_text(f"Report on {what}", "h2")
             self._format = ui.radio({ending: FORMAT_WORDS[ending] for ending in FORMATS}, value=".html")
             self._format.props("dense").mark("report-format")
-            self._redact = ui.checkbox("hide the names of runs and hosts").props("dense")
+            self._redact = ui.checkbox("Hide the names of runs and hosts").props("dense")
             self._redact.mark("report-redact")
-            label_text("Pseudonyms stand in for them everywhere, in notes and titles too.", "p", "hint")
+            label_text("Replaced by pseudonyms, also in notes and titles.", "p", "hint")
             with box("report-state") as state:
                 state.props["role"] = "status"
                 self._spinner = ui.spinner(size="18px")
-                self._said = label_text("", "span").mark("report-said")
+                self._message = label_text("", "span").mark("report-message")
             with box("actions"):
-                self._start = self._button("make report", self.start, "primary").mark("report-start")
-                self._cancel = self._button("cancel", self.cancel).mark("report-cancel")
-                self._close = self._button("close", self._dialog.close)
+                self._start = self._button("Create report", self.start, "primary").mark("report-start")
+                self._cancel = self._button("Cancel", self.cancel).mark("report-cancel")
+                self._close = self._button("Close", self._dialog.close)
             self._timer = ui.timer(0.1, self._show_progress, active=False)
-        self._show(working=False, said="")
+        self._show(working=False, message="")
 
     def open(self) -> None:
-        """Ask what to make."""
-        self._show(working=False, said="")
+        """Open the dialog."""
+        self._show(working=False, message="")
         self._dialog.open()
 
     def start(self) -> None:
-        """Make it beside the event loop, then let the browser download it."""
+        """Create the report on a thread, then download it."""
         if self._progress is not None:
             return
         self._progress = ReportProgress()
-        self._show(working=True, said="starting")
-        wish = ReportOptions(str(self._format.value), bool(self._redact.value))
-        background_tasks.create(self._work(self._make(), wish, self._progress), context=self._dialog)
+        self._show(working=True, message="Starting")
+        options = ReportOptions(str(self._format.value), bool(self._redact.value))
+        background_tasks.create(self._work(self._make(), options, self._progress), context=self._dialog)
 
     def cancel(self) -> None:
-        """Nobody wants it any more; what is being done ends at its next step."""
+        """Cancel the report being created; it ends after its current step."""
         if self._progress is not None:
             self._progress.cancel()
 
-    async def _work(self, make: ReportMaker, wish: ReportOptions, progress: ReportProgress) -> None:
-        said = "cancelled"
+    async def _work(self, make: ReportMaker, options: ReportOptions, progress: ReportProgress) -> None:
+        message = "Cancelled"
         try:
-            name, content = await asyncio.to_thread(make, wish, progress)
+            name, content = await asyncio.to_thread(make, options, progress)
             with suppress(CancelledReportError):
                 progress.report("downloading")
                 ui.download.content(content, name)
-                said = f"done: {name}, {format.size(len(content))}"
+                message = f"Done: {name}, {format.size(len(content))}"
         except CancelledReportError:
             pass
         except SfappError as error:
-            said = f"failed: {error}"
+            message = f"Failed: {error}"
         finally:
             self._progress = None
-            self._show(working=False, said=said)
+            self._show(working=False, message=message)
 
     def _show_progress(self) -> None:
         if self._progress is not None:
-            self._said.text = self._progress.activity or "starting"
+            self._message.text = self._progress.activity or "Starting"
 
-    def _show(self, working: bool, said: str) -> None:
+    def _show(self, working: bool, message: str) -> None:
         self._timer.active = working
         self._spinner.set_visibility(working)
         self._cancel.set_visibility(working)
@@ -113,8 +112,8 @@ class ReportDialog:
         for element in (self._format, self._redact):
             element.set_enabled(not working)
         self._start.set_visibility(not working)
-        self._said.text = said
+        self._message.text = message
 
     @staticmethod
-    def _button(said: str, pressed: Callable[[], object], classes: str = "plain") -> ui.element:
-        return with_keys(label_text(said, "button", classes), label=said).on("click", pressed)
+    def _button(title: str, pressed: Callable[[], object], classes: str = "plain") -> ui.element:
+        return with_keys(label_text(title, "button", classes), label=title).on("click", pressed)

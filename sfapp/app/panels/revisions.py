@@ -1,4 +1,4 @@
-"""What became of a note or an incident: its edits in order, and what was written at the same time."""
+"""The edit history of a note or an incident, and the edits that conflict with the current one."""
 
 from __future__ import annotations
 
@@ -10,44 +10,50 @@ from sfapp.incidents import IncidentState, Revision
 from sfapp.model.incidents import Overwritten
 from sfapp.views import text
 
-TOLD = ("text", "title", "severity", "status", "summary")
-"""The fields whose values people write."""
+EDITED_FIELDS = ("text", "title", "severity", "status", "summary")
+"""Fields whose values users write."""
 
 
 def history(book: IncidentState, target: str) -> None:
-    """Every edit of a note or an incident, the first one first; undone ones are struck through."""
+    """List every edit of a note or an incident, oldest first; undone edits are struck through."""
     with box("history", "ol"):
         for revision in book.history(target):
             with box("" if revision.stands else "undone", "li"):
                 label_text(text.signed(revision.stamp), "span", "muted")
                 label_text(
-                    "; ".join(_said(revision)) + ("" if revision.stands else " (undone)"), "span", "said"
+                    "; ".join(_changes(revision)) + ("" if revision.stands else " (undone)"), "span", "quote"
                 )
 
 
-def _said(revision: Revision) -> Iterator[str]:
+def _changes(revision: Revision) -> Iterator[str]:
     for name, value in revision.fields.items():
-        if name in TOLD:
+        if name in EDITED_FIELDS:
             yield f"{'wrote' if name == 'text' else name}: {value}"
         elif name == "removed":
-            yield "removed it" if value else "brought it back"
+            yield "removed" if value else "restored"
 
 
-def at_the_same_time(
+def conflicting_edits(
     lost: Sequence[Overwritten], take: Callable[[Overwritten], Any], keep: Callable[[Overwritten], Any]
 ) -> None:
-    """What others wrote that lost out, with a way to take it or to let it go; nothing where nobody did."""
+    """List edits made at the same time that were overwritten, each with buttons to use or dismiss it."""
     for one in lost:
-        if one.field in TOLD:
-            _lost(one, take, keep)
+        if one.field in EDITED_FIELDS:
+            _conflict(one, take, keep)
 
 
-def _lost(one: Overwritten, take: Callable[[Overwritten], Any], keep: Callable[[Overwritten], Any]) -> None:
+def _conflict(
+    one: Overwritten, take: Callable[[Overwritten], Any], keep: Callable[[Overwritten], Any]
+) -> None:
     with box("overwritten") as element:
         element.props["role"] = "note"
         what = "wrote" if one.field == "text" else f"set the {one.field}"
-        label_text(f"{text.signed(one.stamp)}, {what} at the same time:", "span", "muted")
-        label_text(one.value, "span", "said")
+        label_text(f"{text.signed(one.stamp)} {what} at the same time:", "span", "muted")
+        label_text(one.value, "span", "quote")
         with box("actions"):
-            label_text("take this", "button", "plain").mark("take-theirs").on("click", lambda: take(one))
-            label_text("keep what stands", "button", "plain").mark("keep-mine").on("click", lambda: keep(one))
+            label_text("Use this version", "button", "plain").mark("take-theirs").on(
+                "click", lambda: take(one)
+            )
+            label_text("Keep the current one", "button", "plain").mark("keep-mine").on(
+                "click", lambda: keep(one)
+            )

@@ -1,4 +1,4 @@
-"""The run's windows above the tabs, the open one framed: a click opens another."""
+"""The timeline of the run's windows above the tabs; a click opens a window."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from sfapp.views import figures
 from sfapp.views.figures.window_timeline import window_timeline
 
 REACH = 100
-"""Windows shown on either side of the open one."""
+"""Windows shown on each side of the open one."""
 
 HEIGHT = 186
-"""In pixels: lower than the overview on the first page."""
+"""Height in pixels: less than the timeline on the first page."""
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 class RunTimeline:
-    """Empty until ``show`` is first called, so that it costs the page nothing before it is there."""
+    """The timeline; empty until ``show`` is called, so that the page appears without waiting for it."""
 
     def __init__(self, key: WindowKey, open_window: Callable[[WindowKey], Any]) -> None:
         self._key = key
         self._open = open_window
-        self._place = box("strip")
+        self._container = box("run-timeline")
         self._card: FigureCard | None = None
 
     def show(self, rows: Rows, dark: bool) -> None:
-        """Draw the windows round the open one; nothing where it is the run's only one.
+        """Draw the windows around the open one; a run with a single window has no timeline.
 
         Args:
-            rows: the run's windows, ascending.
+            rows: the run's windows, in ascending order.
         """
         if self._card is None and len(rows) < 2:
             return
@@ -41,7 +41,7 @@ class RunTimeline:
         if self._card is not None:
             self._card.redraw(figure)
             return
-        with self._place:
+        with self._container:
             self._card = FigureCard(figure, bare=True)
         self._card.on_click(lambda point: open_clicked(point, self._open))
 
@@ -56,7 +56,7 @@ class RunTimeline:
 
 
 def open_clicked(point: Mapping[str, Any], open_window: Callable[[WindowKey], Any]) -> None:
-    """Open the window whose ``[run_id, window]`` a clicked point carries."""
+    """Open the window of a clicked point, whose ``customdata`` is ``[run_id, window]``."""
     clicked = point.get("customdata")
     if isinstance(clicked, list) and len(clicked) == 2:
         open_window(WindowKey(str(clicked[0]), int(clicked[1])))

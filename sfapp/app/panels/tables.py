@@ -1,4 +1,4 @@
-"""Tables: one element each, sortable in the browser, text only."""
+"""Tables that are sorted in the browser and show text only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfapp.views.tables import TableColumn
 
 @contextmanager
 def titled(title: str, subtitle: str = "") -> Iterator[None]:
-    """A card with a title."""
+    """Build a card with a title; the content goes into the body of ``with``."""
     with box("card", "section"):
         label_text(title, "h2")
         if subtitle:
@@ -32,10 +32,10 @@ def data_table(
     key: str,
     glossary: tuple[str, str] | None = None,
 ) -> ui.table:
-    """Rows sorted by value and shown as text.
+    """Build a table whose rows are sorted by value and shown as text.
 
     Args:
-        glossary: the kind under which it has every ``key``, and the column that leads there.
+        glossary: the kind of the glossary's terms, and the column whose cells link to the term ``row[key]``.
     """
     shown = [_needed(row, columns, key) for row in rows]
     if glossary is not None:
@@ -47,11 +47,11 @@ def data_table(
         pagination=0,
     ).classes("table-data")
     table.props("flat dense hide-bottom binary-state-sort separator=horizontal")
-    # Quasar has no tooltip for column titles of its own. It knows a header cell by its key.
+    # Quasar has no tooltips for column titles, and identifies a header cell by its key.
     with table.add_slot("header-cell"), ui.element("q-th").props(":props=props :key=undefined :id=undefined"):
         ui.element("span").props(":title=props.col.help :textContent=props.col.label :id=undefined")
     if glossary is not None:
-        # an address of our own
+        # The link is built from our own glossary, so it needs no escaping.
         term = _in_cells(table, glossary[1], "a", ":href=props.row.term target=_blank rel=noopener")
         term.classes("term-link")
     return table
@@ -64,11 +64,13 @@ def choice_table(
     choose: Callable[[int], Any],
     label: str,
 ) -> ui.table:
-    """A table one row of which is chosen, by a click on it or on the button in its cell ``label``;
-    ``show_choice`` says which.
+    """Build a table in which one row is chosen, by a click on it or on the button in its column ``label``.
+
+    ``show_choice`` marks the chosen row.
 
     Args:
-        key: a column of whole numbers.
+        key: a column of whole numbers that identifies a row.
+        choose: called with the key of the clicked row.
     """
     table = data_table(columns, rows, key)
     table.classes("table-choice")
@@ -80,12 +82,12 @@ def choice_table(
         if isinstance(event.args, int):
             choose(event.args)
 
-    # The button is in the row, so that its click is one on the row as well.
+    # The button is inside the row, so a click on it is also a click on the row.
     return table.on("rowClick", clicked, js_handler=f"(event, row) => emit(row.{key})")
 
 
 def show_choice(table: ui.table, key: str, chosen: int) -> None:
-    """Show which row of a ``choice_table`` is chosen, in place."""
+    """Mark the chosen row of a ``choice_table`` in place."""
     rows = [{**row, "chosen": row[key] == chosen} for row in table.rows]
     if rows != table.rows:
         table.rows = rows
@@ -94,23 +96,23 @@ def show_choice(table: ui.table, key: str, chosen: int) -> None:
 def refill(
     table: ui.table, columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], key: str
 ) -> None:
-    """Show other rows in a table of ``data_table`` without a glossary; it stays sorted as it is."""
+    """Replace the rows of a ``data_table`` without a glossary; it stays sorted as it is."""
     table.columns = [_column(column, rows) for column in columns]
     table.rows = [_needed(row, columns, key) for row in rows]
 
 
 def _in_cells(table: ui.table, column: str, tag: str, props: str) -> ui.element:
-    """An element round the text of each cell of a column; in ``props``, ``props`` is the cell's context.
+    """Wrap the text of each cell of a column in an element; in ``props``, ``props`` is the cell's context.
 
-    Not a template: NiceGUI makes those anew with every change of the page, and what had the keyboard's focus
-    is gone then.
+    This is a slot with elements because NiceGUI renders template slots again with every change of the page,
+    which would take the keyboard focus from the element.
     """
     with table.add_slot(f"body-cell-{column}"), ui.element("q-td").props(":props=props :id=undefined"):
         return ui.element(tag).props(f":textContent=props.value :id=undefined {props}")
 
 
 def _column(column: TableColumn, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    # Numbers with a unit line up on the right; identities (rank, step) read from the left.
+    # Numbers with a unit are aligned right; identities (rank, step) are aligned left.
     measured = column.text and any(isinstance(row.get(column.field), int | float) for row in rows)
     shown: dict[str, Any] = {
         "name": column.field,
@@ -131,20 +133,20 @@ def _needed(row: Mapping[str, Any], columns: Sequence[TableColumn], key: str) ->
 
 
 def evidence_table(diagnosis: Diagnosis) -> None:
-    """Every piece of evidence with its mark."""
+    """Build the table of all evidence."""
     data_table(tables.EVIDENCE_COLUMNS, tables.evidence_rows(diagnosis), "name", ("evidence", "title"))
 
 
 LABEL_COLUMNS = (
-    TableColumn("words", "label"),
-    TableColumn("state", "state"),
-    TableColumn("meaning", "what it claims"),
-    TableColumn("reasons_text", "because"),
+    TableColumn("words", "Label"),
+    TableColumn("state", "State"),
+    TableColumn("meaning", "Meaning"),
+    TableColumn("reasons_text", "Reasons"),
 )
 
 
 def label_table(diagnosis: Diagnosis) -> None:
-    """Labels that hold and labels that were withheld."""
+    """Build the table of labels that apply and labels that were suppressed."""
     data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label", ("label", "words"))
 
 

@@ -1,4 +1,4 @@
-"""The verdict card: where to aim a profiler, on what evidence, why, and what would change it."""
+"""The verdict card: the likely cause, its evidence, the reasons and what would change the verdict."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ _MARKS = {True: "agrees", False: "disagrees", None: "absent"}
 
 
 class VerdictCard:
-    """The card. ``show`` builds again only the parts that would say something else.
+    """The card; ``show`` rebuilds only the parts that changed.
 
-    A dragged gate changes the reasons many times a second, the rest seldom; an element costs a tenth of a
-    millisecond to build, the whole card ten times a judgement.
+    A dragged gate changes the reasons many times a second and the rest rarely. Building an element takes
+    0.1 ms, and building the whole card ten times as long as a judgement.
     """
 
     def __init__(self) -> None:
         self._shown: dict[str, object] = {}
         self._card = box("card verdict", "section")
         self._card.props["aria-live"] = "polite"
-        self._card.props["aria-label"] = "verdict"
+        self._card.props["aria-label"] = "Verdict"
         self._card.mark("verdict")
         with self._card:
-            self._said = box("said")
+            self._summary = box("summary")
             self._facts = box("facts")
             with box("grounds", "dl"):
-                label_text("evidence", "dt", "eyebrow")
+                label_text("Evidence", "dt", "eyebrow")
                 self._marks = box("marks", "dd")
-                label_text("why", "dt", "eyebrow")
+                label_text("Why", "dt", "eyebrow")
                 self._why = label_text("", "dd")
-                label_text("changes at", "dt", "eyebrow")
+                label_text("Changes at", "dt", "eyebrow")
                 self._changes = label_text("", "dd")
-                self._unknown = (label_text("not known", "dt", "eyebrow"), label_text("", "dd"))
+                self._unknown = (label_text("Limitations", "dt", "eyebrow"), label_text("", "dd"))
 
     def show(self, verdict: VerdictText) -> None:
-        """Say this verdict."""
+        """Show a verdict."""
         if self._differs("tone", verdict.tone):
             self._card.classes(replace=f"card verdict tone-{verdict.tone}")
-        said = (verdict.kicker, verdict.headline, verdict.place, verdict.explanation, verdict.action)
-        if self._differs("said", (*said, verdict.chips)):
-            _rebuild(self._said, lambda: _said(verdict))
+        summary = (verdict.kicker, verdict.headline, verdict.place, verdict.explanation, verdict.action)
+        if self._differs("summary", (*summary, verdict.chips)):
+            _rebuild(self._summary, lambda: _summary(verdict))
         if self._differs("facts", verdict.numbers):
             _rebuild(self._facts, lambda: _facts(verdict))
         if self._differs("marks", verdict.evidence):
@@ -56,14 +56,14 @@ class VerdictCard:
             element.set_visibility(bool(verdict.unknown))
 
     def show_changes(self, changes: Mapping[str, str]) -> None:
-        """Say what would change the verdict: for each gate, how far its nearest change is."""
-        self._changes.text = " · ".join(_told(gate, change) for gate, change in changes.items())
+        """Show what would change the verdict: the nearest change of each gate."""
+        self._changes.text = " · ".join(_change(gate, change) for gate, change in changes.items())
 
-    def _differs(self, part: str, says: object) -> bool:
-        """Whether a part of the card must say something else now."""
-        if part in self._shown and self._shown[part] == says:
+    def _differs(self, part: str, content: object) -> bool:
+        """Return whether a part of the card must be rebuilt for its content."""
+        if part in self._shown and self._shown[part] == content:
             return False
-        self._shown[part] = says
+        self._shown[part] = content
         return True
 
 
@@ -73,7 +73,7 @@ def _rebuild(container: ui.element, build: Callable[[], None]) -> None:
         build()
 
 
-def _said(verdict: VerdictText) -> None:
+def _summary(verdict: VerdictText) -> None:
     label_text(verdict.kicker, "div", "eyebrow")
     with box("headline", "h1"):
         label_text(verdict.headline, "span")
@@ -108,7 +108,7 @@ def _facts(verdict: VerdictText) -> None:
             label_text(number.note, "div", "small")
 
 
-def _told(gate: str, change: str) -> str:
+def _change(gate: str, change: str) -> str:
     symbol = GATE_BY_NAME[gate].symbol
     return change if change.startswith(symbol) else f"{symbol}: {change}"
 

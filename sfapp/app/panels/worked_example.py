@@ -1,4 +1,4 @@
-"""The card above a built-in example: what it teaches, and the paper's numbers beside those computed here."""
+"""The card above a worked example: what it teaches, and the paper's numbers beside ours."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from sfapp.views.worked_examples import COLUMNS, LESSONS, Row, lesson_rows
 
 
 def lesson_card(example: Example, judged: JudgedWindow) -> None:
-    """The lesson, which can be folded away."""
+    """Build the lesson, which can be folded away."""
     lesson = LESSONS[example.run_id]
     with box("card lesson", "details") as card:
         card.props["open"] = True
         card.mark("lesson")
         with box("", "summary"):
             label_text(lesson.title, "h2")
-            label_text(f"built-in example, from {example.source} of the paper", "span", "muted")
+            label_text(f"Worked example, from {example.source} of the paper", "span", "muted")
         with box("lesson-columns"):
             with box("story"):
                 for paragraph in lesson.story:
                     label_text(paragraph, "p")
                 with box("links"):
-                    for words, view in lesson.looks:
-                        link(words, view.href(example_page(example)))
+                    for title, view in lesson.looks:
+                        link(title, view.href(example_page(example)))
             with box("scroll"):
                 _comparison(lesson_rows(example, judged.measures, judged.diagnosis))
         with box("other-examples"):
-            label_text("other examples", "span", "muted")
+            label_text("Other examples", "span", "muted")
             example_links(except_for=example)
 
 
 def _comparison(rows: list[Row]) -> None:
-    """Plain summaries and the frontier, stage by stage, each beside what the paper prints."""
+    """Build the table of plain summaries and the frontier by stage, each beside the paper's number."""
     columns = [(field, title) for field, title in COLUMNS if any(row[field] is not None for row in rows)]
     with box("table", "table"):
         with box("", "thead"), box("", "tr"):

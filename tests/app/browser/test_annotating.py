@@ -31,12 +31,12 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     page.keyboard.press("]")
     expect(page.locator(".stepper")).to_contain_text("step 520")
     page.keyboard.press("n")
-    form = page.get_by_role("region", name="a note on this window")
-    expect(form.get_by_label("step")).to_have_value("520")
-    form.get_by_role("button", name="as anonymous").click()
-    page.get_by_label("your name").fill("Ada")
+    form = page.get_by_role("region", name="Note on this window")
+    expect(form.get_by_label("Step")).to_have_value("520")
+    form.get_by_role("button", name="Signed as anonymous").click()
+    page.get_by_label("Your name").fill("Ada")
     page.keyboard.press("Enter")
-    form.get_by_role("textbox", name="words of the note").fill(f"It begins here. {HOSTILE}")
+    form.get_by_role("textbox", name="Text of the note").fill(f"It begins here. {HOSTILE}")
     page.keyboard.press("Control+Enter")
     # Then its number stands in the plot, for the colleague too, without a reload
     for looked_at in (page, colleague):
@@ -48,12 +48,12 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     expect(colleague.locator(".note-head")).to_contain_text("Ada")
     # When the window goes into an incident with its note, and a plot as it is shown
     page.keyboard.press("a")
-    page.get_by_role("dialog").get_by_label("title of the new incident").fill("Slow loader")
-    page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
-    expect(page.locator(".snack")).to_contain_text("window 13 added")
+    page.get_by_role("dialog").get_by_label("Title of the new incident").fill("Slow loader")
+    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".snack")).to_contain_text("Window 13 added")
     steps.get_by_role("button", name="add Exposed time per step to an incident").click()
-    page.get_by_role("dialog").get_by_role("button", name="add", exact=True).click()
-    expect(page.locator(".snack")).to_contain_text("the plot “Exposed time per step” added")
+    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".snack")).to_contain_text("The plot “Exposed time per step” added")
     page.locator(".snack").get_by_role("link").click()
     # Then the incident tells them in order, and evidence is moved by keys
     items = page.locator(".item")
@@ -71,13 +71,13 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     assert colleague.evaluate("window.pwned") is None
     # And its export is a file that can be imported again
     with page.expect_download() as download:
-        page.get_by_role("link", name="export .json").click()
+        page.get_by_role("link", name="Export .json").click()
     file = tmp_path / download.value.suggested_filename
     download.value.save_as(file)
     page.keyboard.press("i")
     expect(page.get_by_role("row", name=re.compile("Slow loader"))).to_contain_text("3")
     with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="import an exported incident").click()
+        page.get_by_role("button", name="Import an exported incident").click()
     chooser.value.set_files(file)
-    expect(page.get_by_text("everything in it was here already")).to_be_visible()
+    expect(page.get_by_text("Nothing new to import")).to_be_visible()
     elsewhere.close()

@@ -19,20 +19,22 @@ def card(page: Page, title: str) -> Locator:
 def test_the_recorded_a_b_a_is_found_from_its_window_and_reads_as_recorded(page: Page) -> None:
     # Given the window in which rank 0's data loader is slow
     page.goto("/w/gpt-small-ddp/13")
-    page.get_by_role("link", name="compare with…").click()
+    page.get_by_role("link", name="Compare with…").click()
     # When the windows before and after it are chosen in place of the healthy one
     expect(page.locator(".verdict .headline")).to_contain_text("B is 79 ms per step slower than A")
-    page.get_by_label("window of A").click()
+    page.get_by_label("Window of A").click()
     page.get_by_role("option", name=re.compile(r"^12 ·")).click()
-    page.get_by_label("run of C").click()
+    page.get_by_label("Run of C").click()
     page.get_by_role("option", name="gpt-small-ddp", exact=True).click()
-    page.get_by_label("window of C").click()
+    page.get_by_label("Window of C").click()
     page.get_by_role("option", name=re.compile(r"^14 ·")).click()
     # Then the page says what was injected, and its address is the comparison
     headline = page.locator(".verdict .headline")
     expect(headline).to_contain_text("B is 78 ms per step slower than A, all of it in data")
     expect(headline).to_contain_text("C recovers 98 % of it")
-    expect(page.locator(".verdict .why")).to_contain_text("rank 0 (node-0) leads data in 40 of 40 steps")
+    expect(page.locator(".verdict .why")).to_contain_text(
+        "rank 0 (node-0) is slowest in data in 40 of 40 steps"
+    )
     expect(page).to_have_url(re.compile(re.escape(ABA)))
     expect(card(page, "Change by stage").locator(".main-svg").first).to_be_visible()
     assert "+77.30" in " ".join(card(page, "Change by stage").locator(".main-svg").all_text_contents())

@@ -37,11 +37,11 @@ def card(page: Page, title: str) -> Locator:
 
 def add_to_incident(page: Page, title: str | None = None) -> None:
     """What the dialog asks: a title for a new incident, else the one used last."""
-    page.get_by_role("button", name=re.compile("^add this (window|comparison)")).click()
+    page.get_by_role("button", name=re.compile("^Add this (window|comparison)")).click()
     dialog = page.get_by_role("dialog")
     if title is not None:
-        dialog.get_by_label("title of the new incident").fill(title)
-    dialog.get_by_role("button", name="add", exact=True).click()
+        dialog.get_by_label("Title of the new incident").fill(title)
+    dialog.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator(".snack")).to_contain_text("added")
 
 
@@ -51,7 +51,7 @@ def downloaded(page: Page, shown: str, folder: Path) -> Path:
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("radio", name=shown).click()
     with page.expect_download() as download:
-        dialog.get_by_role("button", name="make report").click()
+        dialog.get_by_role("button", name="Create report").click()
     path = folder / download.value.suggested_filename
     download.value.save_as(path)
     page.keyboard.press("Escape")
@@ -93,8 +93,8 @@ def test_a_b_a_is_compared_annotated_handed_over_and_made_again(
     page.keyboard.press("]")
     expect(page.locator(".stepper")).to_contain_text("step 520")
     page.keyboard.press("n")
-    form = page.get_by_role("region", name="a note on this window")
-    form.get_by_role("textbox", name="words of the note").fill("Here rank 0 starts to wait for its data.")
+    form = page.get_by_role("region", name="Note on this window")
+    form.get_by_role("textbox", name="Text of the note").fill("Here rank 0 starts to wait for its data.")
     page.keyboard.press("Control+Enter")
     expect(form).not_to_be_visible()
     add_to_incident(page)

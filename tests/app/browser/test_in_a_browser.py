@@ -152,7 +152,7 @@ def test_keys_reach_windows_steps_nodes_and_help(page: Page) -> None:
     page.keyboard.press("o")
     expect(page.get_by_role("tab", name="Overview")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_contain_text("next and previous window")
+    expect(page.get_by_role("dialog")).to_contain_text("Next, previous window")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.keyboard.press("j")
@@ -166,7 +166,7 @@ def test_search_is_one_key_away_from_every_page(page: Page) -> None:
     page.goto(SICK)
     figures_drawn(page)
     page.keyboard.press("/")
-    field = page.get_by_role("textbox", name="search windows")
+    field = page.get_by_role("textbox", name="Search windows")
     expect(field).to_be_focused()
     page.keyboard.type("moe")
     expect(rows(page)).to_have_count(3)
@@ -199,7 +199,7 @@ def test_dark_is_kept(page: Page) -> None:
 def test_a_new_packet_arrives_by_itself(page: Page, packets: Path) -> None:
     page.goto("/?run=arrivals")
     put(packets, job_window(0, {}, run_id="arrivals"))
-    expect(page.get_by_role("heading", name="All quiet: 1 window")).to_be_visible()
+    expect(page.get_by_role("heading", name="All healthy: 1 window")).to_be_visible()
     expect(rows(page)).to_have_count(1)
     put(packets, job_window(1, {}, run_id="arrivals"))
     expect(page.get_by_text("window 1 of arrivals arrived")).to_be_visible()
@@ -267,7 +267,7 @@ def test_brushing_the_timeline_lists_those_windows(page: Page) -> None:
     timeline = page.locator(".timeline .js-plotly-plot")
     expect(timeline.locator(".main-svg").first).to_be_visible()
     drag(page, timeline, 0.2, 0.5)
-    expect(page.get_by_text(re.compile(r"^windows .* to .* ✕$"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Windows .* to .* ✕$"))).to_be_visible()
     wait_until(page, lambda: "first=" in page.url and "last=" in page.url)
     # What is listed is what the address says, and a reload lists it again
     page.reload()
@@ -277,7 +277,7 @@ def test_brushing_the_timeline_lists_those_windows(page: Page) -> None:
         page.evaluate("location.search"),
     )
     assert rows(page).count() == listed < 21
-    page.get_by_role("button", name="show all windows again").click()
+    page.get_by_role("button", name="Show all windows").click()
     wait_until(page, lambda: "first=" not in page.url)
 
 
@@ -322,7 +322,9 @@ def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Bro
         assert answer is not None
         assert answer.status == 404
         expect(
-            page.get_by_text("Run 'job' has no window 1; it has only window 0. If it is still to come")
+            page.get_by_text(
+                "Run 'job' has no window 1; it has only window 0. The page opens when it arrives"
+            )
         ).to_be_visible()
         # When it is written, then the page opens
         put(packets, job_window(1, {}))
@@ -340,6 +342,6 @@ def test_a_chooser_keeps_the_keyboards_focus_when_the_page_follows_it(page: Page
     expect(slack).to_have_attribute("aria-pressed", "true")
     expect(slack).to_be_focused()
     # And it shows what another part of the page asks for
-    page.get_by_role("button", name="undo").click()
+    page.get_by_role("button", name="Undo").click()
     expect(slack).to_have_attribute("aria-pressed", "false")
     expect(page).not_to_have_url(re.compile("quantity="))

@@ -88,7 +88,9 @@ def page_colours(page: Page) -> str:
 
 
 def ink_of_the_strip(page: Page) -> str | None:
-    return page.locator(".strip .main-svg .ytick text").first.evaluate("tick => getComputedStyle(tick).fill")
+    return page.locator(".run-timeline .main-svg .ytick text").first.evaluate(
+        "tick => getComputedStyle(tick).fill"
+    )
 
 
 def test_the_first_visit_is_in_the_systems_theme_without_a_flash(page: Page) -> None:
@@ -102,7 +104,7 @@ def test_the_first_visit_is_in_the_systems_theme_without_a_flash(page: Page) -> 
     # When it opens a page
     page.goto(f"{SICK}?tab=rules")
     # Then all of it is dark from the first frame on, plots included, and the view is the one asked for
-    expect(page.locator(".strip .main-svg").first).to_be_visible()
+    expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
     assert ink_of_the_strip(page) != light
     assert page_colours(page) == DARK
     expect(page.get_by_role("tab", name="Rules")).to_have_attribute("aria-selected", "true")
@@ -128,7 +130,7 @@ def test_a_theme_chosen_on_the_way_to_another_page_is_not_lost(page: Page) -> No
     # Given a page in the light theme
     page.emulate_media(color_scheme="light")
     page.goto("/")
-    switch = page.get_by_role("button", name="light or dark")
+    switch = page.get_by_role("button", name="Switch between light and dark")
     expect(switch).to_be_visible()
     # When dark is chosen and the page left in the same breath, before the server could answer
     switch.evaluate("button => { button.click(); location.href = '/glossary'; }")
@@ -147,7 +149,7 @@ def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
     light = ink_of_the_strip(page)
     page.emulate_media(color_scheme="dark")
     expect(page.locator("body")).to_have_css("background-color", DARK)
-    expect(page.locator(".strip .main-svg").first).to_be_visible()
+    expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
     page.wait_for_function(
         "light => getComputedStyle(document.querySelector('.strip .ytick text')).fill !== light", arg=light
     )
@@ -163,4 +165,4 @@ def test_without_cookies_the_page_is_there_all_the_same(page: Page) -> None:
     )
     page.emulate_media(color_scheme="dark")
     page.goto("/glossary")
-    expect(page.get_by_text("What every word of a verdict means.")).to_be_visible()
+    expect(page.get_by_text("The meaning of every term in a verdict.")).to_be_visible()

@@ -88,7 +88,7 @@ def wait_until(page: Page, holds: Callable[[], bool], seconds: float = 20) -> No
 def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
     # Given the first page, which finds the job by itself
     page.goto("/")
-    link = page.get_by_role("link", name="streamed is running on")
+    link = page.get_by_role("link", name="Watch streamed live")
     expect(link).to_be_visible(timeout=40_000)
     wait_until(page, lambda: "4 ranks" in link.inner_text())
     link.click()
@@ -101,14 +101,14 @@ def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
     # And a finished window leads to its verdict
     expect(page.locator("a[href^='/w/streamed/']")).to_be_visible(timeout=30_000)
     # When time is frozen, nothing moves any more
-    page.get_by_role("switch", name="follow the newest").click()
-    expect(page.get_by_text("frozen at")).to_be_visible()
+    page.get_by_role("switch", name="Follow the newest step").click()
+    expect(page.get_by_text("Frozen at")).to_be_visible()
     page.wait_for_timeout(1200)
     frozen = newest_step(page)
     page.wait_for_timeout(2500)
     assert newest_step(page) == frozen
     # And it goes on where the job is by then
-    page.get_by_role("switch", name="follow the newest").click()
+    page.get_by_role("switch", name="Follow the newest step").click()
     wait_until(page, lambda: newest_step(page) > frozen + 40)
 
 

@@ -27,11 +27,11 @@ def test_a_report_is_downloaded(page: Page, tmp_path: Path, shown: str, name: st
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("radio", name=shown).click()
     with page.expect_download() as download:
-        dialog.get_by_role("button", name="make report").click()
+        dialog.get_by_role("button", name="Create report").click()
     # Then the browser downloads it, under a name of its own
     assert download.value.suggested_filename == name
     download.value.save_as(tmp_path / name)
-    expect(dialog.get_by_role("status")).to_contain_text(f"done: {name}")
+    expect(dialog.get_by_role("status")).to_contain_text(f"Done: {name}")
     content = (tmp_path / name).read_bytes()
     assert content.lstrip().lower().startswith(begins.lower())
     # And it says what the page says, the moved gate included
