@@ -70,7 +70,7 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     user.find(marker="add-frontier_steps").click()
     assert chooser(user, "incident-choice").value == only(own_workspace).id
     user.find(marker="add-to-incident").click()
-    await user.should_see("the plot “Critical-path time by stage” added")
+    await user.should_see("The plot “Critical-path time by stage” added")
     assert [item.kind for item in only(own_workspace).items] == ["window", "note", "plot"]
     # And all of it can be undone
     user.find(marker="undo-edit").click()
@@ -268,15 +268,15 @@ async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
     watching_user: User, own_workspace: Workspace, tmp_path: Path
 ) -> None:
     user = watching_user
-    other = IncidentLog.beside(tmp_path)
+    other = IncidentLog.for_packets(tmp_path)
     opened = colleague(other).open_incident("From elsewhere")
-    content = msgspec.json.encode(document_of(other.book(), opened))
+    content = msgspec.json.encode(document_of(other.state(), opened))
     await user.open("/incidents")
     await user.should_see(marker="import")
     await upload(user, content)
     await user.should_see("1 edit imported")
     await user.should_see("From elsewhere")
-    assert only(own_workspace) == other.book().incident(opened)
+    assert only(own_workspace) == other.state().incident(opened)
     # Twice is once
     await upload(user, content)
     await user.should_see("Nothing new to import")
