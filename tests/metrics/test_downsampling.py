@@ -20,6 +20,10 @@ def downsampled(samples: Sequence[AnySample], every_s: int, piece: int = 7) -> l
     return [sample for ready in downsampled_pieces(pieces, every_s) for sample in ready]
 
 
+def paces(samples: Sequence[AnySample]) -> list[PaceSample]:
+    return [sample for sample in samples if isinstance(sample, PaceSample)]
+
+
 def pace(second: float, rank: int, steps: int, mean: float, longest: int) -> PaceSample:
     return PaceSample(
         at_ns=round(second * SECOND), node_rank=0, rank=rank, step=round(second), steps=steps,
@@ -80,10 +84,10 @@ def test_no_step_is_lost_and_intervals_stay_separate(seconds: list[int], every_s
     samples = [
         pace(second, number % ranks, 1 + number % 3, 5.0, second) for number, second in enumerate(seconds)
     ]
-    found = downsampled(samples, every_s)
+    found = paces(downsampled(samples, every_s))
     assert sum(sample.steps for sample in found) == sum(sample.steps for sample in samples)
     assert max(sample.wall_max_ns for sample in found) == max(seconds)
-    in_order = downsampled(sorted(samples, key=lambda sample: sample.at_ns), every_s)
+    in_order = paces(downsampled(sorted(samples, key=lambda sample: sample.at_ns), every_s))
     keys = [(sample.rank, sample.at_ns // (every_s * SECOND)) for sample in in_order]
     assert len(keys) == len(set(keys))
     assert [sample.at_ns // (every_s * SECOND) for sample in in_order] == sorted(key for _, key in keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -172,6 +172,7 @@ def test_an_interrupted_downsampling_leaves_the_file_unchanged(tmp_path: Path, c
     before = path.read_bytes()
     clock.now += SEGMENT_S + 600
     pieces = log.downsample()
+    assert isinstance(pieces, Generator)
     next(pieces)
     pieces.close()
     assert path.read_bytes() == before

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import zmq
 
@@ -25,6 +24,7 @@ from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
 from sfapp.stream.messages import (
     VERSION,
     FromAggregator,
+    Message,
     Steps,
     StreamHello,
     WindowClosed,
@@ -178,7 +178,7 @@ class ManualRank:
         connect(self._socket, endpoint, keys)
         self.head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": incarnation}
 
-    def send(self, *messages: msgspec.Struct | bytes) -> None:
+    def send(self, *messages: Message | bytes) -> None:
         for message in messages:
             self._socket.send(message if isinstance(message, bytes) else encode(message))
 
@@ -199,7 +199,7 @@ class ManualRank:
         return StreamHello(**self.head, **{"run_id": "run", "attempt": "a", "world_size": 1, **fields})
 
     def opened(self, sequence: int, window: int = 0) -> WindowOpened:
-        stages = {"broad": DEFAULT_STAGES[:-1], "stages": DEFAULT_STAGES}
+        stages: dict[str, Any] = {"broad": DEFAULT_STAGES[:-1], "stages": DEFAULT_STAGES}
         return WindowOpened(**self.head, sequence=sequence, window=window, **stages)
 
     def steps(self, sequence: int, steps: Sequence[int], window: int = 0) -> Steps:

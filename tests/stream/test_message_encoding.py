@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -34,7 +34,7 @@ from sfapp.stream.messages import (
     encode,
 )
 
-HEAD = {"v": VERSION, "rank": 3, "incarnation": "one"}
+HEAD: dict[str, Any] = {"v": VERSION, "rank": 3, "incarnation": "one"}
 
 ENCODED: tuple[tuple[Message, str], ...] = (
     (
@@ -50,7 +50,7 @@ ENCODED: tuple[tuple[Message, str], ...] = (
             hostname="node-1",
             wrapper="ddp",
             parallelism=Parallelism(dp=2, tp=2),
-            prefetch="none",
+            prefetch="aligned",
             model_fit=True,
             recorder=RecorderInfo(version="1"),
             extra={"job": [1]},
@@ -58,7 +58,7 @@ ENCODED: tuple[tuple[Message, str], ...] = (
         "de0012a474797065a568656c6c6fa17602a472616e6b03ab696e6361726e6174696f6ea36f6e65a672756e5f6964a372"
         "756ea7617474656d7074a161ac66697273745f77696e646f7702a5666972737405aa776f726c645f73697a6504aa6c6f"
         "63616c5f72616e6b01a96e6f64655f72616e6b01a8686f73746e616d65a66e6f64652d31a777726170706572a3646470"
-        "ab706172616c6c656c69736d85a2647002a2747002a2707001a2657001a2637001a87072656665746368a46e6f6e65a9"
+        "ab706172616c6c656c69736d85a2647002a2747002a2707001a2657001a2637001a87072656665746368a7616c69676e6564a9"
         "6d6f64656c5f666974c3a87265636f7264657284a776657273696f6ea131a5746f726368a0a76261636b656e64a0a468"
         "6f7374a0a5657874726181a36a6f629101",
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -30,7 +32,7 @@ from sfapp.stream.messages import (
     encode,
 )
 
-HEAD = {"v": VERSION, "rank": 3, "incarnation": "one"}
+HEAD: dict[str, Any] = {"v": VERSION, "rank": 3, "incarnation": "one"}
 
 FROM_RANK: tuple[Message, ...] = (
     StreamHello(**HEAD, run_id="run", attempt="a", world_size=4, hostname="node", extra={"seen": [1]}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sfapp.packets import packet_path
 from sfapp.stream.messages import VERSION, StreamHello
@@ -10,20 +11,26 @@ from sfapp.stream.run_restarts import RESTARTS_FILE, RunRestarts
 
 
 def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
-    head = {"v": VERSION, "rank": rank, "incarnation": incarnation}
+    head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": incarnation}
     return StreamHello(**head, run_id="run", attempt=attempt, world_size=2)
 
 
 def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
-    # given a ledger whose last line is half there
+    # given a file whose last line is incomplete
     RunRestarts(tmp_path, "run").offset(hello("first", 0), None)
-    ledger = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE
-    ledger.write_bytes(ledger.read_bytes()[:-9])
-    # when ranks of the attempt are decided upon, and windows are written after that
+    path = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE
+    path.write_bytes(path.read_bytes()[:-9])
+    # when offsets of the attempt's ranks are chosen, and windows are written
     after = RunRestarts(tmp_path, "run")
     assert [after.offset(hello("second", 1), None), after.offset(hello("first", 0), None)] == [0, 0]
     packet_path(tmp_path, "run", 7).touch()
-    # then whoever comes next finds both, and puts another attempt behind those windows
+    # then the next aggregator reads both, and moves another attempt behind those windows
     again = RunRestarts(tmp_path, "run")
     assert [again.offset(hello("second", 1), None), again.offset(hello("first", 0), None)] == [0, 0]
     assert again.offset(hello("third", 0, "b"), None) == 8
+
+
+def test_the_format_of_a_line_is_unchanged(tmp_path: Path) -> None:
+    RunRestarts(tmp_path, "run").offset(hello("first", 1), newest=4)
+    (line,) = (packet_path(tmp_path, "run", 0).parent / ".stream.jsonl").read_text().splitlines()
+    assert line == '{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5}'
