@@ -1,4 +1,4 @@
-"""The DuckDB store: the only SQL. Packets in, idempotently; windows and diagnoses out (docs/store.md)."""
+"""Store windows and diagnoses derived from packets in DuckDB; the only package with SQL (docs/store.md)."""
 
 from sfapp.store.ingest import IngestProgress, IngestReport
 from sfapp.store.queries import (

@@ -1,4 +1,4 @@
-"""Writing rows in bulk: Arrow in, one statement a table. Nothing here goes row by row."""
+"""Insert rows in bulk: Arrow tables, one statement per table."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from sfapp.store.verdict_rows import Key
 
 KEYS = "(SELECT unnest($runs::VARCHAR[]), unnest($numbers::BIGINT[]))"
 IN_KEYS = f'(run_id, "window") IN {KEYS}'
-"""That a row is of one of some windows; bind ``key_values``."""
+"""Condition that a row belongs to one of some windows; bind ``key_values``."""
 
 IN_NAMES = "path IN (SELECT unnest($names::VARCHAR[]))"
-"""That a row is of one of some files."""
+"""Condition that a row belongs to one of some files."""
 
 IN_RUNS = "run_id IN (SELECT unnest($runs::VARCHAR[]))"
-"""That a row is of one of some runs."""
+"""Condition that a row belongs to one of some runs."""
 
 
 def key_values(keys: Collection[Key]) -> dict[str, list[Any]]:
-    """What ``IN_KEYS`` binds."""
+    """Return the values that ``IN_KEYS`` binds."""
     return {"runs": [run_id for run_id, _ in keys], "numbers": [number for _, number in keys]}
 
 
 def insert(cursor: Cursor, table: SchemaTable, rows: pa.Table) -> None:
-    """Append rows, in the table's own columns."""
+    """Append rows that have the table's columns."""
     if not rows.num_rows:
         return
     cursor.register("new_rows", rows)
@@ -39,7 +39,7 @@ def insert(cursor: Cursor, table: SchemaTable, rows: pa.Table) -> None:
 
 
 def replace_windows(cursor: Cursor, keys: Collection[Key], windows: pa.Table, stages: pa.Table) -> None:
-    """Put these rows in the place of whatever is stored of these windows."""
+    """Replace everything stored about these windows with these rows."""
     for table, rows in ((WINDOWS, windows), (STAGES, stages)):
         cursor.execute(f"DELETE FROM {table.name} WHERE {IN_KEYS}", key_values(keys))
         insert(cursor, table, rows)

@@ -1,4 +1,4 @@
-"""The view ``cells``: the rows of the packets themselves, for plain SQL. Nothing is copied."""
+"""Maintain the view ``cells``: the rows of the packets themselves, for plain SQL, without a copy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PATTERN = frozenset("*?[")
 def refresh(database: Database) -> None:
     """Point ``cells`` at the files shown now.
 
-    Making the view reads every footer, so this is done once an ingest or on closing, not at every change.
-    Where a file has gone meanwhile the view stays as it was, and the next ingest makes it right.
+    Creating the view reads every footer, so it is done once per ingest or on closing, not at every change. If
+    a file has disappeared meanwhile, the view stays as it was until the next ingest.
     """
     shown = database.tuples("SELECT path FROM packets WHERE state = 'shown' ORDER BY path")
     patterns = [pattern for (path,) in shown if (pattern := _exact(path)) is not None]
@@ -38,9 +38,9 @@ def _nothing() -> str:
 
 
 def _exact(path: str) -> str | None:
-    """A pattern that only this path matches; None where DuckDB has no way to write one."""
+    """Return a pattern that matches this path only; None if DuckDB cannot express one."""
     if _PATTERN.isdisjoint(path):
         return path
     if "\\" in path:
-        return None  # an escape in a pattern, whatever is done to it
+        return None  # DuckDB treats a backslash in a pattern as an escape.
     return "".join(f"[{char}]" if char in _PATTERN else char for char in path)

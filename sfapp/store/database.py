@@ -1,4 +1,4 @@
-"""An open DuckDB store: one cursor a call, one writer at a time."""
+"""Give access to an open DuckDB store: one cursor per call and one writer at a time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Parameters = Sequence[Any] | dict[str, Any]
 
 
 class Database:
-    """An open store.
+    """Open DuckDB database of a store.
 
     Attributes:
         path: the file, None in memory.
-        note: what the operator should know of how it was opened; empty where nothing is out of the ordinary.
+        note: what the user should know about how it was opened; empty if nothing is unusual.
     """
 
     def __init__(self, connection: Cursor, path: Path | None, lock: StoreLock | None, note: str = "") -> None:
@@ -31,38 +31,39 @@ class Database:
         self._connection = connection
         self._lock = lock
         self._writer = threading.Lock()
-        self._handing_out = threading.Lock()  # DuckDB refuses to close a connection that makes a cursor
+        # DuckDB refuses to close a connection while it creates a cursor.
+        self._handing_out = threading.Lock()
         self._generation = 0
         self._closed = False
 
     @property
     def generation(self) -> int:
-        """How many changes were committed, or noted, since opening."""
+        """Number of changes committed or noted since opening."""
         return self._generation
 
     def note_change(self) -> None:
-        """Something that pages show changed in files that are not stored."""
+        """Count a change of files that pages show but the store does not hold."""
         with self._writer:
             self._generation += 1
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
-        """The rows of a query, each as column → value. Safe from any thread."""
+        """Return the rows of a query as dicts by column. Safe from any thread."""
         with self.cursor() as cursor:
             found = cursor.execute(sql, parameters)
             names = [column[0] for column in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def tuples(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query as they come. Safe from any thread."""
+        """Return the rows of a query as tuples. Safe from any thread."""
         with self.cursor() as cursor:
             return cursor.execute(sql, parameters).fetchall()
 
     @contextmanager
     def transaction(self, counted: bool = True) -> Iterator[Cursor]:
-        """A cursor whose changes appear together or not at all; one writer at a time.
+        """Yield a cursor whose changes are committed together or not at all; one writer at a time.
 
         Args:
-            counted: whether ``generation`` grows: not for samples, which arrive every second.
+            counted: whether ``generation`` grows. It does not for samples, which arrive every second.
         """
         with self._writer, self.cursor() as cursor:
             cursor.begin()
@@ -70,13 +71,16 @@ class Database:
                 yield cursor
                 cursor.commit()
             except BaseException:
-                with suppress(duckdb.Error):  # it may have been rolled back already
+                with suppress(duckdb.Error):  # DuckDB may have rolled back already.
                     cursor.rollback()
                 raise
             self._generation += counted
 
     def close(self) -> None:
-        """Fold the log into the file and let go of both. Waits for a change in progress; may be repeated."""
+        """Write the log into the file, close the file and release the lock.
+
+        Waits for a change in progress; may be called again.
+        """
         with self._writer:
             if self._closed:
                 return
@@ -90,7 +94,7 @@ class Database:
 
     @contextmanager
     def cursor(self) -> Iterator[Cursor]:
-        """A cursor for one call: the one place where what DuckDB raises becomes a StoreError."""
+        """Yield a cursor for one call, turning DuckDB's exceptions into StoreError."""
         try:
             with self._handing_out:
                 cursor = self._connection.cursor()

@@ -1,7 +1,7 @@
-"""Packets into the store: read and diagnosed in batches, each batch committed whole.
+"""Bring the store in line with the packet files, in batches that are committed whole.
 
-The packets are the truth. A kill loses at most the batch in hand: what is committed is recognised by path,
-size and time of writing, and the rest is read by the next ingest.
+The packets are the only source. A killed process loses at most the batch in hand: committed files are
+recognised by path, size and modification time, and the next ingest reads the rest.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ from sfapp.store.verdict_rows import Key
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """How far an ingest is: files read, then files of windows to be aligned otherwise read again, then runs
-    compared with their references."""
+    """Progress of an ingest.
+
+    Attributes:
+        phase: ``reading`` new files, ``aligning`` windows that have to be diagnosed again, or ``comparing``
+            runs with their references.
+        done, total: files, or runs while comparing.
+    """
 
     phase: Literal["reading", "aligning", "comparing"]
     done: int
@@ -40,15 +45,15 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one ingest changed, in files; ``unchanged`` counts refused ones too.
+    """Changes made by one ingest, in files; ``unchanged`` includes refused ones.
 
     Attributes:
         added: packets read, new or with new content.
         quarantined: files refused.
-        removed: files that are gone, with the windows that were made of them.
+        removed: files that no longer exist; their windows are removed too.
         conflicts: conflicts found among the windows that were touched.
-        operators: files of operator events that came, changed or went.
-        cancelled: whether it was stopped before the end; the next ingest does the rest.
+        operators: files of operator events that appeared, changed or disappeared.
+        cancelled: whether it was stopped early; the next ingest reads the rest.
     """
 
     added: int = 0
@@ -62,12 +67,12 @@ class IngestReport:
 
     @property
     def changed(self) -> bool:
-        """Whether anything that a page shows is different now."""
+        """Whether anything that a page shows has changed."""
         return bool(self.added or self.quarantined or self.removed or self.conflicts or self.operators)
 
 
 class Ingest:
-    """One pass over the roots. Runs once; two at a time would read the same files twice."""
+    """One pass over the roots. It runs once: two at a time would read the same files twice."""
 
     def __init__(
         self, database: Database, roots: Sequence[Path], chosen: ReferenceChoices, beside: OperatorFiles
@@ -83,10 +88,10 @@ class Ingest:
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
     def run(self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event) -> IngestReport:
-        """Bring the store in line with the files; what is unchanged is not read.
+        """Bring the store in line with the files, reading only new and changed ones.
 
         Raises:
-            StoreError: the store cannot be written. Nothing in a packet raises.
+            StoreError: the store cannot be written. A damaged packet never raises.
         """
         started = time.monotonic()
         tell = progress or (lambda progress: None)
@@ -96,7 +101,7 @@ class Ingest:
             self._database.note_change()
         self._gone = frozenset(files.gone)
         self._read(files.fresh, tell, cancel)
-        # Last, so that files that were only moved are in again before their old names go.
+        # Files that were only moved are stored under their new names before the old names are removed.
         self._forget(files.gone, cancel)
         self._align(tell, cancel)
         self._settle(tell, cancel)
@@ -137,8 +142,11 @@ class Ingest:
             self._removed += len(names)
 
     def _settle_left_behind(self, runs: set[str]) -> None:
-        """Compare the windows of runs that the files have moved on from, so that pages show them right while
-        others are still being read. Once a run at most: if more of it comes, the end makes that right."""
+        """Compare runs of which no file is left to read with their references.
+
+        Pages then show them correctly while other runs are still being read. A run is compared once here; if
+        more of its files follow, the last phase compares it again.
+        """
         for run_id in sorted(self._begun - runs - self._left_behind):
             self._left_behind.add(run_id)
             with self._database.transaction() as cursor:
@@ -146,10 +154,10 @@ class Ingest:
         self._begun |= runs
 
     def _align(self, tell: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
-        """Diagnose again, from their packets, the windows that are not aligned where their run says.
+        """Diagnose windows again from their packets where their run implies another synchronisation stage.
 
-        What cannot be read as it was stays as it is stored: an unmounted share takes no window with it, and
-        a file that has changed is the next scan's.
+        A window stays as stored if one of its files cannot be read now, on an unmounted share for example. A
+        file that has changed is left to the next scan.
         """
         with self._database.cursor() as cursor:
             wanted = misaligned(cursor)
@@ -169,7 +177,7 @@ class Ingest:
             tell(IngestProgress("aligning", done, len(files)))
 
     def _not_as_stored(self, keys: Collection[Key], batch: PacketBatch) -> set[Key]:
-        """Those of these windows of which a file was not read, or holds something else than when it was."""
+        """Return the windows of which a file was not read or has other content than the stored one."""
         files = self._stored([found.name for found in self._files_of(keys)])
         read = {row["path"]: row["sha256"] for row in batch.packets}
         return {key for name, (sha256, key) in files.items() if read.get(name) != sha256}
@@ -185,12 +193,12 @@ class Ingest:
             tell(IngestProgress("comparing", done, len(runs)))
 
     def _commit(self, batch: PacketBatch, names: Sequence[str], is_news: bool = True) -> None:
-        """What follows from the files of these names, read or gone, in one transaction.
+        """Commit all changes that follow from these files, read or gone, in one transaction.
 
-        Every window that one of them is or was part of is made anew from all the files it has now.
+        Every window that one of them is or was part of is built again from all files it has now.
 
         Args:
-            is_news: whether it counts in the report; files that are as they were have been counted.
+            is_news: whether the change counts in the report; files that were only read again do not.
         """
         before = self._stored(names)
         keys = batch.keys | {key for _, key in before.values()}
@@ -222,19 +230,19 @@ class Ingest:
         self._conflicts += batch.conflict_count
 
     def _stored(self, names: Sequence[str]) -> dict[str, tuple[str, Key]]:
-        """File name → SHA-256 and window, of those that are stored."""
+        """Return SHA-256 and window of the stored files among these names."""
         rows = self._database.tuples(
             f'SELECT path, sha256, run_id, "window" FROM packets WHERE {IN_NAMES}', {"names": names}
         )
         return {path: (sha256, (run_id, window)) for path, sha256, run_id, window in rows}
 
     def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[FoundFile]:
-        """The other files of these windows."""
+        """Return the other files of these windows."""
         asked = set(names)
         return [found for found in self._files_of(keys) if found.name not in asked]
 
     def _files_of(self, keys: Collection[Key]) -> list[FoundFile]:
-        """The files that are stored of these windows, by name."""
+        """Return the stored files of these windows, by name."""
         rows = self._database.tuples(
             f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} ORDER BY path", key_values(keys)
         )

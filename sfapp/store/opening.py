@@ -1,7 +1,7 @@
-"""Opening a store file, or making it anew: everything in it is derived from the packets.
+"""Open a store file or create it. Everything in it is derived from the packets.
 
-A file of another schema version is dropped and one that cannot be read is moved aside, and the next ingest
-fills a new one. A DuckDB file that holds somebody's own tables is left alone.
+A file of another schema version is deleted, a file that cannot be read is moved aside, and the next ingest
+fills a new one. A DuckDB file with other tables is never changed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import SCHEMA_VERSION, TABLES
 
-# Everything needed is built in, and a cluster may have no way out: never look for extensions elsewhere.
+# All extensions needed are built in. A cluster may have no internet access, so none are looked up.
 _CONFIG: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 def open_default(root: Path) -> Database:
-    """The store beside the packets; in memory where nothing may be written there.
+    """Open the store beside the packets, or one in memory if that folder cannot be written.
 
     Raises:
         StoreBusyError: another process has it open.
-        StoreError: it cannot be used, for another reason than a folder that is read-only.
+        StoreError: it cannot be used for another reason than a read-only folder.
     """
     path = default_path(root)
     try:
@@ -41,16 +41,16 @@ def open_default(root: Path) -> Database:
 
 
 def default_path(root: Path) -> Path:
-    """Where the store of a packet folder lies; for a single file, of the folder it is in."""
+    """Return the path of the store of a packet folder, or of the folder that a packet file is in."""
     return (root if root.is_dir() else root.parent) / ".sfapp" / "store.duckdb"
 
 
 def open_file(path: Path) -> Database:
-    """The store in a file named by the operator.
+    """Open the store in a file named by the user.
 
     Raises:
         StoreBusyError: another process has it open.
-        StoreError: it cannot be made or written, or is no store of sfapp.
+        StoreError: it cannot be created or written, or is no store of sfapp.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,17 +63,18 @@ def open_file(path: Path) -> Database:
 
 
 def open_in_memory(note: str = "") -> Database:
-    """A store that ends with the process."""
+    """Create a store in memory, which ends with the process."""
     connection = duckdb.connect(":memory:", config=_CONFIG)
     _create(connection)
     return Database(connection, None, None, note)
 
 
 def _open_locked(path: Path) -> Database:
-    if "?" in str(path):  # DuckDB would put its log in the middle of the name
+    if "?" in str(path):  # DuckDB would write its log under a part of the name.
         raise OSError(errno.EINVAL, "DuckDB takes no '?' in the name of a file or folder")
     if path.exists():
-        with path.open("r+b"):  # says in the system's own words why not, before DuckDB does
+        # Opening it here reports the operating system's reason before DuckDB reports its own.
+        with path.open("r+b"):
             pass
     lock = StoreLock.acquire(path)
     try:
@@ -117,7 +118,7 @@ def _connect(path: Path) -> tuple[Cursor, str]:
 
 
 def _replace(path: Path, reason: str) -> tuple[Cursor, str]:
-    """A new store in place of an unreadable one, which is kept under another name."""
+    """Move an unreadable store aside and create a new one."""
     aside = path.with_name(path.name + ".unreadable")
     path.replace(aside)
     _remove(path)
@@ -133,14 +134,16 @@ def _remove(path: Path) -> None:
 
 
 def _new(path: Path) -> Cursor:
-    _remove(path)  # a log without its file belongs to nothing
+    _remove(path)  # A write-ahead log without its database file is useless.
     connection = duckdb.connect(path, config=_CONFIG)
     _create(connection)
     return connection
 
 
 def _create(connection: Cursor) -> None:
-    """All tables in one transaction, so that a kill leaves either no store or a whole one."""
+    """Create all tables in one transaction, so that a killed process leaves either no store or a complete
+    one.
+    """
     connection.begin()
     for table in TABLES:
         connection.execute(table.ddl)
@@ -152,7 +155,7 @@ def _create(connection: Cursor) -> None:
 
 
 def _version(connection: Cursor) -> str | None:
-    """The schema version of a store; None for a DuckDB file of somebody else's."""
+    """Return the schema version of a store, or None for a DuckDB file with other tables."""
     tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     if "store_info" not in tables:
         if not tables:
@@ -164,6 +167,6 @@ def _version(connection: Cursor) -> str | None:
 
 
 def _read_through(connection: Cursor) -> None:
-    """Read every block once, so that damage shows now and not on some page later."""
+    """Read every block once, so that damage is found on opening and not by a page later."""
     for table in TABLES:
         connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchall()

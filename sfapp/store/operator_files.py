@@ -1,6 +1,6 @@
-"""Files of operator events beside the packets: which there are, so that pages follow when one comes or goes.
+"""Track the files of operator events beside the packets, so that pages notice when one appears or disappears.
 
-They are read when a page asks for them, never stored: what is kept here is only what the last scan saw.
+They are read on request and never stored; only the result of the last scan is kept here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sfapp.store.scan import FileStamp, as_text
 
 
 class OperatorFiles:
-    """What the last scan saw. Empty before the first; safe to ask from any thread."""
+    """Files of operator events found by the last scan; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._stamps: Mapping[str, FileStamp] = {}
@@ -21,11 +21,11 @@ class OperatorFiles:
 
     @property
     def stamps(self) -> Mapping[str, FileStamp]:
-        """By file name."""
+        """Size and modification time by file name."""
         return self._stamps
 
     def note(self, stamps: Mapping[str, FileStamp]) -> int:
-        """Take over what a scan saw; how many files came, changed or went since the last one."""
+        """Store the result of a scan and return the number of files that appeared, changed or disappeared."""
         changed = sum(
             self._stamps.get(name) != stamps.get(name) for name in self._stamps.keys() | stamps.keys()
         )
@@ -38,17 +38,17 @@ class OperatorFiles:
         return changed
 
     def for_packets(self, packets: Iterable[Path]) -> tuple[str, ...]:
-        """What tells the files of one window from others, and from what they were: name, size and time of
-        writing of each.
+        """Return a fingerprint of a window's files of operator events: name, size and modification time of
+        each.
 
         Args:
-            packets: the files that the window is made of.
+            packets: the packet files of the window.
         """
         windows = {_window_of(as_text(path)) for path in packets}
         return tuple(file for window in sorted(windows) for file in self._of_window.get(window, ()))
 
 
 def _window_of(name: str) -> str:
-    """What the names of a window's packet, of its parts and of its operator events begin with."""
+    """Return the common prefix of the names of a window's packet, parts and files of operator events."""
     folder, slash, file = name.rpartition("/")
     return f"{folder}{slash}{file.partition('.')[0]}"

@@ -1,9 +1,10 @@
-"""Reading many packets on all cores.
+"""Read and diagnose many packets on all cores.
 
-Python lets one thread of a process compute at a time, and reading and diagnosing is mostly computing. So a
-large ingest is helped by processes that read batches from their standard input and answer with the rows. They
-are plain children, not ``multiprocessing``: nothing of the caller's script runs in them. They end with their
-input, so also when this process is killed, and what one cannot do is done without it.
+Reading and diagnosing is mostly computation, and Python lets one thread of a process compute at a time. A
+large ingest therefore starts helper processes that receive batches of file names on standard input and
+answer with rows. They are plain children, not ``multiprocessing``: no code of the caller's script runs in
+them. They end when their input ends, even if this process is killed, and this process reads what a failed
+helper could not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ FileBatch = Sequence[FoundFile]
 Reader = Callable[[FileBatch], PacketBatch]
 
 FILES_A_HELPER = 800
-"""A helper is worth starting for this many files: loading its libraries costs as much as reading them."""
+"""Files per helper process that make it worth starting: loading its libraries takes as long as reading
+them."""
 
 MAX_HELPERS = 7
 
@@ -39,12 +41,12 @@ _READY = b"ready\n"
 def read_all(
     file_batches: Iterator[FileBatch], files: int, cancel: threading.Event, stored_waits: StoredWaits
 ) -> Generator[PacketBatch, None, None]:
-    """Batches as they are read and diagnosed, in any order; ends early when cancelled.
+    """Yield batches as they are read and diagnosed, in any order; stop early when cancelled.
 
     Args:
-        files: how many there are in all.
-        stored_waits: see ``read_batch``. Not asked in a large ingest: it begins with nothing stored, as a
-            rule, and its batches are large enough to know their runs themselves.
+        files: total number of files.
+        stored_waits: see ``read_batch``. Not used in a large ingest, which usually starts with an empty store
+            and has batches large enough to determine it from their own windows.
     """
     helpers = min(_cores() - 1, files // FILES_A_HELPER, MAX_HELPERS)
     if helpers > 0:
@@ -59,9 +61,9 @@ def read_all(
 def _read_together(
     file_batches: Iterator[FileBatch], helpers: int, cancel: threading.Event
 ) -> Iterator[PacketBatch]:
-    """This process reads from the start, and each helper from when it is ready."""
+    """Read in this process from the start, and in each helper as soon as it is ready."""
     team = [helper for helper in (_ReaderProcess.start() for _ in range(helpers)) if helper is not None]
-    ahead = 2 * (helpers + 1)  # results wait in memory while batches are committed
+    ahead = 2 * (helpers + 1)  # Results wait in memory while batches are committed.
     with _one_core() as here, ThreadPoolExecutor(ahead + helpers, "sfapp-ingest") as pool:
         free: SimpleQueue[Reader] = SimpleQueue()
         free.put(lambda handful: here.submit(read_batch, handful).result())
@@ -90,21 +92,24 @@ def _read_together(
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
         finally:
-            for helper in team:  # first, so that whatever waits for one ends at once
+            for helper in team:  # Stopped first, so that every thread that waits for a helper ends at once.
                 helper.stop()
             pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def _one_core() -> Iterator[ThreadPoolExecutor]:
-    """Run a thread whose array kernels stay in it: with a helper on every other core, more threads slow each
-    other down (measured: a fifth of the time of an ingest on two cores)."""
+    """Return an executor of one thread whose array kernels stay in that thread.
+
+    With a helper on every other core, more threads slow each other down: by a fifth of the time of an
+    ingest on two cores, measured.
+    """
     with ThreadPoolExecutor(1, "sfapp-read", limit_threads, (1,)) as thread:
         yield thread
 
 
 class _ReaderProcess:
-    """A process that reads batches for this one."""
+    """Helper process that reads batches for this one."""
 
     def __init__(self, process: subprocess.Popen[bytes], questions: IO[bytes], answers: IO[bytes]) -> None:
         self._process = process
@@ -114,9 +119,9 @@ class _ReaderProcess:
 
     @classmethod
     def start(cls) -> _ReaderProcess | None:
-        """A helper that is getting ready; None where the system has no process to spare."""
-        # -P: not a module that happens to lie in the working directory. A session of its own: Ctrl-C is for
-        # this process, which then stops its helpers.
+        """Start a helper; return None if the system cannot start a process."""
+        # -P keeps modules in the working directory from being imported. The new session keeps Ctrl-C from
+        # reaching the helper: this process handles it and then stops its helpers.
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", "from sfapp.store.parallel_reader import help_out; help_out()"],
@@ -132,16 +137,17 @@ class _ReaderProcess:
         return cls(process, process.stdin, process.stdout)
 
     def is_ready(self) -> bool:
-        """Wait for the libraries to be loaded; False where that failed."""
+        """Wait until the libraries are loaded; return False if that failed."""
         return self._answers.readline() == _READY
 
     def read(self, handful: FileBatch) -> PacketBatch:
-        """A batch read by the helper, or by this process where the helper has died."""
+        """Return a batch read by the helper, or by this process if the helper has died."""
         try:
             pickle.dump(handful, self._questions)
             self._questions.flush()
             batch: PacketBatch = pickle.load(self._answers)
-        except (OSError, ValueError, EOFError, pickle.UnpicklingError):  # ValueError: stopped, so closed
+        # ValueError: the pipe was closed by stop().
+        except (OSError, ValueError, EOFError, pickle.UnpicklingError):
             return read_batch(() if self._stopped else handful)
         return batch
 
@@ -149,7 +155,7 @@ class _ReaderProcess:
         self._stopped = True
         self._process.kill()
         self._process.wait()
-        with suppress(OSError):  # a question that was never read
+        with suppress(OSError):  # A request that was never read.
             self._questions.close()
         self._answers.close()
 
@@ -161,11 +167,11 @@ def _cores() -> int:
 
 
 def help_out() -> None:
-    """What a helper does: answer questions until there are no more."""
+    """Answer requests on standard input until there are no more."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library may print is no answer
-    limit_threads(1)  # there is a helper a core
-    gc.freeze()  # the libraries are here to stay: never look through them for garbage
+    os.dup2(2, 1)  # Output of libraries must not mix with the answers.
+    limit_threads(1)  # There is one helper per core.
+    gc.freeze()  # The libraries are never freed, so garbage collection need not visit them.
     answers.write(_READY)
     answers.flush()
     with suppress(EOFError):

@@ -1,4 +1,4 @@
-"""What pages ask of the store: rows out of SQL, every value bound, every sort column from a list."""
+"""Query the store for pages. Every value is bound, and sort columns come from a fixed list."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _SEARCHED = """concat_ws(
 
 @dataclass(frozen=True, slots=True)
 class WindowQuery:
-    """Which windows, in which order, which page of them. Filters that are None let everything through.
+    """Filters, order and page of a query for windows. Filters that are None accept everything.
 
     Attributes:
         run: exactly this run.
-        label: windows that hold it.
-        stage: windows whose aim or routing set names it.
-        text: windows with this in their run, labels, stages or hosts; case does not matter.
-        min_severity: at least this severe.
-        first, last: (run, window) between which they lie, both included, in the order of ``timeline``.
-        sort: (column, "asc" or "desc") by weight; windows without a value come last either way, and run and
-            window decide what is left.
+        label: windows with this label.
+        stage: windows whose suspect stage or routing set is or contains it.
+        text: windows with this text in run, labels, stages or hosts; case does not matter.
+        min_severity: windows at least this severe.
+        first, last: (run, window) at both ends, included, in the order of ``timeline``.
+        sort: (column, "asc" or "desc"), most important first. Windows without a value come last in either
+            direction; ties are sorted by run and window.
         offset, limit: the page.
     """
 
@@ -53,7 +53,12 @@ class WindowQuery:
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
-    """One page of windows, each a dict of all columns of ``windows`` but ``diagnosis``; how many match."""
+    """One page of windows.
+
+    Attributes:
+        rows: a dict per window with all columns of ``windows`` except ``diagnosis``.
+        total: number of windows that match.
+    """
 
     rows: list[dict[str, Any]]
     total: int
@@ -61,7 +66,7 @@ class WindowRows:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run at a glance; times are UTC."""
+    """Summary of one run; times are UTC."""
 
     run_id: str
     windows: int
@@ -76,7 +81,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class PacketSource:
-    """A file that a window is made of."""
+    """A packet file that a window is built from."""
 
     path: Path
     size: int
@@ -86,7 +91,7 @@ class PacketSource:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedFile:
-    """A file that was refused. ``name`` is untrusted text; where it is no UTF-8 it has escapes."""
+    """A file that was refused. ``name`` is untrusted text; bytes that are not UTF-8 are escaped."""
 
     name: str
     size: int
@@ -97,7 +102,7 @@ class QuarantinedFile:
 
 @dataclass(frozen=True, slots=True)
 class WindowConflict:
-    """Files that claim one window with different content: those it is made of, and the others."""
+    """Files with different content for one window: those that are used and those set aside."""
 
     run_id: str
     window: int
@@ -107,7 +112,7 @@ class WindowConflict:
 
 
 def runs(database: Database) -> list[RunSummary]:
-    """Every run, the one with the newest window first."""
+    """Return every run, the one with the newest window first."""
     rows = database.rows(
         """
         SELECT run_id, count(*) AS windows, max(ranks) AS ranks, max(nodes) AS nodes,
@@ -122,10 +127,10 @@ def runs(database: Database) -> list[RunSummary]:
 
 
 def windows(database: Database, query: WindowQuery) -> WindowRows:
-    """One page of the windows that match.
+    """Return one page of the windows that match.
 
     Raises:
-        StoreError: a sort column or direction that does not exist, or a negative page.
+        StoreError: a sort column or direction does not exist, or offset or limit is negative.
     """
     if query.offset < 0 or query.limit < 0:
         raise StoreError(f"offset {query.offset} and limit {query.limit} must not be negative")
@@ -140,10 +145,10 @@ def windows(database: Database, query: WindowQuery) -> WindowRows:
 
 
 def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
-    """Every window of a run, or of all runs, in order, with what an overview plots and no more.
+    """Return what an overview plots of every window of one or all runs, in order.
 
-    ``shares`` are the carry-over ones where there are any: the aim rests on them, and they add up to
-    ``step_time_ns``. The step-aligned ones would draw a late optimizer as backward.
+    ``shares`` are the carry-over shares where they exist: the suspect is chosen by them, and they add up to
+    ``step_time_ns``. Step-aligned shares would show a late optimizer as backward.
     """
     rows = database.rows(
         """
@@ -155,7 +160,7 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
         """,
         {"run": run},
     )
-    # The names are few and the windows many: making each window's dict here takes a third of the time.
+    # Building the dicts here takes a third of the time: there are few names and many windows.
     stages = dict(database.tuples("SELECT DISTINCT hash(stages), stages FROM windows"))
     for row in rows:
         names = stages.get(row.pop("schema"), ())
@@ -164,7 +169,7 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
 
 
 def diagnosis(database: Database, run: str, number: int) -> Diagnosis:
-    """A stored diagnosis, exactly as it was made.
+    """Return a stored diagnosis, exactly as it was computed.
 
     Raises:
         WindowNotFoundError: no such window.
@@ -176,7 +181,7 @@ def diagnosis(database: Database, run: str, number: int) -> Diagnosis:
 
 
 def diagnoses(database: Database, run: str) -> list[Diagnosis]:
-    """The stored diagnoses of a run, ascending by window.
+    """Return the stored diagnoses of a run, ascending by window.
 
     Raises:
         WindowNotFoundError: no such run.
@@ -188,7 +193,7 @@ def diagnoses(database: Database, run: str) -> list[Diagnosis]:
 
 
 def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
-    """The windows before and after one of the same run; it need not exist itself."""
+    """Return the numbers of the windows before and after one of the same run, which need not exist itself."""
     ((before, after),) = database.tuples(
         """
         SELECT max("window") FILTER ("window" < $number), min("window") FILTER ("window" > $number)
@@ -200,13 +205,13 @@ def neighbours(database: Database, run: str, number: int) -> tuple[int | None, i
 
 
 def reference(database: Database, run: str) -> Reference | None:
-    """What a run's windows are compared with; None where no window of it is healthy."""
+    """Return the reference of a run's windows; None if none of them is healthy."""
     found = database.tuples("SELECT reference FROM run_references WHERE run_id = ?", [run])
     return decode_reference(found[0][0]) if found else None
 
 
 def sources(database: Database, run: str, number: int) -> list[PacketSource]:
-    """The files that a window is made of.
+    """Return the packet files that a window is built from.
 
     Raises:
         WindowNotFoundError: no such window.
@@ -218,7 +223,7 @@ def sources(database: Database, run: str, number: int) -> list[PacketSource]:
 
 
 def set_aside(database: Database, run: str, number: int) -> list[PacketSource]:
-    """The files that claim a window and lost to others, see ``conflicts``."""
+    """Return the files of a window that were set aside; see ``conflicts``."""
     return _packets(database, run, number, "set_aside")
 
 
@@ -234,7 +239,7 @@ def _packets(database: Database, run: str, number: int, state: str) -> list[Pack
 
 
 def quarantine(database: Database) -> list[QuarantinedFile]:
-    """Every refused file, by name."""
+    """Return every refused file, by name."""
     rows = database.tuples("SELECT path, size, sha256, reason, mtime_ns FROM quarantine ORDER BY path")
     return [
         QuarantinedFile(name, size, sha256, reason, _moment(mtime_ns))
@@ -243,7 +248,7 @@ def quarantine(database: Database) -> list[QuarantinedFile]:
 
 
 def conflicts(database: Database) -> list[WindowConflict]:
-    """Every conflict, by run and window."""
+    """Return every conflict, by run and window."""
     found: dict[tuple[str, int, str], dict[bool, list[PacketSource]]] = {}
     rows = database.tuples(
         """
@@ -261,13 +266,13 @@ def conflicts(database: Database) -> list[WindowConflict]:
 
 
 def newest_packet_at(database: Database) -> datetime | None:
-    """When the newest packet file was written, by the clock of its file system; None without packets."""
+    """Return the modification time of the newest packet file; None without packets."""
     ((newest,),) = database.tuples("SELECT max(mtime_ns) FROM packets")
     return None if newest is None else _moment(newest)
 
 
 def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
-    """The WHERE clause and the values it binds."""
+    """Return the WHERE clause and the values it binds."""
     conditions = {
         "run": "run_id = $run",
         "label": "list_contains(labels, $label)",
@@ -311,7 +316,7 @@ def _order(sort: tuple[tuple[str, str], ...]) -> str:
 
 
 def _aware(row: dict[str, Any]) -> dict[str, Any]:
-    """Times as stored are UTC without saying so."""
+    """Return the row with its times marked as UTC: DuckDB returns them without a time zone."""
     return {
         name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
         for name, value in row.items()

@@ -1,7 +1,7 @@
-"""What an operator decided, kept apart from the store: ``<store>.references.json``.
+"""Keep the references that a user has chosen, in ``<store>.references.json``.
 
-Everything in the store is derived from the packets and may be thrown away and rebuilt. References chosen by
-hand may not, so they live in a small file of their own that is replaced atomically.
+Everything in the store is derived from the packets and may be deleted and built again. Choices may not, so
+they are kept in a small file of their own that is replaced atomically.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ class _ChoicesDocument:
 
 
 class ReferenceChoices:
-    """Run id → the window picked by hand as its healthy one. ``path`` None keeps them in memory."""
+    """References chosen by the user, as run id → window number; in memory only if ``path`` is None."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read what is there.
+        """Read the file if it exists.
 
         Raises:
-            StoreError: the file is there and cannot be read: it is the operator's, so it is never replaced
-                unread.
+            StoreError: the file exists and cannot be read. It is never replaced unread.
         """
         self._path = path
         self._lock = threading.Lock()
@@ -44,14 +43,14 @@ class ReferenceChoices:
         return cls(None if store is None else store.with_suffix(".references.json"))
 
     def pairs(self) -> list[tuple[str, int]]:
-        """Every choice as run id and window number; the window need not be in the store."""
+        """Return every choice as run id and window number; the window need not be in the store."""
         return list(self._windows.items())
 
     def set(self, run_id: str, window: int | None) -> None:
-        """Remember a choice, or forget it where ``window`` is None.
+        """Save a choice, or remove it if ``window`` is None.
 
         Raises:
-            StoreError: it cannot be written down; nothing has changed then.
+            StoreError: it cannot be saved; nothing has changed then.
         """
         with self._lock:
             changed = {run: number for run, number in self._windows.items() if run != run_id}

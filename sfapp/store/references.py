@@ -1,8 +1,9 @@
-"""Which window of a run the others are compared with, and the comparing (accounting.md §12).
+"""Choose the reference of each run and compare its windows with it (accounting.md §12).
 
-Works on stored diagnoses alone: a new reference never opens a packet. What holds after every commit: all
-windows of a run are compared with the reference in its row of ``run_references``, and with none where it has
-no row. So a kill between two commits leaves nothing to remember: what should be is worked out from what is.
+Only stored diagnoses are used: a new reference never opens a packet. After every commit, all windows of a
+run are compared with the reference in its row of ``run_references``, and with none if it has no row. A
+process killed between two commits therefore leaves nothing to remember: the next ingest derives what is
+still to be done.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from sfapp.store.verdict_rows import (
 )
 
 _AT_ONCE = 512
-"""Diagnoses decoded together: a run may have more windows than fit in memory."""
+"""Diagnoses decoded together: all windows of a run may not fit in memory."""
 
-# The healthy window of one run or of all: the lowest mean step among complete windows after the first.
+# The healthy window of one run or of every run: the lowest mean step among complete windows after the first.
 _HEALTHY = """
 SELECT run_id, arg_min("window", (step_mean_ns, "window"))
 FROM windows JOIN (SELECT run_id, min("window") AS first FROM windows GROUP BY run_id) USING (run_id)
@@ -40,7 +41,7 @@ GROUP BY run_id
 
 
 def unsettled(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
-    """The runs whose windows are compared with another reference than they should be."""
+    """Return the runs whose windows are compared with another reference than they should be."""
     stored = {
         run_id: (number, by_hand)
         for run_id, number, by_hand in cursor.execute(
@@ -52,7 +53,7 @@ def unsettled(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
 
 
 def settle(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
-    """Compare a run's windows with the reference that they should be compared with."""
+    """Compare a run's windows with the reference that the run should have."""
     number, by_hand = _wanted(cursor, chosen, run_id).get(run_id, (None, False))
     found = [] if number is None else _load(cursor, [(run_id, number)])
     reference = reference_of(found[0].diagnosis) if found else None
@@ -71,9 +72,9 @@ def settle(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
 
 
 def unsettle(cursor: Cursor, keys: Collection[Key]) -> None:
-    """Say of these windows that, where one is a run's reference, it may not be what it was.
+    """Mark these windows' content as changed where one of them is a run's reference.
 
-    The reference itself stays: it is what the run's windows are compared with until ``settle``.
+    The reference itself stays, because the run's windows are compared with it until ``settle``.
     """
     cursor.execute(
         f"UPDATE run_references SET reference_window = NULL WHERE (run_id, reference_window) IN {KEYS}",
@@ -82,7 +83,7 @@ def unsettle(cursor: Cursor, keys: Collection[Key]) -> None:
 
 
 def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
-    """What the windows of these runs are compared with, for those that have a reference."""
+    """Return the references of these runs, for those that have one."""
     sql = f"SELECT run_id, reference FROM run_references WHERE {IN_RUNS}"
     rows = cursor.execute(sql, {"runs": list(runs)}).fetchall()
     return {run_id: decode_reference(reference) for run_id, reference in rows}
@@ -91,7 +92,7 @@ def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
 def _wanted(
     cursor: Cursor, chosen: ReferenceChoices, run_id: str | None
 ) -> dict[str, tuple[int | None, bool]]:
-    """Run → the window it should be compared with and whether that was picked by hand; of one run or all."""
+    """Return for one run or all runs the window that should be the reference, and whether a user chose it."""
     healthy = cursor.execute(_HEALTHY, {"run": run_id}).fetchall()
     wanted: dict[str, tuple[int | None, bool]] = {run: (number, False) for run, number in healthy}
     picked = [key for key in chosen.pairs() if run_id is None or key[0] == run_id]
@@ -101,7 +102,7 @@ def _wanted(
 
 
 def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) -> None:
-    """Compare stored windows, all of one run, with this reference."""
+    """Compare stored windows of one run with this reference."""
     for begin in range(0, len(keys), _AT_ONCE):
         handful = keys[begin : begin + _AT_ONCE]
         compared = [
@@ -113,7 +114,7 @@ def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) ->
 
 
 def _load(cursor: Cursor, keys: Collection[Key]) -> list[DerivedWindow]:
-    """Stored windows; those that are not there are left out."""
+    """Return stored windows; missing ones are left out."""
     rows = cursor.execute(
         "SELECT diagnosis, started_at, ended_at, wrapper, world_size, complete FROM windows "
         f'WHERE {IN_KEYS} ORDER BY run_id, "window"',

@@ -1,7 +1,7 @@
-"""Files of samples into the store as they grow, and what pages ask of them (docs/metrics.md).
+"""Read sample files into the store as they grow, and query them (docs/metrics.md).
 
-A file is known by its path, size and time of writing, as a packet is. One that has only grown is read from
-where it ended; one that was thinned has another header and takes the place of what was read of it.
+A file is recognised by path, size and modification time, as a packet is. A file that has only grown is read
+from where the last reading ended. A downsampled file has another header and replaces what was read of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _UNREAD: Row = {"size": -1, "mtime_ns": 0, "run_id": None, "every_s": None, "rea
 
 
 _FIND_COST = 20
-"""Folders are looked for so seldom that it takes no more than a twentieth of the time: among very many
-packets of other runs that is slow, and new ones are few."""
+"""Folders are searched so rarely that it takes at most a twentieth of the time: among many packets of other
+runs the search is slow, and new folders are rare."""
 
 
 class SampleFollower:
@@ -48,13 +48,13 @@ class SampleFollower:
         self._next_find = 0.0
 
     def follow(self, look_everywhere: bool = False) -> int:
-        """Read what has come since last time; how many samples that is. A root that is absent says nothing.
+        """Read new samples and return their number. A root that is absent keeps its samples.
 
         Args:
-            look_everywhere: for new folders too, however long it takes.
+            look_everywhere: search for new folders too, however long it takes.
 
         Raises:
-            StoreError: the store cannot be written. Nothing in a file raises.
+            StoreError: the store cannot be written. A bad file never raises.
         """
         with self._lock:
             present = [root for root in self._roots if root.exists()]
@@ -79,7 +79,7 @@ def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) ->
             if stamp.items() <= before.items():
                 continue
             added += _read(database, path, before | {"path": name}, stamp)
-        except OSError:  # gone meanwhile, or not ours to read
+        except OSError:  # The file has disappeared, or may not be read.
             continue
     for name in known.keys() - found.keys():
         if not any(is_below(name, root) for root in absent):
@@ -89,7 +89,7 @@ def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) ->
 
 
 def _read(database: Database, path: Path, before: Row, stamp: dict[str, int]) -> int:
-    """Bring one file's rows in line with it."""
+    """Bring one file's rows in line with it and return the number of samples read."""
     try:
         header = read_header(path)
     except MetricsError as error:
@@ -152,7 +152,7 @@ def _columns(
     count = len(samples)
     own: dict[str, Sequence[Any]] = {
         "run_id": [header.run_id] * count,
-        "sampled_at": [sample.at_ns // 1000 for sample in samples],  # µs, as the column has it
+        "sampled_at": [sample.at_ns // 1000 for sample in samples],  # Microseconds, as in the column.
         "every_s": [header.every_s] * count,
         "path": [name] * count,
     }
@@ -164,13 +164,13 @@ def _columns(
 
 @dataclass(frozen=True, slots=True)
 class SampleQuery:
-    """Which samples of a run, and how many points of each subject at most. None lets everything through.
+    """Samples of a run to return. Filters that are None accept everything.
 
     Attributes:
         kind: ``NodeSample``, ``GpuSample``, ``ProcessSample`` or ``PaceSample``.
-        node, gpu, rank: of these subjects only, where samples of the kind have them.
-        since, until: taken between these moments, both included.
-        points: samples of one subject are put together where there are more.
+        node, gpu, rank: only these subjects, if samples of the kind have them.
+        since, until: first and last moment, both included.
+        points: largest number of points per subject; more samples are downsampled.
     """
 
     kind: type[Sample]
@@ -184,11 +184,13 @@ class SampleQuery:
 
 
 def series(database: Database, query: SampleQuery) -> list[Row]:
-    """The samples that match, by subject and time: the kind's fields, with ``sampled_at`` for ``at_ns``, and
-    ``every_s``. Those that are put together are thinned as with age.
+    """Return the samples that match, by subject and time.
+
+    Each row has the kind's fields, with ``sampled_at`` for ``at_ns``, and ``every_s``. Downsampling follows
+    the same rules as with age.
 
     Raises:
-        StoreError: a kind or subject that there is not, or no points.
+        StoreError: a kind or subject does not exist, or fewer than one point is requested.
     """
     table = _table(query.kind)
     if query.points < 1:
@@ -222,11 +224,14 @@ def newest(
     since: datetime | None = None,
     node: int | None = None,
 ) -> list[Row]:
-    """The newest sample of every subject of a run, or of a node, or what was it at a moment; as ``series``
-    gives them. Subjects of which there is none between the two moments are left out.
+    """Return the newest sample of every subject of a run or node, with the fields of ``series``.
+
+    Args:
+        until: newest at this moment.
+        since: leave out subjects without a sample after this moment.
 
     Raises:
-        StoreError: a kind that there is not.
+        StoreError: a kind of sample does not exist.
     """
     table = _table(kind)
     where, parameters = _filters(SampleQuery(kind, run, node, since=since, until=until), table)
@@ -244,18 +249,18 @@ def newest(
 
 
 Paces = dict[str, npt.NDArray[Any]]
-"""What ranks said of their pace, in the order of time, an array a column: ``at_us`` (since 1970), ``rank``,
-``step``, ``steps`` (int64) and ``wall_mean_ns`` (float64)."""
+"""Pace of ranks in the order of time, an array per column: ``at_us`` (since 1970), ``rank``, ``step``,
+``steps`` (int64) and ``wall_mean_ns`` (float64)."""
 
 _SEAM = timedelta(seconds=1)
-"""What is said in one second may be read in two portions."""
+"""Overlap with an earlier answer: samples of one second may be read in two portions."""
 
 
 def paces(database: Database, query: SampleQuery, known: Paces | None = None) -> Paces:
-    """The paces that match, as they were written. Many ranks make very many rows.
+    """Return the pace samples that match, not downsampled.
 
     Args:
-        known: what was answered before where only the time has moved on: what it has is not asked for again.
+        known: an earlier answer to the same query; only later samples are read from the store.
     """
     if known is None or not len(known["at_us"]):
         return _paces(database, query)
@@ -288,8 +293,9 @@ def _microseconds(moment: datetime) -> int:
 
 
 def live_runs(database: Database) -> list[Row]:
-    """Every run that was streamed, the one heard of last first: ``run_id``, ``sampled_at``, ``ranks``,
-    ``nodes``, and ``left``, the ranks that said goodbye."""
+    """Return every streamed run, the last one that reported first: ``run_id``, ``sampled_at``, ``ranks``,
+    ``nodes`` and ``left``, the number of ranks that have disconnected.
+    """
     rows = database.rows(
         """
         SELECT run_id, max(sampled_at) AS sampled_at, count(*) AS ranks,
@@ -329,7 +335,7 @@ def _filters(query: SampleQuery, table: SchemaTable) -> tuple[str, dict[str, Any
 
 @cache
 def _downsampled(kind: type[Sample]) -> str:
-    """Per field its SQL over several samples, as ``sfapp.metrics.downsampling`` does it."""
+    """Return the SQL that downsamples every field as ``sfapp.metrics.downsampling`` does."""
     weight = "steps" if kind is PaceSample else "every_s"
     sql: dict[Aggregation, str] = {
         "mean": f"sum(sample.{{0}} * {weight}) / sum({weight}) FILTER (sample.{{0}} IS NOT NULL)",

@@ -1,4 +1,4 @@
-"""Which files there are, and which of them the store does not know as they are now."""
+"""Find the files below the roots and those that the store does not know in their present state."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from sfapp.packets.paths import find_files
 
 BATCH_FILES = 128
 BATCH_BYTES = 32 * 2**20
-"""A batch is read, diagnosed and committed together: enough files to spread the cost of a transaction, few
-enough bytes (packets expand some threefold) that windows of 16,384 ranks come one or two at a time."""
+"""Limits of a batch, which is read, diagnosed and committed together.
+
+They spread the cost of a transaction over many files, and leave one or two windows of 16,384 ranks in a
+batch: packets take some three times their size in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """What tells without reading it that a file is as it was."""
+    """Size and modification time, by which a file is recognised without reading it."""
 
     size: int
     mtime_ns: int
@@ -25,7 +27,11 @@ class FileStamp:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read. ``name`` is its path as text; where the path is no text, that with escapes."""
+    """File to read.
+
+    Attributes:
+        name: its path as text; bytes that are not UTF-8 are escaped.
+    """
 
     path: Path
     name: str
@@ -38,13 +44,13 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The files below the roots against those that the store knows.
+    """Result of comparing the files below the roots with those in the store.
 
     Attributes:
         fresh: new files and those whose stamp has changed, sorted by path.
-        gone: names of known files that are no longer there, sorted.
-        unchanged: how many are as they were.
-        operators: the files of operator events, by name: no packets, and never read here.
+        gone: names of stored files that no longer exist, sorted.
+        unchanged: number of files with the stored stamp.
+        operators: stamps of the files of operator events, by name; they are never read here.
     """
 
     fresh: tuple[FoundFile, ...]
@@ -54,13 +60,13 @@ class Scan:
 
 
 def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mapping[str, FileStamp]) -> Scan:
-    """Compare the files at or below these roots with what is known, reading none.
+    """Compare the files at or below these roots with the stored ones, reading none.
+
+    A root that is absent at the moment, an unmounted share for example, leaves the stored files below it.
 
     Args:
-        known: packets, refused ones too.
-        operators: the files of operator events that the last scan found.
-
-    A root that is absent at the moment (an unmounted share) says nothing of the files below it: they stay.
+        known: stamps of stored packets, refused ones too.
+        operators: stamps of the files of operator events that the last scan found.
     """
     present = [root for root in roots if root.exists()]
     absent = [str(root) for root in roots if root not in present]
@@ -75,7 +81,7 @@ def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mappi
 
 
 def batches(fresh: Sequence[FoundFile]) -> Iterator[tuple[FoundFile, ...]]:
-    """Consecutive files in handfuls that fit in memory together; the parts of one window stay together."""
+    """Yield consecutive files that fit in memory together; the parts of one window stay together."""
     handful: list[FoundFile] = []
     size = 0
     for file in fresh:
@@ -90,12 +96,12 @@ def batches(fresh: Sequence[FoundFile]) -> Iterator[tuple[FoundFile, ...]]:
 
 
 def _window_of(file: FoundFile) -> Path:
-    """What the names of the parts of one window have in common (packet.md)."""
+    """Return the common prefix of the names of one window's parts (packet.md)."""
     return file.path.with_name(file.path.name.split(".", 1)[0])
 
 
 def as_text(path: Path) -> str:
-    """A path as text that can be stored; bytes that are no UTF-8 are escaped."""
+    """Return a path as text that can be stored; bytes that are not UTF-8 are escaped."""
     name = str(path)
     if name.isascii():
         return name
@@ -111,7 +117,7 @@ def _stamped(paths: Sequence[Path]) -> list[FoundFile]:
 
 
 def _stamp(path: Path) -> FileStamp | None:
-    """None for a file that has gone since it was listed; a dangling link has the stamp of the link."""
+    """Return the stamp of a file, or None if it has disappeared; a dangling link has the link's own stamp."""
     for follow in (True, False):
         try:
             status = os.stat(path, follow_symlinks=follow)

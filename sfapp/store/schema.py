@@ -1,5 +1,6 @@
-"""The store's tables, once: the DDL, the Arrow schema of what is inserted and the reference in docs/store.md
-all come from here (a test keeps the document in step).
+"""Define the store's tables once, for the DDL, the Arrow schemas and the reference in docs/store.md.
+
+A test compares the document with these definitions.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from sfapp.model.samples import (
 )
 
 SCHEMA_VERSION = 7
-"""Grows with every change of a table and of what a diagnosis in it says: another version is built again."""
+"""Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaColumn:
-    """One column: its name, its DuckDB type, and what it holds."""
+    """Column of a table: name, DuckDB type and meaning."""
 
     name: str
     type: str
@@ -37,7 +38,7 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True)
 class SchemaTable:
-    """One table of the store. ``rows`` says what one row is."""
+    """Table of the store. ``rows`` says what one row is."""
 
     name: str
     rows: str
@@ -49,7 +50,7 @@ class SchemaTable:
 
     @property
     def ddl(self) -> str:
-        """The statements that create the table and describe it to whoever opens the file with plain SQL."""
+        """SQL statements that create the table and its comments."""
         body = ", ".join(f"{quote_identifier(column.name)} {column.type}" for column in self.columns)
         described = [f"COMMENT ON TABLE {self.name} IS {literal(self.rows)}"]
         described += [
@@ -59,24 +60,26 @@ class SchemaTable:
         return "; ".join([f"CREATE TABLE {self.name} ({body})", *described])
 
     def arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Rows, each with a value for every column, as an Arrow table in this table's order and types."""
+        """Return rows, each with a value for every column, as an Arrow table in this table's order and
+        types.
+        """
         columns = zip(*map(itemgetter(*self.names), rows), strict=True) if rows else [()] * len(self.columns)
         return self.arrow_columns(dict(zip(self.names, columns, strict=True)))
 
     def arrow_columns(self, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-        """The same from whole columns."""
+        """Return whole columns as an Arrow table in this table's order and types."""
         return pa.table(
             {column.name: pa.array(columns[column.name], type=_ARROW[column.type]) for column in self.columns}
         )
 
 
 def quote_identifier(name: str) -> str:
-    """An SQL identifier."""
+    """Return a name quoted as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """An SQL string, for the statements that take no bound parameter (views, comments)."""
+    """Return an SQL string literal, for statements that take no bound parameters (views, comments)."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -271,7 +274,7 @@ _COLUMN_TYPES: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOU
 
 
 def _column_type(name: str, hint: Any) -> str:
-    """The DuckDB type of a field: of what it holds where it is not None."""
+    """Return the DuckDB type of a sample's field, ignoring None."""
     if name in _PLACES:
         return "INTEGER"
     held = [part for part in (get_args(hint) or (hint,)) if part is not type(None)]
@@ -279,7 +282,9 @@ def _column_type(name: str, hint: Any) -> str:
 
 
 def _sample_table(name: str, rows: str, kind: type[Sample]) -> SchemaTable:
-    """A table for one kind of sample: its fields, ``at_ns`` as a time, and where it is from."""
+    """Return the table for one kind of sample: its fields, ``at_ns`` as a time, and the file it comes
+    from.
+    """
     hints = get_type_hints(kind)
     fields = [
         SchemaColumn(field, _column_type(field, hints[field]), meaning)
@@ -328,4 +333,4 @@ CELLS = SchemaTable(
         SchemaColumn("path", "VARCHAR", "the packet file"),
     ),
 )
-"""Its own columns; those of the packets follow, as packet.md names them."""
+"""The view's own columns. The packets' columns follow, as packet.md names them."""

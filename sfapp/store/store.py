@@ -1,6 +1,7 @@
-"""The store: what the packets under some folders say, diagnosed and ready to be asked.
+"""Open and query the store: the packets below some folders, diagnosed.
 
-DerivedWindow data only. The packets are the truth, and a store that is lost, old or damaged is built again.
+All data in it is derived. The packets are the only source, and a store that is lost, old or damaged is built
+again.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from sfapp.store.watch import watch
 
 
 class Store:
-    """An open store. Any number of threads may ask while one ingests.
+    """Open store. Any number of threads may query it while one ingests.
 
     Attributes:
         roots: absolute paths of the packet folders and files.
         path: the DuckDB file, None in memory.
-        note: what the operator should know of how the store was opened (rebuilt, kept in memory); empty
-            where nothing is out of the ordinary.
+        note: what the user should know about how the store was opened (rebuilt, kept in memory); empty if
+            nothing is unusual.
     """
 
     def __init__(self, database: Database, roots: Sequence[Path]) -> None:
-        """For ``Store.open``.
+        """Wrap an open database; use ``Store.open`` instead.
 
         Raises:
             StoreError: references chosen earlier cannot be read.
@@ -64,12 +65,12 @@ class Store:
 
     @classmethod
     def open(cls, roots: Sequence[Path], db: Path | None = None, memory: bool = False) -> Store:
-        """Open the store of these packet folders, making it where there is none. Reads no packet yet.
+        """Open the store of these packet folders, creating it if there is none. Reads no packet yet.
 
         Args:
             roots: folders of packets, or packet files.
-            db: the store's file; ``.sfapp/store.duckdb`` beside the first root where None. Where nothing may
-                be written there, the store is kept in memory and ``note`` says so.
+            db: the store's file; ``.sfapp/store.duckdb`` beside the first root if None. If that folder cannot
+                be written, the store is kept in memory and ``note`` says so.
             memory: keep it in memory in any case.
 
         Raises:
@@ -95,7 +96,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Finish the store for others to read. May be called again."""
+        """Close the store, so that other processes can open it. May be called again."""
         if self._cells_are_stale:
             self._refresh_cells()
         self._database.close()
@@ -108,21 +109,21 @@ class Store:
     ) -> None:
         self.close()
 
-    # ---- bringing it up to date -----------------------------------------------------------------
+    # ---- updating -------------------------------------------------------------------------------
 
     def ingest(
         self,
         progress: Callable[[IngestProgress], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> IngestReport:
-        """Bring the store in line with the packets; files that are as they were are not read again.
+        """Bring the store in line with the packets, reading only new and changed files.
 
         Args:
             progress: called after every batch, from this thread.
-            cancel: set it to stop after the batch in hand; the next ingest does the rest.
+            cancel: set it to stop after the current batch; the next ingest reads the rest.
 
         Raises:
-            StoreError: the store cannot be written. A bad packet is quarantined, never raised.
+            StoreError: the store cannot be written. A bad packet is quarantined and never raises.
         """
         report = self._ingest(progress, cancel or threading.Event())
         self._follower.follow(look_everywhere=True)
@@ -131,19 +132,20 @@ class Store:
         return report
 
     def watch(self, stop: threading.Event, on_change: Callable[[IngestReport], None]) -> None:
-        """Ingest what arrives, until ``stop`` is set; returns promptly then. Blocks, so give it a thread.
+        """Ingest new packets until ``stop`` is set. Blocks, so call it in a thread.
 
         Args:
-            on_change: called from this thread with every report of something that changed.
+            on_change: called from this thread with every report of a change.
         """
         watch(self.roots, stop, lambda: self._ingest(None, stop), self.follow, on_change)
 
     def follow(self) -> int:
-        """Read the samples that a running job has left since the last time; how many. ``ingest`` and
-        ``watch`` do it too, and ``generation`` stays what it is: samples come every second.
+        """Read the samples that running jobs have written since the last call, and return their number.
+
+        ``ingest`` and ``watch`` do the same. ``generation`` stays as it is: samples arrive every second.
 
         Raises:
-            StoreError: the store cannot be written. Nothing in a file raises.
+            StoreError: the store cannot be written. A bad file never raises.
         """
         return self._follower.follow()
 
@@ -161,32 +163,33 @@ class Store:
         cells_view.refresh(self._database)
         self._cells_are_stale = False
 
-    # ---- asking ---------------------------------------------------------------------------------
+    # ---- queries --------------------------------------------------------------------------------
 
     @property
     def generation(self) -> int:
-        """Grows with every change that a page could show. Starts at 0 with every opening."""
+        """Number that grows with every change that a page could show; 0 after opening."""
         return self._database.generation
 
     def runs(self) -> list[RunSummary]:
-        """Every run, the one with the newest window first."""
+        """Return every run, the one with the newest window first."""
         return queries.runs(self._database)
 
     def windows(self, query: WindowQuery | None = None) -> WindowRows:
-        """One page of windows; see ``WindowQuery``.
+        """Return one page of windows; see ``WindowQuery``.
 
         Raises:
-            StoreError: a sort column or direction that does not exist, or a negative page.
+            StoreError: a sort column or direction does not exist, or offset or limit is negative.
         """
         return queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None) -> list[dict[str, Any]]:
-        """Every window of a run, or of all, in order: ``run_id, window, started_at, step_time_ns, shares,
-        label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference``."""
+        """Return every window of one or all runs in order, with ``run_id, window, started_at, step_time_ns,
+        shares, label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference``.
+        """
         return queries.timeline(self._database, run)
 
     def diagnosis(self, run: str, window: int) -> Diagnosis:
-        """The stored diagnosis: all ranks, default gates, compared with the run's reference.
+        """Return the stored diagnosis: all ranks, default thresholds, compared with the run's reference.
 
         Raises:
             WindowNotFoundError: no such window.
@@ -194,7 +197,7 @@ class Store:
         return queries.diagnosis(self._database, run, window)
 
     def diagnoses(self, run: str) -> list[Diagnosis]:
-        """The stored diagnoses of all windows of a run, in order; as ``diagnosis`` gives each.
+        """Return the stored diagnoses of all windows of a run, in order; see ``diagnosis``.
 
         Raises:
             WindowNotFoundError: no such run.
@@ -202,14 +205,14 @@ class Store:
         return queries.diagnoses(self._database, run)
 
     def window(self, run: str, window: int) -> Window:
-        """The matrix of a window, read from its packets.
+        """Return a window with its matrix, read from its packets.
 
-        Those set aside are read too, where they are as they were: that a rank reported other stages or steps
-        is said of the window, though its rows are not in it.
+        Unchanged packets that were set aside are read too: the window then says that a rank reported other
+        stages or steps, although its rows are left out.
 
         Raises:
             WindowNotFoundError: no such window.
-            StoreError: its packets have gone or changed since they were ingested.
+            StoreError: its packets have disappeared or changed since they were ingested.
         """
         shown = [load_packet(source.path) for source in self.sources(run, window)]
         packets = [packet for packet in shown if isinstance(packet, Packet)]
@@ -227,7 +230,7 @@ class Store:
         )
 
     def operators(self, run: str, window: int) -> Operators | None:
-        """The operator events of a window, read from the files beside its packets; None where there are none.
+        """Return the operator events of a window from the files beside its packets; None if there are none.
 
         Raises:
             WindowNotFoundError: no such window.
@@ -236,16 +239,17 @@ class Store:
         return read_packet_operators(source.path for source in self.sources(run, window))
 
     def operator_files(self, packets: Sequence[PacketSource]) -> tuple[str, ...]:
-        """What tells the files of operator events beside a window's packets from what they were, as the last
-        ingest saw them; none where there are none."""
+        """Return a fingerprint of the files of operator events beside these packets, as of the last
+        ingest.
+        """
         return self._operator_files.for_packets(packet.path for packet in packets)
 
     def neighbours(self, run: str, window: int) -> tuple[int | None, int | None]:
-        """The numbers of the windows before and after one of the same run."""
+        """Return the numbers of the windows before and after one of the same run."""
         return queries.neighbours(self._database, run, window)
 
     def sources(self, run: str, window: int) -> list[PacketSource]:
-        """The files that a window is made of.
+        """Return the packet files that a window is built from.
 
         Raises:
             WindowNotFoundError: no such window.
@@ -253,26 +257,26 @@ class Store:
         return queries.sources(self._database, run, window)
 
     def set_aside(self, run: str, window: int) -> list[PacketSource]:
-        """The files that claim a window and lost to those it is made of; see ``conflicts`` for why."""
+        """Return the files of a window that were set aside; see ``conflicts`` for the reasons."""
         return queries.set_aside(self._database, run, window)
 
     def quarantine(self) -> list[QuarantinedFile]:
-        """Every refused file, with its reason."""
+        """Return every refused file with its reason."""
         return queries.quarantine(self._database)
 
     def conflicts(self) -> list[WindowConflict]:
-        """Every conflict: which files a window is made of and which were set aside."""
+        """Return every conflict: the files that are used and those that were set aside."""
         return queries.conflicts(self._database)
 
     def newest_packet_at(self) -> datetime | None:
-        """When the newest packet was written, by the clock of its file system."""
+        """Return the modification time of the newest packet."""
         return queries.newest_packet_at(self._database)
 
     def samples(self, query: SampleQuery) -> list[dict[str, Any]]:
-        """Samples of nodes, GPUs, processes or the pace of ranks over time; see ``SampleQuery``.
+        """Return samples of nodes, GPUs, processes or the pace of ranks over time; see ``SampleQuery``.
 
         Raises:
-            StoreError: a kind or subject that there is not, or no points.
+            StoreError: a kind or subject does not exist, or fewer than one point is requested.
         """
         return samples.series(self._database, query)
 
@@ -284,11 +288,14 @@ class Store:
         since: datetime | None = None,
         node: int | None = None,
     ) -> list[dict[str, Any]]:
-        """The newest sample of every node, GPU or rank of a run, or of one of its nodes, or what was it at a
-        moment; ascending, and without those of which there is none between the two moments.
+        """Return the newest sample of every node, GPU or rank of a run or node, ascending.
+
+        Args:
+            until: newest at this moment.
+            since: leave out subjects without a sample after this moment.
 
         Raises:
-            StoreError: a kind that there is not.
+            StoreError: a kind of sample does not exist.
         """
         return samples.newest(self._database, kind, run, until, since, node)
 
@@ -300,38 +307,38 @@ class Store:
         node: int | None = None,
         known: samples.Paces | None = None,
     ) -> samples.Paces:
-        """What ranks, or those of one node, said of their pace.
+        """Return the pace that the ranks of a run or node reported.
 
         Args:
-            known: what was answered before of the same ranks for an earlier time: only the rest is looked up.
+            known: an earlier answer for the same ranks; only later samples are read from the store.
         """
         query = SampleQuery(PaceSample, run, node, since=since, until=until)
         return samples.paces(self._database, query, known)
 
     def live_runs(self) -> list[dict[str, Any]]:
-        """Every run that was streamed, the one heard of last first: ``run_id``, ``sampled_at``, ``ranks``,
-        ``nodes``, and ``left``, the ranks that said goodbye."""
+        """Return every streamed run, the last one that reported first: ``run_id``, ``sampled_at``, ``ranks``,
+        ``nodes`` and ``left``, the number of ranks that have disconnected.
+        """
         return samples.live_runs(self._database)
 
     # ---- references -----------------------------------------------------------------------------
 
     def reference(self, run: str) -> Reference | None:
-        """What the windows of a run are compared with; None where none of them is healthy."""
+        """Return the reference of a run's windows; None if none of them is healthy."""
         return queries.reference(self._database, run)
 
     def run_waits(self, run: str, recorded_stages: Sequence[str]) -> RunWaits:
-        """What the wait fits of a run's windows with these stages found, for a window whose own finds nothing
-        (``Measures.in_run``)."""
+        """Return where the run's windows with these stages measured ranks to wait (``Measures.in_run``)."""
         return stored_waits(self._database, (run, tuple(recorded_stages)))
 
     def set_reference(self, run: str, window: int | None) -> None:
-        """Compare a run's windows with this one from now on, or with the measured one where None.
+        """Compare a run's windows with this one from now on, or with the measured reference if None.
 
-        The choice is kept beside the store and outlives its rebuilding.
+        The choice is saved beside the store and survives when the store is built again.
 
         Raises:
             WindowNotFoundError: the run has no such window.
-            StoreError: the choice cannot be written down.
+            StoreError: the choice cannot be saved.
         """
         if window is not None:
             self.sources(run, window)

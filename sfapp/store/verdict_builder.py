@@ -1,6 +1,6 @@
-"""From packet files to the rows that the store keeps of them. Opens packets, touches no database.
+"""Turn packet files into rows of the store. Opens packets and touches no database.
 
-Everything here may run in any thread or process: what comes back is plain rows.
+Everything here may run in any thread or process, because the results are plain rows.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sfapp.store.verdict_rows import DerivedWindow, Key, WindowOrigin, stages_ta
 Row = dict[str, Any]
 
 StoredWaits = Callable[[RunStages], RunWaits]
-"""What the windows that are stored already say of where a run's ranks wait."""
+"""Function that returns where a run's ranks wait by the windows in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketBatch:
-    """Some files as they were read, and the rows that follow from them alone.
+    """Files that were read, and the rows that follow from them alone.
 
     Attributes:
         packets, quarantine, conflicts: rows of these tables.
-        windows, stages: rows of these tables, compared with no reference.
-        conflict_count: a conflict has a row for each of its files.
-        found: the files that were to be read, those included that had gone by then.
+        windows, stages: rows of these tables, not yet compared with a reference.
+        conflict_count: number of conflicts; each has a row per file.
+        found: the files of the batch, including those that had disappeared.
     """
 
     packets: tuple[Row, ...]
@@ -46,20 +46,20 @@ class PacketBatch:
 
     @property
     def names(self) -> list[str]:
-        """Under which the store knows these files."""
+        """Names of these files in the store."""
         return [found.name for found in self.found]
 
     @property
     def keys(self) -> set[Key]:
-        """The windows that these files are of."""
+        """Windows that these files belong to."""
         return {(row["run_id"], row["window"]) for row in self.packets}
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A packet under the name and stamp that its file had when it was found.
+    """Packet with the name and stamp that its file had when it was found.
 
-    A file that changes while it is read is then under its earlier stamp, and is read again next time.
+    If the file changes while it is read, the earlier stamp makes the next ingest read it again.
     """
 
     found: FoundFile
@@ -71,11 +71,11 @@ def read_batch(
     keys: Collection[Key] | None = None,
     stored_waits: StoredWaits | None = None,
 ) -> PacketBatch:
-    """Read files, make windows of them and diagnose those, all of one shape together.
+    """Read files, build their windows and diagnose those of one shape together.
 
     Args:
-        keys: leave out packets of other windows than these; none are left out where None.
-        stored_waits: where the ranks of a run wait. Without, windows have only those of the batch to go by.
+        keys: only windows among these; all if None.
+        stored_waits: where the ranks of a run wait by the store. If None, only the batch's windows are used.
     """
     files: list[_File] = []
     quarantine: list[Row] = []
@@ -102,7 +102,7 @@ def read_batch(
 
 
 def _read(found: FoundFile) -> Packet | Row | None:
-    """The packet in a file, or its row in ``quarantine``; None where it has gone since it was found."""
+    """Return the packet in a file, its row in ``quarantine``, or None if the file has disappeared."""
     if not found.is_nameable:
         return _refused(found, "", "its name is not UTF-8 text: rename it")
     loaded = load_packet(found.path)
@@ -116,10 +116,10 @@ def _read(found: FoundFile) -> Packet | Row | None:
 def _derive(
     files: Sequence[_File], stored_waits: StoredWaits | None
 ) -> tuple[Grouped, list[DerivedWindow], list[tuple[_File, str]]]:
-    """Windows with their diagnoses, and the files that cannot be used with the reason.
+    """Return windows with their diagnoses, and the files that cannot be used with the reasons.
 
-    A packet may be in order and yet hold durations that cannot be added up. The files of such a window are
-    taken out, and what is left is looked at again: it may be an older version of the same window.
+    A valid packet may hold durations that overflow when added up. The files of such a window are left out and
+    the rest is grouped again, because it may contain an older version of the same window.
     """
     grouped = group([file.packet for file in files])
     measures, faults = _measure([found.window for found in grouped.windows])
@@ -142,7 +142,9 @@ def _derive(
 
 
 def _measure(windows: Sequence[Window]) -> tuple[list[Measures], dict[Key, str]]:
-    """Measures in order, and the windows that have none; one of those does not stop the others."""
+    """Return measures in order and the faults of windows that cannot be measured, without losing the
+    others.
+    """
     try:
         return measured(windows), {}
     except WindowError as error:
@@ -155,11 +157,11 @@ def _measure(windows: Sequence[Window]) -> tuple[list[Measures], dict[Key, str]]
 
 
 def _diagnose(measures: Sequence[Measures], stored_waits: StoredWaits | None) -> list[Diagnosis]:
-    """Diagnoses in order, each window with what the others of its run say of where ranks wait."""
+    """Return diagnoses in order, each aligned by where its run's ranks wait."""
     alone = [judge(one) for one in measures]
     waits = dict(run_waits(alone))
     if stored_waits is not None:
-        # More windows know better. What these add to them counts when all are read.
+        # The store usually has more windows of the run. What this batch adds counts once all files are read.
         stored = {key: stored_waits(key) for key in waits}
         waits |= {key: known for key, known in stored.items() if known.boundary is not None}
     return [diagnosis for _, diagnosis in aligned(measures, alone, waits)]

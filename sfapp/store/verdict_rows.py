@@ -1,4 +1,4 @@
-"""From a diagnosis to rows of the store."""
+"""Turn diagnoses into rows of the store."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _REFERENCE = msgspec.json.Decoder(Reference)
 
 @dataclass(frozen=True, slots=True)
 class WindowOrigin:
-    """What a window's row holds beside its diagnosis, and keeps whatever that is compared with.
+    """Values of a window's row that do not depend on its reference.
 
     Attributes:
         started_at, ended_at: naive UTC.
-        complete: whether it may serve as the run's reference, were it not the run's first.
+        complete: whether it may be the run's reference if it is not the run's first window.
     """
 
     started_at: datetime | None
@@ -51,14 +51,14 @@ class WindowOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DerivedWindow:
-    """One window's diagnosis, and what else its row holds."""
+    """Diagnosis of a window and the other values of its row."""
 
     diagnosis: Diagnosis
     origin: WindowOrigin
 
 
 def utc(text: str | None) -> datetime | None:
-    """An RFC 3339 time as naive UTC, as the store keeps it; None where it is none."""
+    """Return an RFC 3339 time as naive UTC; None if the text is no time."""
     if text is None:
         return None
     try:
@@ -69,7 +69,7 @@ def utc(text: str | None) -> datetime | None:
 
 
 def windows_table(windows: Sequence[DerivedWindow]) -> pa.Table:
-    """Rows of ``windows``."""
+    """Return rows of ``windows``."""
     return WINDOWS.arrow([_window_row(window.diagnosis, window.origin) for window in windows])
 
 
@@ -135,12 +135,14 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
 
 
 def _in_order(diagnosis: Diagnosis, shares: dict[str, float] | None) -> list[tuple[str, float]] | None:
-    """Shares as a DuckDB map in stage order."""
+    """Return shares in stage order, as items of a DuckDB map."""
     return [(stage, shares[stage]) for stage in diagnosis.stages] if shares else None
 
 
 def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
-    """Rows of ``stages``, one a broad stage of each window, built by column: there are many."""
+    """Return rows of ``stages``, one per broad stage of each window, built by column because there are
+    many.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in STAGES.names}
     for diagnosis in diagnoses:
         stages = diagnosis.stages
@@ -167,15 +169,15 @@ def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
 
 
 def may_serve(diagnosis: Diagnosis) -> bool:
-    """Whether a window could be its run's reference, were it not the run's first.
+    """Return whether a window could be its run's reference if it is not the run's first.
 
-    ``healthy_reference`` leaves the first out; behind another one, only what makes a window complete counts.
+    ``healthy_reference`` leaves out the first window, so one is put before this.
     """
     return healthy_reference((replace(diagnosis, window=diagnosis.window - 1), diagnosis)) is not None
 
 
 def encode(value: Diagnosis | Reference) -> str:
-    """As the JSON that it is reloaded from, exactly."""
+    """Return the JSON from which the value is restored exactly."""
     return _ENCODER.encode(value).decode()
 
 

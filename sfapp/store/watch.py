@@ -1,4 +1,4 @@
-"""Noticing new packets: the operating system's notifications, and a scan now and then for what they miss."""
+"""Notice new packets through the operating system's notifications, and through scans for what they miss."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sfapp.packets.paths import SUFFIX as PACKET_SUFFIX
 from sfapp.store.ingest import IngestReport
 
 _LOOK_S = 1.0
-"""How long the watcher sleeps at most before it considers a scan."""
+"""Longest sleep of the watcher before it considers a scan, in seconds."""
 
 _SCAN_EVERY_S = 2.0
 _SCAN_COST = 20
-"""Scans come every two seconds, or so seldom that they take no more than a twentieth of the time."""
+"""Scans follow every two seconds, or so rarely that they take at most a twentieth of the time."""
 
 
 def watch(
@@ -28,10 +28,10 @@ def watch(
     follow: Callable[[], object],
     on_change: Callable[[IngestReport], None],
 ) -> None:
-    """Ingest whenever packets may have changed, until stopped; tell of every ingest that changed something.
+    """Ingest whenever packets may have changed, until stopped; report every ingest that changed something.
 
-    Notifications come at once, but not for what other machines write (NFS, Lustre): the scans find that.
-    Files of samples, which are few, are followed at every look.
+    Notifications arrive at once, except for files written by other machines (NFS, Lustre), which scans find.
+    Sample files, which are few, are followed every second.
     """
     next_scan = 0.0
     pause = _SCAN_EVERY_S
@@ -46,12 +46,12 @@ def watch(
         else:
             pause = max(_SCAN_EVERY_S, _SCAN_COST * report.seconds)
         next_scan = time.monotonic() + pause
-        if noticed:  # somebody waits for the verdict; samples of a thousand ranks take their time
+        if noticed:  # The verdict is shown first: samples of a thousand ranks take a while.
             follow()
 
 
 def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:
-    """True where a packet was seen to change, False for samples and once a second; ends when stopped."""
+    """Yield True if a packet was seen to change, and False for samples and once a second, until stopped."""
     if stop.is_set():
         return
     yield False
@@ -65,7 +65,7 @@ def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:
         ):
             yield any(path.endswith(PACKET_SUFFIX) for _, path in found)
     except (OSError, RuntimeError):
-        pass  # no watches left, or none on this file system: scanning does it alone
+        pass  # No inotify watches are left or the file system has none: scans do all the work.
     while not stop.wait(_LOOK_S):
         yield False
 
