@@ -148,8 +148,8 @@ def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
 
 def under_way(perf: sfapp.Recorder) -> int:
     """Windows that are being gathered or written; not those that wait for others to go with."""
-    group, pending = perf._team.group, perf.pending
-    return pending if pending >= (1 if group is None else group.together) else 0
+    group, pending = perf._windows.rank.group, perf.pending
+    return pending if pending >= (1 if group is None else group.batch_size) else 0
 
 
 def main() -> None:

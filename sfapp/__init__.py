@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sfapp.renamed_packages import install as install_old_names
 from sfapp.sink_registry import STREAM, register_sink
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ def _stream_sink(stream: Any, local_sink: LocalSinkFactory) -> PacketSink:
 
 
 register_sink(STREAM, _stream_sink)
+install_old_names()
 
 
 def __getattr__(name: str) -> Any:

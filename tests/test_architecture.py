@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "operators": {"model"},
     "packets": {"model"},
     "sink_registry": {"packets"},
+    "renamed_packages": set(),
     "recorder": {"model", "packets", "sink_registry"},
     "metrics": {"model", "packets"},
     "stream": {"model", "packets", "metrics"},

@@ -1,7 +1,19 @@
 """The recorder: runs inside training, leaves packets, never fails or delays it.
 
-The one place in sfapp that fails open: whatever goes wrong here is noted in the packet, not raised. Names are
-loaded on first use: a script that ``sfapp run`` starts sets up its environment before PyTorch is imported.
+It fails open: errors are recorded in the packet or the log, and not raised. The path of one stage time:
+
+1. ``with perf.stage(name)`` looks the timer up (``timing/contexts.py``: ``StagesByName``).
+2. The timer (``timing/timers.py``: ``Stage``) adds the time to the current step's row in a page.
+3. The page's rows are copied to the window (``sfapp/packets/window_rows.py``: ``WindowBuffer``).
+4. ``WindowRecorder`` (``window/window_recorder.py``) closes the window and submits it to the sink.
+5. The sink of ``transport/transports.py`` takes it over: ``GatherSink``, or the stream's ``StreamWriter``.
+6. ``GatherSink`` queues it (``transport/window_queue.py``) for the recorder's thread.
+7. ``GatherGroup`` or ``ReduceGroup`` (``transport/``) brings the ranks' rows to rank 0.
+8. ``sfapp/packets/compose.py`` makes the draft of the packet from them.
+9. ``PacketWriter`` (``transport/packet_writer.py``) writes it, here or in a process of its own.
+
+Names are loaded on first use: a script that ``sfapp run`` starts sets up its environment before PyTorch is
+imported.
 """
 
 from __future__ import annotations
@@ -10,12 +22,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sfapp.recorder.options import GatherOptions, JobOptions, SideChannelOptions, WindowOptions
     from sfapp.recorder.recorder import Recorder
     from sfapp.recorder.wrapper import wrapper_of
 
-_HOMES = {"Recorder": "sfapp.recorder.recorder", "wrapper_of": "sfapp.recorder.wrapper"}
+_HOMES = {
+    "GatherOptions": "sfapp.recorder.options",
+    "JobOptions": "sfapp.recorder.options",
+    "Recorder": "sfapp.recorder.recorder",
+    "SideChannelOptions": "sfapp.recorder.options",
+    "WindowOptions": "sfapp.recorder.options",
+    "wrapper_of": "sfapp.recorder.wrapper",
+}
 
-__all__ = ["Recorder", "wrapper_of"]
+__all__ = ["GatherOptions", "JobOptions", "Recorder", "SideChannelOptions", "WindowOptions", "wrapper_of"]
 
 
 def __getattr__(name: str) -> Any:

@@ -183,7 +183,7 @@ def beside(model: torch.nn.Module) -> None:
 def on_training_thread(model: torch.nn.Module) -> None:
     """As over NCCL, whose operations must all come from one thread; on a CPU over Gloo."""
     with recorder("on-training-thread") as perf:
-        group = perf._team.group
+        group = perf._windows.rank.group
         assert group is not None
         group.needs_training_thread = True
         train(perf, model, 2 * WINDOW + 2)

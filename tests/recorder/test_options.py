@@ -1,0 +1,78 @@
+"""Options of a recorder come in groups or as keywords, to the same effect."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from sfapp.errors import RecorderError
+from sfapp.recorder import GatherOptions, JobOptions, Recorder, SideChannelOptions, WindowOptions
+from sfapp.recorder.options import RECORDER_OPTIONS, RecorderKeywords, RecorderOptions
+from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
+
+
+def options(**given: Any) -> RecorderOptions:
+    groups = {name: given.pop(name, None) for name in ("job", "windows", "side_channels")}
+    return RecorderOptions.of(gather=given.pop("gather", "gloo"), keywords=given, **groups)  # type: ignore[arg-type]
+
+
+def test_groups_and_keywords_are_the_same() -> None:
+    grouped = options(
+        job=JobOptions(run_id="run", wrapper="ddp"),
+        windows=WindowOptions(window_steps=7, strict=True),
+        gather=GatherOptions(gather="reduce", timeout=3.0),
+        side_channels=SideChannelOptions(event_fraction=0.5),
+    )
+    assert grouped == options(
+        run_id="run",
+        wrapper="ddp",
+        window_steps=7,
+        strict=True,
+        gather="reduce",
+        timeout=3.0,
+        event_fraction=0.5,
+    )
+
+
+def test_a_keyword_takes_precedence_over_its_group() -> None:
+    found = options(job=JobOptions(run_id="a", wrapper="ddp"), run_id="b", max_pending=9)
+    assert (found.job.run_id, found.job.wrapper, found.gather.max_pending) == ("b", "ddp", 9)
+
+
+def test_every_field_of_a_group_is_a_keyword() -> None:
+    groups = (JobOptions, WindowOptions, GatherOptions, SideChannelOptions)
+    names = {field.name for group in groups for field in fields(group)}
+    assert names - {"gather"} == set(RecorderKeywords.__annotations__)
+    assert names <= RECORDER_OPTIONS
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"window_steps": 0}, {"max_pending": 0}, {"timeout": 0.0}, {"gather": "mpi"}, {"event_fraction": 1.5}],
+)
+def test_values_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(RecorderError):
+        options(**given)
+
+
+def test_an_unknown_keyword_is_a_type_error(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'windows_steps'"):
+        Recorder(tmp_path, windows_steps=5)  # type: ignore[call-arg]
+
+
+def test_every_gather_mode_has_a_transport() -> None:
+    assert set(TRANSPORTS) == set(get_args(GatherMode))
+
+
+def test_a_recorder_takes_groups(tmp_path: Path) -> None:
+    with Recorder(
+        tmp_path, job=JobOptions(run_id="run"), windows=WindowOptions(window_steps=2, stages=("one", "two"))
+    ) as perf:
+        for _ in range(2):
+            with perf.step(), perf.stage("two"):
+                pass
+    assert perf.stages == ("one", "two")
+    assert [path.relative_to(tmp_path) for path in perf.written] == [Path("run/00000000.parquet")]
