@@ -27,7 +27,6 @@ NOT_YET_CLEAN: tuple[str, ...] = (
     "sfapp/service",
     "sfapp/store",
     "sfapp/stream",
-    "sfapp/views/figures",
     "sfapp/errors.py",
     "docs",
     "assets",

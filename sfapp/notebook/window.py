@@ -1,4 +1,4 @@
-"""One judged window in a notebook: its card, its figures, and the panel to explore it."""
+"""Show one judged window in a notebook: its card, its figures, and a panel to explore it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 
 
 def as_plotly(figure: figures.Figure) -> go.Figure:
-    """The house's figure as a Plotly one, its title and subtitle in the drawing."""
+    """Return a figure as a Plotly figure with title and subtitle."""
     return go.Figure(figure["data"], titled(figure))
 
 
 def titled(figure: figures.Figure) -> dict[str, Any]:
-    """The layout with the words that elsewhere stand in the card around the plot."""
+    """Return the layout with the title and subtitle that other surfaces show around the plot."""
     layout: dict[str, Any] = figure["layout"]
     meta, margin = layout["meta"], layout.get("margin", {})
-    # One text of two lines: Plotly lays a subtitle over its title where a plot is drawn out of sight first.
-    said, more = figures.plain(meta["title"], 120), figures.plain(meta["subtitle"], 200)
+    # One text of two lines, because Plotly overlaps title and subtitle of a plot that is drawn while hidden.
+    title_text, subtitle = figures.plain(meta["title"], 120), figures.plain(meta["subtitle"], 200)
     title = {
-        "text": f'{said}<br><span style="font-size: 12px">{more}</span>' if more else said,
+        "text": f'{title_text}<br><span style="font-size: 12px">{subtitle}</span>'
+        if subtitle
+        else title_text,
         "x": 0,
         "xref": "paper",
         "y": 1,
@@ -102,14 +104,14 @@ class PlotMethod:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowView:
-    """A window and the verdict on it.
+    """A window and its verdict.
 
     Attributes:
         window: all its ranks.
-        measures: all that depends on the matrix, of the group that was asked for.
-        diagnosis: the verdict, the same object that every other surface shows.
-        reference: what it is compared with.
-        read_operators: reads its operator events; None where there are none.
+        measures: of the selected group of ranks.
+        diagnosis: the verdict, as every other surface shows it.
+        reference: the window that it is compared with.
+        read_operators: returns its operator events; None where there are none.
     """
 
     window: Window
@@ -120,8 +122,9 @@ class WindowView:
 
     @property
     def stragglers(self) -> Findings:
-        """What KAIR says of the group's operators, or of its stages where no operator events lie beside the
-        packet: which rank differs, in what, and why. Worked out at every call: keep it.
+        """The findings of KAIR in the group's operators, or in its stages where there is no operator trace.
+
+        They are computed at every access, so keep them.
 
         Raises:
             PacketError: a file of operator events is damaged.
@@ -147,15 +150,15 @@ class WindowView:
         operator: str | None = None,
         zoom: tuple[str, ...] = (),
     ) -> go.Figure:
-        """One plot as the app and reports show it.
+        """Return one plot as the app and reports show it.
 
         Args:
             name: of a plot of a window page, as in ``sfapp.views.plot_registry.PLOTS``; a plot of operators
                 examines the window's operators first.
-            ranks: picked out by their numbers.
+            ranks: numbers of the ranks to highlight.
             stage, quantity: of the heatmap.
             tab: ``node:K`` for the plots of a node.
-            cause: position in ``stragglers.blame.causes``; operator: the one that is counted.
+            cause: position in ``stragglers.blame.causes``; operator: the one to count.
             zoom: ``PLOT.AXIS:LOW:HIGH`` each.
         """
         view = ViewState(
@@ -173,8 +176,8 @@ class WindowView:
         return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 
     def explore(self) -> ipywidgets.Widget:
-        """A panel with the thresholds; moving one judges again and redraws. Needs a live kernel."""
-        from sfapp.notebook.explore import Explorer  # widgets are of no use to scripts
+        """Return a panel with the thresholds; moving one judges and draws again. Needs a running kernel."""
+        from sfapp.notebook.explore import Explorer  # scripts do not need widgets
 
         return Explorer(self).panel
 
@@ -184,9 +187,9 @@ class WindowView:
         return "\n".join([head, *(f"  {line}" for line in words.why(diagnosis))])
 
     def _ipython_display_(self) -> None:
-        """The verdict card, then the frontier; plain text where the frontend shows no more."""
+        """Show the verdict card and the frontier; frontends without rich output show plain text."""
         from IPython.display import HTML, display
 
-        said = words.verdict(self.diagnosis, self.window.ranks)
-        display(HTML(card.markup(said)))
+        verdict = words.verdict(self.diagnosis, self.window.ranks)
+        display(HTML(card.markup(verdict)))
         display(self.figures.frontier())

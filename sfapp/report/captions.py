@@ -1,4 +1,4 @@
-"""The words around a plot, for the formats that show it on paper or beside code."""
+"""Return the texts around a plot, for report formats without a page of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sfapp.report.document import ReportPlot
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What stands above and below a plot, and what it says to those who cannot see it."""
+    """The texts above and below a plot, and its alternative text."""
 
     title: str
     subtitle: str
@@ -18,6 +18,6 @@ class Caption:
 
 
 def caption(plot: ReportPlot) -> Caption:
-    """The plot's words."""
+    """Return the texts around a plot."""
     meta = plot.light["layout"]["meta"]
     return Caption(meta["title"], meta["subtitle"], " ".join([plot.hint, *meta["notes"]]), meta["alt"])

@@ -1,6 +1,6 @@
 """Declare plots: one ``PlotSpec`` per plot, from which every surface derives what it shows.
 
-A plot is added by declaring a ``PlotSpec`` at module level in one file of ``sfapp/views/figures/``, beside
+A plot is added by declaring a ``PlotSpec`` at module level in one file of ``sfapp/views/figures/``, next to
 the function that draws it. ``PLOTS`` finds it there. Tabs, plot help, reports, notebooks, the note form and
 the links of notes read the registry, so nothing else lists plots.
 """
@@ -40,7 +40,7 @@ VIEW_FIELDS = ("step", "ranks", "stage", "quantity", "cause", "operator", "node"
 
 VERDICT_PARTS = ("frontier", "aim", "verdict", "findings")
 """Parts of a judged window that a plot can read: the frontier in use, the suspect stage and rank, everything
-that a gate changes, and what the operators say. Every plot reads the durations and the theme."""
+that a gate changes, and the findings in operators. Every plot reads the durations and the theme."""
 
 GRID_COLUMNS = 12
 """Columns of the page grid that a placement's ``span`` counts."""
@@ -157,7 +157,7 @@ class PlotSpec(Generic[InputT]):
 
     Attributes:
         name: identifies the plot in links, notes, zooms and cookies; never changes.
-        title: as shown above the plot; a plot of one node says ``a node`` for the node's number.
+        title: as shown above the plot; a plot of one node has ``a node`` in the place of the number.
         help: how to read it, in a few sentences.
         source: the input class that it is drawn from.
         build: draws it from its input and ``dark``.

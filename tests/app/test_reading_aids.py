@@ -47,7 +47,7 @@ async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
     await user.open(SICK)
     await user.should_see("Critical-path time by stage", retries=20)
     user.find(kind=ui.tab, content="Frontier").click()
-    await user.should_see("Pick out ranks", retries=20)
+    await user.should_see("Highlight ranks", retries=20)
     assert open_aids(user, RISE) == [True, True]
     # When it is dismissed on one
     user.find(kind=ui.element, marker="got-frontier_steps").click()

@@ -95,10 +95,10 @@ async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
     await user.should_see("Compare ranks", retries=PATIENT)
     assert chooser(user, "suspect").value == 5
     chooser(user, "peer").value = 7
-    await user.should_see("back to the suspect")
+    await user.should_see("Back to the suspect")
     assert "ranks=5,7" in href(user, "perfetto-slice")
     user.find(marker="back-to-suspect").click()
-    await user.should_not_see("back to the suspect")
+    await user.should_not_see("Back to the suspect")
     assert "ranks=" not in href(user, "perfetto-window")
 
 

@@ -145,7 +145,7 @@ class WindowPage:
                 self._verdict = VerdictCard()
                 self._run_timeline = RunTimeline(key, self._open)
                 self._tabs = TabBar(model.window, self._session.change, self._session.next_step)
-                with self._tabs.beside:
+                with self._tabs.actions:
                     self._notes_panel.buttons()
                 self._panel_box = box("panels")
         self._show_verdict()

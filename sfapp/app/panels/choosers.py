@@ -1,4 +1,4 @@
-"""Small choosers inside tabs: what the heatmap shows, and which ranks are picked out."""
+"""Build the choosers inside tabs: the heatmap's stage and quantity, ranks, node, step."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
 
 
 def heatmap_choosers(scene: TabViewModel, reactions: Reactions) -> Follow:
-    """Stage and quantity of the heatmap."""
+    """Show choosers for stage and quantity of the heatmap."""
     stages = format.short_stages(scene.window.broad_stages)
     aim = scene.diagnosis.aim
     aimed = aim.stage if aim else scene.diagnosis.top_stage or scene.window.broad_stages[0]
     with box("card toolbar", "section"):
         label_text("Heatmap", "h2")
         stage = ui.select(
-            {stage: f"{name}{' (aimed at)' if stage == aimed else ''}" for stage, name in stages.items()},
+            {stage: f"{name}{' (suspect)' if stage == aimed else ''}" for stage, name in stages.items()},
             value=scene.view.stage or aimed,
             on_change=lambda event: reactions.look(stage=None if event.value == aimed else event.value),
         ).props("dense outlined options-dense aria-label='stage of the heatmap'")
@@ -45,21 +45,21 @@ def heatmap_choosers(scene: TabViewModel, reactions: Reactions) -> Follow:
 
 
 def rank_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
-    """Ranks to pick out in the crossings."""
+    """Show a field for the ranks to highlight."""
 
     def listed(scene: TabViewModel) -> str:
         return ", ".join(str(rank) for rank in scene.view.ranks)
 
     with box("card toolbar", "section"):
-        label_text("Pick out ranks", "h2")
+        label_text("Highlight ranks", "h2")
         field = (
             ui.input(placeholder="0, 5, 17", value=listed(scene))
-            .props("dense outlined aria-label='ranks to pick out'")
+            .props("dense outlined aria-label='ranks to highlight'")
             .mark("ranks")
         )
         field.on("change", lambda: reactions.pick_ranks(field.value or ""))
         field.on("keydown.enter", lambda: reactions.pick_ranks(field.value or ""))
-        label_text("their curves are drawn by name; empty draws the leaders only", "span", "muted")
+        label_text("their curves are labelled; empty: slowest ranks only", "span", "muted")
 
     def follow(scene: TabViewModel) -> None:
         field.value = listed(scene)
@@ -68,7 +68,8 @@ def rank_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
 
 
 def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
-    """The node to look at, where nodes are too many for a tab each: those that hold others back first."""
+    """Show a chooser for the node where nodes are too many for a tab each; those with stragglers come "
+    "first."""
     ranks = scene.window.ranks
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
     marked = straggling_nodes(scene.measures, scene.diagnosis)
@@ -89,7 +90,7 @@ def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
         ).props("dense outlined options-dense aria-label='node'")
         node.classes("wide").mark("node")
         label_text(
-            f"{format.counted(len(marked), 'node')} with a rank that holds others back (▲)", "span", "muted"
+            f"{format.counted(len(marked), 'node')} with a rank that delays others (▲)", "span", "muted"
         )
 
     def follow(scene: TabViewModel) -> None:
@@ -99,6 +100,6 @@ def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
 
 
 def show_options(select: ui.select, options: Mapping[Any, str], value: Any) -> None:
-    """Offer these, and show one of them as chosen."""
+    """Set the options of a select, and its value."""
     if (select.options, select.value) != (options, value):
         select.set_options(dict(options), value=value)

@@ -1,4 +1,4 @@
-"""A plot in its card: title, subtitle, how to read it, the plot, its notes."""
+"""Build a plot in its card: title, subtitle, help, the plot, its notes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sfapp.service.judging import JudgedWindow
 from sfapp.views.figures import Figure, draw_plot, notes_in, with_notes, zoomed_axes
 from sfapp.views.plot_registry import PLOTS, FindingsInput, Placement, PlotSpec, WindowInput
 
-# What a click tells the server: where it was, not the data of the whole trace.
+# A click sends the position of the point, not the data of the whole trace.
 _CLICKED = """(event) => {
   const point = event.points?.[0];
   if (point) emit({x: point.x, y: point.y, customdata: point.customdata ?? null});
 }"""
 
-# Zooming reports 'xaxis.range[0]' and the like, or 'xaxis.autorange' once the whole axis is back.
+# Zooming reports 'xaxis.range[0]' and the like, or 'xaxis.autorange' when the axis is reset.
 _ZOOMED = """(event) => {
   const axes = {};
   for (const [key, value] of Object.entries(event)) {
@@ -40,7 +40,7 @@ _ZOOMED = """(event) => {
   if (Object.keys(axes).length) emit(axes);
 }"""
 
-# A brush tells the range it covers; let go of by a double click, none.
+# A brush reports the range that it covers; a double click removes it.
 _BRUSHED = "(event) => { if (event?.range?.x) emit(event.range.x); }"
 _UNBRUSHED = "() => emit(null)"
 
@@ -52,7 +52,7 @@ _RELAID = """(event) => {
 
 
 Axes = Mapping[str, tuple[float, float] | None]
-"""By axis (``x``, ``y2``): the ends of what is looked at, None for the whole of it."""
+"""By axis (``x``, ``y2``): the ends of the visible part, None for the whole axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def draw(
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """What the page does when someone works in a plot; its reading aids; what is written about it."""
+    """The page's handlers for clicks, drags and zooms in plots, the plots' help, and the notes panel."""
 
     aids: ReadingAids
     notes_panel: NotesPanel
@@ -120,11 +120,11 @@ class Reactions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawing:
-    """A figure on its way to the browser, opaque to NiceGUI.
+class _OpaqueFigure:
+    """A figure that NiceGUI serialises without observing it.
 
-    Given a dict, NiceGUI wraps every list and dict in it to watch them for changes: with two thousand windows
-    that holds the event loop for a second. A dataclass goes into the JSON as it is.
+    NiceGUI wraps every list and dict of a dict to observe changes, which blocks the event loop for a second
+    with two thousand windows. A dataclass is serialised as it is.
     """
 
     data: list[Any]
@@ -133,18 +133,18 @@ class _Drawing:
 
 
 class PlotElement(ui.plotly):
-    """``ui.plotly`` for figures that are replaced, never edited in place."""
+    """A ``ui.plotly`` whose figures are replaced, never edited in place."""
 
     def _get_figure_json(self) -> Any:
-        return _Drawing(**self.figure)
+        return _OpaqueFigure(**self.figure)
 
 
 class FigureCard:
-    """One plot on the page, built inside the current container; ``redraw`` brings it up to date.
+    """One plot on the page, built inside the current container; ``redraw`` updates it.
 
     Attributes:
         card: all of it. plot: the plot's element.
-        axes: what of it the browser shows, as far as anybody zoomed.
+        axes: the zoomed axes in the browser.
     """
 
     def __init__(
@@ -156,13 +156,13 @@ class FigureCard:
         aid: Callable[[ui.element], None] | None = None,
         axes: Axes | None = None,
     ) -> None:
-        """Build it.
+        """Build the card.
 
         Args:
-            axes: zoomed in ``figure``.
-            span: width in twelfths of the page.
-            bare: without title and subtitle.
-            aid: adds how to read it, given the head of the card.
+            span: width in columns of the page grid.
+            bare: whether to leave out title and subtitle.
+            aid: adds help and buttons, given the head of the card.
+            axes: the axes that are zoomed in ``figure``.
         """
         self.figure = figure
         self.axes: Axes = axes or {}
@@ -174,24 +174,24 @@ class FigureCard:
             self.plot = PlotElement(figure).classes("plot")
             self.plot.props["role"] = "img"
             self.plot.props["aria-label"] = meta["alt"]
-            self._texts["notes"] = label_text(_said(meta)["notes"], "div", "notes")
+            self._texts["notes"] = label_text(_texts(meta)["notes"], "div", "notes")
 
     def _head(self, meta: Mapping[str, Any], aid: Callable[[ui.element], None] | None) -> None:
         with box("card-head") as head, box("grow"):
-            said = _said(meta)
-            self._texts["title"] = label_text(said["title"], "h2")
-            self._texts["subtitle"] = label_text(said["subtitle"], "div", "subtitle")
+            texts = _texts(meta)
+            self._texts["title"] = label_text(texts["title"], "h2")
+            self._texts["subtitle"] = label_text(texts["subtitle"], "div", "subtitle")
         if aid is not None:
             aid(head)
 
     def redraw(self, figure: Figure, axes: Axes | None = None) -> None:
-        """Show another figure in place; zoom survives where ``uirevision`` says so."""
+        """Show another figure in place; the zoom is kept while ``uirevision`` stays the same."""
         self.figure = figure
         self.axes = axes or {}
         meta = self._meta()
-        said = _said(meta)
+        texts = _texts(meta)
         for name, element in self._texts.items():
-            element.text = said[name]
+            element.text = texts[name]
         self.plot.props["aria-label"] = meta["alt"]
         self.plot.update_figure(figure)
 
@@ -213,18 +213,18 @@ class FigureCard:
         self.plot.on("plotly_relayout", relaid, js_handler=_RELAID)
 
     def on_zoom(self, handler: Callable[[Axes], Any]) -> None:
-        """Call back with the axes that were zoomed, or are whole again."""
+        """Call back with the axes that were zoomed or reset."""
 
         def zoomed(event: events.GenericEventArguments) -> Any:
             axes = self._zoomed(event.args) if isinstance(event.args, dict) else {}
-            # An axis that was reset may show less than the whole: it must be drawn again, so it stays here.
+            # A reset axis may show less than all of it, so it is kept here to be drawn again.
             self.axes = {**self.axes, **axes}
             return handler(axes) if axes else None
 
         self.plot.on("plotly_relayout", zoomed, js_handler=_ZOOMED)
 
     def on_brush(self, handler: Callable[[float | None, float | None], Any]) -> None:
-        """Call back with the ends of what was brushed along x, with None when the brush is let go."""
+        """Call back with the ends of a brush along x, or with None when it is removed."""
 
         def brushed(event: events.GenericEventArguments) -> Any:
             ends = _ends(event.args)
@@ -238,7 +238,7 @@ class FigureCard:
         return meta
 
     def _moved(self, changes: Mapping[str, Any]) -> tuple[str, float] | None:
-        """The shape that moved across its free direction: a horizontal line's y, a vertical line's x."""
+        """Return the moved threshold and its value: a horizontal line's y, a vertical line's x."""
         shapes = self.figure["layout"].get("shapes", [])
         for key, value in changes.items():
             place, _, coordinate = key.removeprefix("shapes[").partition("].")
@@ -250,18 +250,21 @@ class FigureCard:
         return None
 
     def _zoomed(self, changes: Mapping[str, Any]) -> dict[str, tuple[float, float] | None]:
-        """What changed, by axis. Back at the ends it came with, zoomed or whole, an axis was reset."""
+        """Return the changed axes; one that is back at its original ends, zoomed or not, was reset."""
         found: dict[str, tuple[float, float] | None] = {}
         for key, value in changes.items():
             ends = _ends(value)
             if _AXIS.fullmatch(key) and (value is None or ends is not None):
-                came = self.figure["layout"].get(key, {}).get("range"), self._meta().get("whole", {}).get(key)
-                found[key.replace("axis", "")] = None if ends in map(_ends, came) else ends
+                original = (
+                    self.figure["layout"].get(key, {}).get("range"),
+                    self._meta().get("whole", {}).get(key),
+                )
+                found[key.replace("axis", "")] = None if ends in map(_ends, original) else ends
         return found
 
 
-def _said(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The words round a plot; the subtitle says what it shows and what can be done with it."""
+def _texts(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts around a plot; the subtitle includes what the user can do with it."""
     subtitle = "; ".join(filter(None, (meta["subtitle"], meta["interaction"])))
     return {"title": meta["title"], "subtitle": subtitle, "notes": " ".join(meta["notes"])}
 
@@ -270,7 +273,7 @@ _AXIS = re.compile(r"[xy]axis\d?")
 
 
 def _ends(value: Any) -> tuple[float, float] | None:
-    """Two different numbers, or None: what comes from the browser may be anything."""
+    """Return two different numbers, or None, because the browser may send anything."""
     if not isinstance(value, list) or len(value) != 2:
         return None
     if not all(isinstance(end, int | float) and math.isfinite(end) for end in value) or value[0] == value[1]:

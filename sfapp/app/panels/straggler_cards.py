@@ -1,4 +1,4 @@
-"""Parts of the stragglers tab beside its plots: what operators say, why, and what to look at."""
+"""Build the tables, choosers and cards of the stragglers tab."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sfapp.views.address import window_page
 from sfapp.views.selection import operator_shown, step_shown
 
 CAUSES_LISTED = 50
-"""Causes in the table; few more than these carry a path, and the JSON has them all."""
+"""Causes in the table; most others have no path, and the JSON has all of them."""
 
 RANKS_OFFERED = 256
-"""Ranks in a chooser: those of the most abnormal rhythm."""
+"""Ranks in a chooser: those with the highest abnormality score."""
 
 TONES: Mapping[str, str] = {
     "agree": "alarm",
@@ -34,9 +34,9 @@ TONES: Mapping[str, str] = {
     "kair_only": "warn",
     "quiet": "quiet",
 }
-"""How loud each kind of agreement is said."""
+"""The tone of each kind of agreement."""
 
-TOO_FEW = "It takes three ranks to tell which one is odd."
+TOO_FEW = "Three ranks or more are needed to tell which one differs."
 
 ALL = "all"
 """Stands for every rank."""
@@ -45,40 +45,40 @@ PERFETTO = "https://ui.perfetto.dev"
 
 
 def headline_card(scene: TabViewModel, _: Reactions) -> None:
-    """What operators say, whether the verdict agrees, and both as files."""
-    findings, said = scene.findings, scene.agreement
-    if said is None:
+    """Show the findings in operators and whether the verdict agrees."""
+    findings, agreement = scene.findings, scene.agreement
+    if agreement is None:
         return
     with box("card stragglers-head", "section") as card:
-        card.props["aria-label"] = "what operators say"
+        card.props["aria-label"] = "Findings in operators"
         card.mark("stragglers-headline")
-        with box(f"small-verdict tone-{TONES[said.kind]}"):
+        with box(f"small-verdict tone-{TONES[agreement.kind]}"):
             label_text(_extent(findings), "div", "eyebrow")
             label_text(
-                text.stragglers_headline(findings, said, scene.measures.window.ranks), "h2", "headline"
+                text.stragglers_headline(findings, agreement, scene.measures.window.ranks), "h2", "headline"
             )
             with box("lines", "ul"):
-                for sentence in text.agreement_sentences(said, scene.diagnosis):
+                for sentence in text.agreement_sentences(agreement, scene.diagnosis):
                     label_text(sentence, "li")
         if scene.examined is not None and scene.examined.notes:
             notices(scene.examined.notes)
 
 
 def _extent(findings: Findings) -> str:
-    """What was examined: ``Operators · 1,920 operator events of 8 ranks, 6 steps``."""
+    """Return what was examined: ``Operators · 1,920 operator events of 8 ranks, 6 steps``."""
     operators = findings.operators
     count = format.count(len(operators))
     where = f"{format.counted(len(operators.ranks), 'rank')}, {format.counted(len(operators.steps), 'step')}"
     if findings.source == "operators":
         return f"Operators · {count} operator events of {where}"
-    return f"Stages · {count} of {where}: no operator events lie beside the packet"
+    return f"Stages · {count} of {where}; no operator trace for this window"
 
 
 def files_card(scene: TabViewModel, _: Reactions) -> None:
-    """The slice that is shown, for Perfetto, and the findings as data."""
+    """Link the visible slice for Perfetto, and the findings as data."""
     path = window_page(scene.judged.source.key)
     whole = replace(scene.view, step=None, ranks=())
-    with titled("Open in Perfetto", "every event on its lane, all ranks on one time axis; or as data"):
+    with titled("Open in Perfetto", "every event in its lane, all ranks on one time axis; findings as data"):
         with box("links"):
             for name, view in (("perfetto-slice", _slice(scene)), ("perfetto-window", whole)):
                 shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
@@ -91,13 +91,13 @@ def files_card(scene: TabViewModel, _: Reactions) -> None:
             there = link("ui.perfetto.dev", PERFETTO)
             there.props["target"], there.props["rel"] = "_blank", "noopener"
             label_text(
-                " with Open trace file, or drop it there. It is read in your browser and sent nowhere.",
+                " with Open trace file, or drop it there. It stays in your browser.",
                 "span",
             )
 
 
 def _slice(scene: TabViewModel) -> ViewState:
-    """The step and the two ranks of the timeline."""
+    """Return the view reduced to the step and the two ranks of the timeline."""
     step, _ = step_shown(scene.findings, scene.view)
     pair = text.suspect_and_peer(scene.findings, scene.diagnosis, scene.view)
     return replace(scene.view, step=step, ranks=tuple(sorted(rank for rank in pair if rank is not None)))
@@ -112,18 +112,18 @@ def _slice_words(view: ViewState) -> str:
 
 
 def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
-    """Ranked causes; the one that is clicked is shown below."""
+    """Show the ranked causes; a click selects one."""
     findings = scene.findings
     causes = findings.blame.causes
-    subtitle = "those that held others up first, then by cost; pick one to see its path, time and frequency"
+    subtitle = (
+        "those that delay other ranks first, then by cost; select one to see its path, timeline and frequency"
+    )
     if len(causes) > CAUSES_LISTED:
         subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(causes))}"
     with titled("Causes", subtitle):
         if not causes:
             few = len(findings.similarity.ranks) < MIN_COHORT
-            label_text(
-                TOO_FEW if few else "No operator was late or slow enough to be called one.", "p", "muted"
-            )
+            label_text(TOO_FEW if few else "No operator was late or slow enough to be a cause.", "p", "muted")
             return None
         looked_at = scene.view
 
@@ -145,7 +145,7 @@ def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
 
 
 def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | None:
-    """Which two ranks the timeline lays beside each other."""
+    """Show choosers for the two ranks of the timeline."""
     findings = scene.findings
     rhythm = findings.similarity
     offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
@@ -164,9 +164,12 @@ def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | Non
 
     with box("card toolbar", "section"):
         label_text("Compare ranks", "h2")
-        choosers = (chooser(0, "the suspect").mark("suspect"), chooser(1, "the rank beside it").mark("peer"))
+        choosers = (
+            chooser(0, "suspect rank").mark("suspect"),
+            chooser(1, "rank to compare with").mark("peer"),
+        )
         where = label_text("", "span", "muted")
-        back = label_text("back to the suspect", "button", "plain").mark("back-to-suspect")
+        back = label_text("Back to the suspect", "button", "plain").mark("back-to-suspect")
         back.on("click", lambda: (reactions.look(ranks=()), choosers[0].run_method("focus")))
 
     def follow(scene: TabViewModel) -> None:
@@ -177,7 +180,7 @@ def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | Non
             show_options(select, {each: f"rank {each}" for each in ranks if each != other}, rank)
             select.set_visibility(rank is not None)
         step, why = step_shown(findings, scene.view)
-        where.text = "" if step is None else f"in step {step}, {why}; [ and ] choose another"
+        where.text = "" if step is None else f"in step {step}, {why}; [ and ] select another step"
         back.set_visibility(bool(scene.view.ranks))
 
     follow(scene)
@@ -189,7 +192,7 @@ def _known(*ranks: int | None) -> set[int]:
 
 
 def operator_chooser(scene: TabViewModel, reactions: Reactions) -> Follow | None:
-    """Whose occurrences are counted."""
+    """Show a chooser for the operator whose occurrences are counted."""
     findings = scene.findings
     if operator_shown(findings, scene.view) is None:
         return None
@@ -204,7 +207,7 @@ def operator_chooser(scene: TabViewModel, reactions: Reactions) -> Follow | None
             on_change=lambda event: None if event.value is None else reactions.look(operator=event.value),
         ).props("dense outlined options-dense aria-label='operator'")
         chooser.classes("wide").mark("operator")
-        label_text("causes first, then what took most time", "span", "muted")
+        label_text("causes first, then by time", "span", "muted")
 
     def follow(scene: TabViewModel) -> None:
         shown = operator_shown(findings, scene.view)
@@ -216,18 +219,20 @@ def operator_chooser(scene: TabViewModel, reactions: Reactions) -> Follow | None
 
 
 def outlier_table(scene: TabViewModel, _: Reactions) -> None:
-    """Abnormal events, of all ranks or of one."""
+    """Show abnormal events of all ranks or of one."""
     findings = scene.findings
     found = findings.outliers
 
     def rows(rank: int | None) -> list[dict[str, Any]]:
         return _numbered(tables.outlier_rows(findings, rank))
 
-    with titled("Abnormal events", f"{format.counted(len(found), 'event')}, the highest score first"):
+    with titled("Abnormal events", f"{format.counted(len(found), 'event')}, highest score first"):
         if not len(found):
             few = len(findings.similarity.ranks) < MIN_COHORT
             label_text(
-                TOO_FEW if few else "None starts or lasts abnormally against the same on other ranks.",
+                TOO_FEW
+                if few
+                else "No event starts late or takes long compared with the same event on other ranks.",
                 "p",
                 "muted",
             )
@@ -245,26 +250,26 @@ def outlier_table(scene: TabViewModel, _: Reactions) -> None:
 
 
 def collective_table(scene: TabViewModel, _: Reactions) -> None:
-    """What the time of each collective went into."""
+    """Show wait and transfer of each collective."""
     total = len(scene.findings.blame.collectives)
     rows = _numbered(tables.collective_rows(scene.findings))
-    subtitle = "how long ranks waited for the last of them, and how long the transfer then took"
+    subtitle = "wait for the last rank to arrive, then the transfer"
     if len(rows) < total:
         subtitle += f"; the longest {len(rows)} of {format.count(total)}"
     with titled("Collectives", subtitle):
         if rows:
             data_table(tables.COLLECTIVE_COLUMNS, rows, "row").mark("collectives")
         else:
-            label_text("No event is part of a collective whose group and number are known.", "p", "muted")
+            label_text("No event is part of a collective with a known group and number.", "p", "muted")
 
 
 def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with a number each: nothing else in them is theirs alone."""
+    """Return the rows with a number each, because nothing else in them is unique."""
     return [{**row, "row": place} for place, row in enumerate(rows)]
 
 
 def notes_card(scene: TabViewModel, _: Reactions) -> None:
-    """What the findings rest on, and what could not be known."""
-    with titled("What could not be known", "and what the numbers rest on"), box("lines", "ul"):
+    """Show limitations and method of the findings."""
+    with titled("Limitations and method"), box("lines", "ul"):
         for note in text.findings_notes(scene.findings):
             label_text(note, "li")

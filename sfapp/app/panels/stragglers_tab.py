@@ -1,4 +1,4 @@
-"""The stragglers tab: its operators are examined when it is first shown, and when the window changes."""
+"""Show the stragglers tab; operators are examined when it is first shown and when the window changes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from sfapp.views.findings import Examined
 
 
 class StragglersPanel:
-    """A tab's content like ``Panel``, that says what is being done until there is something to draw."""
+    """A tab's content like ``Panel``, with a progress message until the findings are there."""
 
     def __init__(
         self, workspace: Workspace, scene: TabViewModel, reactions: Reactions, author: Callable[[], str]
     ) -> None:
-        """Build inside the current container, and begin to examine.
+        """Build inside the current container, and start to examine the operators.
 
         Args:
-            author: under which name the page writes.
+            author: returns the name under which the page writes.
         """
         self._workspace = workspace
         self._reactions = reactions
@@ -44,13 +44,13 @@ class StragglersPanel:
             with box("card progress", "section") as self._status:
                 self._status.props["role"] = "status"
                 ui.spinner(size="18px")
-                self._said = label_text("", "span").mark("examining")
+                self._progress = label_text("", "span").mark("examining")
             self._captures = CaptureCard(workspace, scene.judged, author)
             self._content = box("stack")
         self._follow()
 
     def update(self, scene: TabViewModel, *, resting: bool = False) -> None:
-        """Draw again what depends on something that changed; examine again where the window itself did."""
+        """Draw what changed again; examine the operators again where the window changed."""
         self._scene = scene
         self._follow(resting)
 
@@ -61,28 +61,29 @@ class StragglersPanel:
             self._show(resting)
         elif not self._working:
             self._working = True
-            self._said.text = "Reading operator events"
+            self._progress.text = "Reading operator events"
             background_tasks.create(self._examine(), context=self._place)
 
     async def _examine(self) -> None:
-        """Examine what is looked at, or what replaced it meanwhile."""
+        """Examine the current window, or the one that replaced it meanwhile."""
         loop = asyncio.get_running_loop()
         try:
             while self._examined is None or self._examined.key != self._scene.judged.examined_key:
                 asked = self._workspace.examine(
-                    self._scene.judged, lambda said: loop.call_soon_threadsafe(self._say, said)
+                    self._scene.judged,
+                    lambda progress: loop.call_soon_threadsafe(self._show_progress, progress),
                 )
                 self._examined = await asyncio.wrap_future(asked)
-        except SfappError as error:  # the window has gone meanwhile
+        except SfappError as error:  # the window was removed meanwhile
             self._examined = Examined(self._scene.judged.examined_key, None, (str(error),))
         finally:
             self._working = False
         if not self._place.is_deleted:
             self._follow()
 
-    def _say(self, said: str) -> None:
+    def _show_progress(self, progress: str) -> None:
         if not self._place.is_deleted:
-            self._said.text = said
+            self._progress.text = progress
 
     def _show(self, resting: bool) -> None:
         examined = self._examined
@@ -105,30 +106,30 @@ class StragglersPanel:
         with self._content:
             self._panel = Panel(items_of(STRAGGLERS, None, False), scene, self._reactions)
 
-    def _explain(self, told: Sequence[str]) -> None:
-        """Why there is nothing to draw, and what would help."""
-        if self._explained == told:
+    def _explain(self, reasons: Sequence[str]) -> None:
+        """Show why there is nothing to draw, and what to do about it."""
+        if self._explained == reasons:
             return
-        self._explained, self._panel = told, None
+        self._explained, self._panel = reasons, None
         self._content.clear()
         with self._content, box("card", "section"):
-            notices(told)
+            notices(reasons)
             empty(
                 "No operators to compare",
-                "Bring a profiler's trace of the job: its packets then have operator events, and this tab "
-                "says which operator held the ranks up.",
+                "Import a profiler trace of the job: its packets then have operator events, and this tab "
+                "shows which operator delays the ranks.",
                 "sfapp import kineto TRACES -o packets",
             )
 
     def _propose(self, findings: Findings | None) -> None:
-        """Which ranks to capture: asked again only where the verdict aims elsewhere."""
-        aim = self._scene.judged.examined_key, self._scene.aim_key
-        if aim != self._proposed:
-            self._proposed = aim
+        """Propose ranks to capture, again only where the verdict names another suspect."""
+        suspect = self._scene.judged.examined_key, self._scene.aim_key
+        if suspect != self._proposed:
+            self._proposed = suspect
             self._captures.propose(self._scene.judged, findings)
 
     def _agreed(self, examined: Examined) -> Agreement | None:
-        """What the verdict says of the findings; worked out again only where the verdict aims elsewhere."""
+        """Compare verdict and findings, again only where the verdict names another suspect."""
         scene = self._scene
         diagnosis = scene.diagnosis
         reason = None if diagnosis.aim is None else diagnosis.aim.rank_reason
@@ -139,6 +140,6 @@ class StragglersPanel:
 
 
 def _fitted(view: ViewState, findings: Findings) -> ViewState:
-    """A link may ask for a cause that there is not: the first is shown then."""
+    """Return the view without a cause that the findings do not have; the first one is shown then."""
     has_it = view.cause is None or view.cause < len(findings.blame.causes)
     return view if has_it else replace(view, cause=None)

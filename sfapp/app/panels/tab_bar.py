@@ -1,4 +1,4 @@
-"""The tabs of a window page, one a node where there are few, and the chooser of the step beside them."""
+"""Show the tabs of a window page, one per node where there are few, and the step chooser."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NODE_TABS = 16
 """More nodes than this share one tab with a search field."""
 
 NODES = "nodes"
-"""The shared tab's name."""
+"""Name of the shared tab of many nodes."""
 
 
 class TabBar:
-    """Says what was asked for; what is shown follows from ``show``.
+    """The tabs; a click calls ``change``, and ``show`` marks what is open.
 
     Attributes:
         many_nodes: whether the nodes share one tab.
-        beside: at the end of the row, for what else can be done with the window.
+        actions: the end of the row, for further buttons.
     """
 
     def __init__(self, window: Window, change: Callable[..., Any], walk: Callable[[int], Any]) -> None:
@@ -32,7 +32,7 @@ class TabBar:
 
         Args:
             change: takes the fields of ``ViewState`` that differ.
-            walk: takes +1 or −1 steps.
+            walk: called with +1 or −1 to move by a step.
         """
         self._change = change
         self._walk = walk
@@ -44,13 +44,13 @@ class TabBar:
         with box("tab-row"):
             self._tabs = self._build_tabs()
             self._build_steps()
-            self.beside = box("tab-beside")
+            self.actions = box("tab-beside")
 
     def show(self, view: ViewState, marked: Set[int], aimed_node: int | None) -> None:
         """Mark the open tab, the step and the nodes that hold a straggler.
 
         Args:
-            marked: nodes with ▲.
+            marked: nodes to mark with ▲.
             aimed_node: the node that the shared tab opens with.
         """
         self._shown = view
@@ -61,7 +61,7 @@ class TabBar:
             tab.props["label"] = f"Node {node} ▲" if node in marked else f"Node {node}"
 
     def count_notes(self, number: int) -> None:
-        """Say on their tab how many notes there are."""
+        """Show the number of notes on their tab."""
         self._notes.props["label"] = f"Notes {number}" if number else "Notes"
 
     def _build_tabs(self) -> ui.tabs:
@@ -85,7 +85,7 @@ class TabBar:
         with box("stepper"):
             self._step_button("‹", "[ ArrowLeft", "previous step", -1)
             self._step = label_text("", "button", "plain").mark("step")
-            self._step.props["title"] = "back to the window's mean"
+            self._step.props["title"] = "Back to the mean of the window"
             self._step.on("click", lambda: self._change(step=None))
             self._step_button("›", "] ArrowRight", "next step", 1)
 
@@ -94,7 +94,7 @@ class TabBar:
         button.on("click", lambda: self._walk(by))
 
     def _name(self, view: ViewState) -> str:
-        """The tab that is marked: a node's own, or the shared one."""
+        """Return the name of the open tab: a node's own, or the shared one."""
         return NODES if view.node is not None and self.many_nodes else view.tab
 
     def _picked(self, event: events.ValueChangeEventArguments[Any]) -> Any:

@@ -55,7 +55,7 @@ Item = PlacedPlot | TabBlock
 
 def _stage_table() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
-        with titled("Stages", "what each number means is in the column's tooltip"):
+        with titled("Stages", "hover a column title for its meaning"):
             data_table(tables.STAGE_COLUMNS, tables.stage_rows(scene.diagnosis), "stage")
 
     return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key))
@@ -67,9 +67,9 @@ def _rank_table(node: int | None = None) -> TabBlock:
         if node is not None:
             rows = [row for row in rows if row["node_rank"] == node]
         shown = sorted(rows, key=lambda row: -row["lead"])[:RANKS_LISTED]
-        subtitle = "those that lead the aim's stage most often come first"
+        subtitle = "those that are slowest at the suspect stage most often come first"
         if len(shown) < len(rows):
-            subtitle += f"; the first {len(shown)} of {len(rows)}, all are in the CSV of the Data tab"
+            subtitle += f"; the first {len(shown)} of {len(rows)}, the CSV on the Data tab has all"
         with titled("Ranks", subtitle):
             data_table(tables.RANK_COLUMNS, shown, "rank")
 
@@ -78,7 +78,7 @@ def _rank_table(node: int | None = None) -> TabBlock:
 
 def _step_table() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
-        with titled("Steps", "exposed time of each step, and who set it"):
+        with titled("Steps", "exposed time of each step, and its slowest rank"):
             data_table(tables.STEP_COLUMNS, tables.step_rows(scene.measures, scene.diagnosis), "step")
 
     return TabBlock(build, lambda s: (*s.matrix_key, *s.frontier_key))
@@ -94,7 +94,7 @@ def _evidence() -> TabBlock:
 
 def _labels() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
-        with titled("Labels", "what each claims, and why it holds or was withheld"):
+        with titled("Labels", "what each label claims, and why it holds or is suppressed"):
             label_table(scene.diagnosis)
 
     return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
@@ -102,7 +102,7 @@ def _labels() -> TabBlock:
 
 def _gate_table() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
-        with titled("Gates", "how far each is from the next change of verdict, the others as they are"):
+        with titled("Gates", "distance to the next change of verdict, other thresholds fixed"):
             gate_table(scene.measures, scene.diagnosis)
 
     return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), is_slow=True)
@@ -110,7 +110,7 @@ def _gate_table() -> TabBlock:
 
 def _why() -> TabBlock:
     def build(scene: TabViewModel, _: Reactions) -> None:
-        with titled("Why", "the comparisons that decided"), box("lines", "ul"):
+        with titled("Why", "the comparisons that decide the verdict"), box("lines", "ul"):
             for sentence in filter(
                 None, (*text.why(scene.diagnosis), text.against_recorder(scene.diagnosis))
             ):

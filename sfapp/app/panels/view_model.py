@@ -1,4 +1,4 @@
-"""What a panel draws from, and what its parts depend on: a part is drawn again when its key changed."""
+"""Hold what a panel draws from, with a key for each part, which is drawn again when its key changes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Key = tuple[Hashable, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TabViewModel:
-    """One judged window, seen in one way, in one theme, with the notes people pinned to it.
+    """One judged window in one view and theme, with its notes.
 
     Attributes:
-        examined: what its operators say; None where nobody asked, as it takes its time.
-        agreement: what the verdict and the operators say of each other; None without findings.
+        examined: the findings in its operators; None until they are requested, because they take time.
+        agreement: whether verdict and findings agree; None without findings.
     """
 
     judged: JudgedWindow
@@ -69,41 +69,41 @@ class TabViewModel:
 
     @property
     def examined_key(self) -> Key:
-        """Whose operators were examined."""
+        """Identifies the examined operators."""
         return () if self.examined is None else (self.examined.key,)
 
     @property
     def matrix_key(self) -> Key:
-        """The window's durations and the ranks looked at, and the theme: behind every plot.
+        """Identifies the window's durations, the group of ranks and the theme, on which every plot depends.
 
-        The baseline is not part of it: only gains depend on that, and they are part of the verdict.
+        The baseline is part of the verdict instead, because only gains depend on it.
         """
         return self.judged.source, self.diagnosis.group, self.dark
 
     @property
     def frontier_key(self) -> Key:
-        """Which frontier is shown, and how its ranks are laid together."""
+        """The frontier in use, and its sync boundary."""
         return self.diagnosis.frontier, self.diagnosis.sync_boundary
 
     @property
     def aim_key(self) -> Key:
-        """Which stage and rank stand out."""
+        """The suspect stage and rank."""
         aim = self.diagnosis.aim
         place = (None, None) if aim is None else (aim.stage, aim.rank)
         return *place, self.diagnosis.top_stage, self.diagnosis.is_quiet
 
     @property
     def verdict_key(self) -> Key:
-        """Everything a verdict depends on beside the matrix."""
+        """Everything that a verdict depends on besides the durations."""
         diagnosis = self.diagnosis
         return diagnosis.gates, diagnosis.frontier, diagnosis.baseline, self.reference_key
 
     @property
     def reference_key(self) -> Key:
-        """What the window is compared with."""
+        """The window that serves as the reference."""
         reference = self.judged.reference
         return () if reference is None else (reference.run_id, reference.window, reference.group)
 
 
 Follow = Callable[[TabViewModel], None]
-"""Brings what was built up to date in place."""
+"""Updates what was built in place."""

@@ -227,7 +227,7 @@ def _names(
     top: float,
     dark: bool,
 ) -> list[dict[str, Any]]:
-    """Return stage names beside their points, raised where they would overlap."""
+    """Return stage names next to their points, raised where they would overlap."""
     occupied: list[tuple[float, float, float]] = []
     labels = []
     short = format.short_stages(diagnosis.stages)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sfapp.model import Diagnosis, Window
 from sfapp.views import format, palette
-from sfapp.views.plot_registry import Figure
+from sfapp.views.plot_registry import Figure as Figure
 
 Trace = dict[str, Any]
 

@@ -47,7 +47,7 @@ RANKS = PlotSpec(
     help=(
         "Blue ranks are faster than the median rank, vermilion ranks are slower, over their newest steps. A "
         "rank that no longer reports is marked with the time since its last sample. Ranks that wait for each "
-        "other look alike."
+        "other have the same colour."
     ),
     source=LiveInput,
     build=lambda given, dark: live_ranks(given.times, given.silent_s, run=given.run, dark=dark),

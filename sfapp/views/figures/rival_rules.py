@@ -133,7 +133,7 @@ def _stage_bars(stage: str, lines: list[RuleLine], short: str, colour: str, dark
 
 @dataclass(frozen=True, slots=True)
 class RuleLine:
-    """What one rule says of a window; ``overcount`` is its total divided by the exposed time."""
+    """The shares that one rule assigns to stages; ``overcount`` is its total divided by the exposed time."""
 
     rule: str
     shares: dict[str, float]

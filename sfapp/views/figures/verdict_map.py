@@ -46,7 +46,7 @@ STEPS = PlotSpec(
 )
 
 _THIN = 0.12
-"""A region lower than this has no room for its label, which is placed beside it on a leader line."""
+"""A region lower than this has no room for its label, which is placed next to it on a leader line."""
 
 _CLEARANCE = 0.15
 """Horizontal distance at which labels on leader lines do not overlap."""
