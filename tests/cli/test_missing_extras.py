@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -46,7 +47,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "compare": ["--packets", str(SAMPLE), "gpt-small-ddp/0", "gpt-small-ddp/1"],
     "report": [str(SAMPLE / "gpt-small-rank-lost"), "-o", "{tmp}/report.html"],
     "top": [str(SAMPLE / "gpt-small-rank-lost"), "--once"],
-    "capture": [str(SAMPLE), "gpt-small-rank-lost", "--no-wait"],
+    "capture": ["{tmp}/copy", "gpt-small-rank-lost", "--no-wait"],
     "aggregate": ["{tmp}/packets", "--listen", "not an address"],
     "relay": ["not an address", "--listen", "not an address"],
     "import": ["kineto", str(SAMPLE), "-o", "{tmp}/packets"],
@@ -58,6 +59,7 @@ ARGUMENTS: dict[str, list[str]] = {
 def sfapp_without(blocked: set[str], command: str, tmp: Path) -> tuple[int, str, set[str]]:
     """The exit code and the messages of a command without some modules, and the modules it asked for."""
     (tmp / "script.py").write_text("")
+    shutil.copytree(SAMPLE / "gpt-small-rank-lost", tmp / "copy" / "gpt-small-rank-lost", dirs_exist_ok=True)
     arguments = [each.replace("{tmp}", str(tmp)) for each in ARGUMENTS[command]]
     lists = [",".join(sorted(blocked)), ",".join(sorted(EXTRA_OF_MODULE | {"torch": "app"}))]
     result = subprocess.run(
