@@ -5,8 +5,6 @@ Handlers are plain functions where they ask the store: the server runs those bes
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
@@ -34,6 +32,7 @@ from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.operators import agreement
 from sfapp.service.compare import compare_sides
+from sfapp.service.csv_table import csv_text
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import (
     DOCUMENT_VERSION,
@@ -374,21 +373,5 @@ def _json(document: Any, status: int = 200) -> Response:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], name: str) -> Response:
-    """Rows as a table with the columns of the first; lists and objects as JSON."""
-    buffer = io.StringIO()
-    columns = list(rows[0]) if rows else []
-    writer = csv.DictWriter(buffer, columns, extrasaction="ignore")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({column: _cell(row.get(column)) for column in columns})
     disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(buffer.getvalue(), media_type="text/csv; charset=utf-8", headers=disposition)
-
-
-def _cell(value: Any) -> Any:
-    """One cell. Text that a spreadsheet would take for a formula is kept text by a leading quote."""
-    if isinstance(value, dict | list | tuple):
-        return msgspec.json.encode(value).decode()
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value
+    return Response(csv_text(rows), media_type="text/csv; charset=utf-8", headers=disposition)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
+from sfapp.service.csv_table import csv_text
 from sfapp.service.packet_windows import diagnose_windows, load_windows
 from sfapp.terminal import printable
 from sfapp.views import format
@@ -73,7 +73,7 @@ def analyze(
     if as_json:
         click.echo(json.dumps(document(diagnoses, loaded, seen), ensure_ascii=False, separators=(",", ":")))
     elif as_csv:
-        print_csv(rows)
+        click.echo(csv_text(rows), nl=False)
     elif parquet is None:
         print_table(diagnoses, loaded, seen)
     if strict and loaded.quarantined:
@@ -142,12 +142,6 @@ def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any
 def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Every column of any row, in order of first appearance: runs may have different stages."""
     return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def print_csv(rows: Sequence[dict[str, Any]]) -> None:
-    writer = csv.DictWriter(sys.stdout, _columns(rows), restval="")
-    writer.writeheader()
-    writer.writerows(rows)
 
 
 def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -1,7 +1,8 @@
-"""What ``sfapp top`` draws, and where it is from: a folder of packets, or an app that serves them."""
+"""The state of streaming runs for ``sfapp top``: from a folder of packets, or from a running app."""
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -16,13 +17,13 @@ from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, LiveState, liv
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 _ANSWER_SECONDS = 10.0
 _INGEST_SECONDS = 5.0
 
 
-class RankNews(msgspec.Struct):
-    """One rank of a run: where it is, how long nothing was heard of it, how long its newest steps took."""
+class RankReport(msgspec.Struct):
+    """One rank of a run: its node, the time since its last message, the duration of its newest steps."""
 
     rank: int
     node_rank: int
@@ -31,18 +32,20 @@ class RankNews(msgspec.Struct):
     recent_ns: float | None
 
 
-class Verdict(msgspec.Struct):
-    """The newest finished window in words, and whom it names."""
+class LiveVerdict(msgspec.Struct):
+    """The newest finished window in words, the rank that it names, and its severity."""
 
     said: str
     aim_rank: int | None
     severity: float | None
 
 
-class RunNews(msgspec.Struct):
-    """A run now; the part of ``/live/<run>.json`` that a terminal shows.
+class RunReport(msgspec.Struct):
+    """The present state of a run: the part of ``/live/<run>.json`` that a terminal shows.
 
     Attributes:
+        said: the state in words.
+        silent: a sentence for each group of silent ranks.
         nodes: rows as ``NODE_COLUMNS`` shows them.
     """
 
@@ -50,20 +53,20 @@ class RunNews(msgspec.Struct):
     state: str
     said: str
     silent: list[str]
-    ranks: list[RankNews]
+    ranks: list[RankReport]
     nodes: list[dict[str, Any]]
     newest_step: int | None
-    newest_window: Verdict | None
+    newest_window: LiveVerdict | None
 
 
 class RunName(msgspec.Struct):
-    """One of the runs that are streamed."""
+    """One of the runs in ``/live.json``."""
 
     run_id: str
 
 
 class RunList(msgspec.Struct):
-    """The part of ``/live.json`` that a terminal needs: the one heard of last comes first."""
+    """The part of ``/live.json`` that a terminal needs: the most recently active run first."""
 
     runs: list[RunName]
 
@@ -71,118 +74,127 @@ class RunList(msgspec.Struct):
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
-class Source(Protocol):
-    """Where news of runs is from."""
+class LiveSource(Protocol):
+    """Source of the state of runs.
 
-    def news(self, run_id: str | None) -> RunNews | None:
-        """Of one run, or of the one heard of last; None before there is any."""
+    Attributes:
+        place: the folder or the app's address, for messages.
+    """
+
+    place: str
+
+    def latest(self, run_id: str | None) -> RunReport | None:
+        """Return the state of a run, or of the most recently active one; None before there is any."""
 
 
 class FolderSource:
-    """Packets in a folder, read anew at every question."""
+    """Reads packets and samples in a folder anew at every call."""
 
     def __init__(self, store: Store, path: Path) -> None:
+        self.place = str(path)
         self._workspace = Workspace(store, [path])
-        self._scene: LiveRunSnapshot | None = None
+        self._snapshot: LiveRunSnapshot | None = None
         store.ingest()
-        self._ingested = time.monotonic()
+        self._ingested_at = time.monotonic()
 
-    def news(self, run_id: str | None) -> RunNews | None:
-        """As ``Source``.
+    def latest(self, run_id: str | None) -> RunReport | None:
+        """Return the state of a run as ``LiveSource`` describes.
 
         Raises:
             WindowNotFoundError: the run was never streamed.
         """
         store = self._workspace.store
-        if time.monotonic() - self._ingested > _INGEST_SECONDS:
+        if time.monotonic() - self._ingested_at > _INGEST_SECONDS:
             store.ingest()
-            self._ingested = time.monotonic()
+            self._ingested_at = time.monotonic()
         else:
             store.follow()
         runs = store.live_runs()
         if run_id is None and not runs:
             return None
         run_id = run_id or runs[0]["run_id"]
-        before = self._scene if self._scene is not None and self._scene.run_id == run_id else None
-        self._scene = live_run_snapshot(self._workspace, run_id, LiveState(), before=before)
-        return msgspec.convert(self._scene.document(), RunNews)
+        before = self._snapshot if self._snapshot is not None and self._snapshot.run_id == run_id else None
+        self._snapshot = live_run_snapshot(self._workspace, run_id, LiveState(), before=before)
+        return msgspec.convert(self._snapshot.document(), RunReport)
 
 
 class AppSource:
-    """An app that runs, by its address; asks for the same that its pages have as data."""
+    """Requests the data of a running app's live pages."""
 
     def __init__(self, address: str, token: str | None) -> None:
-        """Nothing is asked yet.
+        """Parse the address; no request is sent yet.
 
         Args:
-            address: as ``sfapp serve`` printed it, with its token too.
-            token: the app's, if it has one.
+            address: as ``sfapp serve`` prints it, with or without the token.
+            token: the app's, where it has one.
 
         Raises:
-            RemoteError: no address of an app.
+            RemoteError: it is no HTTP address.
         """
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise RemoteError(f"{address} is no address of an app: give one as in http://node0:8642")
-        self._address = f"{parts.scheme}://{parts.netloc}"
+            raise RemoteError(f"{address} is no address of an app; one looks like http://node0:8642")
+        self.place = f"{parts.scheme}://{parts.netloc}"
         self._token = token or dict(parse_qsl(parts.query)).get("token")
 
-    def news(self, run_id: str | None) -> RunNews | None:
-        """As ``Source``.
+    def latest(self, run_id: str | None) -> RunReport | None:
+        """Return the state of a run as ``LiveSource`` describes.
 
         Raises:
-            RemoteError: nobody answers, the token is wrong, or it is no app of this version.
+            RemoteError: the server does not answer, rejects the token, or is no sfapp of this version.
             WindowNotFoundError: the run was never streamed there.
         """
         if run_id is None:
-            runs = self._ask("/live.json", RunList).runs
+            runs = self._request("/live.json", RunList).runs
             if not runs:
                 return None
             run_id = runs[0].run_id
-        return self._ask(f"/live/{quote(run_id, safe='')}.json?span=60", RunNews)
+        return self._request(f"/live/{quote(run_id, safe='')}.json?span=60", RunReport)
 
-    def _ask(self, path: str, kind: type[_Answer]) -> _Answer:
-        request = urllib.request.Request(self._address + path, headers={"Accept": "application/json"})
+    def _request(self, path: str, kind: type[_Answer]) -> _Answer:
+        request = urllib.request.Request(self.place + path, headers={"Accept": "application/json"})
         if self._token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-                body = answer.read(MOST_BYTES)
+                body = answer.read(MAX_BYTES)
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refused(error.code, error.read(4096)) from error
-        except (OSError, ValueError) as error:
-            why = getattr(error, "reason", error)
+                raise self._rejected(error.code, error.read(4096)) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
             raise RemoteError(
-                f"nobody answers at {self._address} ({why}): is `sfapp serve`, or `sfapp run --ui`, running "
-                "there? From another machine it is reached by `ssh -L 8642:127.0.0.1:8642 host`"
+                f"{self.place} does not answer ({reason}): start `sfapp serve` or `sfapp run --ui` there, or "
+                "forward its port from another machine with `ssh -L 8642:127.0.0.1:8642 HOST`"
             ) from error
         try:
-            return msgspec.convert(self._understood(body), kind)
+            return msgspec.convert(self._decoded(body), kind)
         except msgspec.ValidationError as error:
-            raise RemoteError(f"{self._address} does not answer as an sfapp does: {error}") from error
+            raise RemoteError(f"{self.place} does not answer as sfapp does: {error}") from error
 
-    def _refused(self, status: int, body: bytes) -> RemoteError | WindowNotFoundError:
+    def _rejected(self, status: int, body: bytes) -> RemoteError | WindowNotFoundError:
         if status == 401:
-            given = "does not take this token" if self._token else "asks for its token"
-            return RemoteError(f"{self._address} {given}: --token, or SFAPP_TOKEN, as `sfapp serve` has it")
+            fault = "rejects this token" if self._token else "requires a token"
+            return RemoteError(
+                f"{self.place} {fault}: set --token or SFAPP_TOKEN to the one of `sfapp serve`"
+            )
         try:
-            said = str(msgspec.json.decode(body)["error"])
+            message = str(msgspec.json.decode(body)["error"])
         except (msgspec.DecodeError, KeyError, TypeError):
             return RemoteError(
-                f"{self._address} answers {status}: {body[:200].decode(errors='replace').strip()}"
+                f"{self.place} answers {status}: {body[:200].decode(errors='replace').strip()}"
             )
-        return (WindowNotFoundError if status == 404 else RemoteError)(said)
+        return (WindowNotFoundError if status == 404 else RemoteError)(message)
 
-    def _understood(self, body: bytes) -> dict[str, Any]:
+    def _decoded(self, body: bytes) -> dict[str, Any]:
         try:
             answer = msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise RemoteError(f"{self._address} is no sfapp: what it answers is no JSON") from error
+            raise RemoteError(f"{self.place} is no sfapp: its answer is not JSON") from error
         version = answer.get("version")
         if version != DOCUMENT_VERSION:
             raise RemoteError(
-                f"{self._address} speaks version {version or 'unknown'} of what is live, this sfapp version "
+                f"{self.place} has version {version or 'unknown'} of the live data and this sfapp version "
                 f"{DOCUMENT_VERSION}: use the same sfapp on both sides"
             )
         return answer

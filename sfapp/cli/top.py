@@ -1,4 +1,4 @@
-"""``sfapp top``: a running job in the terminal, for people on a login node."""
+"""``sfapp top``: a running job in the terminal, for a login node without a browser."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
-    from sfapp.cli.live_client import RunNews, Source
+    from sfapp.cli.live_client import LiveSource, RunReport
     from sfapp.views.tables import TableColumn
 
 _FOLLOW_SECONDS = 1.0
 _SLOW = 0.1
-"""A rank whose newest steps took so much longer than the median rank's is marked."""
+"""A rank is marked whose newest steps took longer than the median rank's by more than this share."""
 
 _TILES = 16, 8, 4, 2, 1
-"""Ranks in a row of the grid: as many of these as fit."""
+"""Ranks in a row of the grid: the largest of these that fits."""
 
 _NODE_WIDTH = 10
 
@@ -39,12 +39,12 @@ _DISPENSABLE = (
     "ranks",
     "hostname",
 )
-"""Columns of the nodes that are left out in a narrow terminal, the first of them first."""
+"""Columns of the nodes table that a narrow terminal leaves out, in this order."""
 
 _LONGEST_HOST = 24
 _WIDEST = 1000
 
-LEGEND = "* named by the newest window   + 10 % above the median   ! silent   - left"
+LEGEND = "* suspect of the newest window   + 10 % above the median   ! silent   - finished"
 
 
 class FolderOrAddress(click.Path):
@@ -62,14 +62,14 @@ class FolderOrAddress(click.Path):
 @click.argument(
     "where", type=FolderOrAddress(exists=True, path_type=Path), default=Path("packets"), metavar="[WHERE]"
 )
-@click.option("--run", "run_id", help="The run to show [default: the one that was heard of last].")
-@click.option("--once", is_flag=True, help="Print what there is now, and end.")
-@click.option("--token", envvar="SFAPP_TOKEN", help="The app's secret, where it asks for one.")
+@click.option("--run", "run_id", help="Run to show [default: the most recently active one].")
+@click.option("--once", is_flag=True, help="Print the present state and exit.")
+@click.option("--token", envvar="SFAPP_TOKEN", help="Token of the app, where it requires one.")
 def top(where: Path | str, run_id: str | None, once: bool, token: str | None) -> None:
-    """Watch a streaming job from the terminal: its nodes, its ranks, its newest verdict.
+    """Watch a streaming job in the terminal: its nodes, its ranks, its newest verdict.
 
-    WHERE is the folder for packets that the aggregator writes to, or one run's folder in it, or the address
-    of a running app (`sfapp serve`, `sfapp run --ui`). Nothing is changed there. Ctrl-C ends it.
+    WHERE is the packet folder that the aggregator writes to, the folder of one run in it, or the address of a
+    running app (`sfapp serve`, `sfapp run --ui`). The command only reads. Stop it with Ctrl-C.
 
     \b
     sfapp top packets
@@ -84,7 +84,7 @@ def top(where: Path | str, run_id: str | None, once: bool, token: str | None) ->
 
 
 @contextmanager
-def _source(where: Path | str, token: str | None) -> Iterator[Source]:
+def _source(where: Path | str, token: str | None) -> Iterator[LiveSource]:
     from sfapp.cli.live_client import AppSource, FolderSource
     from sfapp.store import Store
 
@@ -95,60 +95,60 @@ def _source(where: Path | str, token: str | None) -> Iterator[Source]:
             yield FolderSource(store, where)
 
 
-def _print_once(source: Source, run_id: str | None) -> None:
+def _print_once(source: LiveSource, run_id: str | None) -> None:
     from rich.console import Console
 
-    news = source.news(run_id)
-    if news is None:
-        raise WindowNotFoundError("no run was streamed here: sfapp run --live, or name another folder")
-    Console().print(frame(news))
+    report = source.latest(run_id)
+    if report is None:
+        raise WindowNotFoundError(f"{source.place} has no streaming run: start one with `sfapp run --live`")
+    Console().print(frame(report))
 
 
-def _watch(source: Source, run_id: str | None) -> None:
-    """Draw it again and again. An app that does not answer any more may come back: that is said meanwhile."""
+def _watch(source: LiveSource, run_id: str | None) -> None:
+    """Redraw every second. While an app does not answer, show the error below the last state."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
-    shown: RenderableType = Text("Nothing is streamed here yet; waiting.")
-    news = source.news(run_id)
+    shown: RenderableType = Text("No streaming run yet; waiting for one.")
+    report = source.latest(run_id)
     with Live(console=Console(), screen=True, auto_refresh=False) as screen:
         try:
             while True:
-                shown = shown if news is None else frame(news)
+                shown = shown if report is None else frame(report)
                 screen.update(shown, refresh=True)
                 time.sleep(_FOLLOW_SECONDS)
                 try:
-                    news = source.news(run_id)
+                    report = source.latest(run_id)
                 except RemoteError as error:
-                    news = None
+                    report = None
                     screen.update(Group(shown, Text(printable(str(error)), style="red")), refresh=True)
                     time.sleep(_FOLLOW_SECONDS)
         except KeyboardInterrupt:
             return
 
 
-def frame(news: RunNews) -> RenderableType:
-    """A run as it is drawn: how it is heard of, a row a node, a tile a rank, the newest verdict."""
+def frame(report: RunReport) -> RenderableType:
+    """Return the drawing of a run: its state, one row per node, one tile per rank, the newest verdict."""
     from rich.console import Group
     from rich.text import Text
 
-    style = {"live": "green", "ended": "dim"}.get(news.state, "red")
-    step = "no step yet" if news.newest_step is None else f"step {news.newest_step}"
-    head = Text.assemble((printable(news.run), "bold"), "  ", (printable(news.said), style), f"  {step}")
-    silent = [Text(printable(line), style="red") for line in news.silent]
-    said = "no window has been finished yet" if news.newest_window is None else news.newest_window.said
+    style = {"live": "green", "ended": "dim"}.get(report.state, "red")
+    step = "no step yet" if report.newest_step is None else f"step {report.newest_step}"
+    head = Text.assemble((printable(report.run), "bold"), "  ", (printable(report.said), style), f"  {step}")
+    silent = [Text(printable(line), style="red") for line in report.silent]
+    said = "no finished window yet" if report.newest_window is None else report.newest_window.said
     verdict = Text(printable(said), style="yellow")
     space = Text("")
-    nodes, legend = _Nodes(news), Text(LEGEND, style="dim")
-    return Group(head, space, nodes, space, _Grid(news), legend, space, verdict, *silent)
+    nodes, legend = _Nodes(report), Text(LEGEND, style="dim")
+    return Group(head, space, nodes, space, _Grid(report), legend, space, verdict, *silent)
 
 
 class _Nodes:
-    """A row a node, with as many columns as the terminal has room for."""
+    """Table of the nodes, with as many columns as fit the terminal."""
 
-    def __init__(self, news: RunNews) -> None:
-        self._rows = news.nodes
+    def __init__(self, report: RunReport) -> None:
+        self._rows = report.nodes
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from sfapp.views.live_tables import NODE_COLUMNS
@@ -182,20 +182,20 @@ class _Nodes:
 
 
 class _Grid:
-    """A tile a rank, a line or more a node."""
+    """Grid of the ranks: one tile per rank, at least one line per node."""
 
-    def __init__(self, news: RunNews) -> None:
-        self._news = news
+    def __init__(self, report: RunReport) -> None:
+        self._report = report
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        marks = _marks(self._news)
+        marks = _marks(self._report)
         width = len(str(max(marks, default=0)))
         room = (options.max_width - _NODE_WIDTH) // (width + 2)
         tiles = next((count for count in _TILES if count <= room), 1)
         members: dict[int, list[int]] = {}
-        for rank in self._news.ranks:
+        for rank in self._report.ranks:
             members.setdefault(rank.node_rank, []).append(rank.rank)
         for node, ranks in sorted(members.items()):
             for first in range(0, len(ranks), tiles):
@@ -206,16 +206,18 @@ class _Grid:
                 yield line
 
 
-def _marks(news: RunNews) -> dict[int, tuple[str, str]]:
-    """By rank, a letter that says what is with it, and its colour."""
+def _marks(report: RunReport) -> dict[int, tuple[str, str]]:
+    """Return the mark of every rank and its style."""
     from sfapp.model.diagnosis import QUIET_SEVERITY
     from sfapp.views import text as words
 
-    newest = news.newest_window
+    newest = report.newest_window
     named = newest.aim_rank if newest and (newest.severity or 0.0) >= QUIET_SEVERITY else None
-    middle = statistics.median([rank.recent_ns for rank in news.ranks if rank.recent_ns is not None] or [0.0])
+    middle = statistics.median(
+        [rank.recent_ns for rank in report.ranks if rank.recent_ns is not None] or [0.0]
+    )
     found: dict[int, tuple[str, str]] = {}
-    for rank in news.ranks:
+    for rank in report.ranks:
         if rank.has_left:
             found[rank.rank] = "-", "dim"
         elif (rank.no_data_for_s or 0.0) > words.STALE_S:

@@ -8,12 +8,13 @@ from typing import Any, get_args
 import ipywidgets
 import plotly.graph_objects as go
 
-from sfapp.accounting import judge, measure
 from sfapp.errors import SfappError
 from sfapp.model import Baseline, Diagnosis, Gates
 from sfapp.model.gates import GATE_BY_NAME
+from sfapp.model.view import ViewState
 from sfapp.notebook import card
 from sfapp.notebook.window import WindowView, titled
+from sfapp.service.judging import judge_measures, measure_window
 from sfapp.views import figures
 from sfapp.views import text as words
 from sfapp.views.figures.ambiguity import ambiguity_plane
@@ -94,10 +95,17 @@ class Explorer:
         values = {name: control.value for name, control in self.controls.items()}
         try:
             gates: Gates = self._view.diagnosis.gates.with_values(**{name: values[name] for name in GATES})
-            if values["baseline"] != self._measures.baseline:
+            view = ViewState(
+                gates=gates,
+                frontier=values["frontier"],
+                baseline=values["baseline"],
+                group=self._measures.window.group,
+            )
+            reference = self._view.reference
+            if view.baseline != self._measures.baseline:
                 window, waits = self._measures.window, self._measures.run_waits
-                self._measures = measure(window, values["baseline"], self._view.reference).in_run(waits)
-            self.diagnosis = judge(self._measures, gates, values["frontier"], self._view.reference)
+                self._measures = measure_window(window, view, reference, waits)
+            self.diagnosis = judge_measures(self._measures, view, reference)
         except SfappError as error:
             self._message.value = card.escaped(str(error))
             return

@@ -12,17 +12,22 @@ from types import TracebackType
 
 import polars as pl
 
-from sfapp.accounting import RunWaits, compare, judge, measure, reference_of
+from sfapp.accounting import compare
 from sfapp.assets import EXAMPLES, assets
-from sfapp.errors import WindowError, WindowNotFoundError
-from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
+from sfapp.errors import WindowNotFoundError
+from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates
 from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
+from sfapp.service.judging import WindowJudge
 from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
 
 _EVERY = 2**31
+
+CACHE_BYTES = 1 << 28
+"""Memory for windows and their measures: the reference is measured once for all windows of a run."""
 
 
 class PacketsDiffer(UserWarning):
@@ -38,6 +43,7 @@ class Packets:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._judge = WindowJudge(lambda run: store, cache_bytes=CACHE_BYTES, measures_reference=True)
 
     def close(self) -> None:
         """Let go of the store."""
@@ -96,19 +102,15 @@ class Packets:
             WindowNotFoundError: no such window, or it has no such group.
             WindowError: the baseline is ``reference`` and there is none.
         """
-        window = self.store.window(run, number)
-        if group not in window.groups:
-            raise WindowNotFoundError(
-                f"window {number} of {run!r} has no group {group!r}; there are: {', '.join(window.groups)}"
-            )
-        against = self._reference(run, group, reference)
-        if baseline == "reference" and against is None:
-            raise WindowError(
-                "this run has no healthy window to take as a baseline; pass reference=(run, window)"
-            )
-        measures = measure(window.of_group(group), baseline, against).in_run(self._run_waits(window))
-        diagnosis = judge(measures, gates or Gates(), frontier, against)
-        return WindowView(window, measures, diagnosis, against, lambda: self.store.operators(run, number))
+        view = _view(gates, frontier, baseline, group, reference)
+        judged = self._judge.judge(self._judge.source(WindowKey(run, number)), view)
+        return WindowView(
+            judged.window,
+            judged.measures,
+            judged.diagnosis,
+            judged.reference,
+            lambda: self.store.operators(run, number),
+        )
 
     def compare(
         self,
@@ -133,10 +135,10 @@ class Packets:
             ComparisonError: the sides cannot be compared; the message says what differs.
         """
 
+        view = _view(gates, frontier, baseline, group, reference)
+
         def judged(run: str, number: int) -> Diagnosis:
-            return self.window(
-                run, number, gates, frontier=frontier, baseline=baseline, group=group, reference=reference
-            ).diagnosis
+            return self._judge.judge(self._judge.source(WindowKey(run, number)), view).diagnosis
 
         def side(named: str | tuple[str, int]) -> Diagnosis | list[Diagnosis]:
             if not isinstance(named, str):
@@ -180,22 +182,6 @@ class Packets:
         except WindowNotFoundError:
             return False
 
-    def _reference(self, run: str, group: str, picked: tuple[str, int] | None) -> Reference | None:
-        """The window to compare with, cut to the same ranks; None where it has no such group."""
-        if picked is None:
-            stored = self.store.reference(run)
-            if stored is None:
-                return None
-            picked = stored.run_id, stored.window
-        window = self.store.window(*picked)
-        if group not in window.groups:
-            return None
-        return reference_of(measure(window.of_group(group)).in_run(self._run_waits(window)))
-
-    def _run_waits(self, window: Window) -> RunWaits:
-        """What the windows of its run say of where ranks wait."""
-        return self.store.run_waits(window.run_id, window.stages)
-
     def __repr__(self) -> str:
         return f"sfapp packets: {self._said()}"
 
@@ -209,6 +195,22 @@ class Packets:
         runs = format.counted(len(self.store.runs()), "run")
         said = f"{format.counted(total, 'window')} of {runs}, {format.count(loud)} calling for action"
         return f"{said}, {format.counted(refused, 'file')} refused" if refused else said
+
+
+def _view(
+    gates: Gates | None,
+    frontier: Frontier,
+    baseline: Baseline,
+    group: str,
+    reference: tuple[str, int] | None,
+) -> ViewState:
+    return ViewState(
+        gates=gates or Gates(),
+        frontier=frontier,
+        baseline=baseline,
+        group=group,
+        reference=None if reference is None else WindowKey(*reference),
+    )
 
 
 def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = None) -> Packets:

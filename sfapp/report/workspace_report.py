@@ -15,7 +15,7 @@ from sfapp.report.formats import packed
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.store_evidence import StoreEvidence
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store, WindowQuery
+from sfapp.store import Store
 from sfapp.views import format
 
 
@@ -110,7 +110,8 @@ def create_report(
     book = workspace.incident_log.state()
     pseudonyms = None
     if options.redact:
-        pseudonyms = _pseudonyms(_stores(workspace, request, book), book, progress)
+        progress.report("collecting the names to hide")
+        pseudonyms = _pseudonyms(_stores(workspace, request, book), book)
     progress.report("collecting")
     evidence = StoreEvidence(workspace, pseudonyms, progress.report)
     _, files = build_report(request, evidence, book, version=sfapp.__version__, pseudonyms=pseudonyms)
@@ -127,15 +128,11 @@ def _stores(workspace: Workspace, request: ReportRequest, book: IncidentState) -
     return list(dict.fromkeys([workspace.store, *(workspace.store_of(key.run_id) for key in keys)]))
 
 
-def _pseudonyms(stores: Sequence[Store], book: IncidentState, progress: ReportProgress) -> Pseudonyms:
+def _pseudonyms(stores: Sequence[Store], book: IncidentState) -> Pseudonyms:
     """Return pseudonyms of every run and host in the stores, so that the command's report has the same."""
-    windows = [(store, row) for store in stores for row in store.windows(WindowQuery(limit=2**31)).rows]
-    hosts: set[str] = set()
-    for place, (store, row) in enumerate(windows, 1):
-        done = f"{format.count(place)} of {format.count(len(windows))}"
-        progress.report(f"collecting the names to hide: {done} windows")
-        hosts.update(store.window(row["run_id"], row["window"]).hostnames)
-    return Pseudonyms.of_names({row["run_id"] for _, row in windows}, hosts, book)
+    runs = {run.run_id for store in stores for run in store.runs()}
+    hosts = {host for store in stores for host in store.hostnames()}
+    return Pseudonyms.of_names(runs, hosts, book)
 
 
 def _paths(workspace: Workspace, store: Store, key: WindowKey) -> tuple[str, ...]:

@@ -111,6 +111,11 @@ class WindowConflict:
     set_aside: tuple[PacketSource, ...]
 
 
+def hostnames(database: Database) -> frozenset[str]:
+    """Return every host that the packets name."""
+    return frozenset(name for (name,) in database.tuples("SELECT DISTINCT unnest(hostnames) FROM packets"))
+
+
 def runs(database: Database) -> list[RunSummary]:
     """Return every run, the one with the newest window first."""
     rows = database.rows(

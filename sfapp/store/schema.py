@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -124,6 +124,7 @@ PACKETS = SchemaTable(
             "`shown`: the window is made of it; `redundant`: says what a shown file says; "
             "`set_aside`: lost a conflict, see `conflicts`",
         ),
+        SchemaColumn("hostnames", "VARCHAR[]", "hosts that it names, in alphabetical order"),
     ),
 )
 

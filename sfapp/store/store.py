@@ -260,6 +260,10 @@ class Store:
         """Return the files of a window that were set aside; see ``conflicts`` for the reasons."""
         return queries.set_aside(self._database, run, window)
 
+    def hostnames(self) -> frozenset[str]:
+        """Return every host that the packets name, those set aside included."""
+        return queries.hostnames(self._database)
+
     def quarantine(self) -> list[QuarantinedFile]:
         """Return every refused file with its reason."""
         return queries.quarantine(self._database)

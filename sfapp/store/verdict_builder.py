@@ -190,6 +190,7 @@ def _packet_rows(files: Sequence[_File], grouped: Grouped) -> list[Row]:
             "window": file.packet.window.number,
             "part_rank": file.packet.part_rank,
             "state": state_of(file.packet),
+            "hostnames": sorted(file.packet.window.hostnames),
         }
         for file in files
     ]

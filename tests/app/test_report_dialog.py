@@ -18,7 +18,7 @@ from recorded_job import RUN
 
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentEditor
-from sfapp.model import Gates
+from sfapp.model import Gates, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
 from sfapp.report import FORMATS
@@ -101,6 +101,24 @@ def test_every_format_comes_as_one_file(workspace: Workspace, ending: str) -> No
         assert first == "sfapp-window-2.md"
         assert all(drawing.startswith("sfapp-window-2_files/") for drawing in drawings)
     assert (name, content) == made(workspace, ending)
+
+
+def test_redacting_opens_only_the_packets_of_the_report(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[str, int]] = []
+    window = workspace.store.window
+
+    def reading(run: str, number: int) -> Window:
+        read.append((run, number))
+        return window(run, number)
+
+    monkeypatch.setattr(workspace.store, "window", reading)
+    _, page = made(workspace, ".html", redact=True)
+    assert set(read) <= {(RUN, 2)}
+    hosts = {host for number in range(5) for host in window(RUN, number).hostnames}
+    assert workspace.store.hostnames() == hosts
+    assert not any(host in page.decode() for host in hosts)
 
 
 def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:

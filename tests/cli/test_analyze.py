@@ -114,6 +114,14 @@ def test_the_table_reads_as_a_sentence_a_window(packets: Path) -> None:
     assert "1 file quarantined" in printed
 
 
+def test_csv_keeps_text_that_reads_like_a_formula_as_text(tmp_path: Path) -> None:
+    # Given a run whose name a spreadsheet would compute
+    write_packet(window_of(ddp_job(ranks=2, steps=4, seed=0), run_id="=1+1"), tmp_path / "00000000.parquet")
+    # Then the table neutralises it, as the app's tables do
+    rows = list(csv.DictReader(io.StringIO(sfapp("analyze", tmp_path, "--csv").stdout)))
+    assert [row["run_id"] for row in rows] == ["'=1+1"]
+
+
 def test_csv_and_parquet_hold_the_same_rows(packets: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
     printed = sfapp("analyze", packets, "--csv", "--parquet", target).stdout

@@ -20,7 +20,7 @@ from app.live_job import LIVE, LiveJob
 from app.served import Served, served
 from rich.console import Console
 
-from sfapp.cli.live_client import FolderSource, RunNews
+from sfapp.cli.live_client import FolderSource, RunReport
 from sfapp.cli.top import frame
 from sfapp.store import Store
 
@@ -66,21 +66,21 @@ def test_what_hosts_are_called_is_written_never_obeyed(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> RunNews:
+def large(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
     """A run of 1,024 ranks on nodes with long names."""
     root = tmp_path_factory.mktemp("large")
     LiveJob(root, host="gpu-cluster-rack-07-chassis", nodes=256).go(2)
     return news_of(root)
 
 
-def news_of(root: Path) -> RunNews:
+def news_of(root: Path) -> RunReport:
     with Store.open([root], memory=True) as store:
-        news = FolderSource(store, root).news(None)
+        news = FolderSource(store, root).latest(None)
     assert news is not None
     return news
 
 
-def drawn(news: RunNews, width: int) -> list[str]:
+def drawn(news: RunReport, width: int) -> list[str]:
     """The lines of a terminal so wide."""
     text = io.StringIO()
     Console(file=text, width=width, legacy_windows=False).print(frame(news))
@@ -109,7 +109,7 @@ def test_a_row_is_a_line_with_what_there_is_room_for(tmp_path: Path, width: int,
 
 
 @pytest.mark.parametrize(("width", "tiles"), [(120, 4), (80, 4), (60, 4), (24, 2)])
-def test_many_ranks_stay_in_rank_and_file(large: RunNews, width: int, tiles: int) -> None:
+def test_many_ranks_stay_in_rank_and_file(large: RunReport, width: int, tiles: int) -> None:
     lines = drawn(large, width)
     grid = [line for line in lines if re.match(r"(node \d+ +| {11,})\d+[ +!*-]?( +\d+[ +!*-]?)*$", line)]
     ranks = [[int(rank.rstrip("+!*-")) for rank in line[10:].split()] for line in grid]
@@ -118,8 +118,8 @@ def test_many_ranks_stay_in_rank_and_file(large: RunNews, width: int, tiles: int
     assert max(map(len, lines)) <= width
 
 
-def test_a_folder_without_a_stream_is_told(tmp_path: Path) -> None:
-    assert "no run was streamed here" in top(tmp_path, expect=2)
+def test_a_folder_without_a_stream_is_an_error(tmp_path: Path) -> None:
+    assert f"{tmp_path} has no streaming run" in top(tmp_path, expect=2)
     LiveJob(tmp_path).go()
     assert "no run 'other' was streamed here" in top(tmp_path, "--run", "other", expect=2)
 
@@ -160,8 +160,8 @@ def test_an_app_elsewhere_shows_what_its_folder_does(running: Served) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "asks for its token: --token, or SFAPP_TOKEN"),
-        (("--token", "other"), "does not take this token"),
+        ((), "requires a token: set --token or SFAPP_TOKEN"),
+        (("--token", "other"), "rejects this token"),
         (("--token", "s3cret", "--run", "other"), "no run 'other' was streamed here"),
     ],
 )
@@ -169,11 +169,13 @@ def test_what_an_app_refuses_is_told(running: Served, arguments: tuple[str, ...]
     assert said in top(app(running), *arguments, expect=2)
 
 
-def test_where_nobody_is_is_told() -> None:
+def test_a_server_that_does_not_answer_is_named() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # bound, not listened on
         address = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        assert f"nobody answers at {address}" in top(address, expect=2)
+        complaint = top(address, expect=2)
+        assert f"{address} does not answer" in complaint
+        assert "folder" not in complaint
     assert "is no address of an app" in top("ftp://node0", expect=2)
 
 
@@ -181,10 +183,11 @@ def test_where_nobody_is_is_told() -> None:
     ("body", "said"),
     [
         (b"<html>", "is no sfapp"),
-        (b'{"runs": []}', "speaks version unknown"),
-        (b'{"version": 99, "runs": []}', "speaks version 99"),
-        (b'{"version": 1}', "does not answer as an sfapp does"),
-        (b'{"version": 1, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as an sfapp does"),
+        (b'{"version": 1, "runs": []}', "has no streaming run"),
+        (b'{"runs": []}', "has version unknown"),
+        (b'{"version": 99, "runs": []}', "has version 99"),
+        (b'{"version": 1}', "does not answer as sfapp does"),
+        (b'{"version": 1, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as sfapp does"),
     ],
 )
 def test_what_is_no_app_of_this_version_is_told(body: bytes, said: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import plotly.graph_objects as go
@@ -12,9 +13,12 @@ import pytest
 from nbclient import NotebookClient
 
 import sfapp
+from sfapp.accounting import Measures, measure
 from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.model import Baseline, Window
 from sfapp.notebook import Packets, card
 from sfapp.notebook.explore import Explorer
+from sfapp.service import judging
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS
 
@@ -52,6 +56,21 @@ def test_a_window_has_the_verdict_that_the_store_has(packets: Packets) -> None:
     # What the store keeps of a healthy window leaves out the medians that only a baseline needs
     judged, stored = packets.window(RUN, SICK).diagnosis, packets.store.diagnosis(RUN, SICK)
     assert replace(judged, reference=None) == replace(stored, reference=None)
+
+
+def test_comparing_runs_measures_each_window_and_the_reference_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[int, str]] = []
+
+    def counting(window: Window, baseline: Baseline = "cohort_median", *rest: Any) -> Measures:
+        measured.append((window.number, baseline))
+        return measure(window, baseline, *rest)
+
+    monkeypatch.setattr(judging, "measure", counting)
+    with sfapp.open(SAMPLE) as opened:
+        windows = len(opened.store.timeline(RUN))
+        opened.compare(RUN, RUN, baseline="rank_median")
+    assert len(measured) == windows + 1
+    assert len(set(measured)) == len(measured)
 
 
 def test_a_window_says_its_verdict_as_text(packets: Packets) -> None:
