@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 from urllib.parse import unquote
 
 from fastapi import Request
@@ -21,6 +22,8 @@ from sfapp.service.workspace import StoreStatus, Workspace
 from sfapp.views import format, palette
 from sfapp.views.address import example_page, term_page
 from sfapp.views.worked_examples import LESSONS
+
+ElementT = TypeVar("ElementT", bound=ui.element)
 
 DARK_COOKIE = "sfapp-dark"
 """Cookie of the chosen theme: ``1`` for dark, ``0`` for light; absent until one is chosen."""
@@ -101,7 +104,7 @@ def link(content: str, href: str, classes: str = "", shortcut: str = "", label: 
     """Add a link with its keyboard shortcuts and accessible name."""
     element = label_text(content, "a", classes)
     element.props["href"] = href
-    return with_keys(element, shortcut, label)  # type: ignore[return-value]
+    return with_keys(element, shortcut, label)
 
 
 def term(content: str, kind: str, name: str, classes: str = "") -> TextElement:
@@ -112,7 +115,7 @@ def term(content: str, kind: str, name: str, classes: str = "") -> TextElement:
     return element
 
 
-def with_keys(element: ui.element, shortcut: str = "", label: str = "") -> ui.element:
+def with_keys(element: ElementT, shortcut: str = "", label: str = "") -> ElementT:
     """Set an element's keyboard shortcuts, which ``client.js`` handles, and its accessible name."""
     if shortcut:
         element.props["aria-keyshortcuts"] = shortcut

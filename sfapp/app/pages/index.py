@@ -292,11 +292,11 @@ class IndexPage:
     def _filter_range(self, low: float | None, high: float | None) -> None:
         """List only the brushed windows, or all of them where the brush was cleared."""
         rows = self._overview.rows
-        places = [] if low is None or high is None else _places(low, high, len(rows))
-        first, last = (
-            WindowKey(rows[place]["run_id"], rows[place]["window"]) if places else None
-            for place in (places or (0, 0))
-        )
+        places = None if low is None or high is None else _places(low, high, len(rows))
+        if places is None:
+            self._filter(first=None, last=None)
+            return
+        first, last = (WindowKey(rows[place]["run_id"], rows[place]["window"]) for place in places)
         self._filter(first=first, last=last)
 
     def _brushed_places(self) -> tuple[int, int] | None:

@@ -83,8 +83,9 @@ class NoteForm:
             .mark("new-note")
         )
         self._text.on("keydown.ctrl.enter", self._save)
-        stages = {None: "any stage", **format.short_stages(self._window.broad_stages)}
-        plots = {None: "no plot", **{spec.name: spec.title for spec in PLOTS.of_windows}}
+        stages: dict[str | None, str] = {None: "any stage", **format.short_stages(self._window.broad_stages)}
+        plots: dict[str | None, str] = {None: "no plot"}
+        plots |= {spec.name: spec.title for spec in PLOTS.of_windows}
         with box("pins"):
             self._fields: Mapping[str, Any] = {
                 "step": self._number("step", "whole window"),
