@@ -27,7 +27,7 @@ async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
     await user.should_see("callbacks on rank 3")
     await user.should_see("Likely cause")
     await user.should_see("delays carry over")
-    await user.should_see("evidence")
+    await user.should_see("Evidence")
 
 
 async def test_moving_a_gate_changes_the_labels_and_their_reasons(user: User) -> None:
@@ -175,7 +175,7 @@ async def test_the_baseline_without_a_healthy_window_is_told(watching_user: User
     await user.open("/")
     await user.should_see("alone", retries=60)
     await user.open("/w/alone/0?baseline=reference")
-    await user.should_see("no healthy window to take as a baseline")
+    await user.should_see("no healthy window to take as the baseline")
     assert chooser(user, "baseline").value == "cohort_median"
 
 
@@ -231,7 +231,7 @@ async def test_a_baseline_that_new_packets_take_away_is_replaced(
 
     def judge_without_healthy_window(source: WindowSource, view: ViewState) -> JudgedWindow:
         if view.baseline == "reference":
-            raise WindowError("this run has no healthy window to take as a baseline; pick one")
+            raise WindowError("this run has no healthy window to take as the baseline; choose a reference window")
         return judge(source, view)
 
     await user.open(f"{SICK}?baseline=reference")
@@ -241,7 +241,7 @@ async def test_a_baseline_that_new_packets_take_away_is_replaced(
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     # Then the page is refreshed against the default baseline, and says so
     await user.should_see("optimizer on rank 6", retries=60)
-    await user.should_see("no healthy window to take as a baseline")
+    await user.should_see("no healthy window to take as the baseline")
     assert chooser(user, "baseline").value == "cohort_median"
 
 
@@ -274,7 +274,7 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
         ("ambiguity", "Ambiguity plane"),
         ("evidence", "what each claims, and why it holds or was withheld"),
         ("rules", "Comparison with other rules"),
-        ("data", "what the recorder wrote down"),
+        ("data", "metadata written by the recorder"),
     ],
 )
 async def test_every_tab_has_its_content(user: User, tab: str, shows: str) -> None:
