@@ -231,7 +231,9 @@ async def test_a_baseline_that_new_packets_take_away_is_replaced(
 
     def judge_without_healthy_window(source: WindowSource, view: ViewState) -> JudgedWindow:
         if view.baseline == "reference":
-            raise WindowError("this run has no healthy window to take as the baseline; choose a reference window")
+            raise WindowError(
+                "this run has no healthy window to take as the baseline; choose a reference window"
+            )
         return judge(source, view)
 
     await user.open(f"{SICK}?baseline=reference")
