@@ -1,4 +1,4 @@
-"""The packet format: read, write and check the files that the recorder leaves behind (packet.md)."""
+"""Read, write and check packets, the files that recorders write (packet.md)."""
 
 from sfapp.packets.assemble import assemble
 from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows

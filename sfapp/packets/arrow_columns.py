@@ -1,6 +1,6 @@
-"""From the bytes of a file to plain numpy columns: all that touches pyarrow when reading.
+"""Decode the bytes of a file into NumPy columns; everything that uses pyarrow for reading.
 
-Everything that can be told from the footer (columns, types, sizes) is checked before a page is decoded.
+Everything that the footer reveals (columns, types, sizes) is checked before a page is decoded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string column: ``values[code]`` for each row, -1 standing for null."""
+    """String column: ``values[code]`` for each row, -1 for null."""
 
     code: IntArray
     values: tuple[str, ...]
@@ -51,7 +51,7 @@ def _open(data: bytes, dictionaries: Sequence[str]) -> Any:
 
 
 class PacketFile:
-    """An open packet: its footer read, nothing decoded yet.
+    """Open packet with its footer read and nothing decoded yet.
 
     Raises:
         PacketError: the bytes are not a Parquet file.
@@ -64,7 +64,7 @@ class PacketFile:
         with arrow_errors():
             try:
                 self._file = _open(data, texts)
-            except KeyError:  # one of them is absent, which check_columns says in better words
+            except KeyError:  # One of them is absent, which check_columns reports in better words.
                 self._file = _open(data, ())
             self._metadata = self._file.metadata
             self._schema = self._file.schema_arrow
@@ -74,17 +74,17 @@ class PacketFile:
 
     @property
     def manifest_json(self) -> bytes | None:
-        """The manifest as written, None where there is none."""
+        """Return the manifest's bytes, or None if there is none."""
         with arrow_errors():
             found: bytes | None = (self._metadata.metadata or {}).get(self._manifest_key)
             return found
 
     def expanded_bytes(self, columns: int) -> int:
-        """What the file takes in memory, by its footer: its pages expanded, or 8 bytes a value of so many
-        columns, whichever is more.
+        """Return the memory that the file takes by its footer: its expanded pages, or 8 bytes per value of so
+        many columns, whichever is more.
 
-        Nothing is asked of single column chunks: pyarrow lets an exception of C++ pass there, so that damage
-        in them would end the process, where its reader reports the same damage in good order.
+        Single column chunks are not examined: pyarrow lets a C++ exception pass there, so that damage in them
+        would end the process, whereas its reader reports the same damage as an exception.
         """
         with arrow_errors():
             groups = range(self._metadata.num_row_groups)
@@ -92,10 +92,10 @@ class PacketFile:
         return max(pages, 8 * self.rows * columns)
 
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
-        """These columns as pyarrow chunked arrays, decoded.
+        """Return these columns decoded, as pyarrow chunked arrays.
 
-        Taken as batches, because those end at the number of rows that has been checked, where reading a whole
-        column would follow what its own chunk claims to hold.
+        They are read in batches, which end at the number of rows that has been checked; reading a whole
+        column would trust the number that its own chunk claims.
 
         Raises:
             PacketError: a page is damaged.
@@ -110,7 +110,7 @@ class PacketFile:
 
 
 def side_channels(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of the side channels among these columns, in their order."""
+    """Return the names of the side channels among these columns, in their order."""
     return tuple(
         dict.fromkeys(
             name.removeprefix(prefix)
@@ -122,26 +122,27 @@ def side_channels(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def needed_columns(manifest: Manifest, channels: Sequence[str]) -> tuple[str, ...]:
-    """Every column a reader decodes; any other in the file is ignored."""
+    """Return every column that a reader decodes; others in the file are ignored."""
     sides = (prefix + name for name in channels for prefix in (SIDE_PREFIX, SAMPLED_PREFIX))
     return (*FIXED_COLUMNS, *manifest.stages, *reduced_columns(manifest), *sides)
 
 
 def column_of(plane: str, stage: str) -> str:
-    """The column that holds a plane of one stage of a reduced window."""
+    """Return the name of the column with a plane of one stage of a reduced window."""
     return f"{REDUCED_PREFIX}{plane}.{stage}"
 
 
 def reduced_columns(manifest: Manifest) -> tuple[str, ...]:
-    """The columns that a reduced window has beside those of every packet; none for any other."""
+    """Return the additional columns of a reduced window; none for other windows."""
     if manifest.reduced is None:
         return ()
     return tuple(column_of(plane, stage) for plane in PLANES for stage in manifest.stages)
 
 
 def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str], faults: Faults) -> bool:
-    """Whether the needed columns are there, each once and of a type that holds what it means; report those
-    that are not."""
+    """Return whether the needed columns exist once each with a suitable type, and report those that do
+    not.
+    """
     before = len(faults.found)
     types = dict(zip(file.names, file.types, strict=True))
     counted: dict[str, int] = {}
@@ -183,7 +184,7 @@ def _check_type(name: str, kind: Any, is_duration: bool, faults: Faults) -> None
 def check_size(
     file: PacketFile, manifest: Manifest, columns: Sequence[str], limits: Limits, faults: Faults
 ) -> bool:
-    """Whether the file has rows and keeps within the limits, told before any of it is decoded."""
+    """Return whether the file has rows and keeps within the limits, before any of it is decoded."""
     before = len(faults.found)
     if file.rows <= 0:
         faults.add("the file has no rows")
@@ -200,7 +201,7 @@ def check_size(
 
 
 def without_nulls(columns: dict[str, Any], faults: Faults) -> dict[str, Any]:
-    """The columns that are full where they must be; of any other the first null is reported."""
+    """Return the columns without nulls; the first null of any other column is reported."""
     full = {}
     for name, column in columns.items():
         if column.null_count and name != ROLE and not name.startswith(SIDE_PREFIX):
@@ -216,27 +217,29 @@ def _first_null(column: Any) -> int:
 
 
 def integers(column: Any) -> np.ndarray[Any, Any]:
-    """An integer column without nulls as one array of its own width; not copied if it is one chunk."""
+    """Return an integer column without nulls as one array of its own width, copied only if it has several
+    chunks.
+    """
     parts = [chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def text(column: Any) -> Text:
-    """A string column as codes and values.
+    """Return a string column as codes and values.
 
     Raises:
-        PacketError: a value is not UTF-8, or a code stands for no value.
+        PacketError: a value is not UTF-8, or a code has no value.
     """
     with arrow_errors():
-        column.validate(full=True)  # pyarrow takes codes from a damaged file as they come
-        if column.num_chunks > 1:  # row groups have dictionaries of their own
+        column.validate(full=True)  # pyarrow does not check the codes of a damaged file.
+        if column.num_chunks > 1:  # Row groups have dictionaries of their own.
             column = column.unify_dictionaries()
         indices = [
             chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in column.chunks
         ]
         code = integers(pa.chunked_array(indices))
         dictionary = column.chunk(0).dictionary
-        if len(dictionary) > len(code):  # most of it unused: not worth as many Python strings
+        if len(dictionary) > len(code):  # Most of it is unused and not worth as many Python strings.
             used = np.unique(code[code >= 0])
             dictionary = dictionary.take(pa.array(used))
             code = np.where(code < 0, -1, np.searchsorted(used, code))
@@ -244,12 +247,12 @@ def text(column: Any) -> Text:
 
 
 def floats(column: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A floating-point column as float64, NaN for null."""
+    """Return a floating-point column as float64, NaN for null."""
     with arrow_errors():
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def booleans(column: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """A column of true and false without nulls."""
+    """Return a boolean column without nulls."""
     with arrow_errors():
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.bool_)

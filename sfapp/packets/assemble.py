@@ -1,7 +1,7 @@
-"""The files of one window become one matrix (packet.md, Rules).
+"""Assemble the files of one window into one matrix (packet.md, Rules).
 
-After a failed gather every surviving rank has left a part of its own. Parts are merged exactly: the
-accounting needs the ranks to agree on step numbers and stage order, and nothing else.
+After a failed gather every surviving rank writes its own part. Parts are merged without approximation: the
+ranks only have to agree on step numbers and stage order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sfapp.packets.read import Packet
 
 @dataclass(frozen=True, slots=True)
 class AssembledWindow:
-    """One window from several files.
+    """Window merged from several files.
 
     Attributes:
-        window: the merged window; its manifest says what is missing and what did not fit.
-        used: the packets it is made of, ascending by rank.
-        odd_schema: packets of another stage list, world size or accumulation, left out.
-        odd_steps: packets that share no step with the others, left out.
+        window: the merged window; its manifest lists missing ranks and files that did not fit.
+        used: the packets it is built from, ascending by rank.
+        odd_schema: packets left out because stages, world size or accumulation differ.
+        odd_steps: packets left out because they share no step with the others.
     """
 
     window: Window
@@ -39,10 +39,10 @@ class AssembledWindow:
 
 
 def assemble(parts: Sequence[Packet]) -> Window:
-    """The one window that these parts make; see ``merge`` for the rules.
+    """Return the window of these parts; see ``merge`` for the rules.
 
     Raises:
-        PacketError: no parts, parts of different windows, or two parts that hold the same rank.
+        PacketError: no parts, parts of different windows, or two parts with the same rank.
     """
     return merge(parts).window
 
@@ -50,18 +50,18 @@ def assemble(parts: Sequence[Packet]) -> Window:
 def merge(parts: Sequence[Packet]) -> AssembledWindow:
     """Merge files of one window that hold different ranks.
 
-    - Files that differ in stage list, world size or accumulation are never merged: those that hold most ranks
-      stay (ties: the lowest rank), the others are left out and the window says ``schema_mismatch``.
-    - Where step numbers differ, the window is cut to the common steps and says ``step_misaligned``. Files
-      that leave no step in common are left out, chosen in the same way.
-    - ``missing_ranks`` is worked out again from ``world_size``. The gather counts as completed once no rank
-      is missing; what went wrong stays in ``gather_error``.
-    - Of what else the manifests say, that of a whole window counts, or else that of the lowest rank; faults
-      are added up, and prefetching is only as aligned as that of the worst rank. What recorders concluded
-      from their own part is dropped.
+    - Files that differ in stages, world size or accumulation are not merged: those with most ranks are kept
+      (ties: the lowest rank), the others are left out and the window has the fault ``schema_mismatch``.
+    - If step numbers differ, the window is cut to the common steps and has the fault ``step_misaligned``.
+      Files that leave no step in common are left out by the same rule.
+    - ``missing_ranks`` is computed again from ``world_size``. The gather counts as completed once no rank is
+      missing; its error stays in ``gather_error``.
+    - Other fields come from the manifest of a whole window, or else of the lowest rank. Faults are added up,
+      and prefetching is only as aligned as that of the worst rank. Conclusions that recorders drew from their
+      own part are dropped.
 
     Raises:
-        PacketError: no parts, parts of different windows, or two parts that hold the same rank.
+        PacketError: no parts, parts of different windows, or two parts with the same rank.
     """
     _check_mergeable(parts)
     parts = sorted(parts, key=_first_rank)
@@ -97,7 +97,7 @@ def _first_rank(packet: Packet) -> int:
 
 
 def _schema(packet: Packet) -> Hashable:
-    """What must be the same in rows that are merged (accounting.md §9)."""
+    """Return what must be equal in rows that are merged (accounting.md §9)."""
     manifest = packet.window.manifest
     return manifest.stages, manifest.world_size, manifest.accumulation
 
@@ -105,9 +105,9 @@ def _schema(packet: Packet) -> Hashable:
 def _majority(
     parts: Sequence[Packet], key: Callable[[Packet], Hashable]
 ) -> tuple[list[Packet], list[Packet]]:
-    """The parts whose key most ranks share (ties: the lowest rank's), and the others."""
+    """Return the parts whose key most ranks share (ties: the lowest rank's), and the others."""
     sharing: defaultdict[Hashable, list[Packet]] = defaultdict(list)
-    for packet in parts:  # ascending by rank, so the first of equals holds the lowest
+    for packet in parts:  # Ascending by rank, so that the first of equals has the lowest.
         sharing[key(packet)].append(packet)
     chosen = max(sharing, key=lambda value: sum(len(packet.window.ranks) for packet in sharing[value]))
     return sharing[chosen], [packet for packet in parts if key(packet) != chosen]
@@ -118,7 +118,9 @@ def _common_steps(parts: Sequence[Packet]) -> IntArray:
 
 
 def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
-    """The windows side by side on their common steps, ascending by rank; the manifest is the first one's."""
+    """Return the windows side by side on their common steps, ascending by rank, with the first one's
+    manifest.
+    """
     cut = [_on_steps(window, common) for window in windows]
     ranks = [window.ranks.identity(index) for window in cut for index in range(len(window.ranks))]
     order = np.argsort([identity.rank for identity in ranks], kind="stable")
@@ -133,7 +135,7 @@ def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
 
 
 def _on_steps(window: Window, steps: IntArray) -> Window:
-    """The window cut to some of its steps."""
+    """Return the window cut to some of its steps."""
     if len(window.step_N) == len(steps):
         return window
     index = np.searchsorted(window.step_N, steps)
@@ -150,7 +152,7 @@ def _on_steps(window: Window, steps: IntArray) -> Window:
 
 
 def _side_of(window: Window, name: str) -> SideChannel:
-    """A window's side channel; one it does not have was never sampled."""
+    """Return a window's side channel; one that the window lacks was never sampled."""
     channel = window.side.get(name)
     if channel is not None:
         return channel

@@ -1,7 +1,9 @@
-"""Capture requests and what ranks made of them: small files beside a run's packets (docs/capture.md).
+"""Read and write capture requests and the ranks' answers: small files beside a run's packets
+(docs/capture.md).
 
-``<root>/<run>/captures/<id>.json`` is the request, ``<id>.rank<r>.json`` what one rank says of it. All are
-written whole or not at all; whoever may write there may ask. What is read is bounded and checked.
+``<root>/<run>/captures/<id>.json`` is the request, ``<id>.rank<r>.json`` the answer of one rank. All are
+written atomically; write access to the folder is the permission to request. Files that are read are bounded
+and checked.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ FOLDER = "captures"
 TRACE_SUFFIX = ".trace.json.gz"
 
 MAX_BYTES = 2**16
-"""Largest file that is read."""
+"""Largest file that is read, in bytes."""
 
 MOST_REQUESTS = 200
-"""Newest requests of a run that are looked at."""
+"""Number of a run's newest requests that are read."""
 
 _TELLS_APART_NS = 10**9
 
@@ -48,28 +50,30 @@ _RANK = msgspec.json.Decoder(RankCapture)
 
 
 def captures_folder(root: Path, run_id: str) -> Path:
-    """Where a run's requests lie."""
+    """Return the folder of a run's requests."""
     return Path(root) / folder_name(run_id) / FOLDER
 
 
 def request_path(root: Path, run_id: str, capture: str) -> Path:
-    """The file of one request."""
+    """Return the path of one request."""
     return captures_folder(root, run_id) / f"{capture}.json"
 
 
 def rank_path(root: Path, run_id: str, capture: str, rank: int) -> Path:
-    """The file of what one rank says of a request."""
+    """Return the path of one rank's answer to a request."""
     return captures_folder(root, run_id) / f"{capture}.rank{rank}.json"
 
 
 def trace_path(root: Path, run_id: str, window: int, rank: int) -> Path:
-    """Where a rank's trace is kept that could not be read into operator events, beside the packet."""
+    """Return the path, beside the packet, of a rank's trace that could not be converted into operator
+    events.
+    """
     beside = operators_path(root, run_id, window, rank)
     return beside.with_name(beside.name.removesuffix(OPERATORS_SUFFIX) + TRACE_SUFFIX)
 
 
 def new_id(now: datetime) -> str:
-    """An id that nobody else has made; those of later moments sort behind those of earlier ones."""
+    """Return a unique id; ids of later moments sort behind earlier ones."""
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
 
 
@@ -82,10 +86,10 @@ def new_request(
     reason: str = "",
     asked_by: str = "",
 ) -> CaptureRequest:
-    """A request of now, with an id of its own.
+    """Return a new request with a unique id.
 
     Raises:
-        CaptureError: a value is outside what it may be.
+        CaptureError: a value is outside its bounds.
     """
     now = datetime.now(UTC)
     return CaptureRequest(
@@ -101,10 +105,10 @@ def new_request(
 
 
 def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
-    """Leave a request where the run's recorders look for one, about once a second; returns its file.
+    """Write a request where the run's recorders look for it, about once a second, and return its path.
 
     Raises:
-        CaptureError: there is a request of this id already.
+        CaptureError: a request with this id exists.
         PacketError: the file cannot be written.
     """
     path = request_path(root, request.run_id, request.id)
@@ -115,7 +119,7 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
 
 
 def tell(root: Path, request: CaptureRequest, found: RankCapture) -> Path:
-    """Write down what a rank says of a request, in place of what it said before.
+    """Write a rank's answer to a request, replacing its earlier one.
 
     Raises:
         PacketError: the file cannot be written.
@@ -126,10 +130,10 @@ def tell(root: Path, request: CaptureRequest, found: RankCapture) -> Path:
 
 
 def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
-    """The request in a file.
+    """Return the request in a file.
 
     Args:
-        run_id: the run it must be for, where that is known.
+        run_id: the run it must be for, if known.
 
     Raises:
         CaptureError: it cannot be read, is no request, not named as its id, or for another run.
@@ -150,10 +154,10 @@ def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
 
 
 def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | None:
-    """What a rank says of a request; None where it has said nothing yet.
+    """Return a rank's answer to a request; None if it has not answered yet.
 
     Raises:
-        CaptureError: its file cannot be read, or is no such file.
+        CaptureError: its file cannot be read, or is no answer of this rank.
     """
     path = rank_path(root, request.run_id, request.id, rank)
     try:
@@ -170,8 +174,10 @@ def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | N
 
 
 def changed_at(root: Path, run_id: str) -> int | None:
-    """What differs once anything was asked or said of a run's captures: cheap to look at, again and again.
-    None before anything was; negative while it changes too fast for a file system's clock to tell."""
+    """Return a number that changes with every change of a run's captures, cheap enough to be polled.
+
+    None before the first request; negative while changes are too recent for the file system's clock.
+    """
     try:
         changed = captures_folder(root, run_id).stat().st_mtime_ns
     except OSError:
@@ -180,20 +186,19 @@ def changed_at(root: Path, run_id: str) -> int | None:
 
 
 def asked(root: Path, run_id: str) -> list[Path]:
-    """The files of a run's newest requests, by name and so by time; empty where there are none."""
+    """Return the files of a run's newest requests, by name and so by time; empty if there are none."""
     try:
         names = os.listdir(captures_folder(root, run_id))
-    except OSError:  # none were ever asked for, or the folder is not to be read
+    except OSError:  # There are no requests, or the folder cannot be read.
         return []
     wanted = sorted(name for name in names if _REQUEST_NAME.fullmatch(name))[-MOST_REQUESTS:]
     return [captures_folder(root, run_id) / name for name in wanted]
 
 
 def captures(root: Path, run_id: str) -> list[CaptureState]:
-    """The newest captures that were asked of a run, in order of time, and what came of them so far.
+    """Return the newest captures of a run in order of time, with their state so far.
 
-    A file that is no request is passed over, what is no rank's word counts as silence: somebody else's
-    mistake hides no capture.
+    Invalid requests are skipped, and an invalid answer counts as none, so that one bad file hides no capture.
     """
     found = []
     for path in asked(root, run_id):
@@ -205,7 +210,7 @@ def captures(root: Path, run_id: str) -> list[CaptureState]:
 
 
 def state_of(root: Path, request: CaptureRequest) -> CaptureState:
-    """What came of one request so far."""
+    """Return the state of one request so far."""
     said = []
     for rank in request.ranks:
         try:
@@ -218,7 +223,7 @@ def state_of(root: Path, request: CaptureRequest) -> CaptureState:
 
 
 def summed(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureState:
-    """A request and what its ranks said of it, as one state."""
+    """Return a request and its ranks' answers as one state."""
     done = tuple(each.rank for each in said if each.status == "done")
     whys: dict[str, list[int]] = {}
     for each in said:
@@ -235,8 +240,11 @@ def summed(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) 
 
 
 def _status(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureStatus:
-    """Of all ranks together. What has not begun in time does not begin, and what is not over long after that
-    never will be: its process was killed."""
+    """Return the status of all ranks together.
+
+    A capture that has not begun in time has expired. One that is not done long after its end never will be,
+    because its process was killed.
+    """
     over = [each.status for each in said if each.status in _OVER]
     runs = any(each.status == "running" for each in said)
     expires = timedelta(seconds=DEFAULT_LIMITS.expires_seconds)
@@ -247,11 +255,11 @@ def _status(request: CaptureRequest, said: Sequence[RankCapture], now: datetime)
 
 
 def _bounded(path: Path) -> bytes:
-    """A small file's bytes. Neither a pipe nor a link is followed.
+    """Return a small file's bytes. Pipes and links are refused.
 
     Raises:
         CaptureError: it cannot be read, is no regular file or too large.
-        FileNotFoundError: it is not there.
+        FileNotFoundError: it does not exist.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""How faults of a packet are worded and gathered, and where foreign errors become ours."""
+"""Collect the faults of a packet, and translate pyarrow's errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sfapp.terminal import first_line
 
 
 def and_more(others: int) -> str:
-    """How a fault says that it stands for others like it."""
+    """Return the end of a fault's message that stands for further faults of its kind."""
     return f" (and {others:,} more)" if others else ""
 
 
 @contextmanager
 def arrow_errors() -> Iterator[None]:
-    """The one place where what pyarrow raises on a malformed file becomes a PacketError.
+    """Turn what pyarrow raises on a malformed file into a PacketError.
 
     Raises:
-        PacketError: in place of any error of pyarrow, of the codec below it, or of a name that is no UTF-8.
+        PacketError: in place of any error of pyarrow, of the codec below it, or of a name that is not UTF-8.
     """
     try:
         yield
@@ -30,16 +30,16 @@ def arrow_errors() -> Iterator[None]:
 
 
 class Faults:
-    """The faults found in one file or window, in the order in which they were found."""
+    """Faults found in one file or window, in the order in which they were found."""
 
     def __init__(self) -> None:
         self.found: list[PacketError] = []
 
     def add(self, reason: str, *, row: int | None = None, column: str | None = None) -> None:
-        """Report a fault in these words."""
+        """Add a fault with this message."""
         self.found.append(PacketError(reason, row=row, column=column))
 
     def raise_first(self) -> None:
-        """Raise the first fault, if there is any."""
+        """Raise the first fault if there is one."""
         if self.found:
             raise self.found[0]

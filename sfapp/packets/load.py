@@ -1,6 +1,6 @@
-"""The one way in which files become windows: read each, then group what belongs together.
+"""Load windows from files: read each file, then group the files that belong together.
 
-``group`` is pure, so that reading can be spread over threads and repeated for new files alone.
+``group`` is pure, so that files can be read in many threads and new files can be added later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sfapp.terminal import quoted
 
 @dataclass(frozen=True, slots=True)
 class LoadedWindow:
-    """A window and the files it was made of: one, or several parts ascending by rank."""
+    """Window and the files it was built from: one file, or several parts ascending by rank."""
 
     window: Window
     packets: tuple[Packet, ...]
@@ -33,12 +33,12 @@ class LoadedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Files that claim the same rows of one window with different content, or that do not fit together.
+    """Files with different content for the same rows of a window, or that do not fit together.
 
     Attributes:
-        reason: one line saying what differs and what is shown.
-        shown: the files that count.
-        set_aside: the files that do not; they stay where they are.
+        reason: one line with what differs and what is used.
+        shown: the files that are used.
+        set_aside: the files that are not; they stay where they are.
     """
 
     run_id: str
@@ -50,7 +50,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What a set of packets holds: windows ascending by run and number, and what was in conflict."""
+    """Windows of a set of packets, ascending by run and number, and the conflicts among them."""
 
     windows: tuple[LoadedWindow, ...]
     conflicts: tuple[Conflict, ...]
@@ -58,7 +58,7 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a set of files holds. Files in ``quarantined`` did not stop the others."""
+    """Windows of a set of files. Files in ``quarantined`` were refused."""
 
     windows: tuple[LoadedWindow, ...]
     quarantined: tuple[Quarantined, ...]
@@ -66,10 +66,10 @@ class Loaded:
 
 
 def read_windows(paths: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Loaded:
-    """All windows in these files and folders.
+    """Return all windows in these files and folders.
 
     Raises:
-        PacketError: a path does not exist. Nothing in a file raises: a bad one is quarantined.
+        PacketError: a path does not exist. A bad file does not raise: it is quarantined.
     """
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         found = list(pool.map(lambda path: load_packet(path, limits), find_packets(paths)))
@@ -79,10 +79,10 @@ def read_windows(paths: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Load
 
 
 def read_window(path: Path, limits: Limits = DEFAULT_LIMITS) -> Window:
-    """The window in one file, or in a folder that holds exactly one window.
+    """Return the window in one file, or in a folder with exactly one window.
 
     Raises:
-        PacketError: there is none, more than one, or its file is refused.
+        PacketError: there is none or more than one, or its file is refused.
     """
     loaded = read_windows([path], limits)
     if len(loaded.windows) == 1:
@@ -96,14 +96,14 @@ def read_window(path: Path, limits: Limits = DEFAULT_LIMITS) -> Window:
 
 
 def group(packets: Sequence[Packet]) -> Grouped:
-    """Windows from packets in any order, and the conflicts among them. Pure: opens nothing.
+    """Return the windows of packets in any order, and the conflicts among them. Pure: opens no file.
 
-    - The same content seen twice counts once, under the first path.
-    - Of two files that hold the same whole window, or the same rank's part of one, the newer counts (by time
-      of writing, then by path); the older is a conflict.
-    - Where a whole window and parts exist, the whole counts, and parts fill in the ranks it misses. A part
-      of a rank that the whole has is redundant, and a conflict only if its numbers differ.
-    - Parts are merged as ``sfapp.packets.assemble.merge`` says; those that do not fit are conflicts.
+    - The same content counts once, under the first path.
+    - Of two files with the same whole window, or the same rank's part of one, the newer is used (by
+      modification time, then by path); the older is a conflict.
+    - If a whole window and parts exist, the whole window is used, and parts add the ranks it misses. A part
+      of a rank that the whole window has is redundant, and a conflict only if its numbers differ.
+    - Parts are merged by ``sfapp.packets.assemble.merge``; those that do not fit are conflicts.
     """
     by_window: defaultdict[tuple[str, int], dict[str, Packet]] = defaultdict(dict)
     for packet in sorted(packets, key=lambda packet: packet.path):
@@ -143,7 +143,7 @@ def _conflict(reason: str, shown: Sequence[Packet], set_aside: Sequence[Packet])
 
 
 def _newest_of_each(packets: Sequence[Packet], conflicts: list[Conflict]) -> dict[int | None, Packet]:
-    """The newest file of the whole window (None) and of each rank's part."""
+    """Return the newest file of the whole window (None) and of each rank's part."""
     rivals: defaultdict[int | None, list[Packet]] = defaultdict(list)
     for packet in packets:
         rivals[packet.part_rank].append(packet)
@@ -158,8 +158,9 @@ def _newest_of_each(packets: Sequence[Packet], conflicts: list[Conflict]) -> dic
 
 
 def _parts_for(whole: Packet, parts: Sequence[Packet], conflicts: list[Conflict]) -> tuple[Packet, ...]:
-    """The parts of ranks that the whole window misses; the others must say what the whole says, where it has
-    their rows. To a window reduced over its ranks no rank can be added."""
+    """Return the parts of ranks that the whole window misses, after comparing the other parts with its rows.
+    No rank can be added to a window that was reduced over its ranks.
+    """
     has_rows = set(whole.window.ranks.rank)
     reduced = whole.window.reduced is not None
     present = {part.part_rank for part in parts} if reduced else has_rows
@@ -173,7 +174,7 @@ def _parts_for(whole: Packet, parts: Sequence[Packet], conflicts: list[Conflict]
 
 
 def _agree(whole: Window, part: Window) -> bool:
-    """Whether a rank's part says the same as the whole window on the steps that both have."""
+    """Return whether a rank's part equals the whole window on the steps that both have."""
     if whole.stages != part.stages:
         return False
     common, of_whole, of_part = np.intersect1d(

@@ -1,4 +1,4 @@
-"""The manifest as JSON, and what must hold in it by itself (packet.md, Manifest)."""
+"""Encode, decode and check the manifest (packet.md, Manifest)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sfapp.terminal import first_line, quoted
 
 
 class _Head(msgspec.Struct):
-    """What every format of a manifest must share: its number."""
+    """Format number, which manifests of every format have."""
 
     format: int
 
@@ -33,10 +33,10 @@ _MANIFEST = msgspec.json.Decoder(Manifest)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as JSON.
+    """Return the manifest as JSON.
 
     Raises:
-        PacketError: ``extra`` holds something that JSON cannot carry, or a string is no valid Unicode.
+        PacketError: ``extra`` holds something that JSON cannot express, or a string is not valid Unicode.
     """
     try:
         return msgspec.json.encode(manifest)
@@ -45,7 +45,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(raw: bytes) -> Manifest:
-    """A manifest from JSON. Unknown keys are ignored.
+    """Return a manifest from JSON. Unknown keys are ignored.
 
     Raises:
         PacketVersionError: the file is of a newer format.
@@ -68,10 +68,10 @@ def decode_manifest(raw: bytes) -> Manifest:
 
 
 def check_manifest(manifest: Manifest, faults: Faults) -> bool:
-    """Report everything that is wrong in the manifest alone.
+    """Report every fault in the manifest alone.
 
     Returns:
-        Whether its stage list can be looked for among the columns.
+        Whether its stages can be looked up among the columns.
     """
     check_name("run_id", manifest.run_id, faults)
     if not 0 <= manifest.window <= MAX_VALUE:
@@ -93,7 +93,7 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
 
 
 def check_name(what: str, name: str, faults: Faults) -> None:
-    """Report a name that is empty, too long or no Unicode."""
+    """Report a name that is empty, too long or not valid Unicode."""
     if not name:
         faults.add(f"{what} is empty")
     elif len(name) > MAX_NAME_LENGTH:
@@ -121,8 +121,9 @@ def _check_stages(manifest: Manifest, faults: Faults) -> bool:
 
 
 def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
-    """Where a stage is kept apart by micro-step, there is one of each, ``[0]`` to ``[factor − 1]``; where
-    micro-steps are said to be kept apart, some stage is."""
+    """Check that a stage kept apart by micro-step has one of each, ``[0]`` to ``[factor − 1]``, and that some
+    stage is kept apart if the manifest says so.
+    """
     accumulation = manifest.accumulation
     factor = accumulation.factor
     if factor < 1:
@@ -147,7 +148,7 @@ def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
 
 
 def _check_reduction(manifest: Manifest, reduction: Reduction, faults: Faults) -> None:
-    """Report what cannot be in what the manifest says of the reduction."""
+    """Report impossible values in the manifest's description of the reduction."""
     size = manifest.world_size
     if reduction.ranks + len(set(manifest.missing_ranks)) != size:
         faults.add(f"reduced.ranks {reduction.ranks} and missing_ranks do not make up world_size {size}")

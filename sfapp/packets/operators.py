@@ -1,4 +1,4 @@
-"""Files of operator events: one window's, or one rank's of it, beside its packet (operators.md)."""
+"""Read and write files of operator events of a window, or of one rank of it (operators.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sfapp.packets.write import parquet_bytes, write_whole
 from sfapp.terminal import first_line, quoted
 
 OPERATORS_KEY = b"sfapp.operators"
-"""Parquet footer key of the head."""
+"""Parquet footer key of the file's metadata."""
 
 OPERATORS_FORMAT = 1
 
@@ -41,7 +41,7 @@ _COLUMNS = (
 _NUMBERS = {
     RANK: (0, MAX_RANK_VALUE),
     STEP: (0, MAX_VALUE),
-    START: (-MAX_VALUE // 2, MAX_VALUE),  # the difference of any two fits 64 bits
+    START: (-MAX_VALUE // 2, MAX_VALUE),  # The difference of any two fits 64 bits.
     END: (-MAX_VALUE // 2, MAX_VALUE),
     CORRELATION: (0, MAX_VALUE),
     SEQUENCE: (0, MAX_VALUE),
@@ -49,11 +49,11 @@ _NUMBERS = {
 }
 
 MAX_OPERATOR_NAME = 2**14
-"""Longest name of an event, in characters: names of generated kernels reach thousands."""
+"""Longest name of an event, in characters; names of generated kernels have thousands."""
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What the footer says of the file."""
+    """Metadata in the footer of the file."""
 
     format: int
     run_id: str
@@ -61,9 +61,9 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def write_operators(operators: Operators, run_id: str, window: int, path: Path) -> int:
-    """Write the events of a window to ``path``, making its folder; returns the file's size in bytes.
+    """Write the events of a window to ``path``, making its folder, and return the file's size in bytes.
 
-    Readers see the whole file or none. Nothing is written that a reader would refuse.
+    Readers see the whole file or none. The events are checked against every rule that a reader checks.
 
     Raises:
         PacketError: there are no events, they break a rule of the format, or the file cannot be written.
@@ -84,7 +84,7 @@ def write_operators(operators: Operators, run_id: str, window: int, path: Path) 
 
 
 def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
-    """The operator events of one file.
+    """Return the operator events of one file.
 
     Raises:
         PacketVersionError: the file is of a newer format.
@@ -98,12 +98,12 @@ def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
 
 
 def read_packet_operators(packets: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Operators | None:
-    """The operator events of a window, from all files of them beside its packet or parts; None where there is
-    no such file.
+    """Return the operator events of a window from all files beside its packet or parts; None if there is
+    none.
 
     Raises:
-        PacketError: as ``read_operators``, of the first file that is refused; or a lane is a device's in one
-            file and a thread in another.
+        PacketError: as ``read_operators``, for the first file that is refused; or a lane belongs to a device
+            in one file and to a thread in another.
     """
     files = operators_beside(packets)
     if not files:
@@ -195,7 +195,7 @@ def _check_cells(events: int, limits: Limits, faults: Faults) -> None:
 
 
 def _operators(columns: dict[str, Any], faults: Faults) -> Operators | None:
-    """The events of decoded columns, or None with the faults reported."""
+    """Return the events of decoded columns, or None with the faults reported."""
     numbers = {name: _numbers(name, columns[name], faults) for name in _NUMBERS}
     names, groups = text(columns[NAME]), text(columns[GROUP])
     category_E = _categories(text(columns[CATEGORY]), faults)
@@ -228,7 +228,7 @@ def _operators(columns: dict[str, Any], faults: Faults) -> Operators | None:
 
 
 def _numbers(name: str, column: Any, faults: Faults) -> npt.NDArray[np.int64]:
-    """An integer column as int64, null as -1; values outside what the column may hold are reported."""
+    """Return an integer column as int64, null as -1, and report values outside the permitted range."""
     low, high = _NUMBERS[name]
     null = column.is_null().to_numpy() if column.null_count else None
     values = integers(column.fill_null(0) if column.null_count else column)
@@ -253,7 +253,9 @@ def _categories(column: Text, faults: Faults) -> npt.NDArray[np.int8]:
 def _lanes(
     rank_E: npt.NDArray[np.int64], lane: Text, device_E: npt.NDArray[np.bool_], faults: Faults
 ) -> tuple[list[Lane], npt.NDArray[np.int64]]:
-    """Each (rank, lane) once, and which of them each event is in; one that is host and device is a fault."""
+    """Return each (rank, lane) once and the index of each event's lane; report lanes that are host and
+    device.
+    """
     key_E = rank_E * len(lane.values) + lane.code
     keys, first, lane_E = np.unique(key_E, return_index=True, return_inverse=True)
     differs = device_E != device_E[first][lane_E]
@@ -276,7 +278,7 @@ def _lanes(
 
 
 def _check(operators: Operators, part_rank: int | None, faults: Faults) -> None:
-    """What must hold of events beyond what ``Operators`` sees to itself; a row is an event's position."""
+    """Check the rules beyond those of ``Operators`` itself; a row is an event's position."""
     _check_texts(NAME, operators.names, operators.name_E, faults)
     _check_texts(LANE, [lane.name for lane in operators.lanes], operators.lane_E, faults)
     _check_texts(GROUP, operators.groups, operators.group_E, faults)
@@ -338,7 +340,7 @@ def _nullable(values: npt.NDArray[np.int64]) -> Any:
 
 
 def _dictionary(values: Sequence[str], code_E: npt.NDArray[Any]) -> Any:
-    """Codes and the distinct values that they use (lanes of several ranks share names)."""
+    """Return codes and the distinct values that they use; lanes of several ranks share names."""
     used, code_E = np.unique(code_E, return_inverse=True)
     distinct: dict[str, int] = {}
     table = [

@@ -1,4 +1,4 @@
-"""The columns of a packet, what bounds it, and how its files are named (packet.md)."""
+"""Names of a packet's columns and its limits (packet.md)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TEXT_COLUMNS = (HOSTNAME, ROLE)
 SIDE_PREFIX, SAMPLED_PREFIX = "side.", "sampled."
 
 REDUCED_PREFIX = "reduced."
-"""Before ``<plane>.<stage>``: what all ranks found together, the same in all rows of a step."""
+"""Prefix of ``<plane>.<stage>``: results over all ranks, equal in all rows of a step."""
 
 RESERVED_PREFIXES = (SIDE_PREFIX, SAMPLED_PREFIX, REDUCED_PREFIX)
-"""No stage may be named like this."""
+"""Names that no stage may have."""
 
 MAX_VALUE = 2**62
-"""Largest duration, step time or step number: the difference of any two fits 64 bits. Sums of durations need
-not; the accounting looks after those itself."""
+"""Largest duration, step time or step number: the difference of any two fits 64 bits. Sums of durations may
+not; the accounting checks those itself."""
 
 MAX_WORLD_SIZE = 2**20
-"""Most ranks a job may expect: a few bytes of manifest must not claim billions of missing ranks."""
+"""Largest world size: a few bytes of manifest must not claim billions of missing ranks."""
 
 MAX_RANK_VALUE = 2**31 - 1
 """Largest local or node rank (int32)."""
@@ -36,7 +36,7 @@ MAX_RANK_VALUE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a packet may be before it is refused, checked before anything is decoded.
+    """Limits of a packet, checked before anything is decoded.
 
     Attributes:
         max_cells: rows × stages.

@@ -1,4 +1,4 @@
-"""Where packets lie: ``<root>/<run_id>/<window:08d>[.rank<r>].parquet`` (packet.md, Rules)."""
+"""Define where packets lie: ``<root>/<run_id>/<window:08d>[.rank<r>].parquet`` (packet.md, Rules)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sfapp.terminal import quoted
 
 SUFFIX = ".parquet"
 OPERATORS_SUFFIX = ".ops.parquet"
-"""Of files of operator events, which lie beside the packets (operators.md)."""
+"""Suffix of files of operator events, which lie beside the packets (operators.md)."""
 
 _PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
 _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
-_LONGEST_FOLDER_NAME = 200  # bytes; file systems allow 255
+_LONGEST_FOLDER_NAME = 200  # Bytes; file systems allow 255.
 
 
 def packet_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:
-    """The file of one window, or of one rank's part of it, below ``root`` and nowhere else.
+    """Return the path of one window's packet, or of one rank's part of it, always below ``root``.
 
     Raises:
         PacketError: an empty run id, or a negative window or rank.
@@ -32,7 +32,7 @@ def packet_path(root: Path, run_id: str, window: int, part_rank: int | None = No
 
 
 def operators_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:
-    """The file of one window's operator events, or of one rank's, beside the packet.
+    """Return the path of one window's operator events, or of one rank's, beside the packet.
 
     Raises:
         PacketError: as ``packet_path``.
@@ -41,7 +41,9 @@ def operators_path(root: Path, run_id: str, window: int, part_rank: int | None =
 
 
 def operators_beside(packets: Iterable[Path]) -> list[Path]:
-    """The files of operator events of a window, of all ranks or of one each, beside its packet or parts."""
+    """Return the files of operator events of a window, of all ranks or one each, beside its packet or
+    parts.
+    """
     stems = {(path.parent, path.name.partition(".")[0]) for path in packets}
     return sorted(
         path
@@ -52,7 +54,7 @@ def operators_beside(packets: Iterable[Path]) -> list[Path]:
 
 
 def with_operators(packets: Iterable[Path]) -> list[Path]:
-    """Those of these packets beside which operator events of their window lie; each folder is listed once."""
+    """Return the packets of windows that have files of operator events; each folder is listed once."""
     asked = list(packets)
     stems = {
         (folder, name.partition(".")[0])
@@ -73,12 +75,12 @@ def _path(root: Path, run_id: str, window: int, part_rank: int | None, suffix: s
 
 
 def folder_name(run_id: str) -> str:
-    """A run id as one folder name, different for different run ids.
+    """Return a run id as one folder name, different for different run ids.
 
-    Letters and digits of any script and ``-_.+@,`` stand as they are; everything else, and a leading dot, is
-    percent-encoded (``/``, NUL, but also ``=`` and ``*``, which DuckDB reads as a partition and a pattern).
-    A name too long for a file system is cut and ends in a hash of the run id. The run id itself is in the
-    manifest; nothing reads it back from the folder.
+    Letters and digits of any script and ``-_.+@,`` stay; everything else, and a leading dot, is
+    percent-encoded (``/``, NUL, but also ``=`` and ``*``, which DuckDB reads as a partition and a pattern). A
+    name too long for a file system is cut and ends in a hash of the run id. The run id itself is in the
+    manifest and never read from the folder.
     """
     name = "".join(
         char
@@ -96,22 +98,22 @@ def folder_name(run_id: str) -> str:
 
 
 def part_path(packet: Path, rank: int) -> Path:
-    """The file of one rank's part of the window that this is the packet of."""
+    """Return the path of one rank's part of the window with this packet."""
     return packet.with_name(f"{packet.name.removesuffix(SUFFIX)}.rank{rank}{SUFFIX}")
 
 
 def part_rank_of(path: Path) -> int | None:
-    """The rank whose part of a window this file is by its name, or None for a whole window."""
+    """Return the rank whose part of a window this file is by its name; None for a whole window."""
     match = _PART_NAME.search(path.name)
     return int(match["rank"]) if match else None
 
 
 def find_packets(paths: Iterable[Path]) -> list[Path]:
-    """Every packet file at or below these paths, each once, sorted.
+    """Return every packet file at or below these paths, each once, sorted.
 
-    A file named here is taken whatever it is called; below a folder, files ending in ``.parquet`` are,
-    but for those of operator events (``.ops.parquet``).
-    Names that start with a dot are skipped, files and folders: those are the store's and half-written ones.
+    A file in ``paths`` is taken whatever its name. Below a folder, files ending in ``.parquet`` are taken,
+    except those of operator events (``.ops.parquet``). Files and folders whose name starts with a dot belong
+    to the store or are being written, and are skipped.
 
     Raises:
         PacketError: a path does not exist.
@@ -120,8 +122,10 @@ def find_packets(paths: Iterable[Path]) -> list[Path]:
 
 
 def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Every packet file at or below these paths, as ``find_packets`` says, and every file of operator events
-    there, or beside a packet that is named; each once, sorted.
+    """Return the files of ``find_packets`` and every file of operator events there, or beside a packet in
+    ``paths``.
+
+    Each file is returned once, sorted.
 
     Raises:
         PacketError: a path does not exist.
@@ -141,11 +145,11 @@ def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def _below(root: Path) -> Iterator[Path]:
-    seen: set[tuple[int, int]] = set()  # links between folders may form a ring
+    seen: set[tuple[int, int]] = set()  # Links between folders may form a cycle.
     for folder, folders, files in os.walk(root, followlinks=True):
         try:
             status = os.stat(folder)
-        except OSError:  # gone since it was listed
+        except OSError:  # The folder has disappeared since it was listed.
             continue
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()

@@ -1,4 +1,4 @@
-"""How processes that work for training leave it the cores."""
+"""Lower the priority of helper processes, so that training keeps its cores."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import suppress
 
 
 def lowest_priority(process: int) -> None:
-    """Give a process that this one just started the lowest priority, from its first instruction on: loading
-    what it needs takes longer than most of what it does later.
+    """Give a process that was just started the lowest priority.
 
-    A job with a real-time policy (``chrt``, as some clusters start theirs) hands that on, and niceness means
-    nothing under it: the process would keep a core that training waits for. Where it is gone already, or the
-    system does not permit it, nothing happens.
+    It applies from the first instruction, because loading libraries takes longer than most of the later work.
+    A job with a real-time policy (``chrt``, used by some clusters) passes that policy on, and niceness has no
+    effect under it, so the policy is reset too. Nothing happens if the process has ended or the system
+    forbids it.
     """
     with suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "sched_getscheduler") and _is_real_time(os.sched_getscheduler(process)):  # Linux
+        if hasattr(os, "sched_getscheduler") and _is_real_time(os.sched_getscheduler(process)):  # Linux only.
             os.sched_setscheduler(process, os.SCHED_OTHER, os.sched_param(0))
         os.setpriority(os.PRIO_PROCESS, process, 19)
 

@@ -1,6 +1,6 @@
-"""Read one packet file: hash it, check every rule of packet.md, make its window.
+"""Read one packet file: hash it, check every rule of packet.md and build its window.
 
-A file is read from disk once, hashed, and parsed from that memory, so what was checked is what is kept.
+A file is read from disk once, hashed, and parsed from memory, so that the checked bytes are the hashed ones.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ from sfapp.terminal import first_line
 DEFAULT_LIMITS = Limits()
 
 Columns = dict[str, Any]
-"""pyarrow chunked arrays by name."""
+"""pyarrow chunked arrays by column name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One packet file and the window, or the part of a window, that it holds.
+    """Packet file and the window, or part of a window, in it.
 
     Attributes:
         size, sha256: of the file, in bytes and in hex.
-        part_rank: the rank whose part it is, None for a whole window.
-        mtime_ns: when the file was last written, ns since 1970; decides which of two files is newer.
+        part_rank: rank of the part; None for a whole window.
+        mtime_ns: modification time, ns since 1970; the newer of two files is used.
     """
 
     window: Window
@@ -83,7 +83,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A file that is refused, with the first reason in one line. ``sha256`` is empty if it cannot be read."""
+    """Refused file with the first reason in one line. ``sha256`` is empty if it cannot be read."""
 
     path: Path
     size: int
@@ -93,7 +93,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's bytes, or None for a file too large to take in."""
+    """Content of a file; the bytes are None if the file is too large to be read."""
 
     data: bytes | None
     size: int
@@ -102,10 +102,10 @@ class Content:
 
 
 def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
-    """One packet file, whole and checked.
+    """Return the packet in a file, after all checks.
 
     Raises:
-        PacketError: the first fault found, with row and column where it lies in them.
+        PacketError: the first fault found, with row and column if it has them.
         PacketVersionError: the file is of a newer format.
     """
     path = Path(path)
@@ -116,7 +116,7 @@ def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
 
 
 def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
-    """One packet file, or what to record of it if it is refused: never raises for what is in the file.
+    """Return the packet in a file, or the reason why it is refused. No content of a file raises.
 
     Safe to call from many threads at once.
     """
@@ -132,10 +132,10 @@ def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarant
 
 
 def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketError]:
-    """Every fault of one packet file; empty if it is in order.
+    """Return every fault of one packet file; empty if it has none.
 
-    A fault that makes the rest unreadable ends the list. One that repeats over many rows of a column stands
-    once, at its first row, with their number.
+    A fault that makes the rest unreadable ends the list. A fault in many rows of a column is listed once, at
+    its first row, with their number.
     """
     path = Path(path)
     faults = Faults()
@@ -148,19 +148,19 @@ def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketE
 
 
 def at_path(path: Path, error: PacketError) -> PacketError:
-    """The same error, with the file it is of."""
+    """Return the same error with the file's path."""
     return type(error)(error.reason, path=str(path), row=error.row, column=error.column)
 
 
 def fetch(path: Path, limits: Limits) -> Content:
-    """A file's bytes and their hash; of one larger than the limits only the hash.
+    """Return a file's bytes and their hash; only the hash if the file is larger than the limits.
 
     Raises:
         PacketError: it cannot be read, or is no regular file.
     """
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited on for ever
+        if not stat.S_ISREG(status.st_mode):  # Reading a pipe could block forever.
             raise PacketError("not a regular file")
         with path.open("rb") as file:
             if status.st_size > limits.max_bytes:
@@ -173,7 +173,7 @@ def fetch(path: Path, limits: Limits) -> Content:
 
 
 def data_of(content: Content, limits: Limits) -> bytes:
-    """The bytes of a file that has been fetched.
+    """Return the bytes of a file that has been read.
 
     Raises:
         PacketError: it is larger than the limits.
@@ -196,8 +196,9 @@ def _packet(path: Path, content: Content, limits: Limits) -> Packet:
 
 
 def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -> Window | None:
-    """The window in these bytes, or None with the faults reported. Each part is looked at only if what it
-    rests on is sound."""
+    """Return the window in these bytes, or None with the faults reported. Each part is checked only if the
+    parts it depends on are valid.
+    """
     file = PacketFile(data)
     raw = file.manifest_json
     if raw is None:
@@ -239,15 +240,15 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
 
 
 def _own(values: np.ndarray[Any, Any], kind: type) -> Any:
-    """An array with memory of its own: what pyarrow decoded is read-only."""
+    """Return a writable copy: arrays that pyarrow decoded are read-only."""
     return np.array(values, dtype=kind, order="C")
 
 
-# A column with nulls is reported already and absent from ``columns``: what follows checks the others.
+# A column with nulls has been reported and is absent from ``columns``; the checks below use the others.
 
 
 def _durations(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults) -> IntArray:
-    """The stage-major matrix, int64 [S, N, R], each plane copied once."""
+    """Return the stage-major matrix, int64 [S, N, R], copying each plane once."""
     planes = np.empty((len(manifest.stages), *grid.shape), dtype=np.int64)
     for plane, stage in zip(planes, manifest.stages, strict=True):
         if stage in columns:
@@ -266,7 +267,7 @@ def _wall(columns: Columns, grid: Grid, faults: Faults) -> np.ndarray[Any, Any] 
 
 
 def _identities(columns: Columns, grid: Grid, faults: Faults) -> RankTable | None:
-    """Who the ranks are, from the first step's rows, once it is known that the others say the same."""
+    """Return the ranks from the first step's rows, after checking that all rows agree."""
     numbers = {}
     for name in (LOCAL_RANK, NODE_RANK):
         if name in columns:
@@ -291,7 +292,7 @@ def _names(name: str, column: Any, grid: Grid, faults: Faults) -> tuple[str | No
     code_NR = grid.arrange(found.code)
     check_same_every_step(name, code_NR, grid, faults)
     check_names(name, found.values, lambda code: grid.row(int((code_NR == code).argmax())), faults)
-    by_code = (*found.values, None)  # code -1 is null
+    by_code = (*found.values, None)  # Code -1 stands for null.
     return tuple(by_code[code] for code in code_NR[0].tolist())
 
 

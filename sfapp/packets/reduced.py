@@ -1,4 +1,4 @@
-"""The columns of a reduced window, and what must hold in them (docs/packet.md, Reduced windows)."""
+"""Encode, decode and check the columns of a reduced window (docs/packet.md, Reduced windows)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfapp.packets.window_draft import WindowDraft
 
 
 def values_of(window: WindowDraft) -> dict[str, IntArray]:
-    """Those columns' values a step, int64 [N], by column."""
+    """Return the values per step of those columns, int64 [N], by column."""
     if window.reduced is None:
         return {}
     return {
@@ -29,15 +29,16 @@ def values_of(window: WindowDraft) -> dict[str, IntArray]:
 def read_planes(
     columns: dict[str, Any], manifest: Manifest, grid: Grid, faults: Faults
 ) -> ReducedPlanes | None:
-    """What all ranks found together, from columns that hold a step's value in each of its rows; None with the
-    faults reported."""
+    """Return the results over all ranks, from columns with a step's value in each of its rows; None with the
+    faults reported.
+    """
     before = len(faults.found)
     planes = {}
     for plane in PLANES:
         values_SN = np.zeros((len(manifest.stages), len(grid.step_N)), dtype=np.int64)
         for values_N, stage in zip(values_SN, manifest.stages, strict=True):
             name = column_of(plane, stage)
-            if name in columns:  # one with nulls is reported already
+            if name in columns:  # A column with nulls has been reported already.
                 values_NR = grid.arrange(integers(columns[name]))
                 if not (values_NR == values_NR[:, :1]).all():
                     cell = int((values_NR != values_NR[:, :1]).argmax())

@@ -1,6 +1,6 @@
-"""The rows of a packet: one per (step, rank), and what is wrong where there is not.
+"""Arrange the rows of a packet, one per (step, rank), and report missing and repeated ones.
 
-All of it is vectorised: a packet has up to millions of rows and is checked on every ingest.
+Everything is vectorised: a packet has up to millions of rows and is checked on every ingest.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A file's rows as a matrix of N steps × R ranks, both ascending.
+    """Rows of a file as a matrix of N steps × R ranks, both ascending.
 
     Attributes:
         step_N: step numbers.
         rank_R: global ranks.
-        order: the file's row for each cell, None where the rows are already in order.
+        order: the file's row for each cell; None if the rows are already in order.
     """
 
     step_N: IntArray
@@ -38,19 +38,19 @@ class Grid:
         return len(self.step_N), len(self.rank_R)
 
     def row(self, cell: int) -> int:
-        """The file's row of a cell, counted through the steps."""
+        """Return the file's row of a cell, counted through the steps."""
         return cell if self.order is None else int(self.order[cell])
 
     def arrange(self, values: Array) -> Array:
-        """A column's values [N, R]."""
+        """Return a column's values as [N, R]."""
         return (values if self.order is None else values[self.order]).reshape(self.shape)
 
 
 def grid_of(step: Array, rank: Array, faults: Faults) -> Grid | None:
-    """The grid that these rows form, or None with the faults reported.
+    """Return the grid that these rows form, or None with the faults reported.
 
-    Rows in another order than (step, rank) are put in order: the two numbers leave no doubt which row is
-    which. Rows that stand twice, or not at all, are faults.
+    Rows in another order than (step, rank) are sorted, which is unambiguous. Repeated and missing rows are
+    faults.
     """
     order = None
     grid = _grid_of_sorted(step, rank)
@@ -74,7 +74,7 @@ def grid_of(step: Array, rank: Array, faults: Faults) -> Grid | None:
 
 
 def _in_range(grid: Grid, faults: Faults) -> Grid | None:
-    """The grid with its numbers as int64, where they fit."""
+    """Return the grid with its numbers as int64, if they fit."""
     ranks = len(grid.rank_R)
     steps_fit = check_range(
         STEP, grid.step_N, -MAX_VALUE, MAX_VALUE, lambda index: grid.row(index * ranks), faults
@@ -86,9 +86,10 @@ def _in_range(grid: Grid, faults: Faults) -> Grid | None:
 
 
 def _grid_of_sorted(step: Array, rank: Array) -> tuple[Array, Array] | None:
-    """The step numbers and the ranks of rows that are in order and complete, else None."""
+    """Return the step numbers and the ranks of rows that are in order and complete, else None."""
     ranks = int(np.searchsorted(step, step[0], side="right"))
-    if not ranks or len(step) % ranks:  # without order this is any number; what follows finds out
+    # If the rows are not in order, this is any number; the checks below find out.
+    if not ranks or len(step) % ranks:
         return None
     step_NR, rank_NR = step.reshape(-1, ranks), rank.reshape(-1, ranks)
     step_N, rank_R = step_NR[:, 0], rank_NR[0]
@@ -110,7 +111,7 @@ def _report_missing(step: Array, rank: Array, faults: Faults) -> None:
 
 
 def check_ranks(grid: Grid, manifest: Manifest, part_rank: int | None, faults: Faults) -> None:
-    """Report ranks outside the job, and ranks that are neither in the rows nor said to be missing."""
+    """Report ranks outside the job, and ranks that are neither in the rows nor listed as missing."""
     size = manifest.world_size
     ranks = grid.rank_R
     if ranks[-1] >= size:
@@ -129,7 +130,7 @@ def check_ranks(grid: Grid, manifest: Manifest, part_rank: int | None, faults: F
     if both:
         faults.add(f"rank {min(both)} is among missing_ranks, but has rows", column=RANK)
     neither = size - len(present) - len(set(manifest.missing_ranks) - present)
-    if neither > 0 and manifest.reduced is None:  # the frontier of a reduced window holds them too
+    if neither > 0 and manifest.reduced is None:  # The frontier of a reduced window includes them.
         missing = set(manifest.missing_ranks)
         first = next(rank for rank in range(size) if rank not in present and rank not in missing)
         what = "has no rows and is not among missing_ranks"

@@ -1,6 +1,6 @@
-"""What single numbers and names of a packet may be (packet.md, Rules).
+"""Check single numbers and names of a packet (packet.md, Rules).
 
-Each check reports its first offender with the row that ``row_of`` gives for its cell, and how many there are.
+Each check reports the first bad value with the row that ``row_of`` gives for its cell, and their number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_durations(name: str, values: Array, row_of: RowOf, faults: Faults) -> 
 
 
 def check_range(name: str, values: Array, low: int, high: int, row_of: RowOf, faults: Faults) -> bool:
-    """Whether all values lie in [low, high]; one that does not is reported."""
+    """Return whether all values lie in [low, high], and report the first that does not."""
     if int(values.min()) >= low and int(values.max()) <= high:
         return True
     outside = (values < low) | (values > high)
@@ -43,7 +43,7 @@ def _report(name: str, values: Array, bad: Array, what: str, row_of: RowOf, faul
 
 
 def check_names(name: str, values: Sequence[str | None], row_of: RowOf, faults: Faults) -> None:
-    """Report names above 256 characters and text that UTF-8 cannot carry; None is no name."""
+    """Report names above 256 characters and text that UTF-8 cannot encode; None is no name."""
     for index, value in enumerate(values):
         if value is None:
             continue
@@ -55,12 +55,12 @@ def check_names(name: str, values: Sequence[str | None], row_of: RowOf, faults: 
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can carry the text: it holds no half of a surrogate pair."""
+    """Return whether UTF-8 can encode the text: it has no lone surrogate."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def check_side_channel(name: str, values: Array, row_of: RowOf, faults: Faults) -> None:
-    """Report infinite side-channel values; NaN stands for one that was not sampled or not ready."""
+    """Report infinite side-channel values; NaN stands for a value that was not sampled or not ready."""
     infinite = np.isinf(values)
     if infinite.any():
         _report(SIDE_PREFIX + name, values, infinite, "is infinite", row_of, faults)

@@ -1,4 +1,4 @@
-"""A window as its packet holds it, in NumPy arrays."""
+"""Define the draft of a packet: a window in NumPy arrays, as its file holds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowDraft:
-    """What one window's file says; shapes as those of ``Window``.
+    """Content of one window's file; shapes as those of ``Window``.
 
     Attributes:
         duration_SNR: int64 ns [S, N, R]; wall_NR: int64 ns [N, R]; step_N: int64 [N].
@@ -48,7 +48,7 @@ class WindowDraft:
 
     @classmethod
     def of(cls, window: Window) -> WindowDraft:
-        """What a window's file is to say; on the host nothing is copied."""
+        """Return the draft of a window; arrays in host memory are not copied."""
         return cls(
             manifest=window.manifest,
             duration_SNR=to_numpy(window.duration_SNR),
@@ -63,7 +63,7 @@ class WindowDraft:
         )
 
     def window(self) -> Window:
-        """The same as a window in memory.
+        """Return the draft as a window.
 
         Raises:
             WindowError: as ``Window``.
@@ -86,10 +86,10 @@ class WindowDraft:
 
     @property
     def number(self) -> int:
-        """Which window of its run this is."""
+        """Number of the window in its run."""
         return self.manifest.window
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The ordered stages as recorded."""
+        """Ordered stages as recorded."""
         return self.manifest.stages

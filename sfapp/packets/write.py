@@ -1,4 +1,4 @@
-"""Write one window as a packet file that is either whole or not there (packet.md)."""
+"""Write one window as a packet file, atomically (packet.md)."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ from sfapp.terminal import first_line
 
 
 def write_packet(window: Window | WindowDraft, path: Path) -> int:
-    """Write a window to ``path``, making its folder; returns the file's size in bytes.
+    """Write a window to ``path``, making its folder, and return the file's size in bytes.
 
-    Written under a dot-name in the same folder, flushed to disk, then renamed: readers see the old file or
-    the new one, never half of one. Nothing is written that a reader would refuse.
+    Readers see the old file or the new one. The window is checked against every rule that a reader checks.
 
     Raises:
         PacketError: the window breaks a rule of the format, or the file cannot be written.
@@ -61,7 +60,7 @@ def write_packet(window: Window | WindowDraft, path: Path) -> int:
 
 
 def write_whole(path: Path, content: Any) -> int:
-    """Write bytes to ``path`` so that they are all there or not at all; returns how many.
+    """Write bytes to ``path`` atomically and return their number.
 
     Raises:
         PacketError: the file cannot be written.
@@ -75,7 +74,7 @@ def write_whole(path: Path, content: Any) -> int:
 
 
 def _check(window: WindowDraft, part_rank: int | None) -> None:
-    """Hold a window against the reader's own rules; a fault's row is the row it would have in the file."""
+    """Check a window by the reader's rules; a fault's row is the row it would have in the file."""
     faults = Faults()
     check_manifest(window.manifest, faults)
     steps, ranks = window.step_N, window.ranks
@@ -102,7 +101,7 @@ def _check(window: WindowDraft, part_rank: int | None) -> None:
 
 
 def _columns(window: WindowDraft) -> dict[str, Any]:
-    """Every column, flat, in packet.md's order; planes that are contiguous are not copied."""
+    """Return every column, flat, in packet.md's order; contiguous planes are not copied."""
     ranks = window.ranks
     columns: dict[str, Any] = {
         STEP: pa.array(np.repeat(window.step_N, len(ranks))),
@@ -122,7 +121,9 @@ def _columns(window: WindowDraft) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _identity_columns(ranks: RankTable, steps: int) -> dict[str, Any]:
-    """Who the rows are of. Kept: a job writes window after window of the same ranks."""
+    """Return the columns that identify each row's rank, cached because all windows of a job have the same
+    ranks.
+    """
     return {
         RANK: _tiled(ranks.rank, steps),
         LOCAL_RANK: _tiled(ranks.local_rank, steps),
@@ -159,15 +160,15 @@ def _tiled_text(values: tuple[str | None, ...], times: int) -> Any:
 
 
 def parquet_bytes(table: Any, key: bytes, head: bytes, texts: Collection[str]) -> Any:
-    """A file's bytes: one row group, so that a reader finds each plane in one piece, with a checksum on
-    every page. In memory: to a file of Python's, every page would wait for the interpreter.
+    """Return a file's bytes, with one row group and a checksum on every page.
 
-    Pages of version 2 leave out compression where it gains nothing, as in most duration columns: a packet is
-    read in 30 % less time.
+    One row group lets a reader find each plane in one piece. The file is built in memory, because writing to
+    a Python file would take the interpreter lock for every page. Pages of version 2 are left uncompressed
+    where compression gains nothing, as in most duration columns, which makes reading 30 % faster.
 
     Args:
-        key, head: what the footer says, and under which key.
-        texts: columns of names, stored once each. Integers are stored as differences.
+        key, head: key and value of the footer's metadata.
+        texts: columns of names, stored with a dictionary. Integers are stored as differences.
     """
     schema = table.schema
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]

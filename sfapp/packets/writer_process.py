@@ -1,9 +1,8 @@
-"""Packets written by a process of their own, for one that has better things to do.
+"""Write packets in another process, so that training is not interrupted.
 
-Writing a packet is a millisecond or more of Python and pyarrow, longer with many ranks, and whoever wants the
-interpreter meanwhile waits for it: in a recorder's process that is training. The other process has nothing to
-wait for, and the lowest priority. It reads windows from one socket and says what came of each; it ends with
-whoever holds the other end.
+Writing a packet takes a millisecond or more of Python and pyarrow, longer with many ranks, and holds the
+interpreter lock, for which the training thread would wait. The writer process has the lowest priority. It
+reads windows from a socket and answers with the result of each; it ends when the other end is closed.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.write import write_packet
 
 _LOOK_SECONDS = 2.0
-"""How often the process looks whether who started it is still there: a forked child of that one, such as a
-DataLoader's worker, may hold the socket open."""
+"""Interval in seconds at which the process checks that its parent still exists: a forked child of the parent,
+such as a DataLoader's worker, may keep the socket open."""
 
 _LEAVE_SECONDS = 1.0
 
 
 class WriterProcessEnded(Exception):
-    """The process is not ready, busy, or no more: it is not known whether anything was written.
+    """The process is not ready, busy or has ended. Whether anything was written is unknown.
 
     Attributes:
         for_good: whether it will never write again.
@@ -47,10 +46,10 @@ class WriterProcessEnded(Exception):
 
 
 class WriterProcess:
-    """A process that writes packets. Never asked twice at a time; from any thread."""
+    """Client of a process that writes packets. Any thread may call it, one at a time."""
 
     def __init__(self) -> None:
-        """Start it; it takes a second before it is ready.
+        """Start the process, which takes about a second to be ready.
 
         Raises:
             OSError, ValueError: no process can be started.
@@ -81,11 +80,13 @@ class WriterProcess:
         lowest_priority(self._process.pid)
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]], seconds: float) -> list[PacketError | None]:
-        """As ``write_packet``, over there, if that takes no longer than ``seconds``: a process of the lowest
-        priority may have to wait long where all cores are taken. Returns of each why it was not written.
+        """Write packets as ``write_packet`` does, and return for each why it was not written.
+
+        Args:
+            seconds: time limit; a process of the lowest priority may wait long if all cores are busy.
 
         Raises:
-            WriterProcessEnded: they have to be written here.
+            WriterProcessEnded: the caller has to write them itself.
         """
         if not self._one_at_a_time.acquire(blocking=False):
             raise WriterProcessEnded("busy")
@@ -112,22 +113,24 @@ class WriterProcess:
         ]
 
     def close(self) -> None:
-        """Let the process end, once it has written what it was given; wait a little for that."""
+        """Let the process finish its work and end, waiting a little for that."""
         self._ours.close()
-        if not self._is_ready:  # it was given nothing yet
+        if not self._is_ready:  # It has no work yet.
             self._process.kill()
-        if self._ended_with() is None:  # a file system that does not answer, or no core
+        if self._ended_with() is None:  # A file system does not answer, or no core is free.
             self._process.kill()
             self._ended_with()
 
     def _send_within(self, seconds: float) -> None:
-        """A window larger than the socket's buffer needs somebody who takes it: wait no longer for that."""
+        """Limit the time for sending: a window larger than the socket's buffer blocks until the process
+        reads it.
+        """
         whole, part = divmod(int(seconds * 1e6), 1_000_000)
         with socket.socket(fileno=os.dup(self._ours.fileno())) as same:
             same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, part))
 
     def _ended_with(self) -> int | None:
-        """The code that the process ended with, now or in a moment; None if it goes on."""
+        """Return the exit code of the process, waiting briefly for it; None if it still runs."""
         try:
             return self._process.wait(_LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -135,17 +138,17 @@ class WriterProcess:
 
 
 def _serve(theirs: Connection, starter: int) -> None:
-    """Write what comes until nobody is there any more."""
-    theirs.send(None)  # ready
+    """Write packets as they arrive, until the other end is closed."""
+    theirs.send(None)  # Tells the parent that this process is ready.
     while os.getppid() == starter:
         if not theirs.poll(_LOOK_SECONDS):
             continue
-        packets = pickle.loads(theirs.recv_bytes())  # from the process that started this one
+        packets = pickle.loads(theirs.recv_bytes())  # From the parent process.
         theirs.send([_written(draft, path) for draft, path in packets])
 
 
 def _written(draft: WindowDraft, path: Path) -> tuple[str, str | None, int | None, str | None] | None:
-    """What was wrong with it, or nothing if it is on disk."""
+    """Write one packet and return its error, or None if it is on disk."""
     try:
         write_packet(draft, path)
     except PacketError as error:
@@ -154,10 +157,11 @@ def _written(draft: WindowDraft, path: Path) -> tuple[str, str | None, int | Non
 
 
 def main() -> None:
-    """``python -m sfapp.packets.writer_process FD PID``: the socket, and who started this."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the job: what was taken is written first
+    """Run ``python -m sfapp.packets.writer_process FD PID``, with the socket and the parent's process id."""
+    # The signals are meant for the job; what has been received is written first.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # The other end is closed.
         _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
 
 
