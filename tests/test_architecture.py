@@ -219,6 +219,15 @@ def test_the_services_load_no_nicegui_and_no_click() -> None:
     assert not loaded_after(statement) & {"nicegui", "starlette", "click", "rich"}
 
 
+def test_serving_loads_no_format_of_reports_and_no_http_client() -> None:
+    run = (
+        "from sfapp.cli.serve import _without\n"
+        "with _without('aiohttp', 'tornado'):\n    import sfapp.app.server\n"
+    )
+    assert not loaded_after(run) & {"torch", "typst", "polars", "scipy", "aiohttp", "tornado"}
+    assert "aiohttp" in loaded_after(f"{run}import aiohttp")  # it can be imported afterwards
+
+
 def test_public_names_are_all_importable() -> None:
     import sfapp
 

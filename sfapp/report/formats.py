@@ -11,31 +11,56 @@ from sfapp.errors import ReportError
 from sfapp.files import atomic_writer
 from sfapp.incidents import IncidentState
 from sfapp.report.document import Report
-from sfapp.report.html import to_html
-from sfapp.report.json import to_json
-from sfapp.report.markdown import to_markdown
-from sfapp.report.notebook import to_notebook
-from sfapp.report.pdf import to_pdf
 
 Files = Mapping[str, bytes]
 """What a report is written as, by path relative to its folder; the report itself first."""
 
 Format = Callable[[str, Report, IncidentState, str], Files]
 
-FORMATS: Mapping[str, Format] = {
-    ".html": lambda name, report, book, incident_id: {name: to_html(report).encode()},
-    ".md": lambda name, report, book, incident_id: _markdown(name, report),
-    ".pdf": lambda name, report, book, incident_id: {name: to_pdf(report)},
-    ".ipynb": lambda name, report, book, incident_id: {name: to_notebook(report).encode()},
-    ".json": lambda name, report, book, incident_id: {name: to_json(report, book, incident_id)},
-}
+
+# Each format is imported when a report is written in it: the app starts without their libraries.
 
 
-def _markdown(name: str, report: Report) -> Files:
-    """The text, and its drawings in a folder named after it."""
+def _html(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.html import to_html
+
+    return {name: to_html(report).encode()}
+
+
+def _pdf(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.pdf import to_pdf
+
+    return {name: to_pdf(report)}
+
+
+def _notebook(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.notebook import to_notebook
+
+    return {name: to_notebook(report).encode()}
+
+
+def _json(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.json import to_json
+
+    return {name: to_json(report, book, incident_id)}
+
+
+def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    """Return the text, and its drawings in a folder named after it."""
+    from sfapp.report.markdown import to_markdown
+
     folder = f"{PurePath(name).stem}_files"
     text, drawings = to_markdown(report, folder)
     return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
+
+
+FORMATS: Mapping[str, Format] = {
+    ".html": _html,
+    ".md": _markdown,
+    ".pdf": _pdf,
+    ".ipynb": _notebook,
+    ".json": _json,
+}
 
 
 def format_of(name: str) -> Format:
