@@ -60,7 +60,7 @@ _BYE_SECONDS = 0.5
 _TICK_MS = 50
 _RESEND_SECONDS = 0.25  # between two requests to the same process
 _CLEAN_UP_SECONDS = 0.5
-_BATCH_MESSAGES = 500  # messages between two looks at what is due
+_BATCH_MESSAGES = 500  # messages between two rounds of periodic work
 _RECEIVE_HIGH_WATER = 100
 """Messages of one connection that libzmq queues here. It keeps 8 KiB for a small message that comes alone, so
 a longer queue for a thousand ranks would take gigabytes. Further messages wait in the ranks' send queues."""
@@ -164,7 +164,7 @@ class Aggregator:
         while not stop.is_set():
             self._socket.poll(_TICK_MS)
             self._receive_batch()
-            self._do_due()
+            self._run_due_work()
         self._receive_batch()
         self._assembler.write_due(self._most_bytes, everything=True)
         self._acknowledge()
@@ -230,10 +230,10 @@ class Aggregator:
             if self._on_samples is not None:
                 self._on_samples(stream.hello, message.samples)
         elif isinstance(message, CaptureReport | CapturePiece):
-            self._captures.take(stream, message)
+            self._captures.receive(stream, message)
         elif isinstance(message, Bye):
             self._live.set_left(stream.hello)
-            self._assembler.hurry(stream.undelivered, _BYE_SECONDS)
+            self._assembler.write_within(stream.undelivered, _BYE_SECONDS)
 
     def _take_hello(self, route: tuple[bytes, ...], hello: StreamHello, now: float) -> None:
         if hello.rank >= hello.world_size:
@@ -252,7 +252,7 @@ class Aggregator:
         self._live.add_rank(hello)
 
     def _take_element(self, stream: RankStream, element: Element, now: float) -> None:
-        is_full = self._assembler.is_stuck and self._assembler.size > self._most_bytes
+        is_full = self._assembler.is_failing and self._assembler.size > self._most_bytes
         try:
             if is_full or not take_element(stream, element, self._assembler, self._live):
                 self._request_resend(stream, now)
@@ -311,9 +311,9 @@ class Aggregator:
         except zmq.ZMQError:  # disconnected, or its queue is full: both sides repeat what was not answered
             return
 
-    # ---- what is due ----------------------------------------------------------------------------
+    # ---- periodic work -------------------------------------------------------------------------
 
-    def _do_due(self) -> None:
+    def _run_due_work(self) -> None:
         if self._assembler.write_due(self._most_bytes):
             self._acknowledge()
         now = time.monotonic()

@@ -133,7 +133,7 @@ class CaptureBroker:
 
     # ---- from the ranks -------------------------------------------------------------------------
 
-    def take(self, stream: RankStream, message: CaptureReport | CapturePiece) -> None:
+    def receive(self, stream: RankStream, message: CaptureReport | CapturePiece) -> None:
         """Write a rank's message, in order and once, and acknowledge it.
 
         Pieces of a file are acknowledged with its last piece, so that a restarted aggregator gets them all.

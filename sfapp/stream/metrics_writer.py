@@ -54,14 +54,14 @@ class MetricsWriter:
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
 
-    def take(self, hello: StreamHello, samples: Sequence[AnySample]) -> None:
+    def add_samples(self, hello: StreamHello, samples: Sequence[AnySample]) -> None:
         """Queue samples of a rank. Safe on any thread; never blocks."""
         self._queue.extend((hello.run_id, sample) for sample in samples)
         while len(self._queue) > MAX_QUEUED:
             self._queue.popleft()
             self.dropped += 1
 
-    def count(self, hello: StreamHello, row_NC: Rows) -> None:
+    def count_steps(self, hello: StreamHello, row_NC: Rows) -> None:
         """Count steps of a rank. Safe on any thread; never waits for the disk."""
         step_N, wall_N = row_NC[:, STEP_COLUMN].tolist(), row_NC[:, WALL_COLUMN].tolist()
         with self._pace_lock:

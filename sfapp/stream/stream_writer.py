@@ -82,7 +82,7 @@ class StreamWriter:
         """Queue a window, whose steps are sent as the buffer fills."""
         if self._process == os.getpid():
             self._first_window.setdefault(rank.attempt, buffer.number)
-            self._sampler.follow(rank.identity)
+            self._sampler.set_identity(rank.identity)
             self._queue.open(rank, buffer)
 
     def end_window(self, rank: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:

@@ -29,7 +29,7 @@ class SystemSampler:
         self._identity: RankIdentity | None = None
         self._thread: SamplingThread | None = None
 
-    def follow(self, identity: RankIdentity) -> None:
+    def set_identity(self, identity: RankIdentity) -> None:
         """Start sampling for this rank, again whenever its identity changes."""
         if identity == self._identity:
             return

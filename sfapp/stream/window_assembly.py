@@ -38,7 +38,7 @@ class AssemblyCounts:
         windows: packets written for the first time. rewritten: packets to which later ranks were added.
         parts: rows of one rank written as its part.
         incomplete: packets written without some rank.
-        twice: windows of a rank that were already on disk.
+        duplicates: windows of a rank that were already on disk.
         failed: failed writes, which are repeated.
         refused: windows of a rank whose rows no packet can hold.
     """
@@ -47,7 +47,7 @@ class AssemblyCounts:
     rewritten: int = 0
     parts: int = 0
     incomplete: int = 0
-    twice: int = 0
+    duplicates: int = 0
     failed: int = 0
     refused: int = 0
 
@@ -66,7 +66,7 @@ class WindowAssembler:
         self.counts = AssemblyCounts()
         self.failures: list[str] = []
         self.size = 0
-        self.is_stuck = False  # whether the newest write failed
+        self.is_failing = False  # whether the newest write failed
         self._root = root
         self._close_after = close_after
         self._late_after = late_after
@@ -96,7 +96,7 @@ class WindowAssembler:
         wait = self._late_after if pending.is_late else self._close_after
         pending.due = min(pending.due or float("inf"), self._clock() + wait)
 
-    def hurry(self, rows: Iterable[RankRows], seconds: float) -> None:
+    def write_within(self, rows: Iterable[RankRows], seconds: float) -> None:
         """Write these windows within ``seconds``, because their rank has left."""
         for each in rows:
             pending = self._pending.get((each.hello.run_id, each.number))
@@ -173,7 +173,7 @@ class WindowAssembler:
             self._note_failure(error)
             pending.due = self._clock() + _RETRY_SECONDS
             return
-        pending.due, self.is_stuck = None, False
+        pending.due, self.is_failing = None, False
         pending.is_late = pending.is_late or bool(closed)
         self._remove_rows(pending, closed)
         for rows in closed:
@@ -183,7 +183,7 @@ class WindowAssembler:
     def _note_failure(self, error: PacketError | OSError) -> None:
         self.failures.append(str(error))
         self.counts.failed += 1
-        self.is_stuck = True
+        self.is_failing = True
 
     def _write_closed(self, pending: PendingWindow, closed: Sequence[RankRows]) -> None:
         """Write the window's packet or add ranks to it, and write rows that do not fit as parts.
@@ -206,12 +206,12 @@ class WindowAssembler:
         existing = read_packet(path) if path.exists() else None
         if existing is not None:
             present = set(existing.window.ranks.rank)
-            self.counts.twice += sum(rows.hello.rank in present for rows in fresh)
+            self.counts.duplicates += sum(rows.hello.rank in present for rows in fresh)
             fresh = [rows for rows in fresh if rows.hello.rank not in present]
         if not fresh:
             return
-        alike, odd = _majority(fresh)
-        draft = _merged_draft(alike)
+        matching, other = _majority(fresh)
+        draft = _merged_draft(matching)
         if existing is None:
             write_packet(draft, path)
             self.counts.windows += 1
@@ -220,10 +220,10 @@ class WindowAssembler:
             write_packet(_with_late_ranks(existing, draft, path), path)
             self.counts.rewritten += 1
         else:
-            alike, odd = [], fresh
+            matching, other = [], fresh
         # A process of these ranks that died may have left a part; the packet has all of its rows.
-        _remove(part_path(path, rows.hello.rank) for rows in alike)
-        for rows in odd:
+        _remove(part_path(path, rows.hello.rank) for rows in matching)
+        for rows in other:
             self._write_part(rows, DIFFERENT)
 
     def _write_part(self, rows: RankRows, reason: str) -> None:
@@ -287,8 +287,8 @@ def _majority(ranks: Sequence[RankRows]) -> tuple[list[RankRows], list[RankRows]
 
     keys = [key(rows) for rows in ranks]
     (chosen, _), *_ = Counter(keys).most_common(1)
-    alike = [rows for rows, each in zip(ranks, keys, strict=True) if each == chosen]
-    return alike, [rows for rows, each in zip(ranks, keys, strict=True) if each != chosen]
+    matching = [rows for rows, each in zip(ranks, keys, strict=True) if each == chosen]
+    return matching, [rows for rows, each in zip(ranks, keys, strict=True) if each != chosen]
 
 
 def _merged_draft(ranks: Sequence[RankRows]) -> WindowDraft:

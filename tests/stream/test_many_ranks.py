@@ -20,7 +20,7 @@ def test_many_ranks_with_keys_yield_complete_windows(tmp_path: Path) -> None:
     (packets / ".sfapp").mkdir(parents=True)
     keys.save(packets / ".sfapp" / "session.keys")
     with (
-        aggregating(packets, keys=keys, on_samples=metrics.take) as aggregator,
+        aggregating(packets, keys=keys, on_samples=metrics.add_samples) as aggregator,
         metrics.running(aggregator.snapshot),
     ):
         figures = (0, RANKS, RANKS, 0.2, STEPS, WINDOWS)

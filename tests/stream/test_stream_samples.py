@@ -106,14 +106,14 @@ def test_an_aggregator_without_samples_still_stores_steps(tmp_path: Path) -> Non
 
 def test_times_are_moved_to_the_aggregator_s_clock() -> None:
     failures: deque[str] = deque(maxlen=16)
-    measuring = SystemSampler(failures)
-    assert measuring.samples() == []
-    measuring.follow(RankIdentity(0, 0, 0, "host"))
+    sampler = SystemSampler(failures)
+    assert sampler.samples() == []
+    sampler.set_identity(RankIdentity(0, 0, 0, "host"))
     ahead_ns = 3600 * SECOND
     for second in range(3):
         sent_ns = time.time_ns() + second * SECOND
         arrives_ns = sent_ns + ahead_ns + 100_000
-        measuring.on_echo(
+        sampler.on_echo(
             Echo(
                 v=VERSION,
                 rank=0,
@@ -127,12 +127,12 @@ def test_times_are_moved_to_the_aggregator_s_clock() -> None:
     found: list[AnySample] = []
 
     def nodes() -> list[NodeSample]:
-        found.extend(measuring.samples())
+        found.extend(sampler.samples())
         return [sample for sample in found if isinstance(sample, NodeSample)]
 
     (node, *_) = until(nodes)
-    measuring.close()
-    measuring.close()
+    sampler.close()
+    sampler.close()
     assert node.clock_offset_ns == pytest.approx(ahead_ns, abs=1000)
     assert 100_000 <= (node.clock_uncertainty_ns or 0) < 3_000_000
     assert abs(node.at_ns - ahead_ns - time.time_ns()) < 20 * SECOND
@@ -140,24 +140,24 @@ def test_times_are_moved_to_the_aggregator_s_clock() -> None:
 
 
 def test_a_changed_identity_is_sampled_from_then_on() -> None:
-    measuring = SystemSampler(deque())
+    sampler = SystemSampler(deque())
     for rank in (3, 1):
-        measuring.follow(RankIdentity(rank, rank, 0, "host"))
-        found = until(measuring.samples)
+        sampler.set_identity(RankIdentity(rank, rank, 0, "host"))
+        found = until(sampler.samples)
         assert {sample.rank for sample in found if isinstance(sample, ProcessSample)} == {rank}
-    measuring.close()
-    assert measuring.samples() == []
+    sampler.close()
+    assert sampler.samples() == []
 
 
 def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
     metrics = MetricsWriter(tmp_path, now_s=lambda: 1_700_000_000.0)
-    metrics.count(hello(1), rows(4))
+    metrics.count_steps(hello(1), rows(4))
     metrics.write(now())
     for rank, step in ((0, 5), (0, 6)):
-        metrics.count(hello(rank), rows(step))
+        metrics.count_steps(hello(rank), rows(step))
     metrics.write(now())
-    metrics.count(hello(1), rows(5, 6))
-    metrics.count(hello(0), rows(7))
+    metrics.count_steps(hello(1), rows(5, 6))
+    metrics.count_steps(hello(0), rows(7))
     metrics.write(now())
     metrics.write(now())
     paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
@@ -172,7 +172,7 @@ def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
 def test_a_rank_that_returns_to_a_checkpoint_continues_counting(tmp_path: Path) -> None:
     metrics = MetricsWriter(tmp_path)
     for steps in ([50, 51], [40, 41, 42], [43]):
-        metrics.count(hello(), rows(*steps))
+        metrics.count_steps(hello(), rows(*steps))
         metrics.write(now())
     paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
     assert [(pace.step, pace.steps) for pace in paces] == [(51, 2), (42, 3), (43, 1)]
@@ -181,7 +181,7 @@ def test_a_rank_that_returns_to_a_checkpoint_continues_counting(tmp_path: Path) 
 def test_steps_above_the_live_limit_are_all_counted(tmp_path: Path) -> None:
     """Many steps arrive at once after the aggregator was away."""
     metrics = MetricsWriter(tmp_path)
-    live = RankStates(time.monotonic, metrics.count)
+    live = RankStates(time.monotonic, metrics.count_steps)
     live.add_rank(hello())
     live.add_steps(hello(), rows(*range(10 * KEPT_STEPS)))
     metrics.write(live.snapshot())
@@ -210,7 +210,9 @@ def test_old_samples_are_downsampled_for_a_moment_each_second(
     metrics = MetricsWriter(tmp_path, now_s=lambda: seconds[0])
     for second in range(60):
         at_ns = int((seconds[0] + second) * SECOND)
-        metrics.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank) for rank in range(50)])
+        metrics.add_samples(
+            hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=rank) for rank in range(50)]
+        )
     state = now(rank_now(0))
     metrics.write(state)
     before = len(samples_in(tmp_path))
@@ -236,7 +238,7 @@ def test_runs_are_separate_and_their_number_is_bounded(
     monkeypatch.setattr(metrics_writer, "MAX_RUNS", 2)
     metrics = MetricsWriter(tmp_path)
     for name in ("a", "b", "c"):
-        metrics.take(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
+        metrics.add_samples(hello(run_id=name), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
     metrics.write(now())
     assert sorted(path.parent.parent.name for path in segments_in(find_folders([tmp_path]))) == ["a", "b"]
     assert metrics.dropped == 1
@@ -245,7 +247,7 @@ def test_runs_are_separate_and_their_number_is_bounded(
 def test_a_failing_disk_is_noted_and_the_aggregator_continues(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("in the way")
     metrics = MetricsWriter(tmp_path)
-    metrics.take(hello(), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
+    metrics.add_samples(hello(), [ProcessSample(at_ns=1, node_rank=0, rank=0)])
     metrics.write(now())
     assert len(metrics.failures) == 1
 
@@ -255,7 +257,7 @@ def test_samples_above_the_queue_limit_are_dropped_and_counted(
 ) -> None:
     monkeypatch.setattr(metrics_writer, "MAX_QUEUED", 3)
     metrics = MetricsWriter(tmp_path)
-    metrics.take(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
+    metrics.add_samples(hello(), [ProcessSample(at_ns=at_ns, node_rank=0, rank=0) for at_ns in range(5)])
     metrics.write(now())
     assert metrics.dropped == 2
     assert [sample.at_ns for sample in samples_in(tmp_path)] == [2, 3, 4]

@@ -197,16 +197,16 @@ def test_a_rate_is_the_increase_per_second_and_never_negative(readings: list[tup
 
 def watched(identity: RankIdentity, count: int) -> list[AnySample]:
     """Return the first samples of a sampling thread, which is then closed."""
-    watch = SamplingThread(identity, deque(maxlen=16), period_s=0.02)
-    watch.start()
+    thread = SamplingThread(identity, deque(maxlen=16), period_s=0.02)
+    thread.start()
     found: list[AnySample] = []
     deadline = time.monotonic() + 10
     while len(found) < count and time.monotonic() < deadline:
-        found += watch.take()
+        found += thread.take()
         time.sleep(0.005)
-    watch.close()
-    watch.close()
-    assert not watch.failures
+    thread.close()
+    thread.close()
+    assert not thread.failures
     assert "sfapp-system" not in {thread.name for thread in threading.enumerate()}
     return found
 
@@ -223,23 +223,23 @@ def test_other_ranks_sample_their_process_only() -> None:
 
 
 def test_samples_that_are_not_taken_are_dropped_and_counted() -> None:
-    watch = SamplingThread(FOLLOWER, deque())
+    thread = SamplingThread(FOLLOWER, deque())
     for at_ns in range(MAX_QUEUED + 5):
-        watch._append(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
-    kept = watch.take()
-    assert (len(kept), kept[0].at_ns, watch.dropped) == (MAX_QUEUED, 5, 5)
-    assert watch.take() == []
+        thread._append(ProcessSample(at_ns=at_ns, node_rank=0, rank=0))
+    kept = thread.take()
+    assert (len(kept), kept[0].at_ns, thread.dropped) == (MAX_QUEUED, 5, 5)
+    assert thread.take() == []
 
 
 def test_a_failing_system_is_sampled_again_without_disturbing_training() -> None:
     times = iter([SECOND, None, 2 * SECOND])  # the second reading of the clock makes no sense
-    watch = SamplingThread(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
-    watch.start()
+    thread = SamplingThread(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
+    thread.start()
     deadline = time.monotonic() + 10
     found: list[AnySample] = []
     while len(found) < 2 and time.monotonic() < deadline:
-        found += watch.take()
+        found += thread.take()
         time.sleep(0.005)
-    watch.close()
+    thread.close()
     assert [sample.at_ns for sample in found] == [SECOND, 2 * SECOND]
-    assert watch.failures[0].startswith("TypeError")
+    assert thread.failures[0].startswith("TypeError")
