@@ -105,5 +105,5 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def slow_windows(rows: Sequence[Mapping[str, Any]]) -> int:
-    """How many windows call for action."""
+    """Return how many windows need attention."""
     return sum((row["severity"] or 0.0) >= QUIET_SEVERITY for row in rows)

@@ -29,11 +29,13 @@ from sfapp.views import text as words
 @gate_options
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every window.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print one CSV row a window.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one CSV row per window.")
 @click.option(
-    "--parquet", type=click.Path(dir_okay=False, path_type=Path), help="Write the CSV's rows as Parquet."
+    "--parquet",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the rows of --csv to this Parquet file.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 1 if any file was quarantined.")
+@click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")
 def analyze(
     paths: Sequence[Path],
     preset: str,
@@ -47,10 +49,10 @@ def analyze(
     strict: bool,
     **gates: Any,
 ) -> None:
-    """Diagnose every window under PATHS (packet files or folders of them).
+    """Print the verdict on every window under PATHS, which are packet files or folders.
 
-    Where a window's operator events lie beside its packet, as `sfapp import` writes them, the first operator
-    that held ranks up is named too, and whether it fits the verdict.
+    If a window has operator events beside its packet, as `sfapp import` writes them, the command also names
+    the first operator that delayed other ranks, and whether it confirms the verdict.
 
     \b
     sfapp analyze packets
@@ -62,8 +64,8 @@ def analyze(
     diagnoses = diagnose_windows((found.window for found in loaded.windows), view)
     if not diagnoses and not loaded.quarantined:
         raise SfappError(
-            f"no packets under {', '.join(str(path) for path in paths)}: a packet is a .parquet file that "
-            "sfapp.Recorder writes"
+            f"no packets under {', '.join(map(str, paths))}: sfapp.Recorder and `sfapp import` write them as "
+            ".parquet files"
         )
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
@@ -87,7 +89,7 @@ def _key(diagnosis: Diagnosis) -> tuple[str, int]:
 def document(
     diagnoses: Sequence[Diagnosis], loaded: Loaded, seen: Mapping[tuple[str, int], Causes]
 ) -> dict[str, Any]:
-    """The object behind ``--json``; windows with operator events have ``kair`` beside the verdict."""
+    """Return the object of ``--json``; a window with operator events has ``kair`` beside the verdict."""
     windows = []
     for diagnosis in diagnoses:
         found = seen.get(_key(diagnosis))
@@ -101,7 +103,7 @@ def document(
 
 
 def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any]:
-    """One window as one row of scalars: lists joined by ';', one column a stage and share."""
+    """Return one window as a row of scalars: lists joined by ';', one column per stage and kind of share."""
     aim, leader = diagnosis.aim, diagnosis.leader
     row: dict[str, Any] = {
         "run_id": diagnosis.run_id,
@@ -140,7 +142,7 @@ def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Every column of any row, in order of first appearance: runs may have different stages."""
+    """Return every column of any row, in order of first appearance: stages may differ between runs."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
@@ -156,7 +158,7 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def print_table(
     diagnoses: Sequence[Diagnosis], loaded: Loaded, seen: Mapping[tuple[str, int], Causes]
 ) -> None:
-    """A table for people: the windows that call for action stand out. What operator events say of a window
+    """Print a table in which slow windows stand out. What operator events say of a window
     stands below it."""
     header = ("window", "step", "change", "severity", "aim", "labels")
     rows = [_table_row(diagnosis) for diagnosis in diagnoses]

@@ -1,4 +1,4 @@
-"""``sfapp compare``: two windows or runs, or three as A/B/A, and a regression gate for CI."""
+"""``sfapp compare``: two windows or runs, or three as A/B/A, and a regression check for CI."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from sfapp.views import text as words
 from sfapp.views.tables import Row, TableColumn
 
 OVER_LIMIT = 1
-"""Exit code where B's step is over the limit; what cannot be compared exits with 2, as every error does."""
+"""Exit code if B is slower than the limit. Errors exit with 2."""
 
 Diagnose = Callable[[Sequence[Window]], list[Diagnosis]]
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A side as it was asked for.
+    """One side of the comparison as given on the command line.
 
     Attributes:
-        text: as typed.
-        windows: of every window that can serve as its run's healthy one.
+        text: the argument.
+        windows: every window that can be the healthy one of its run.
         run_id: its run.
         window: None for the whole run.
     """
@@ -50,10 +50,10 @@ class Named:
     window: int | None
 
     def chosen(self, diagnoses: Sequence[Diagnosis]) -> Diagnosis | list[Diagnosis]:
-        """Its diagnosis, or all of its run's.
+        """Return its diagnosis, or all of its run's.
 
         Raises:
-            WindowNotFoundError: some of its windows lack the group that was asked for.
+            WindowNotFoundError: some of its windows lack the requested group.
         """
         of_run = [found for found in diagnoses if found.run_id == self.run_id]
         wanted = {window.number for window in self.windows if window.run_id == self.run_id}
@@ -70,7 +70,7 @@ class Named:
 
 
 class Limit(click.ParamType):
-    """A part of a step as ``5%``."""
+    """Share of a step such as ``5%``."""
 
     name = "percentage"
 
@@ -98,7 +98,7 @@ class Limit(click.ParamType):
     "limit",
     type=Limit(),
     metavar="PERCENT",
-    help="Exit with 1 if B's mean step is longer than A's by more than this, for example 5%.",
+    help="Exit with code 1 if B's mean step is longer than A's by more than this, for example 5%.",
 )
 @gate_options
 @view_options
@@ -114,11 +114,11 @@ def compare(
     group: str,
     **gates: Any,
 ) -> None:
-    """Say how much slower B is than A, in which stages, and whether C is like A again.
+    """Compare A with B: how much slower B is, in which stages, and whether C is back to A.
 
     A, B and C are each a packet file (one window), a folder of one run's packets (the whole run), or
     FOLDER/WINDOW (the window of that number in the folder). With --packets they are RUN/WINDOW or RUN
-    among those packets. A whole run counts every step once.
+    in those packets. A run is compared by all its steps, each with the same weight.
 
     \b
     sfapp compare packets/train-7 packets/train-8
@@ -127,7 +127,7 @@ def compare(
     sfapp compare main/packets/train branch/packets/train --fail-over 5%
     """
     if len(sides) not in (2, 3):
-        raise click.UsageError("name two sides, or three as A/B/A: sfapp compare A B [C]")
+        raise click.UsageError("give two sides, or three as A/B/A: sfapp compare A B [C]")
     named = _named_among(sides, paths) if paths else [_named_by_path(text) for text in sides]
     view = view_from(preset, frontier, baseline, reference, group, gates)
 
@@ -147,7 +147,7 @@ def compare(
 
 
 def _chosen(named: Sequence[Named], diagnosed: Diagnose) -> list[Diagnosis | list[Diagnosis]]:
-    """The diagnoses of each side; sides of the same packets are diagnosed once."""
+    """Return the diagnoses of each side; sides of the same packets are diagnosed once."""
     known: dict[int, list[Diagnosis]] = {}
     for side in named:
         if id(side.windows) not in known:
@@ -168,7 +168,7 @@ def _with_reference(
 
 
 def _named_by_path(text: str) -> Named:
-    """A side that is a file, a folder, or a window's number behind its folder."""
+    """Return the side of a file, a folder, or a folder with a window's number."""
     path = Path(text)
     if path.exists():
         windows = _windows([path], text)
@@ -179,12 +179,12 @@ def _named_by_path(text: str) -> Named:
         return _window_of(Named(text, windows, _only_run(windows, text), int(path.name)))
     raise SfappError(
         f"{text}: no such file or folder; A, B and C are packet files, folders of packets or FOLDER/WINDOW "
-        "(to name them by run, say where their packets are: --packets PATH)"
+        "(to name them by run, add --packets PATH)"
     )
 
 
 def _named_among(texts: Sequence[str], paths: Sequence[Path]) -> list[Named]:
-    """Sides that are runs and windows among some packets."""
+    """Return the sides that are runs and windows of some packets."""
     windows = _windows(paths, ", ".join(map(str, paths)))
     by_run: dict[str, tuple[Window, ...]] = {}
     for run_id in sorted({window.run_id for window in windows}):
@@ -215,12 +215,18 @@ def _window_of(named: Named) -> Named:
 
 
 def _windows(paths: Sequence[Path], text: str) -> tuple[Window, ...]:
-    """Every window there; what was refused on the way is said, and stops nothing unless nothing is left."""
+    """Return every window under some paths, and print the files that are left out.
+
+    Raises:
+        SfappError: no window is left.
+    """
     loaded: Loaded = load_windows(paths)
     for refused in loaded.quarantined:
         click.echo(f"sfapp: left out {printable(f'{refused.path}: {refused.reason}')}", err=True)
     if not loaded.windows:
-        raise SfappError(f"{text}: no packets to compare; a packet is a .parquet file of sfapp.Recorder")
+        raise SfappError(
+            f"{text}: no packets to compare; sfapp.Recorder and `sfapp import` write them as .parquet files"
+        )
     return tuple(found.window for found in loaded.windows)
 
 
@@ -236,7 +242,7 @@ def _only_run(windows: Sequence[Window], text: str) -> str:
 
 
 def print_comparison(found: Comparison, sides: Sequence[str]) -> None:
-    """The comparison for people: what it says, stage by stage, side by side."""
+    """Print the comparison: its summary, its stages, its sides."""
     said = words.comparison(found)
     click.secho(printable(said.kicker), dim=True)
     colour = {"alarm": "red", "warn": "yellow", "good": "green", "quiet": None}[said.tone]
@@ -256,7 +262,7 @@ def print_comparison(found: Comparison, sides: Sequence[str]) -> None:
 
 
 def _with_names(rows: Sequence[Row], sides: Sequence[str]) -> list[Row]:
-    """Which of the arguments each side is: two folders may hold runs of one name."""
+    """Add the argument of each side: two folders may hold runs of the same name."""
     return [{"what": "given as", **dict(zip(LETTERS, sides, strict=False)), "change": ""}, *rows]
 
 

@@ -1,4 +1,4 @@
-"""``sfapp export``: a window's operator events for another tool."""
+"""``sfapp export``: the operator events of a window, for another tool."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ _SHOWN = 20
 @click.command()
 @click.argument("target", metavar="FORMAT", type=click.Choice(["perfetto"]))
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--window", "chosen", metavar="RUN/WINDOW", help="Which one; not needed where there is one.")
-@click.option("--step", "steps", type=int, multiple=True, help="Only this step; may be repeated.")
-@click.option("--rank", "ranks", type=int, multiple=True, help="Only this rank; may be repeated.")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The archive."
+    "--window", "chosen", metavar="RUN/WINDOW", help="Window to export; optional if there is only one."
+)
+@click.option("--step", "steps", type=int, multiple=True, help="Export only this step; may be repeated.")
+@click.option("--rank", "ranks", type=int, multiple=True, help="Export only this rank; may be repeated.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="ZIP archive to write.",
 )
 def export(
     target: str,
@@ -36,10 +42,10 @@ def export(
     ranks: Sequence[int],
     output: Path,
 ) -> None:
-    """Write a window of the packets in PATHS for FORMAT: all its ranks on one time axis.
+    """Export one window of the packets under PATHS, all its ranks on one time axis.
 
-    For perfetto an archive that https://ui.perfetto.dev opens: a track for every thread and stream, by rank
-    and node. Where a window has no operator events, its stages are shown end to end.
+    FORMAT perfetto is an archive for https://ui.perfetto.dev, with one track per thread and stream, grouped
+    by rank and node. If the window has no operator events, its stages are shown end to end.
 
     \b
     sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
@@ -65,5 +71,5 @@ def _one_of(windows: Sequence[LoadedWindow], key: WindowKey | None) -> LoadedWin
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     there = printable(", ".join(names[:_SHOWN])) + more
     if key is None:
-        raise WindowNotFoundError(f"say which window, with --window: {there or 'there is none'}")
+        raise WindowNotFoundError(f"choose a window with --window: {there or 'there is none'}")
     raise WindowNotFoundError(f"there is no window {printable(str(key))} here: {there or 'none'}")

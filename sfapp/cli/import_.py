@@ -1,4 +1,4 @@
-"""``sfapp import``: other tools' traces become packets that every other command reads."""
+"""``sfapp import``: convert traces of other tools to packets that every other command reads."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ _SHOWN_NOTES = 20
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("packets"),
     show_default=True,
-    help="Packet folder to write into.",
+    help="Packet folder to write to.",
 )
 @click.option(
     "--mapping",
     "mapping_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML or JSON file that says which names are which stages, columns and roles.",
+    help="TOML or JSON file that maps names to stages, columns and roles.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with files, errors and notes.")
 def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | None, as_json: bool) -> None:
-    """Make packets of other tools' traces: of PATHS, and of the files of FORMAT in folders among them.
+    """Convert traces of another tool to packets. PATHS are files of FORMAT, or folders to search for them.
 
-    Prints what was derived, guessed, missing or skipped; the packets carry it too. A file that cannot be read
-    is named with what is wrong and where, the others go on. Exits with 1 if any was refused.
+    The command prints which values were derived, guessed, missing or skipped; the packets record it too. A
+    file that cannot be read is reported with the place of its fault, and the others are still converted. The
+    exit code is 1 if any file is rejected.
 
     \b
     sfapp import kineto ./traces -o packets && sfapp serve packets

@@ -1,4 +1,4 @@
-"""Options that several commands share: every gate, the presets, frontier, baseline, group, reference."""
+"""Options that several commands share: every threshold, the presets, frontier, baseline, group, reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def gate_options(command: Command) -> Command:
-    """Add ``--preset`` and one option a gate, named as the gate."""
+    """Add ``--preset``, ``--model-fit`` and one option per gate, named after it."""
     for doc in reversed(GATE_DOCS):
         default = getattr(Gates(), doc.name)
         command = click.option(
@@ -32,14 +32,14 @@ def gate_options(command: Command) -> Command:
         "--model-fit",
         type=click.Choice(MODEL_FITS),
         default=None,
-        help="Whether the wait model holds: declared in the packet, measured, on or off.",
+        help="Whether the wait model holds: as the packet declares, as measured, always, or never.",
     )(command)
     return click.option(
         "--preset",
         type=click.Choice(tuple(PRESETS)),
         default="sfapp",
         show_default=True,
-        help="Gates to start from; 'paper' takes the wait model from the packet's own flag.",
+        help="Thresholds to start from; 'paper' takes --model-fit from the packet.",
     )(command)
 
 
@@ -50,32 +50,32 @@ def view_options(command: Command) -> Command:
         default="all",
         show_default=True,
         metavar="role:NAME|node:K",
-        help="Diagnose one role's or one node's ranks.",
+        help="Judge only the ranks of one role or one node.",
     )(command)
     command = click.option(
         "--reference",
         default=None,
         metavar="RUN/WINDOW",
-        help="Compare every window with this one instead of each run's own healthy window.",
+        help="Compare every window with this one, instead of the healthy window of its run.",
     )(command)
     command = click.option(
         "--baseline",
         type=click.Choice(BASELINES),
         default="cohort_median",
         show_default=True,
-        help="What a stage is clipped to when its gain is computed.",
+        help="Duration that a stage is reduced to when its gain is computed.",
     )(command)
     return click.option(
         "--frontier",
         type=click.Choice(FRONTIERS),
         default="step",
         show_default=True,
-        help="Whose shares decide routing and labels.",
+        help="Frontier whose shares decide routing and labels.",
     )(command)
 
 
 def gates_from(preset: str, values: Mapping[str, Any]) -> Gates:
-    """The preset with the options that were given."""
+    """Return the preset with the given options."""
     return Gates.preset(preset).with_values(**{k: v for k, v in values.items() if v is not None})
 
 

@@ -1,4 +1,4 @@
-"""``sfapp report``: an incident, or windows, with verdicts, plots and provenance, as a file to hand over."""
+"""``sfapp report``: an incident or some windows, with verdicts, plots and provenance, as one file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
 
 MOST = 5
-"""Windows in a report that names none."""
+"""Windows of a report without ``--window``."""
 
 
 @click.command()
@@ -33,19 +33,17 @@ MOST = 5
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"The file to write; the ending of its name says what: {', '.join(FORMATS)}.",
+    help=f"File to write; its ending selects the format: {', '.join(FORMATS)}.",
 )
 @click.option(
     "--window",
     "chosen",
     multiple=True,
     metavar="RUN/WINDOW",
-    help=f"A window to report; may be repeated. The {MOST} most severe ones where none is named.",
+    help=f"Window to report; may be repeated [default: the {MOST} most severe ones].",
 )
-@click.option(
-    "--redact", is_flag=True, help="Replace run ids and host names by stable pseudonyms everywhere."
-)
-@click.option("--title", default=TITLE, show_default=True, help="What a report on windows is called.")
+@click.option("--redact", is_flag=True, help="Replace run ids and host names by stable pseudonyms.")
+@click.option("--title", default=TITLE, show_default=True, help="Title of a report on windows.")
 @gate_options
 @view_options
 def report(
@@ -61,10 +59,10 @@ def report(
     group: str,
     **gates: Any,
 ) -> None:
-    """Write a report that opens anywhere and asks for nothing.
+    """Write a report as a single self-contained file.
 
-    On an INCIDENT: its id, or the beginning of it, as the app shows it, or a file it was exported to. On
-    windows under PATHS: those named, or the most severe ones, with the notes pinned to them.
+    The report covers an INCIDENT, named by its id (or the beginning of it) or by the file it was exported to;
+    without one, it covers windows under PATHS, each with its notes.
 
     \b
     sfapp report 3f2a9c1e packets -o incident.html
@@ -76,7 +74,7 @@ def report(
     asked = [window_key(text, "--window") for text in chosen]
     view = view_from(preset, frontier, baseline, reference, group, gates)
     if incident is not None and (asked or title != TITLE or view != ViewState()):
-        raise SfappError("an incident knows its windows, gates and title itself: leave those options out")
+        raise SfappError("an incident holds its own windows, thresholds and title: leave those options out")
     loaded = list(load_windows(paths).windows)
     book = _book(incident, paths)
     names: Pseudonyms | None = None
@@ -99,7 +97,7 @@ def report(
 
 
 def _split(sources: Sequence[str]) -> tuple[str | None, list[Path]]:
-    """The incident, where the first word names one, and the packets' paths."""
+    """Return the incident, if the first argument names one, and the paths of the packets."""
     first, *rest = sources
     if not Path(first).exists() or _is_file(first):
         paths = [Path(path) for path in rest or (["packets"] if Path("packets").is_dir() else ["."])]
@@ -113,7 +111,7 @@ def _split(sources: Sequence[str]) -> tuple[str | None, list[Path]]:
 
 
 def _is_file(name: str) -> Path | None:
-    """The file of an exported incident."""
+    """Return the path of an exported incident; None if the name is no such file."""
     path = Path(name)
     return path if path.suffix == ".json" and path.is_file() else None
 
@@ -127,7 +125,7 @@ def _book(incident: str | None, paths: Sequence[Path]) -> IncidentState:
 
 
 def _named(incident: str, book: IncidentState) -> str:
-    """The id of the incident that was named."""
+    """Return the id of the incident."""
     if _is_file(incident) is None:
         return book.incident(incident).id
     if len(book.incidents) != 1:
@@ -136,9 +134,11 @@ def _named(incident: str, book: IncidentState) -> str:
 
 
 def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[WindowKey]:
-    """The named windows in the order in which they were named, else the most severe ones."""
+    """Return the requested windows in the order of the options, else the most severe ones."""
     if not diagnoses:
-        raise SfappError("no packets to report on: a packet is a .parquet file that sfapp.Recorder writes")
+        raise SfappError(
+            "no packets to report on: sfapp.Recorder and `sfapp import` write them as .parquet files"
+        )
     if not asked:
         worst = sorted(diagnoses, key=lambda diagnosis: -(diagnosis.severity or 0.0))[:MOST]
         return [WindowKey(diagnosis.run_id, diagnosis.window) for diagnosis in worst]
@@ -150,6 +150,6 @@ def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[Wi
 
 
 def _newest(windows: Sequence[LoadedWindow]) -> datetime:
-    """When the newest window ended: the time of a report that nobody dated, the same at every making."""
+    """Return when the newest window ended: the date of a report on windows, the same each time it is made."""
     ended = [found.window.manifest.ended_at or found.window.manifest.started_at for found in windows]
     return datetime.fromisoformat(max(filter(None, ended), default="1970-01-01T00:00:00Z"))

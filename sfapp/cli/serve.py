@@ -19,15 +19,25 @@ from sfapp.cli.signals import with_parent
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=8642, show_default=True, type=click.IntRange(0, 65535), help="0: any free port."
+    "--port",
+    default=8642,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes any free port.",
 )
-@click.option("--db", type=click.Path(path_type=Path), help="The store's file [default: beside the packets].")
-@click.option("--memory", is_flag=True, help="Keep the store in memory.")
 @click.option(
-    "--token", envvar="SFAPP_TOKEN", help="Secret asked of every visitor; needed beyond this machine."
+    "--db",
+    type=click.Path(path_type=Path),
+    help="File of the store [default: .sfapp/store.duckdb beside the packets].",
 )
-@click.option("--browser/--no-browser", default=True, help="Open the page.")
-@click.option("--attached", is_flag=True, hidden=True, help="End when stdin does.")
+@click.option("--memory", is_flag=True, help="Keep the store in memory; no file is written.")
+@click.option(
+    "--token",
+    envvar="SFAPP_TOKEN",
+    help="Secret that every visitor must present; required for addresses beyond this machine.",
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
+@click.option("--attached", is_flag=True, hidden=True, help="End when stdin ends.")
 def serve(
     paths: tuple[Path, ...],
     host: str,
@@ -38,16 +48,20 @@ def serve(
     browser: bool,
     attached: bool,
 ) -> None:
-    """Browse the packets below PATH... in the browser: verdicts, thresholds, plots.
+    """Browse the packets under PATH... in the browser: verdicts, thresholds, plots.
 
-    New packets appear as they are written. Nothing is sent anywhere; Ctrl-C stops.
+    New packets appear as they are written. The server connects to no other machine. Stop it with Ctrl-C.
+
+    \b
+    sfapp serve packets
+    sfapp serve packets --port 0 --no-browser
     """
     if db is not None and memory:
         raise click.UsageError("--db and --memory exclude each other")
     if attached:
         with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
-        # NiceGUI picks its folder when it is imported, and would take one in the current directory.
+        # NiceGUI chooses its folder on import, by default one in the current directory.
         os.environ["NICEGUI_STORAGE_PATH"] = scratch
         with _without("aiohttp", "tornado"):
             from sfapp.app.server import ServeOptions

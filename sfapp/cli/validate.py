@@ -1,4 +1,4 @@
-"""``sfapp validate``: every fault of every packet file, for people, scripts and CI."""
+"""``sfapp validate``: every fault of every packet file, for terminals, scripts and CI."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sfapp.errors import PacketError
 from sfapp.packets import find_packets, validate_packet
 
 _MANY_FILES = 50
-"""From this many files on, a terminal shows how far the check is."""
+"""From this many files on, a terminal shows the progress."""
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every fault.")
 def validate(paths: Sequence[Path], as_json: bool) -> None:
-    """Check the packet files at or below PATHS and print every fault with its file, row and column.
+    """Check the packet files under PATHS and print every fault with its file, row and column.
 
-    A fault that repeats over many rows of a column is printed once, at the first of them. Exits with 1 if
+    A fault that repeats over the rows of a column is printed once, at its first row. The exit code is 1 if
     there is any fault.
 
     \b

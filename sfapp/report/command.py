@@ -26,7 +26,7 @@ def command(
     Args:
         paths: of the packets.
         incident: its id or the file it was exported to; None for a report on windows.
-        view: how windows are judged; an incident knows this itself.
+        view: how windows are judged; an incident holds this itself.
     """
     said = ["sfapp", "report", *([incident] if incident else []), *paths]
     for key in windows:

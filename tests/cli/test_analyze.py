@@ -155,7 +155,7 @@ def test_a_wrong_option_is_explained(packets: Path, arguments: tuple[str, ...], 
 
 def test_an_empty_folder_says_what_a_packet_is(tmp_path: Path) -> None:
     assert (
-        "a packet is a .parquet file that sfapp.Recorder writes"
+        "sfapp.Recorder and `sfapp import` write them as .parquet files"
         in sfapp("analyze", tmp_path, expect=2).stderr
     )
 

@@ -182,7 +182,7 @@ def test_gates_group_and_reference_are_those_of_analyze(packets: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("before",), "name two sides, or three as A/B/A"),
+        (("before",), "give two sides, or three as A/B/A"),
         (("before", "nowhere"), "nowhere: no such file or folder"),
         (("before", "after/9"), "run 'after' has no window 9; it has 3, from 0 to 2"),
         (("before", "."), "holds 3 runs ('after', 'before', 'before/7')"),
