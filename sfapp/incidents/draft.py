@@ -1,6 +1,7 @@
-"""An incident of some windows that nobody opened: what ``sfapp report PATH`` hands over.
+"""Build the incident of a report that has none of its own, as ``sfapp report PATH`` does.
 
-The same windows and notes always give the same edits, ids and times included, so a report can be made again.
+The same windows and notes always give the same edits, ids and times included, so that a report can be
+repeated.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ AUTHOR = "sfapp report"
 def draft_incident(
     title: str, windows: Sequence[tuple[WindowKey, ViewState]], at: datetime, notes: IncidentState
 ) -> tuple[IncidentState, str]:
-    """An incident of windows in their order, each followed by the notes pinned to it; and its id.
+    """Return the notes' state with an incident of these windows, each followed by its notes, and the
+    incident's id.
 
     Args:
-        at: when; the end of the newest window, say.
-        notes: where the notes are.
+        at: time of the edits, the end of the newest window for example.
+        notes: state that holds the notes.
     """
     name = "\n".join([title, *(f"{key}?{view.query}" for key, view in windows)])
     incident_id = _digest(name)

@@ -1,4 +1,4 @@
-"""Writing notes and incidents down under a name."""
+"""Write notes and incidents under a name."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from sfapp.model.incidents import Incident, Item, ItemKind, Note, Pin, Severity,
 from sfapp.model.view import WindowKey
 
 ANONYMOUS = "anonymous"
-"""Whoever chose no name."""
+"""Name of a user who has chosen none."""
 
 
 def utc_now() -> datetime:
-    """The time of an edit."""
+    """Return the time of an edit."""
     return datetime.now(UTC)
 
 
 class IncidentEditor:
-    """Somebody who writes. Every edit is on disk when the call returns its id, which ``undo`` takes.
+    """Editor of notes and incidents under one name.
 
-    Edits are made from a note, incident or item *as it was shown*: what others wrote meanwhile is kept.
-    All methods raise IncidentError where a text is too long or the log cannot be written.
+    Every edit is on disk when the call returns its id, which ``undo`` takes. Edits refer to a note, incident
+    or item *as it was shown*, so that other users' later edits are kept. All methods raise IncidentError if a
+    text is too long or the log cannot be written.
     """
 
     def __init__(self, log: IncidentLog, name: str, clock: Callable[[], datetime] = utc_now) -> None:
@@ -47,21 +48,21 @@ class IncidentEditor:
         self._clock = clock
 
     def write_note(self, text: str, pin: Pin | None = None) -> str:
-        """A new note; the id of the edit is the note's."""
+        """Write a new note; the id of the edit is the note's."""
         return self._note(None, NoteFields(text=_clean(text), pin=_pin_fields(pin)))
 
     def edit_note(self, note: Note, text: str) -> str:
-        """Other words for a note; where it is pinned stays."""
+        """Replace a note's text; its pin stays."""
         return self._note(note, NoteFields(text=_clean(text)))
 
     def remove_note(self, note: Note) -> str:
-        """Take a note away, from incidents too."""
+        """Remove a note, also from incidents."""
         return self._note(note, NoteFields(removed=True))
 
     def open_incident(
         self, title: str, severity: Severity = "medium", status: Status = "open", summary: str = ""
     ) -> str:
-        """A new incident; the id of the edit is the incident's."""
+        """Open a new incident; the id of the edit is the incident's."""
         fields = IncidentFields(
             title=_clean(title), severity=severity, status=status, summary=_clean(summary)
         )
@@ -76,7 +77,7 @@ class IncidentEditor:
         status: Status | None = None,
         summary: str | None = None,
     ) -> str:
-        """Another head; what is None stays as it is."""
+        """Change an incident's fields; those that are None stay."""
         fields = IncidentFields(
             title=UNSET if title is None else _clean(title),
             severity=UNSET if severity is None else severity,
@@ -86,27 +87,27 @@ class IncidentEditor:
         return self._incident(incident, fields)
 
     def remove_incident(self, incident: Incident) -> str:
-        """Take an incident away; its notes stay where they are pinned."""
+        """Remove an incident; its notes stay where they are pinned."""
         return self._incident(incident, IncidentFields(removed=True))
 
     def add_window(self, incident: Incident, window: WindowKey, view: str = "") -> str:
-        """Collect a window, its verdict and plots, as looked at (the query of its page)."""
+        """Add a window with its verdict and plots to an incident, as shown (the query of its page)."""
         return self._collect(incident, "window", window=str(window), view=view)
 
     def add_plot(self, incident: Incident, window: WindowKey, plot: str, view: str = "") -> str:
-        """Collect one plot as looked at."""
+        """Add one plot to an incident, as shown."""
         return self._collect(incident, "plot", window=str(window), plot=plot, view=view)
 
     def add_comparison(self, incident: Incident, view: str) -> str:
-        """Collect a comparison by the query of its page."""
+        """Add a comparison to an incident, by the query of its page."""
         return self._collect(incident, "comparison", view=view)
 
     def add_note(self, incident: Incident, note_id: str) -> str:
-        """Collect a note that was written before."""
+        """Add an existing note to an incident."""
         return self._collect(incident, "note", note=note_id)
 
     def move_item(self, incident: Incident, item: Item, index: int) -> str:
-        """Tell an item at another place among the incident's items, 0 for first."""
+        """Move an item to another position among the incident's items, 0 for first."""
         others = [other.place for other in incident.items if other.id != item.id]
         index = min(max(index, 0), len(others))
         before = others[index - 1] if index else others[0] - 2 if others else 0.0
@@ -114,11 +115,11 @@ class IncidentEditor:
         return self._item(item, ItemFields(place=(before + after) / 2))
 
     def remove_item(self, item: Item) -> str:
-        """Take an item out of its incident; a note stays where it is pinned."""
+        """Remove an item from its incident; a note stays where it is pinned."""
         return self._item(item, ItemFields(removed=True))
 
     def undo(self, event_id: str) -> str:
-        """Take one edit back, or do it again where it was an undo; the id of the undo can be undone too."""
+        """Undo an edit, or redo it if the edit was an undo; the undo's own id can be undone too."""
         return self._write(Undo(id=_new_id(), at=self._clock(), by=self.name, target=event_id))
 
     def _collect(self, incident: Incident, kind: ItemKind, **fields: Any) -> str:
@@ -135,7 +136,9 @@ class IncidentEditor:
         return self._write(ItemEdit(**self._head(item), fields=fields))
 
     def _head(self, edited: Note | Incident | Item | None) -> dict[str, Any]:
-        """A first edit names itself; a later one what it edits and the revision it was made from."""
+        """Return the fields that all edits share. A first edit targets itself; a later one the edited
+        thing and revision.
+        """
         new = _new_id()
         target, base = (new, None) if edited is None else (edited.id, edited.revision)
         return {"id": new, "at": self._clock(), "by": self.name, "target": target, "base": base}
@@ -146,7 +149,7 @@ class IncidentEditor:
 
 
 def import_events(log: IncidentLog, events: Sequence[Event]) -> int:
-    """Add what somebody else wrote down; how many edits were new. Importing twice changes nothing."""
+    """Add exported edits and return the number of new ones. Importing twice changes nothing."""
     before = len(log.state().events)
     return len(log.append(events).events) - before
 
@@ -165,7 +168,7 @@ def _pin_fields(pin: Pin | None) -> PinFields | None:
 
 
 def _clean(text: str) -> str:
-    """Text that can be written as UTF-8: a lone half of a surrogate pair becomes a question mark."""
+    """Return text that UTF-8 can encode: a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Edits as they are written down: one JSON object a line, never changed afterwards (docs/incidents.md).
+"""Define the edits in the log: one JSON object a line, never changed afterwards (docs/incidents.md).
 
-An edit says which fields of which note, incident or item it sets, and which edit of the same thing its author
-had seen last (``base``). Undoing is an edit too.
+An edit lists the fields that it sets of a note, incident or item, and the last edit of it that its author had
+seen (``base``). An undo is an edit too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sfapp.errors import IncidentError
 from sfapp.model.incidents import ItemKind, Severity, Status
 
 FORMAT = 1
-"""Version of an event; a newer one is kept and reported, not guessed at."""
+"""Version of an edit; newer ones are kept and reported."""
 
 MAX_TEXT = 20_000
 MAX_TITLE = 200
@@ -35,7 +35,7 @@ Place = Annotated[float, Meta(gt=-1e15, lt=1e15)]
 
 
 class PinFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``Pin`` as it is written: the window as ``RUN/WINDOW``, a region as ``PLOT.AXIS:LOW:HIGH``."""
+    """``Pin`` as written: the window as ``RUN/WINDOW``, a region as ``PLOT.AXIS:LOW:HIGH``."""
 
     window: Key
     step: int | None = None
@@ -71,12 +71,12 @@ class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class _EditHeader(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every line has.
+    """Fields of every line.
 
     Attributes:
-        id: unique for good; the first edit of a thing gives it its id.
-        at: when, UTC.
-        by: the name its author chose.
+        id: unique; the first edit of a thing is the thing's id.
+        at: time of the edit, UTC.
+        by: the name that its author chose.
         v: the format.
     """
 
@@ -105,7 +105,7 @@ class ItemEdit(_EditHeader, frozen=True, kw_only=True, tag="item"):
 
 
 class Undo(_EditHeader, frozen=True, kw_only=True, tag="undo"):
-    """Take one edit back, whatever came after it; undoing an undo does the edit again."""
+    """Undo of one edit, whatever followed it; the undo of an undo restores the edit."""
 
     target: Id
 
@@ -123,15 +123,15 @@ _EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One line, with its newline."""
+    """Return the edit as one line, with its newline."""
     return msgspec.json.encode(event) + b"\n"
 
 
 def decode(line: bytes) -> Event:
-    """One line without its newline.
+    """Parse one line without its newline.
 
     Raises:
-        IncidentError: it is no event of this format; the message says why.
+        IncidentError: it is no edit of this format; the message gives the reason.
     """
     try:
         version = _VERSION.decode(line).v
@@ -143,7 +143,7 @@ def decode(line: bytes) -> Event:
 
 
 def checked(events: Sequence[Event]) -> list[Event]:
-    """The same events, as they will be read again.
+    """Return the same edits as they will be read again.
 
     Raises:
         IncidentError: a field is too long or has an impossible value; the message names it.
@@ -152,6 +152,6 @@ def checked(events: Sequence[Event]) -> list[Event]:
 
 
 def fields_of(event: Edit) -> dict[str, Any]:
-    """The fields that an edit sets."""
+    """Return the fields that an edit sets."""
     found = {name: getattr(event.fields, name) for name in event.fields.__struct_fields__}
     return {name: value for name, value in found.items() if value is not UNSET}

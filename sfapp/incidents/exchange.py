@@ -1,6 +1,6 @@
-"""Incidents as a file to hand over: readable as it stands, and with every edit, so that nothing is lost.
+"""Export and import incidents as a file that can be read as it is and holds every edit.
 
-The edits are what is read again; ``incidents`` and ``notes`` say the same for people and other tools.
+An import reads the edits only; ``incidents`` and ``notes`` are for people and other tools.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FORMAT = "sfapp-incidents"
 VERSION = 1
 
 MAX_BYTES = 64 << 20
-"""Largest file that is imported."""
+"""Largest file that is imported, in bytes."""
 
 
 _KEYS = ("reference", "a", "b", "c")
-"""What in the query of a page names a window, or a whole run."""
+"""Query parameters of a page that name a window or a run."""
 
 
 class _ExportDocument(msgspec.Struct):
@@ -39,7 +39,7 @@ Rename = Callable[[str], str]
 
 
 def document_of(book: IncidentState, incident_id: str | None = None) -> dict[str, Any]:
-    """Everything, or one incident with its items and the notes it collects, as plain data for JSON.
+    """Return everything, or one incident with its items and notes, as plain data for JSON.
 
     Raises:
         IncidentNotFoundError: there is no such incident.
@@ -56,7 +56,7 @@ def document_of(book: IncidentState, incident_id: str | None = None) -> dict[str
 
 
 def events_of(book: IncidentState, incident_id: str) -> tuple[Event, ...]:
-    """Every edit that one incident comes from, undone ones included, in order."""
+    """Return every edit of one incident, undone ones included, in order."""
     items = {
         event.target
         for event in book.events
@@ -71,12 +71,12 @@ def events_of(book: IncidentState, incident_id: str) -> tuple[Event, ...]:
 
 
 def events_of_notes(book: IncidentState, notes: Collection[str]) -> tuple[Event, ...]:
-    """Every edit that some notes come from, undone ones included, in order."""
+    """Return every edit of some notes, undone ones included, in order."""
     return _all_about(book, notes)
 
 
 def _all_about(book: IncidentState, targets: Collection[str]) -> tuple[Event, ...]:
-    """The edits of these things, and what undid them."""
+    """Return the edits of these things and their undos."""
     found: list[Event] = []
     ids: set[str] = set()
     for event in book.events:
@@ -87,11 +87,11 @@ def _all_about(book: IncidentState, targets: Collection[str]) -> tuple[Event, ..
 
 
 def parse(content: bytes) -> list[Event]:
-    """The edits in an exported file, for ``IncidentLog.append``.
+    """Parse an exported file into edits for ``IncidentLog.append``.
 
     Raises:
-        IncidentError: it is no such file, is of a newer version, or holds what no log may; the message says
-            what and where.
+        IncidentError: it is no such file, is of a newer version, or holds invalid edits; the message gives
+            the reason and the place.
     """
     if len(content) > MAX_BYTES:
         raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is no incident")
@@ -107,11 +107,11 @@ def parse(content: bytes) -> list[Event]:
 
 
 def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -> list[Event]:
-    """The same edits about other runs: what is left of an incident once its names are taken out.
+    """Return the edits with their runs, texts and ids replaced, for a report without names.
 
     Args:
         run: the new name of a run.
-        text: somebody's words without names.
+        text: a text without names.
         id_of: a new id for every old one, so that the copy is never mistaken for the original.
     """
 
@@ -156,7 +156,7 @@ def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -
 
 
 def runs_named(events: Iterable[Event]) -> set[str]:
-    """Every run that the edits point at, in pins, items and views."""
+    """Return every run that pins, items and views of the edits refer to."""
     found: set[str] = set()
 
     def note(run_id: str) -> str:

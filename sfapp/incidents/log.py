@@ -1,7 +1,7 @@
-"""The file of all edits, beside the packets: append-only JSON lines, shared by whoever may write there.
+"""Read and append to the log of all edits, a file of JSON lines beside the packets.
 
-Several processes may hold it open; an exclusive lock keeps their lines apart, and everybody reads on from
-where they were. A line that cannot be read is kept, reported and passed over.
+Several processes may use it: an exclusive lock keeps their lines apart, and each reads on from where it
+stopped. A line that cannot be read is kept, reported and skipped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sfapp.incidents.state import IncidentState, state_from_events
 NAME = "incidents.jsonl"
 
 MAX_BYTES = 256 << 20
-"""Largest log that is read: a million edits."""
+"""Largest log that is read, in bytes: about a million edits."""
 
 
 class IncidentLog:
-    """The edits beside some packets. Safe to use from several threads.
+    """Log of the edits beside some packets. Safe to use from several threads.
 
     Attributes:
         path: the file; it need not exist before the first edit.
@@ -39,11 +39,11 @@ class IncidentLog:
 
     @classmethod
     def for_packets(cls, root: Path) -> IncidentLog:
-        """The log of a packet folder; for a single file, of the folder it is in."""
+        """Return the log of a packet folder, or of the folder that a packet file is in."""
         return cls((root if root.is_dir() else root.parent) / ".sfapp" / NAME)
 
     def state(self) -> IncidentState:
-        """Notes and incidents as they stand now, other processes' edits included.
+        """Return notes and incidents as they are now, with other processes' edits.
 
         Raises:
             IncidentError: the file cannot be read.
@@ -56,9 +56,9 @@ class IncidentLog:
             return self._state()
 
     def append(self, events: Sequence[Event]) -> IncidentState:
-        """Write edits down, for good once this returns, and say what they amount to. All or none.
+        """Write edits durably, all or none, and return the resulting state.
 
-        An event that is there already is not written again.
+        An edit that the log already has is not written again.
 
         Raises:
             IncidentError: a field is out of bounds, or the file cannot be written.
@@ -96,7 +96,7 @@ class IncidentLog:
         self._known = None
 
     def _read_on(self) -> None:
-        """Take in what was appended since; all of it again where the file is another or was cut."""
+        """Read appended lines, or the whole file again if it was replaced or cut."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -140,11 +140,11 @@ class IncidentLog:
                 sync_folder(self.path.parent)
             yield file
         finally:
-            os.close(file)  # and with it the lock
+            os.close(file)  # This releases the lock too.
 
 
 def _write(file: int, content: bytes) -> None:
-    """Append after whatever a writer that died left behind, on a line of its own."""
+    """Append on a new line, even after an incomplete line of a process that was killed."""
     if not content:
         return
     size = os.fstat(file).st_size
@@ -156,5 +156,5 @@ def _write(file: int, content: bytes) -> None:
             left = left[os.write(file, left) :]
         os.fsync(file)
     except OSError:
-        os.ftruncate(file, size)  # all or none: a full disk leaves no half line
+        os.ftruncate(file, size)  # All or none: a full disk leaves no incomplete line.
         raise

@@ -1,8 +1,8 @@
-"""What all edits together amount to: the notes and incidents as they stand. Pure.
+"""Derive the state of notes and incidents from all edits. Pure.
 
-Every field holds what the last edit that stands wrote there. An edit stands unless an undo that stands names
-it. Nobody is overwritten in silence: where an edit replaces what its author had not seen, the replaced value
-stays on show until an edit is made with everything seen.
+Every field has the value of the last edit that is in effect. An edit is in effect unless an undo in effect
+names it. If an edit replaces a value that its author had not seen, the replaced value is listed until an
+author who has seen everything edits again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sfapp.model.view import WindowKey, Zoom
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One edit of a thing, for its history.
+    """Edit of a thing, for its history.
 
     Attributes:
-        fields: what it set.
-        stands: False where it was undone.
+        fields: the fields that it set.
+        stands: False if it was undone.
     """
 
     event: str
@@ -34,10 +34,10 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class IncidentState:
-    """Notes and incidents as they stand, each in the order in which they were begun.
+    """Notes and incidents as they are, each in the order of creation.
 
     Attributes:
-        notices: what could not be read, in words.
+        notices: messages about lines that could not be read.
     """
 
     notes: tuple[Note, ...]
@@ -46,11 +46,11 @@ class IncidentState:
     notices: tuple[str, ...] = ()
 
     def notes_on(self, window: WindowKey) -> tuple[Note, ...]:
-        """The notes pinned to a window or to a part of it."""
+        """Return the notes pinned to a window or to a part of it."""
         return notes_on(window, self.notes)
 
     def note(self, note_id: str) -> Note:
-        """One note.
+        """Return one note.
 
         Raises:
             IncidentNotFoundError: there is none, or it was removed.
@@ -61,10 +61,10 @@ class IncidentState:
         raise IncidentNotFoundError(f"there is no note {note_id!r}; it may have been removed")
 
     def incident(self, name: str) -> Incident:
-        """One incident by its id, or by enough of its beginning.
+        """Return one incident by its id, or by enough of its beginning.
 
         Raises:
-            IncidentNotFoundError: none begins so, or several do.
+            IncidentNotFoundError: no id begins with it, or several do.
         """
         found = [incident for incident in self.incidents if name and incident.id.startswith(name)]
         if len(found) == 1:
@@ -73,7 +73,7 @@ class IncidentState:
         raise IncidentNotFoundError(f"{said} {name!r}")
 
     def item(self, item_id: str) -> Item:
-        """One item of whatever incident.
+        """Return one item of any incident.
 
         Raises:
             IncidentNotFoundError: there is none, or it was removed.
@@ -85,7 +85,7 @@ class IncidentState:
         raise IncidentNotFoundError(f"there is no item {item_id!r}; it may have been removed")
 
     def history(self, target: str) -> tuple[Revision, ...]:
-        """All edits of a note, an incident or an item, the first one first."""
+        """Return all edits of a note, an incident or an item, the first one first."""
         standing = _standing(self.events)
         return tuple(
             Revision(event.id, Stamp(event.by, event.at), fields_of(event), event.id in standing)
@@ -95,14 +95,14 @@ class IncidentState:
 
 
 def state_from_events(events: Sequence[Event], notices: Iterable[str] = ()) -> IncidentState:
-    """The state after all events, in their order."""
+    """Return the state after all events, in their order."""
     standing = _standing(events)
     threads: dict[str, _EditThread] = {}
     places = {event.id: place for place, event in enumerate(events)}
     for place, event in enumerate(events):
         if not isinstance(event, Undo) and event.id in standing:
             if event.target not in threads and event.target != event.id:
-                continue  # its beginning was undone, or never came
+                continue  # The first edit was undone or is missing.
             thread = threads.setdefault(event.target, _EditThread(type(event), event.target))
             thread.add(event, place, seen=places.get(event.base or "", -1))
     kept = [thread for thread in threads.values() if not thread.value("removed", False)]
@@ -117,7 +117,7 @@ def state_from_events(events: Sequence[Event], notices: Iterable[str] = ()) -> I
 
 
 def _standing(events: Sequence[Event]) -> set[str]:
-    """The ids of the events that no standing undo names. An undo comes after what it names."""
+    """Return the ids of the edits in effect. An undo comes after the edit that it names."""
     undone: set[str] = set()
     standing: set[str] = set()
     for event in reversed(events):
@@ -131,7 +131,7 @@ def _standing(events: Sequence[Event]) -> set[str]:
 
 @dataclass(slots=True)
 class _EditThread:
-    """The standing edits of one thing."""
+    """Edits in effect of one thing."""
 
     kind: type[Edit]
     id: str
@@ -141,9 +141,9 @@ class _EditThread:
     overwritten: dict[str, list[Overwritten]] = field(default_factory=dict)
 
     def add(self, event: Edit, place: int, seen: int) -> None:
-        """One more edit, at a place among all events, by somebody who had seen everything up to ``seen``."""
+        """Add an edit at a position among all events, whose author had seen everything up to ``seen``."""
         if not isinstance(event, self.kind):
-            return  # two kinds of things never share an id; a forged line may say so
+            return  # Things of two kinds never share an id, except in a forged line.
         for name, value in fields_of(event).items():
             before = self.fields.get(name)
             if seen >= self.last:
@@ -209,7 +209,7 @@ def _incident(thread: _EditThread, items: Sequence[_EditThread], notes: dict[str
 
 
 def _item(thread: _EditThread, notes: dict[str, Note]) -> Item | None:
-    """None where what it shows is gone or was never named."""
+    """Return the item, or None if what it shows was removed or never named."""
     kind = thread.value("item")
     key, note = thread.value("window"), notes.get(thread.value("note", ""))
     missing = {
@@ -246,7 +246,7 @@ def _pin(fields: PinFields | None) -> Pin | None:
     try:
         return replace(pin, region=tuple(Zoom.parse(part) for part in fields.region))
     except ValueError:
-        return pin  # a part of a plot that nobody can find is left out; the words are not
+        return pin  # An invalid region of a plot is left out; the note's text is kept.
 
 
 def _stamp(event: Edit) -> Stamp:
