@@ -1,9 +1,9 @@
-"""Who this process is in its job: where it stands among the ranks and nodes, worked out once.
+"""Determine this process's place in its job: its rank and its node.
 
-What torch.distributed says counts before all else, where it is initialised; then torchrun's variables (and
-those of launchers that set the same), Slurm's, MPI's. What the first of them leaves open is filled from the
-next that agrees with it on rank and world size: under ``srun torchrun`` Slurm counts launchers, not ranks.
-Where nobody says how the ranks are spread, they are on one node.
+The sources, in order of precedence: torch.distributed, where it is initialised; torchrun's variables (and
+those of launchers that set the same ones); Slurm's; MPI's. Values that one source lacks are taken from the
+next one that agrees with it on rank and world size: under ``srun torchrun``, Slurm counts launchers and not
+ranks. Where no source has nodes, all ranks are on one node.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TORCH = "torch.distributed"
 
 _FIELDS = ("rank", "world_size", "local_rank", "local_world_size", "node_rank", "nodes")
 
-# Per launcher and field: the variables that say it, the first that is set counts. torchrun's come first; the
-# others are Lightning's and Ray's (NODE_RANK), DeepSpeed's (LOCAL_SIZE, CROSS_*).
+# Per launcher and field: the variables that hold it, in order of precedence. The first row has torchrun's
+# names, then Lightning's and Ray's (NODE_RANK) and DeepSpeed's (LOCAL_SIZE, CROSS_*).
 _LAUNCHERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "torchrun": (
         ("RANK",),
@@ -34,7 +34,7 @@ _LAUNCHERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("GROUP_RANK", "NODE_RANK", "CROSS_RANK"),
         ("GROUP_WORLD_SIZE", "NNODES", "CROSS_SIZE"),
     ),
-    # Those of the step: a batch script has SLURM_PROCID and SLURM_NTASKS too, and is one process.
+    # The job step's variables: a batch script, one process, has SLURM_PROCID and SLURM_NTASKS too.
     "Slurm": (
         ("SLURM_PROCID",),
         ("SLURM_STEP_NUM_TASKS",),
@@ -60,24 +60,25 @@ _LAUNCHERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         (),
     ),
 }
-_ENOUGH: Mapping[str, frozenset[str]] = {"torchrun": frozenset({"rank", "world_size", "local_rank"})}
-"""A launcher is there once one of these is said; by others than torchrun, both rank and world size."""
+_SUFFICIENT: Mapping[str, frozenset[str]] = {"torchrun": frozenset({"rank", "world_size", "local_rank"})}
+"""Fields of which one shows that the launcher was used; other launchers need both rank and world size."""
 
 _SLURM_TASKS = "SLURM_STEP_TASKS_PER_NODE"
 _MOST_NODES = 2**20
 
-HOW_TO_SAY = "start the ranks with torchrun, or pass identity="
+_REMEDY = "start the ranks with torchrun, or pass identity="
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a process stands in its job.
+class RankPlace:
+    """Place of a process in its job.
 
     Attributes:
-        rank: among all ranks. local_rank: among those of its node. node_rank: its node among the nodes.
-        world_size, local_world_size, nodes: how many of each there are; nodes may differ in size.
-        hostname: of this machine, as it calls itself.
-        source: who says so: ``torch.distributed``, ``torchrun``, ``Slurm``, …, or ``default``.
+        rank, world_size: number among all ranks, and how many there are.
+        local_rank, local_world_size: the same among the ranks of its node; nodes may differ in size.
+        node_rank, nodes: number of its node, and how many there are.
+        hostname: of this machine.
+        source: origin of the values: ``torch.distributed``, ``torchrun``, ``Slurm``, …, or ``default``.
     """
 
     rank: int
@@ -91,21 +92,21 @@ class Place:
 
     @property
     def is_global_leader(self) -> bool:
-        """Whether it is the one process of the job that does what is done once a job."""
+        """Whether it is rank 0, which does what is done once per job."""
         return self.rank == 0
 
     @property
     def is_node_leader(self) -> bool:
-        """Whether it is the one process of its node that does what is done once a node."""
+        """Whether it is its node's first rank, which does what is done once per node."""
         return self.local_rank == 0
 
     def identity(self, role: str | None = None) -> RankIdentity:
-        """What packets say of it, with its diagnosis role where one is declared."""
+        """Return the identity that packets state, with the diagnosis role where one is declared."""
         return RankIdentity(self.rank, self.local_rank, self.node_rank, self.hostname, role)
 
 
-def place_here() -> Place:
-    """Where this process stands, from torch.distributed as it is now and the environment.
+def place_here() -> RankPlace:
+    """Return this process's place, from torch.distributed as it is now and the environment.
 
     Raises:
         IdentityError: see ``resolve_place``.
@@ -116,8 +117,10 @@ def place_here() -> Place:
 
 
 def identity_after_change(before: RankIdentity) -> RankIdentity:
-    """Who this rank is once torch.distributed has other ranks, in the same process: its variables may still
-    be those of the world that was, and then only its number is another."""
+    """Return this rank's identity after torch.distributed was initialised again, in the same process.
+
+    The environment may still describe the earlier world; then only the rank's number changes.
+    """
     try:
         return place_here().identity(before.role)
     except IdentityError:
@@ -125,21 +128,23 @@ def identity_after_change(before: RankIdentity) -> RankIdentity:
         return before if rank is None else replace(before, rank=rank)
 
 
-def resolve_place(environ: Mapping[str, str], distributed: tuple[int, int] | None, hostname: str) -> Place:
-    """Where a process stands in its job, whole.
+def resolve_place(
+    environ: Mapping[str, str], distributed: tuple[int, int] | None, hostname: str
+) -> RankPlace:
+    """Return a process's complete place in its job.
 
     Args:
         environ: its environment.
-        distributed: rank and world size as torch.distributed says, None where it is not initialised.
+        distributed: rank and world size in torch.distributed, None where it is not initialised.
 
     Raises:
-        IdentityError: values are no numbers, contradict each other, or leave open on which node a rank is;
-            the message names them.
+        IdentityError: values are no numbers, contradict each other, or do not determine a rank's node; the
+            message names them.
     """
-    said = list(_said(environ, distributed))
-    if not said:
-        return Place(0, 1, 0, 1, 0, 1, hostname)
-    first, *others = said
+    sources = list(_sources(environ, distributed))
+    if not sources:
+        return RankPlace(0, 1, 0, 1, 0, 1, hostname)
+    first, *others = sources
     known = dict(first.values)
     names = list(first.names)
     launchers = []
@@ -148,37 +153,37 @@ def resolve_place(environ: Mapping[str, str], distributed: tuple[int, int] | Non
             known = other.values | known
             names += other.names
         elif other.source == "torchrun":
-            raise IdentityError(f"{_listed(first.names)} contradict {_listed(other.names)}: {HOW_TO_SAY}")
+            raise IdentityError(f"{_listed(first.names)} contradict {_listed(other.names)}: {_REMEDY}")
         else:
             launchers.append(other)
     is_open = not {"local_rank", "node_rank"} <= known.keys()
     for other in launchers:
         if is_open and other.values.get("nodes", 1) > 1 and known.get("world_size", 1) > 1:
             raise IdentityError(
-                f"{_listed(other.names)} count something else than the ranks of {_listed(names)}, so that it "
-                f"cannot be known which ranks are on which node: {HOW_TO_SAY}"
+                f"{_listed(other.names)} do not count the ranks of {_listed(names)}, so it is unknown which "
+                f"ranks are on which node: {_REMEDY}"
             )
     return _Layout(known, names).place(hostname, first.source)
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What one source says: values by field, and as they are called there."""
+class _Source:
+    """One source's values by field, and the names and values of its variables."""
 
     source: str
     values: dict[str, int]
     names: tuple[str, ...]
 
     def agrees(self, known: Mapping[str, int]) -> bool:
-        """Whether it speaks of the same ranks."""
+        """Return whether it describes the same ranks."""
         both = self.values.keys() & known.keys() & {"rank", "world_size"}
         return all(self.values[field] == known[field] for field in both)
 
 
-def _said(environ: Mapping[str, str], distributed: tuple[int, int] | None) -> Iterator[_Said]:
+def _sources(environ: Mapping[str, str], distributed: tuple[int, int] | None) -> Iterator[_Source]:
     if distributed is not None:
         rank, world_size = distributed
-        yield _Said(
+        yield _Source(
             TORCH, {"rank": rank, "world_size": world_size}, (f"{TORCH}'s rank {rank} of {world_size}",)
         )
     for launcher, variables in _LAUNCHERS.items():
@@ -188,7 +193,7 @@ def _said(environ: Mapping[str, str], distributed: tuple[int, int] | None) -> It
             for name in [next((name for name in candidates if name in environ), None)]
             if name is not None
         }
-        enough = _ENOUGH.get(launcher)
+        enough = _SUFFICIENT.get(launcher)
         if not (chosen.keys() & enough if enough else {"rank", "world_size"} <= chosen.keys()):
             continue
         values = {field: _number(name, environ[name]) for field, name in chosen.items()}
@@ -198,43 +203,50 @@ def _said(environ: Mapping[str, str], distributed: tuple[int, int] | None) -> It
             if values.get("node_rank", 0) < len(sizes):
                 values["local_world_size"] = sizes[values.get("node_rank", 0)]
                 names += (f"{_SLURM_TASKS}={environ[_SLURM_TASKS]}",)
-        yield _Said(launcher, values, names)
+        yield _Source(launcher, values, names)
 
 
 def _number(name: str, text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise IdentityError(f"the environment says {name}={text!r}, which is not a number") from None
+        raise IdentityError(f"the environment variable {name}={text!r} is not a number") from None
     if value < 0:
-        raise IdentityError(f"the environment says {name}={text}, which must not be negative")
+        raise IdentityError(f"the environment variable {name}={text} must not be negative")
     return value
 
 
 def tasks_per_node(text: str) -> tuple[int, ...]:
-    """How many tasks each node has, from Slurm's short form: ``4(x2),3`` is 4, 4, 3.
+    """Parse Slurm's short form of the number of tasks on each node: ``4(x2),3`` is 4, 4, 3.
 
     Raises:
-        IdentityError: it is of another form.
+        IdentityError: the text has another form.
     """
     sizes: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,7})\))?", part.strip())
         times = int(match[2] or 1) if match else 0
         if match is None or len(sizes) + times > _MOST_NODES:
-            raise IdentityError(f"the environment says {_SLURM_TASKS}={text[:80]!r}, not like 4(x2),3")
+            raise IdentityError(
+                f"the environment variable {_SLURM_TASKS}={text[:80]!r} is not of the form 4(x2),3"
+            )
         sizes += [int(match[1])] * times
     return tuple(sizes)
 
 
 class _Layout:
-    """Where a rank stands, from what is known: the rest follows, or the contradiction is named."""
+    """Derives a rank's place from the known values, or names their contradiction."""
 
     def __init__(self, known: Mapping[str, int], names: Sequence[str]) -> None:
         self._known = known
         self._names = names
 
-    def place(self, hostname: str, source: str) -> Place:
+    def place(self, hostname: str, source: str) -> RankPlace:
+        """Return the complete place.
+
+        Raises:
+            IdentityError: the values contradict each other, or one is missing.
+        """
         known = self._known
         world_size = known.get("world_size", 1)
         rank = self._rank(world_size)
@@ -252,7 +264,7 @@ class _Layout:
             local_world_size == world_size if nodes == 1 else world_size - local_world_size >= nodes - 1,
             f"{world_size} ranks cannot be on {nodes} nodes with {local_world_size} of them on this one",
         )
-        return Place(
+        return RankPlace(
             rank, world_size, local_rank, local_world_size, node_rank, nodes, hostname, source
         )  # fmt: skip
 
@@ -280,8 +292,8 @@ class _Layout:
         local_rank = known.get("local_rank", rank)
         if known.get("node_rank") and rank > local_rank:
             return (rank - local_rank) // known["node_rank"]
-        # Nobody speaks of nodes: there is one.
-        self._check(rank == local_rank, "LOCAL_WORLD_SIZE is missing, for not all ranks are on one node")
+        # No source has nodes: there is one.
+        self._check(rank == local_rank, "LOCAL_WORLD_SIZE is missing, since not all ranks are on one node")
         return world_size
 
     def _node_rank(self, rank: int, local_world_size: int, nodes: int) -> int:
@@ -290,15 +302,15 @@ class _Layout:
             return known["node_rank"]
         if nodes == 1:
             return 0
-        # MPI does not say: node after node is how it fills them, unless a rank shows that it did not.
+        # MPI does not state it: it fills node after node, unless this rank shows otherwise.
         node_rank, local_rank = divmod(rank, max(local_world_size, 1))
         fits = local_rank == known.get("local_rank", local_rank)
-        self._check(fits, "the ranks do not fill node after node, so that this one's node is not known")
+        self._check(fits, "the ranks do not fill node after node, so this one's node is unknown")
         return node_rank
 
     def _check(self, holds: bool, fault: str) -> None:
         if not holds:
-            raise IdentityError(f"{_listed(self._names)}: {fault}; {HOW_TO_SAY}")
+            raise IdentityError(f"{_listed(self._names)}: {fault}; {_REMEDY}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -306,7 +318,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def run_id_from_environment() -> str:
-    """The name of a run that was given none: the scheduler's, the same on all ranks, else the time."""
+    """Return the name of a run that was given none: the scheduler's, equal on all ranks, else the time."""
     named = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")]
     for name in named:
         if name not in ("", "none"):
@@ -315,10 +327,10 @@ def run_id_from_environment() -> str:
 
 
 def role_of(roles: str | Mapping[int, str] | Sequence[str], rank: int) -> str | None:
-    """A rank's role: the one given, or its entry among every rank's.
+    """Return a rank's role: the given one, or its entry among all ranks'.
 
     Raises:
-        RecorderError: the entries end before this rank.
+        RecorderError: there is no entry for this rank.
     """
     if isinstance(roles, str):
         return roles

@@ -1,4 +1,4 @@
-"""How a model is parallelised, by what it is wrapped in."""
+"""Find out how a model is parallelised, from what it is wrapped in."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _SHARDED: dict[Wrapper, tuple[tuple[str, str], ...]] = {
     ),
     "fsdp1": (("torch.distributed.fsdp", "FullyShardedDataParallel"),),
 }
-"""By wrapper, where the classes of its modules live."""
+"""Module and name of each wrapper's classes."""
 
 _ZERO = ("torch.distributed.optim", "ZeroRedundancyOptimizer")
 
 
 def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
-    """What a packet says of a model: ``fsdp2``, ``fsdp1``, ``zero1``, ``ddp``, ``single``.
+    """Return a model's wrapper as packets name it: ``fsdp2``, ``fsdp1``, ``zero1``, ``ddp``, ``single``.
 
     >>> sfapp.Recorder("packets", wrapper=wrapper_of(model, optimizer))
 
     Args:
         model: the module as the loop calls it, wrapped or sharded.
-        optimizer: the optimizer, for ZeRO stage 1, which shards nothing else.
+        optimizer: the optimizer, which shows ZeRO stage 1: nothing else is sharded there.
 
     Returns:
-        ``other`` for what is no ``torch.nn.Module``.
+        ``other`` where the model is no ``torch.nn.Module``.
     """
     import torch
     from torch.nn.parallel import DistributedDataParallel
@@ -47,7 +47,9 @@ def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
 
 
 def _loaded(homes: Sequence[tuple[str, str]]) -> tuple[type, ...]:
-    """Those of the classes whose modules are loaded: no object is of another. Loading them for this would
-    take a second, and may warn."""
+    """Return those of the classes whose modules are loaded: no object can be of another one.
+
+    Loading the modules here would take a second, and may warn.
+    """
     found = (getattr(sys.modules.get(module), name, None) for module, name in homes)
     return tuple(kind for kind in found if isinstance(kind, type))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.errors import IdentityError
-from sfapp.recorder.identity import Place, resolve_place, tasks_per_node
+from sfapp.recorder.identity import RankPlace, resolve_place, tasks_per_node
 
 Environment = dict[str, str]
 
@@ -20,12 +20,12 @@ JOBS = st.one_of(EVEN, UNEVEN)
 """How many ranks each node has."""
 
 
-def ranks_of(sizes: tuple[int, ...]) -> Iterator[Place]:
+def ranks_of(sizes: tuple[int, ...]) -> Iterator[RankPlace]:
     """Every rank of a job, node by node."""
     rank = 0
     for node, size in enumerate(sizes):
         for local in range(size):
-            yield Place(rank, sum(sizes), local, size, node, len(sizes), "host")
+            yield RankPlace(rank, sum(sizes), local, size, node, len(sizes), "host")
             rank += 1
 
 
@@ -33,7 +33,7 @@ def environment(**values: int | str) -> Environment:
     return {name: str(value) for name, value in values.items()}
 
 
-def torchrun(place: Place) -> Environment:
+def torchrun(place: RankPlace) -> Environment:
     return environment(
         RANK=place.rank,
         WORLD_SIZE=place.world_size,
@@ -50,7 +50,7 @@ def short_form(sizes: tuple[int, ...]) -> str:
     return ",".join(f"{size}(x{times})" if times > 1 else str(size) for size, times in runs)
 
 
-def slurm(place: Place, sizes: tuple[int, ...]) -> Environment:
+def slurm(place: RankPlace, sizes: tuple[int, ...]) -> Environment:
     return environment(
         SLURM_PROCID=place.rank,
         SLURM_STEP_NUM_TASKS=place.world_size,
@@ -61,7 +61,7 @@ def slurm(place: Place, sizes: tuple[int, ...]) -> Environment:
     )
 
 
-def open_mpi(place: Place) -> Environment:
+def open_mpi(place: RankPlace) -> Environment:
     return environment(
         OMPI_COMM_WORLD_RANK=place.rank,
         OMPI_COMM_WORLD_SIZE=place.world_size,
@@ -70,7 +70,7 @@ def open_mpi(place: Place) -> Environment:
     )
 
 
-def hydra(place: Place) -> Environment:
+def hydra(place: RankPlace) -> Environment:
     return environment(
         PMI_RANK=place.rank,
         PMI_SIZE=place.world_size,
@@ -92,7 +92,7 @@ def placed(environ: Mapping[str, str], distributed: tuple[int, int] | None = Non
     )
 
 
-def whole(place: Place) -> tuple[object, ...]:
+def whole(place: RankPlace) -> tuple[object, ...]:
     return (
         place.rank,
         place.world_size,
@@ -119,7 +119,7 @@ def test_slurm_s_tasks_are_placed_on_nodes_of_any_sizes(sizes: tuple[int, ...], 
 
 @given(sizes=EVEN, launcher=st.sampled_from([open_mpi, hydra]))
 def test_mpi_s_processes_are_placed_node_by_node(
-    sizes: tuple[int, ...], launcher: Callable[[Place], Environment]
+    sizes: tuple[int, ...], launcher: Callable[[RankPlace], Environment]
 ) -> None:
     for place in ranks_of(sizes):
         assert placed(launcher(place)) == whole(place)
@@ -127,7 +127,7 @@ def test_mpi_s_processes_are_placed_node_by_node(
 
 def test_mpi_s_processes_that_go_round_the_nodes_are_refused_before_they_are_taken_for_others() -> None:
     nodes, size = 2, 4
-    around = [Place(rank, 8, rank // nodes, size, rank % nodes, nodes, "host") for rank in range(8)]
+    around = [RankPlace(rank, 8, rank // nodes, size, rank % nodes, nodes, "host") for rank in range(8)]
     with pytest.raises(IdentityError, match=r"OMPI_COMM_WORLD_LOCAL_RANK=0.*do not fill node after node"):
         [resolve_place(open_mpi(place), None, "host") for place in around]
 
@@ -136,7 +136,8 @@ def test_mpi_s_processes_that_go_round_the_nodes_are_refused_before_they_are_tak
 def test_torchrun_started_once_a_node_by_slurm_counts_ranks_not_launchers(sizes: tuple[int, ...]) -> None:
     for place in ranks_of(sizes):
         around = slurm(
-            Place(place.node_rank, place.nodes, 0, 1, place.node_rank, place.nodes, ""), (1,) * place.nodes
+            RankPlace(place.node_rank, place.nodes, 0, 1, place.node_rank, place.nodes, ""),
+            (1,) * place.nodes,
         )
         assert placed(around | torchrun(place)) == whole(place)
 
@@ -174,7 +175,7 @@ def test_a_value_that_cannot_be_is_named_with_its_variable(
 
 def test_a_process_of_its_own_is_a_job_of_one() -> None:
     place = resolve_place({}, None, "here")
-    assert place == Place(0, 1, 0, 1, 0, 1, "here")
+    assert place == RankPlace(0, 1, 0, 1, 0, 1, "here")
     assert place.is_global_leader
     assert place.is_node_leader
     assert place.source == "default"
@@ -185,12 +186,12 @@ def test_processes_that_were_spawned_on_one_machine_are_ranks_of_one_node() -> N
 
 
 def test_a_spawning_process_in_a_slurm_step_of_one_task_is_one_node() -> None:
-    around = slurm(Place(0, 1, 0, 1, 0, 1, ""), (1,))
+    around = slurm(RankPlace(0, 1, 0, 1, 0, 1, ""), (1,))
     assert placed(around, (2, 4)) == (2, 4, 2, 4, 0, 1)
 
 
 def test_spawning_processes_on_several_nodes_leave_open_who_is_where() -> None:
-    around = slurm(Place(1, 2, 0, 1, 1, 2, ""), (1, 1))
+    around = slurm(RankPlace(1, 2, 0, 1, 1, 2, ""), (1, 1))
     with pytest.raises(IdentityError, match=r"SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=2.*rank 6 of 8.*torchrun"):
         resolve_place(around, (6, 8), "host")
 
@@ -206,7 +207,7 @@ def test_lightning_says_no_rank_before_torch_does() -> None:
 
 
 def test_torch_distributed_and_torchrun_must_agree() -> None:
-    environ = torchrun(Place(3, 8, 3, 4, 0, 2, ""))
+    environ = torchrun(RankPlace(3, 8, 3, 4, 0, 2, ""))
     with pytest.raises(IdentityError, match=r"rank 2 of 8 contradict RANK=3, WORLD_SIZE=8"):
         resolve_place(environ, (2, 8), "host")
 
@@ -214,8 +215,8 @@ def test_torch_distributed_and_torchrun_must_agree() -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"RANK": "three"}, "RANK='three', which is not a number"),
-        ({"RANK": "-1"}, "RANK=-1, which must not be negative"),
+        ({"RANK": "three"}, "RANK='three' is not a number"),
+        ({"RANK": "-1"}, "RANK=-1 must not be negative"),
         ({"RANK": "1"}, "RANK=1: rank 1 is not below the world size 1"),
         ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, "LOCAL_WORLD_SIZE is missing"),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "8", "NODE_RANK": "1"}, "RANK is missing"),
@@ -246,7 +247,7 @@ def test_slurm_s_short_form_is_read_back(sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "4(x", "a", "4,,3", "4(x9999999),4(x9999999)"])
 def test_another_form_is_refused(text: str) -> None:
-    with pytest.raises(IdentityError, match="not like"):
+    with pytest.raises(IdentityError, match="not of the form"):
         tasks_per_node(text)
 
 

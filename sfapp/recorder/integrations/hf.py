@@ -153,14 +153,14 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
 
     @never_raises
     def on_substep_end(self, *event: Any, **kwargs: Any) -> None:
-        self.phases.tell_sync(not self._skips_sync)
+        self.phases.set_sync(not self._skips_sync)
         self._micro += 1
         self.phases.micro_step(self._micro)
         self.phases.enter(FORWARD)
 
     @never_raises
     def on_pre_optimizer_step(self, *event: Any, **kwargs: Any) -> None:
-        self.phases.tell_sync(True)
+        self.phases.set_sync(True)
         self.phases.enter(OPTIMIZER)
 
     @never_raises
@@ -317,7 +317,7 @@ class AccelerateRecorder(_ModelHooks):
             return
         if not self._told_sync:
             self._told_sync = True
-            self.phases.tell_sync(self._syncs_each or bool(self._accelerator.sync_gradients))
+            self.phases.set_sync(self._syncs_each or bool(self._accelerator.sync_gradients))
         self.phases.enter(FORWARD)
 
     @never_raises

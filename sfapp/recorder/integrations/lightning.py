@@ -162,7 +162,7 @@ class RecorderCallback(Callback):
         """All callbacks have heard of the batch's end: it ends the step if the optimizer stepped."""
         stepped = self._manual or trainer.global_step > self._optimizer_steps
         if not self._manual:
-            self.phases.tell_sync(stepped or not self._skips_sync)
+            self.phases.set_sync(stepped or not self._skips_sync)
         if stepped:
             self.phases.end_step()
             self.phases.wait()

@@ -1,6 +1,6 @@
-"""Time per layer, as side channels: a deep dive into one model, off unless asked for.
+"""Time per layer as side channels, only where asked for.
 
-Host time: on a GPU what launching takes, not what the kernels take.
+This is host time: on a GPU the time of launching kernels, not of running them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sfapp.recorder.wrapper import wrapper_of
 
 
 def layers_of(model: Any) -> dict[str, Any]:
-    """The layers of a model by name: its children, and theirs where a child is a mere list of them.
+    """Return the layers of a model by name: its children, or their children where a child is only a list.
 
     Raises:
-        RecorderError: the model is sharded or compiled: hooks on its layers would change how it runs.
+        RecorderError: the model is sharded or compiled, so that hooks on its layers would change how it runs.
     """
     import torch
 
     kind = wrapper_of(model)
     if kind in ("fsdp1", "fsdp2"):
         raise RecorderError(
-            f"layers are not timed under {kind}: hooks on them would get between gathering and computing; "
+            f"layers are not timed under {kind}: hooks on them would run between gathering and computing; "
             "time them in an unsharded run"
         )
     inside = model.module if kind == "ddp" and hasattr(model, "module") else model
@@ -41,12 +41,12 @@ def layers_of(model: Any) -> dict[str, Any]:
 
 
 def channels_of(layer: str) -> tuple[str, str]:
-    """The side channels of a layer: forward and backward, in ms."""
+    """Return the side channels of a layer: forward and backward, in ms."""
     return f"layer.{layer}.forward_ms", f"layer.{layer}.backward_ms"
 
 
 class LayerTimes:
-    """Hooks on layers that add up their time over a step."""
+    """Hooks that add up each layer's time over a step."""
 
     def __init__(self, state: StepState, layers: Mapping[str, Any]) -> None:
         """Time these layers from now on."""
@@ -63,15 +63,18 @@ class LayerTimes:
                 self._handles.append(hook)
 
     def close(self) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
 
 class _Layer:
-    """One layer's hooks. Its backward pass begins when the gradient of its output is there, and ends when
-    those of its inputs are, or of its parameters where no input needs one."""
+    """One layer's hooks.
+
+    Its backward pass lasts from its output's gradient to its inputs' gradients, or to its parameters' where
+    no input needs one.
+    """
 
     def __init__(self, state: StepState, forward: str, backward: str) -> None:
         self._state = state
@@ -98,7 +101,7 @@ class _Layer:
     def _watch_backward(self, args: Any, output: Any) -> None:
         import torch
 
-        outputs = [
+        outputs: list[Any] = [
             value for value in _flat(output) if isinstance(value, torch.Tensor) and value.requires_grad
         ]
         if not outputs:
@@ -112,7 +115,7 @@ class _Layer:
             torch.autograd.graph.register_multi_grad_hook(inputs, self._backward_ends)
 
     def parameters_done(self, gradients: Any) -> None:
-        """The gradients of all the layer's parameters are there."""
+        """End the backward pass if it ends with the parameters' gradients, which are complete now."""
         if self._until_parameters:
             self._backward_ends(gradients)
 

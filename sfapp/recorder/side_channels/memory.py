@@ -1,8 +1,8 @@
 """Memory as side channels: a few numbers at the end of a step, in bytes.
 
-On a CUDA device what torch's allocator says, in one step of ``CUDA_EVERY``, for asking it takes longer than a
-step's stages; its peak covers the steps between. Elsewhere the whole process's resident memory in every step,
-under names of its own, for that is not what tensors take.
+On a CUDA device they come from torch's allocator, in one step of ``CUDA_EVERY``, since querying it takes
+longer than a step's stages; the peak covers the steps in between. Elsewhere it is the process's resident
+memory in every step, under other names, since that is not the tensors' memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sfapp.errors import RecorderError
 from sfapp.recorder.wrapper import wrapper_of
 
 ALLOCATED, PEAK = "memory.allocated_bytes", "memory.peak_bytes"
-"""In tensors on this rank's CUDA device: now, and at most since the process began."""
+"""Tensors on this rank's CUDA device: now, and at most since the process began."""
 
 RESIDENT, PEAK_RESIDENT = "memory.process_rss_bytes", "memory.process_peak_rss_bytes"
 """Resident memory of this process: now, and at most since it began."""
 
 SHARD, FULL = "memory.parameter_shard_bytes", "memory.parameter_full_bytes"
-"""Parameters that this rank holds, and the whole model's, which under FSDP1 includes padding."""
+"""Parameters on this rank, and of the whole model, which under FSDP1 includes padding."""
 
 CUDA_EVERY = 8
 
@@ -30,7 +30,7 @@ _KIBIBYTE = 1024
 
 
 def parameter_bytes(model: Any) -> tuple[int, int]:
-    """Bytes of a model's parameters on this rank, and of all of them. One pass, no hooks.
+    """Return the bytes of a model's parameters on this rank, and in total; one pass, no hooks.
 
     Under FSDP2 the whole is exact; under FSDP1 it is the shard times the ranks that share it.
     """
@@ -93,13 +93,13 @@ class MemoryWatch:
             self.names += (SHARD, FULL)
 
     def sample(self, step: int, side: dict[str, float]) -> None:
-        """Add what is there in this step to its side-channel values."""
+        """Add this step's memory to its side-channel values."""
         if step % self._every == 0:
             side.update(self._fixed)
             self._read(side)
 
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Close the open file."""
         statm, self._statm = self._statm, -1
         if statm != -1:
             os.close(statm)
@@ -107,13 +107,13 @@ class MemoryWatch:
     def _process_reader(self) -> Callable[[dict[str, float]], None]:
         try:
             import resource
-        except ImportError:  # not on this system
+        except ImportError:  # Not on this system.
             return lambda side: None
         unit = 1 if sys.platform == "darwin" else _KIBIBYTE
         page = resource.getpagesize()
         try:
             self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # no /proc: only the peak is known
+        except OSError:  # Without /proc only the peak is known.
             self._statm = -1
 
         def read(side: dict[str, float]) -> None:

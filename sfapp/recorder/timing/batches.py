@@ -1,9 +1,9 @@
-"""Waiting for data, charged to the step that consumes the batch (accounting.md §9).
+"""Charge the wait for a batch to the step that uses the batch (accounting.md §9).
 
-A loop asks for its batch before the step begins, or inside it; a prefetcher asks during one step for the
-batch of the next. All three end up in the data stage of the step that uses the batch: what a step waited for
-its successor's batch is taken out of the step, stage and wall time alike, and put before the next one. Where
-it cannot be known which step a batch is for, the window says ``prefetch_unaligned``.
+A loop fetches its batch before the step or within it; a prefetcher fetches the next step's batch within a
+step. All three count as the data stage of the step that uses the batch: the time that a step waited for its
+successor's batch is subtracted from it, from stage and wall time alike, and put before the next one. Where
+the step that a batch is for cannot be known, the window has the fault ``prefetch_unaligned``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ UNALIGNED = "prefetch_unaligned"
 
 
 class Batches(Generic[Batch]):
-    """A loader whose waits are recorded. Can be iterated again and again, as the loader can."""
+    """A loader whose waits are recorded. It can be iterated as often as the loader can."""
 
     def __init__(
         self, loader: Iterable[Batch], state: StepState, per_step: Callable[[], int], stage: str
     ) -> None:
-        """Around a loader.
+        """Wrap a loader.
 
         Args:
-            per_step: how many batches a step consumes now.
+            per_step: returns how many batches a step uses now.
             stage: the data stage.
         """
         self._loader = loader
@@ -40,7 +40,7 @@ class Batches(Generic[Batch]):
         return _Fetch(iter(self._loader), self._state, self._per_step, self._stage)
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # as the loader answers
+        return len(self._loader)  # type: ignore[arg-type]  # TypeError where the loader has no length
 
 
 class _Fetch(Generic[Batch]):
@@ -61,7 +61,7 @@ class _Fetch(Generic[Batch]):
 
     def __next__(self) -> Batch:
         state = self._state
-        if threading.get_ident() != self._thread:  # what a thread of its own waits for is not the step's
+        if threading.get_ident() != self._thread:  # Another thread's wait is not the step's.
             state.on_fault(UNALIGNED, "batches were fetched on another thread")
             return next(self._batches)
         begin = state.clock()
@@ -76,7 +76,7 @@ class _Fetch(Generic[Batch]):
         if not state.in_step:
             state.held_ns += waited
             if ahead:
-                state.on_fault(UNALIGNED, "more batches were fetched before a step than it consumes")
+                state.on_fault(UNALIGNED, "more batches were fetched before a step than it uses")
         elif not ahead:
             state.charge(self._stage, state.unused_batches - 1, waited)
         else:

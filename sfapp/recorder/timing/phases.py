@@ -1,7 +1,7 @@
-"""Steps and stages told by calls, one after the other, for loops that offer hooks and no ``with`` blocks.
+"""Steps and stages as calls, for loops that offer hooks instead of ``with`` blocks.
 
-A hook says that something begins; what was under way ends there. What no hook tells apart is in no stage: it
-stays in the residual.
+A hook marks where something begins, and what was open ends there. Time that no hook separates is in no stage
+and stays in the residual.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sfapp.recorder.timing.timers import Stage, Step, StepState
 
 
 class Phases:
-    """The step under way and its stage, moved on by calls. Made by ``Recorder.phases()``."""
+    """The current step and its stage, driven by calls. Made by ``Recorder.phases()``."""
 
     def __init__(
         self,
@@ -31,53 +31,53 @@ class Phases:
 
     @property
     def in_step(self) -> bool:
-        """Whether a step is under way."""
+        """Whether there is a current step."""
         return self._state.in_step
 
     def begin_step(self) -> None:
-        """A step begins, with what was waited for its data since ``wait`` as its data stage."""
+        """Begin a step; the time since ``wait`` counts as its data stage."""
         self.stop_waiting()
         self._step.__enter__()
 
     def micro_step(self, index: int) -> None:
-        """A gradient-accumulation micro-step begins, counted from 0."""
+        """Begin a gradient-accumulation micro-step, counted from 0."""
         self.leave()
         self._micro_step_of(index).__enter__()
 
-    def tell_sync(self, exchanged: bool) -> None:
-        """Whether the gradients of the micro-step under way are exchanged."""
+    def set_sync(self, exchanged: bool) -> None:
+        """Set whether the gradients of the current micro-step are exchanged."""
         self._state.syncs.append(exchanged)
 
     def enter(self, name: str) -> None:
-        """A stage of the step begins, and the one before it ends."""
+        """Begin a stage of the step, and end the one before it."""
         self.leave()
         if self._state.in_step:
             self._stage = self._stage_of(name)
             self._stage.__enter__()
 
     def leave(self) -> None:
-        """The stage under way ends; what follows is in none."""
+        """End the open stage; what follows is in none."""
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.__exit__(None, None, None)
 
     def end_step(self, completed: bool = True) -> None:
-        """The step ends; one that was not completed keeps its number but is not recorded."""
+        """End the step; one that was not completed keeps its number but is not recorded."""
         self.leave()
         if self._state.in_step:
             self._step.__exit__(None if completed else InterruptedError, None, None)
 
     def wait(self) -> None:
-        """Between steps: from here on the next step's data is waited for. Again, to start over."""
+        """Between steps: start to measure the wait for the next step's data, or start over."""
         if not self._state.in_step:
             self._waiting_since = self._state.clock()
 
     def stop_waiting(self) -> None:
-        """Between steps: what follows belongs to no step, such as validation. ``wait`` takes it up again."""
+        """Between steps: stop measuring the wait; what follows, such as validation, belongs to no step."""
         since, self._waiting_since = self._waiting_since, None
         if since is not None:
             self._state.held_ns += max(0, self._state.clock() - since)
 
     def fault(self, code: str, detail: str) -> None:
-        """Note a telemetry fault in the packet."""
+        """Record a telemetry fault in the packet."""
         self._state.on_fault(code, detail)

@@ -260,7 +260,7 @@ class GatherGroup:
         import torch
 
         extremes = torch.tensor([number, -number], device=self._device)
-        options = self._dist.AllreduceOptions()
+        options: Any = self._dist.AllreduceOptions()
         options.reduceOp = self._dist.ReduceOp.MAX
         self._finish(partial(self._group.allreduce, [extremes], options), extremes)
         highest, lowest = extremes.tolist()
