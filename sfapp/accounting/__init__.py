@@ -10,17 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfapp.accounting.aim import delta_ns, with_reference
-from sfapp.accounting.compare import (
-    CAVEATS,
-    LETTERS,
-    Account,
-    Change,
-    Comparison,
-    Side,
-    Spread,
-    StageLeader,
-    compare,
-)
+from sfapp.accounting.compare import compare
+from sfapp.accounting.comparison import CAVEATS, LETTERS, Comparison
+from sfapp.accounting.comparison_sides import Account, Change, Side, Spread, StageLeader
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover

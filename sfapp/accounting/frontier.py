@@ -124,7 +124,8 @@ def walk(duration_SNR: Array) -> Walk:
     total_NR = np.empty((steps, ranks), dtype=np.int64)
     one_pass = partial(kernels.compiled.boundaries, duration_SNR, None, *found_SN, total_NR)
     kernels.in_parallel(one_pass, steps, duration_SNR.size)
-    return Walk(Boundaries(*found_SN[:3]), *found_SN[3:], total_NR)
+    frontier_SN, leader_SN, second_SN, largest_SN, sum_SN = found_SN
+    return Walk(Boundaries(frontier_SN, leader_SN, second_SN), largest_SN, sum_SN, total_NR)
 
 
 def frontier(duration_SNR: Array) -> tuple[Array, Array, Array]:

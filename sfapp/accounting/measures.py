@@ -230,7 +230,8 @@ class Measures:
     def _median_prefix(self, stage: int) -> Floats:
         """Return the median over ranks of the prefix at a recorded stage, ns [N]; the lag is F minus this."""
         if stage == 0:
-            return self.median_SN[0]
+            first_N: Floats = self.median_SN[0]
+            return first_N
         return to_numpy(median_last(self.window.duration_SNR[: stage + 1].sum(axis=0)))
 
     def _lag_rise(self, broad: int) -> float:

@@ -1,0 +1,95 @@
+"""The result of a comparison of two or three sides (accounting.md §14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from sfapp.accounting.comparison_sides import Account, Change, Side
+from sfapp.errors import ComparisonError
+from sfapp.model import Frontier
+
+LETTERS = ("A", "B", "C")
+"""What the sides of a comparison are called, in order."""
+
+CAVEATS = {
+    "rank_counts_differ": "the sides do not have the same number of ranks",
+    "steps_not_consecutive": "a window's step numbers have gaps, so only step-aligned frontiers are compared",
+    "telemetry_limited": "a window's evidence is limited",
+    "denominator_floor": "a window exposes less time than the floor, so shares and routing sets are absent",
+    "same_windows": "two sides are the same",
+}
+"""What to keep in mind beside the numbers, by its machine-readable name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sides, or three of which the last should be like the first (A/B/A).
+
+    Attributes:
+        split_on: the frontier on which changes are stated first: carry-over where every window has it.
+        frontier: the one whose shares decide routing and labels, as the windows were judged.
+        caveats: keys of ``CAVEATS``.
+    """
+
+    a: Side
+    b: Side
+    c: Side | None
+    split_on: Frontier
+    frontier: Frontier
+    caveats: tuple[str, ...]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """A, B and, where there is one, C."""
+        return (self.a, self.b) if self.c is None else (self.a, self.b, self.c)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return self.a.stages
+
+    def change(self, before: Side, after: Side, frontier: Frontier | None = None) -> Change | None:
+        """From one side to another on a frontier, ``split_on`` where None; None where a side lacks it."""
+        frontier = frontier or self.split_on
+        first, second = before.on(frontier), after.on(frontier)
+        return None if first is None or second is None else Change(first, second)
+
+    @property
+    def main(self) -> Change:
+        """From A to B on ``split_on``."""
+        return Change(self.account(self.a), self.account(self.b))
+
+    def account(self, side: Side) -> Account:
+        """All steps of a side on ``split_on``."""
+        account = side.on(self.split_on)
+        if account is None:
+            raise ComparisonError(f"run {side.run_id!r} has no {self.split_on} frontier in every window")
+        return account
+
+    @property
+    def recovery(self) -> Fraction | None:
+        """(B − A2) / (B − A1) of the mean steps, A2 being C; None where ``recovery_reason`` says why."""
+        if self.c is None or not self.main.total_ns:
+            return None
+        return (self.account(self.b).step_ns - self.account(self.c).step_ns) / self.main.total_ns
+
+    @property
+    def recovery_reason(self) -> str | None:
+        """``no_third_window`` or ``no_change`` where there is no recovery ratio."""
+        if self.c is None:
+            return "no_third_window"
+        return None if self.main.total_ns else "no_change"
+
+    def labels_gained(self, before: Side, after: Side) -> tuple[str, ...]:
+        """Labels that hold in some window after, and in none before."""
+        return tuple(label for label in after.labels if label not in before.labels)
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object of this comparison, the same on every surface.
+
+        ``advance_ns`` and ``steps`` of the sides are whole numbers: every delta follows from them exactly.
+        """
+        from sfapp.accounting.comparison_document import comparison_document  # builds on this module
+
+        return comparison_document(self)

@@ -1,0 +1,166 @@
+"""The sides of a comparison: what a window or a whole run exposed, stage by stage (accounting.md §14).
+
+Everything additive is kept in whole nanoseconds over a whole number of steps, so that the parts of a change
+add up to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from sfapp.accounting.aim import per_step_delta
+from sfapp.accounting.routing import names, routing_set
+from sfapp.model import Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What some steps exposed on one frontier: whole nanoseconds by broad stage, over ``steps`` steps."""
+
+    steps: int
+    advance_ns: Mapping[str, int]
+
+    @property
+    def step_ns(self) -> Fraction:
+        """Mean exposed step, ns."""
+        return Fraction(sum(self.advance_ns.values()), self.steps)
+
+    @property
+    def per_step_ns(self) -> dict[str, Fraction]:
+        """Mean advance a step by broad stage, ns; adds up to ``step_ns`` exactly."""
+        return {stage: Fraction(total, self.steps) for stage, total in self.advance_ns.items()}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """A or A' of these steps taken together (§1, §10)."""
+        total = sum(self.advance_ns.values())
+        return {stage: advance / total if total else 0.0 for stage, advance in self.advance_ns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From one account to another on the same frontier."""
+
+    before: Account
+    after: Account
+
+    @property
+    def delta_ns(self) -> dict[str, Fraction]:
+        """Change of each stage's mean advance a step, ns; adds up to ``total_ns`` exactly (§4)."""
+        return per_step_delta(self.after.advance_ns, self.after.steps, self.before.per_step_ns)
+
+    @property
+    def total_ns(self) -> Fraction:
+        """Change of the mean exposed step, ns."""
+        return self.after.step_ns - self.before.step_ns
+
+    @property
+    def relative(self) -> Fraction | None:
+        """``total_ns`` as a part of the step before; None where that took no time."""
+        return self.total_ns / self.before.step_ns if self.before.step_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class StageLeader:
+    """The rank that leads most often at a stage (§3, §12): in ``led`` of ``eligible`` steps.
+
+    Over several windows each one contributes its most frequent leader, so ``led`` is a least number.
+    """
+
+    rank: int
+    hostname: str | None
+    led: int
+    eligible: int
+
+    @property
+    def share(self) -> float:
+        return self.led / self.eligible
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The smallest, the middle and the largest of some windows' values, in the unit of the values."""
+
+    least: float
+    median: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAccount:
+    """One window of a side, on both frontiers; ``carry_over`` is None where it is not defined (§10)."""
+
+    window: int
+    step: Account
+    carry_over: Account | None
+    severity: float | None
+
+    def on(self, frontier: Frontier) -> Account | None:
+        """The account of one frontier."""
+        return self.carry_over if frontier == "carry_over" else self.step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison: a window, or all windows of a run with every step counted once.
+
+    Attributes:
+        window: its number; None for a whole run.
+        windows: what it is made of, ascending.
+        step, carry_over: all steps on either frontier; ``carry_over`` is None where a window lacks it.
+        ranks: how many ranks the windows have, ascending, each number once.
+        labels: every label that holds in some window, with the number of windows, in order of decision.
+        leaders: by broad stage, None where no step is eligible.
+        severity: the worst window's.
+    """
+
+    run_id: str
+    window: int | None
+    group: str
+    stages: tuple[str, ...]
+    recorded_stages: tuple[str, ...]
+    windows: tuple[WindowAccount, ...]
+    step: Account
+    carry_over: Account | None
+    ranks: tuple[int, ...]
+    labels: Mapping[str, int]
+    leaders: Mapping[str, StageLeader | None]
+    severity: float | None
+    has_shares: bool
+    tau_c: float
+
+    @property
+    def steps(self) -> int:
+        return self.step.steps
+
+    def on(self, frontier: Frontier) -> Account | None:
+        """All its steps on one frontier."""
+        return self.carry_over if frontier == "carry_over" else self.step
+
+    def shares(self, frontier: Frontier) -> dict[str, float] | None:
+        """Shares of all its steps; None below the denominator floor."""
+        account = self.on(frontier)
+        return account.shares if account is not None and self.has_shares else None
+
+    def routing_set(self, frontier: Frontier) -> tuple[str, ...] | None:
+        """C_route of those shares at the windows' own τC (§5)."""
+        shares = self.shares(frontier)
+        if shares is None:
+            return None
+        return names(self.stages, routing_set(np.array(list(shares.values())), self.tau_c))
+
+    def spread(self, frontier: Frontier, stage: str | None = None) -> Spread | None:
+        """How the windows' mean steps (or one stage's mean advances) spread, ns, each window counted once."""
+        accounts = [window.on(frontier) for window in self.windows]
+        values = [
+            (sum(account.advance_ns.values()) if stage is None else account.advance_ns[stage]) / account.steps
+            for account in accounts
+            if account is not None
+        ]
+        if len(values) < len(accounts):
+            return None
+        return Spread(min(values), float(np.median(values)), max(values))
