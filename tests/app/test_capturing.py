@@ -50,13 +50,13 @@ async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: P
     assert len(offered.split(", ")) >= 3
     one(user, ui.number, "capture-steps").value = 3
     user.find(marker="capture-start").click()
-    await user.should_see("asked for", retries=PATIENT)
+    await user.should_see("requested", retries=PATIENT)
     # Then the request lies where recorders look, and the page says what they make of it
     (state,) = captures(tmp_path, RUN)
     assert (state.request.steps, ", ".join(map(str, state.request.ranks))) == (3, offered)
     for rank in state.request.ranks:
         tell(tmp_path, state.request, RankCapture(rank=rank, status="done", steps=3, windows=(4,), events=9))
-    await user.should_see("window 4", retries=PATIENT)
+    await user.should_see("Window 4", retries=PATIENT)
     assert href(user, "captured-window") == f"/w/{RUN}/4?tab=stragglers"
 
 

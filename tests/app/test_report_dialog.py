@@ -52,14 +52,14 @@ async def test_a_report_is_made_of_what_is_looked_at(user: User) -> None:
     assert found.status_code == 200
     document = json.loads(found.content)
     assert "--gamma-a 0.99" in document["report"]["command"]
-    await user.should_see("done: sfapp-window-2.json")
+    await user.should_see("Done: sfapp-window-2.json")
 
 
 async def test_another_report_can_be_made_after_one(user: User) -> None:
     await user.open(f"/w/{RUN}/2")
     await asked(user, ".json")
     await user.download.next(timeout=20)
-    await user.should_see("done: sfapp-window-2.json")
+    await user.should_see("Done: sfapp-window-2.json")
     one(user, ui.checkbox, "report-redact").value = True
     one(user, ui.radio, "report-format").value = ".html"
     user.find(marker="report-start").click()
@@ -76,7 +76,7 @@ async def test_what_fails_is_said_and_can_be_tried_again(watching_user: User, pa
     packet_path(packets, RUN, 2).unlink()
     # When a report is asked for, then it is said why there is none
     await asked(user, ".json")
-    await user.should_see("failed:", retries=50)
+    await user.should_see("Failed:", retries=50)
     # And another one can be asked for
     await user.should_see(marker="report-start")
 

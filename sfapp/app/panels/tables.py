@@ -116,7 +116,7 @@ def _column(column: TableColumn, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     measured = column.text and any(isinstance(row.get(column.field), int | float) for row in rows)
     shown: dict[str, Any] = {
         "name": column.field,
-        "label": column.title,
+        "label": _sentence_case(column.title),
         "field": column.field,
         "align": "right" if measured else "left",
         "help": column.help,
@@ -125,6 +125,12 @@ def _column(column: TableColumn, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     if column.shown != column.field:
         shown[":format"] = f"(_, row) => row[{column.shown!r}]"
     return shown
+
+
+def _sentence_case(title: str) -> str:
+    """Return a column title with a capital first letter, except for symbols such as ``p50``."""
+    first = title.split(" ")[0].rstrip(",")
+    return title[:1].upper() + title[1:] if len(first) > 2 and first.isalpha() else title
 
 
 def _needed(row: Mapping[str, Any], columns: Sequence[TableColumn], key: str) -> dict[str, Any]:
