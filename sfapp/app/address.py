@@ -1,4 +1,4 @@
-"""The run that a request's address names."""
+"""The run in the address of a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sfapp.views.address import run_from_segment
 
 
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
-    """The run id in the path of ``/<page>/<run>…``, taken before the server decoded it.
+    """Return the run id in the undecoded path ``/<page>/<run>…`` of a request.
 
     Decoded, a slash in a run id could not be told from one between segments.
 

@@ -83,7 +83,7 @@ def _asked(
     last: End = None,
     sort: Sort = "severity:desc",
 ) -> WindowQuery:
-    """The windows that a query asks for; what its parameters mean is ``ListState``'s to say."""
+    """Return the store query of the parameters, which ``ListState`` describes."""
     return WindowQuery(run, label, stage, text, min_severity, _end(first), _end(last), parse_sort(sort))
 
 
@@ -165,7 +165,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
         every = replace(asked, limit=_EVERY)
         return _csv(workspace.windows(every).rows, "windows")
 
-    @application.get("/quarantine.json", summary="Files that were refused, and windows in conflict")
+    @application.get("/quarantine.json", summary="Rejected files, and windows in conflict")
     def quarantine_json() -> Response:
         return _json(
             {
@@ -174,7 +174,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
             }
         )
 
-    @application.get("/quarantine.csv", summary="Files that were refused, as a table")
+    @application.get("/quarantine.csv", summary="Rejected files as a table")
     def quarantine_csv() -> Response:
         return _csv([asdict(file) for file in store.quarantine()], "quarantine")
 
@@ -219,7 +219,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
 
     @application.get(
         "/w/{run:path}/{window:int}/findings.json",
-        summary="Which operator held ranks up, and whether the verdict agrees",
+        summary="The operator that delayed the ranks, and whether it confirms the verdict",
         openapi_extra=documented,
     )
     def findings_json(
@@ -253,9 +253,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _add_runs(application: FastAPI, workspace: Workspace) -> None:
-    @application.get(
-        "/runs/{run:path}.json", summary="One run: its windows in order, and what they are compared with"
-    )
+    @application.get("/runs/{run:path}.json", summary="One run: its windows in order, and their reference")
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
         summary = workspace.run(name)
@@ -270,7 +268,7 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _add_live(application: FastAPI, workspace: Workspace) -> None:
-    @application.get("/live.json", summary="Runs that were streamed, the one heard of last first")
+    @application.get("/live.json", summary="Runs that were streamed, the most recently active first")
     def live_runs_json() -> Response:
         running = {run["run_id"] for run in streaming_runs(workspace)}
         runs = workspace.store.live_runs()
@@ -294,9 +292,9 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
 
 def _add_compare(application: FastAPI, workspace: Workspace) -> None:
     meanings = {
-        "a": "RUN/WINDOW or RUN: what was before",
-        "b": "RUN/WINDOW or RUN: what came after",
-        "c": "RUN/WINDOW or RUN that should be like a again; may be absent",
+        "a": "RUN/WINDOW or RUN: before",
+        "b": "RUN/WINDOW or RUN: after",
+        "c": "RUN/WINDOW or RUN after the fix; optional",
     }
     sides = [
         {"name": name, "in": "query", "description": meaning, "required": name != "c", "schema": {}}
@@ -341,7 +339,7 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
 def _judge(
     workspace: Workspace, request: Request, key: WindowKey, *, beside: Collection[str] = ()
 ) -> JudgedWindow:
-    """The verdict a query asks for; what a page would only remark on is an error here.
+    """Judge a window under the view of a query; what a page only notes is an error here.
 
     Args:
         beside: what the query may hold that is no part of the view.
@@ -362,7 +360,7 @@ def _judge(
 
 
 async def _explain(_: Request, error: Exception) -> Response:
-    """What the app refuses on purpose, as a message: 404 for what is not there, 400 for the rest."""
+    """Answer an error of sfapp with its message: 404 for what does not exist, 400 for the rest."""
     missing = isinstance(error, WindowNotFoundError | IncidentNotFoundError)
     return _json({"error": str(error)}, 404 if missing else 400)
 

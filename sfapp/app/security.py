@@ -1,4 +1,4 @@
-"""Who may talk to the server: one pure ASGI middleware round everything, websockets and files included.
+"""Access control: one ASGI middleware around every request, websockets and files included.
 
 NiceGUI by itself accepts a websocket from any origin, and answers any Host. A page the operator happens to
 have open could then read their windows through 127.0.0.1. So, for every request and every websocket:
@@ -31,7 +31,7 @@ MAX_UPLOAD = 16 << 20
 """Largest file that a page's file chooser may send, in bytes."""
 
 _UPLOAD = re.compile(r"/_nicegui/client/[^/]+/upload/[0-9]+")
-"""Where NiceGUI takes files; there is such an address only while a page with a file chooser is open."""
+"""Address of NiceGUI's uploads; it exists only while a page with a file chooser is open."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -67,16 +67,16 @@ SECURITY_HEADERS = {
 _SIGN_IN = """<!doctype html><meta charset="utf-8"><title>sfapp: token needed</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1rem}
 input,button{font:inherit;padding:.4rem .6rem}</style>
-<h1>This sfapp asks for its token</h1>
+<h1>This sfapp requires a token</h1>
 <p>Open the address that <code>sfapp serve</code> printed, or enter the token it was started with.</p>
 <form method="get"><input name="token" type="password" aria-label="token" autofocus required>
 <button>Open</button></form>
-<p>Came by a link from elsewhere, and signed in here before? <a href="">Continue</a>.</p>
+<p>Signed in before, and following a link from another site? <a href="">Continue</a>.</p>
 """
 
 
 def allowed_hosts(host: str) -> frozenset[str]:
-    """The names a server bound to ``host`` answers to.
+    """Return the host names that a server bound to ``host`` accepts.
 
     Bound to every address, it also answers to the machine's own names; addresses are then allowed as such
     (see ``SecurityMiddleware``), since only names can be rebound.
@@ -88,7 +88,7 @@ def allowed_hosts(host: str) -> frozenset[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a bind address can be reached from this machine only."""
+    """Return whether a bind address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -98,13 +98,13 @@ def is_loopback(host: str) -> bool:
 
 
 class SecurityMiddleware:
-    """Refuses what the module's head lists; passes the rest on with security headers.
+    """Rejects what the module's docstring lists; passes the rest on with security headers.
 
     Args:
         app: the application inside.
         hosts: names the server answers to, lower case, without port.
         any_address: also answer to any IP address (bound to all of them).
-        token: demanded from everyone, where given.
+        token: required of every visitor, where given.
         cookie: name of the cookie that stands for the token.
         max_body: largest request body in bytes.
     """
@@ -150,10 +150,12 @@ class SecurityMiddleware:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._answers_to(hosts[0]):
             return PlainTextResponse(
-                "sfapp does not answer under this host name; start it with --host NAME to allow it\n", 400
+                "sfapp does not accept this host name; start it with --host NAME to allow it\n", 400
             )
         if not _same_origin(scope, headers, hosts[0]):
-            return PlainTextResponse("sfapp answers its own pages only, not those of another site\n", 403)
+            return PlainTextResponse(
+                "sfapp accepts requests from its own pages only, not from another site\n", 403
+            )
         if self._token is not None:
             answer = self._token_answer(scope, headers)
             if answer is not None:
@@ -166,7 +168,7 @@ class SecurityMiddleware:
         return None
 
     def _limit(self, scope: Scope) -> int:
-        """How large a body may be here; a file comes with a frame round it."""
+        """Return the largest body that is accepted; an upload has a frame around its file."""
         takes_files = scope["type"] == "http" and _UPLOAD.fullmatch(scope["path"]) is not None
         return MAX_UPLOAD + self._max_body if takes_files else self._max_body
 
@@ -192,7 +194,7 @@ class SecurityMiddleware:
         return any(_equal(value, self._cookie_value) for value in cookies)
 
     def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:
-        """The cookie and a clean address where the query holds the token; a form where nothing does.
+        """Answer with the cookie and a clean address if the query holds the token, with a form if none does.
 
         The strict cookie is not sent when a link on another site is followed: the form then offers to
         go on, which asks again from our own page.
@@ -239,7 +241,7 @@ class SecurityMiddleware:
 
 
 class _BodyTooLargeError(Exception):
-    """A body without (or with a false) Content-Length passed the limit."""
+    """A body is larger than the limit, and than its Content-Length."""
 
 
 def _with_security_headers(send: Send) -> Send:
@@ -254,7 +256,7 @@ def _with_security_headers(send: Send) -> Send:
 
 
 def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
-    """Whether the request comes from one of our own pages, or from no browser page at all."""
+    """Return whether the request comes from a page of this server, or from no browser page."""
     origins = headers.getlist("origin")
     if not origins:
         # A browser always names the origin of a websocket. Of a plain request it tells by fetch metadata.
@@ -267,7 +269,7 @@ def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
 
 
 def _host_name(host: str) -> str | None:
-    """The name in a Host header, lower case, without port and brackets; None where it is malformed."""
+    """Return the lower-case name in a Host header, without port and brackets; None if it is malformed."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port

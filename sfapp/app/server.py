@@ -1,4 +1,4 @@
-"""From options to a running server: bind, open the store, build the app, serve until told to stop."""
+"""Start the server: bind the port, open the store, build the app, serve until a signal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MAX_WEBSOCKET_MESSAGE = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What ``sfapp serve`` was asked for; ``db`` is None for the store beside the packets."""
+    """Options of ``sfapp serve``; ``db`` is None for the store beside the packets."""
 
     paths: tuple[Path, ...]
     host: str = "127.0.0.1"
@@ -67,11 +67,11 @@ class ServeOptions:
 
 
 def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM, then stop cleanly: the store is closed on return.
+    """Serve until SIGINT or SIGTERM, then stop; the store is closed on return.
 
     Args:
-        options: checked here; paths first, so that a typing error costs nothing.
-        announce: told the address once the server answers.
+        options: checked here, the paths first.
+        announce: called with the address once the server answers.
 
     Raises:
         ServeError: a path is missing, the address is taken or not this machine's, a token is missing.
@@ -89,7 +89,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
             if options.browser:
                 asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
 
-        # NiceGUI looks for its server among all objects alive, which makes torch warn of its old names.
+        # NiceGUI searches all live objects for its server, which triggers torch's deprecation warnings.
         warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed")
         application = build(workspace, on_ready=ready)
         config = uvicorn.Config(
@@ -109,7 +109,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
 
 
 def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -> FastAPI:
-    """The application without its guard: JSON, tables and metrics first, the pages behind them."""
+    """Build the application without access control: JSON, tables and metrics first, then the pages."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -147,7 +147,7 @@ def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -
 
 
 class _Assets(StaticFiles):
-    """Assets, kept by browsers for good: their addresses change with their content."""
+    """Assets that browsers cache indefinitely: their addresses change with their content."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -157,14 +157,14 @@ class _Assets(StaticFiles):
 
 def build_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
-    # A third of the size of the bundle that NiceGUI brings, and so much faster to start.
+    # A third of the size of NiceGUI's bundle, so pages start faster.
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
     for page in (compare, glossary, incident, incidents, index, live, window, history, quarantine):
         page.build(workspace)
 
 
 def secured(application: ASGIApp, options: ServeOptions, port: int) -> SecurityMiddleware:
-    """The application behind its guard."""
+    """Return the application behind its access control."""
     return SecurityMiddleware(
         application,
         hosts=allowed_hosts(options.host),
@@ -188,7 +188,7 @@ def _check(options: ServeOptions) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A listening socket, before anything slow is begun."""
+    """Return a listening socket, before any slow start-up work."""
     name = host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
@@ -216,7 +216,7 @@ def _address(options: ServeOptions, port: int) -> str:
 
 @contextmanager
 def _signals_absorbed() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it again when it is done; being told to stop is no failure."""
+    """Ignore the signal that uvicorn raises again once it has stopped: a requested stop is no failure."""
 
     def ignore(_signal: int, _frame: FrameType | None) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The list of windows: what is asked of it in the address, and how a row of the store reads."""
+"""The list of windows as its address holds it: filters and order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfapp.views import format
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """What the first page shows; as its address, as the query of ``/index.json``.
+    """Filters of the first page, in its address and in the query of ``/index.json``.
 
     Attributes:
         run, label, stage: only windows of this run, with this label, pointing at this stage.
@@ -36,7 +36,7 @@ class ListState:
 
     @property
     def query(self) -> str:
-        """The URL query without ``?``: only what was asked."""
+        """Return the URL query without ``?``; filters that are not set are left out."""
         pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
         return urlencode(
             [(name, value) for name, value in pairs if value is not None], quote_via=quote, safe="/"
@@ -44,12 +44,12 @@ class ListState:
 
     @property
     def href(self) -> str:
-        """The first page with this list."""
+        """Return the address of the first page with these filters."""
         return f"/?{self.query}" if self.query else "/"
 
     @property
     def brushed(self) -> str:
-        """The listed range of windows as text, empty where all are listed."""
+        """Return the listed range of windows as text; empty where all are listed."""
         if self.first is None and self.last is None:
             return ""
         ends = [f"{format.clip(key.run_id)}/{key.window}" if key else "…" for key in (self.first, self.last)]
@@ -59,12 +59,12 @@ class ListState:
 
     @property
     def calls_for_action(self) -> bool:
-        """Whether quiet windows are left out."""
+        """Return whether healthy windows are left out."""
         return self.min_severity is not None
 
 
 def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[str]]:
-    """The list a query asks for, and a notice for everything in it that was not understood."""
+    """Parse a query; return the filters and a notice for every parameter that is ignored."""
     pairs = parse_qsl(query) if isinstance(query, str) else query
     values: dict[str, Any] = {}
     notices: list[str] = []

@@ -69,7 +69,7 @@ class Named:
         return next(found for found in of_run if found.window == self.window)
 
 
-class Limit(click.ParamType):
+class Limit(click.ParamType[Fraction]):
     """Share of a step such as ``5%``."""
 
     name = "percentage"

@@ -1,4 +1,4 @@
-"""The same verdicts and plots in Jupyter.
+"""Verdicts and plots in Jupyter, the same as in the app.
 
 packets = sfapp.open("./packets")
 packets.windows                         # a Polars frame
@@ -7,7 +7,7 @@ window.figures.crossings(step=40)       # a Plotly figure
 window.explore()                        # move the thresholds, see the verdict move
 packets.compare(("my-run", 11), ("my-run", 12))      # what changed, stage by stage
 
-sfapp.examples().window("paper-displaced-wait", 0)   # the paper's first figure, to follow with a pencil
+sfapp.examples().window("paper-displaced-wait", 0)   # the paper's first figure, as a worked example
 """
 
 from sfapp.notebook.comparison import ComparisonView

@@ -1,4 +1,4 @@
-"""The verdict card as a fragment of HTML for notebooks. Every word in it is escaped."""
+"""The verdict card as an HTML fragment for notebooks; every text in it is escaped."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def _mark(line: EvidenceWords) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as it stands, harmless as HTML."""
-    # Notebooks may typeset what stands between dollar signs.
+    """Escape a text for HTML."""
+    # Notebooks may typeset text between dollar signs as mathematics.
     return html.escape(text).replace("$", "&#36;")

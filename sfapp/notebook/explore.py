@@ -1,4 +1,4 @@
-"""The panel to explore a window in a notebook: the app's first controls, beside the plots they move."""
+"""An interactive panel for a notebook: the app's first controls beside their plots."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MEAN = "mean"
 
 
 class Explorer:
-    """Sliders for τC, γA and γG, choosers for frontier, baseline and step; card and plots follow.
+    """Panel with sliders for τC, γA and γG, selectors for frontier, baseline and step, a card and plots.
 
     Attributes:
-        panel: what the notebook shows.
-        controls: the widgets by name, for a notebook that moves them itself.
-        diagnosis: the verdict shown now.
+        panel: the widget that the notebook shows.
+        controls: the widgets by name, to set them from code.
+        diagnosis: the present verdict.
     """
 
     def __init__(self, view: WindowView) -> None:
@@ -55,7 +55,7 @@ class Explorer:
         self._say()
 
     def reset(self) -> None:
-        """Every control back to where the window was opened with."""
+        """Reset every control to the values that the window was opened with."""
         for name, control in self._make_controls().items():
             self.controls[name].value = control.value
 
@@ -91,7 +91,7 @@ class Explorer:
         return {**sliders, **choosers}
 
     def _moved(self, change: Mapping[str, Any]) -> None:
-        """A control moved: measure again only where the baseline did, else judge."""
+        """Judge again after a control has changed; measure again only for another baseline."""
         values = {name: control.value for name, control in self.controls.items()}
         try:
             gates: Gates = self._view.diagnosis.gates.with_values(**{name: values[name] for name in GATES})
@@ -131,7 +131,7 @@ class Explorer:
 
 
 def show(widget: go.FigureWidget, old: figures.Figure, new: figures.Figure) -> None:
-    """Show another figure in a widget: what differs, in one message to the browser, or in none."""
+    """Update a widget to another figure: only the differences, in at most one message to the browser."""
     if new["data"] == old["data"] and new["layout"] == old["layout"]:
         return
     before, after = titled(old), titled(new)
@@ -147,6 +147,6 @@ def show(widget: go.FigureWidget, old: figures.Figure, new: figures.Figure) -> N
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a layout that differ; None for those that are gone."""
+    """Return the settings of a layout that differ; None for those that are removed."""
     gone = {key: None for key in before if key not in after}
     return gone | {key: value for key, value in after.items() if key not in before or before[key] != value}

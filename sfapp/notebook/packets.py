@@ -1,4 +1,4 @@
-"""Packets opened in a notebook: frames of what is there, and windows to look into."""
+"""Packets in a notebook: frames of runs and windows, verdicts, comparisons."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CACHE_BYTES = 1 << 28
 
 
 class PacketsDiffer(UserWarning):
-    """Packets are not those that a report was made from."""
+    """The packets are not those that a report was made from."""
 
 
 class Packets:
-    """Some packet folders, read. Close it, or use it in a ``with``, to free the store.
+    """Opened packet folders. Use it in a ``with`` statement, or close it, to free the store.
 
     Attributes:
         store: for queries of your own.
@@ -46,7 +46,7 @@ class Packets:
         self._judge = WindowJudge(lambda run: store, cache_bytes=CACHE_BYTES, measures_reference=True)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.store.close()
 
     def __enter__(self) -> Packets:
@@ -58,25 +58,25 @@ class Packets:
         self.close()
 
     def refresh(self, cancel: threading.Event | None = None) -> IngestReport:
-        """Read what came since; what was read stays."""
+        """Read packets that were added or changed since."""
         return self.store.ingest(cancel=cancel)
 
     @property
     def runs(self) -> pl.DataFrame:
-        """One row a run, the one with the newest window first."""
+        """Return one row per run, the one with the newest window first."""
         names = ("run_id", "windows", "ranks", "nodes", "reference_window", "worst_severity")
         runs = self.store.runs()
         return pl.DataFrame({name: [getattr(run, name) for run in runs] for name in names})
 
     @property
     def windows(self) -> pl.DataFrame:
-        """One row a window, by run and number: the columns of the store's ``windows`` (docs/store.md)."""
+        """Return one row per window, by run and number; columns as of the store's ``windows`` (docs/store.md)."""
         in_order = WindowQuery(sort=(("run_id", "asc"), ("window", "asc")), limit=_EVERY)
         return pl.DataFrame(self.store.windows(in_order).rows, infer_schema_length=None)
 
     @property
     def quarantined(self) -> pl.DataFrame:
-        """One row a file that was refused, and why."""
+        """Return one row per rejected file, with the reason."""
         files = self.store.quarantine()
         return pl.DataFrame({"name": [f.name for f in files], "reason": [f.reason for f in files]})
 
@@ -91,7 +91,7 @@ class Packets:
         group: str = ALL_RANKS,
         reference: tuple[str, int] | None = None,
     ) -> WindowView:
-        """One window, judged.
+        """Judge one window.
 
         Args:
             gates: the default gates where None.
@@ -124,7 +124,7 @@ class Packets:
         group: str = ALL_RANKS,
         reference: tuple[str, int] | None = None,
     ) -> ComparisonView:
-        """Two windows or whole runs, or three of which the last should be like the first.
+        """Compare two windows or whole runs, or three as A/B/A.
 
         Args:
             a, b, c: ``(run, window)``, or a run for all its windows.
@@ -151,9 +151,9 @@ class Packets:
         return ComparisonView(compare(side(a), side(b), None if c is None else side(c)))
 
     def find(self, sha256: Sequence[str], run: str, number: int) -> tuple[str, int]:
-        """The run and number of the window that a report was made from, found by the packets' SHA-256.
+        """Find the run and number of the window that a report was made from, by the packets' SHA-256.
 
-        Where there are none it warns ``PacketsDiffer``, and takes the window of this run and number.
+        If there are none, it warns with ``PacketsDiffer`` and returns this run and number.
 
         Raises:
             WindowNotFoundError: there is no such window either.
@@ -163,7 +163,7 @@ class Packets:
             return run, number
         windows = self.store.windows(WindowQuery(limit=_EVERY)).rows
         for row in windows:
-            # A redacted report calls its runs by other names; the content of the files tells which they are.
+            # A redacted report has pseudonyms of runs; the content of the files identifies them.
             if self._has(row["run_id"], row["window"], wanted):
                 return row["run_id"], row["window"]
         sources = self.store.sources(run, number)
@@ -183,18 +183,18 @@ class Packets:
             return False
 
     def __repr__(self) -> str:
-        return f"sfapp packets: {self._said()}"
+        return f"sfapp packets: {self._summary()}"
 
     def _repr_html_(self) -> str:
-        return f"<b>sfapp packets</b> · {html.escape(self._said())}"
+        return f"<b>sfapp packets</b> · {html.escape(self._summary())}"
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         total = self.store.windows(WindowQuery(limit=0)).total
-        loud = self.store.windows(WindowQuery(min_severity=QUIET_SEVERITY, limit=0)).total
+        slow = self.store.windows(WindowQuery(min_severity=QUIET_SEVERITY, limit=0)).total
         refused = len(self.store.quarantine())
         runs = format.counted(len(self.store.runs()), "run")
-        said = f"{format.counted(total, 'window')} of {runs}, {format.count(loud)} calling for action"
-        return f"{said}, {format.counted(refused, 'file')} refused" if refused else said
+        summary = f"{format.counted(total, 'window')} of {runs}, {format.count(slow)} need attention"
+        return f"{summary}, {format.counted(refused, 'file')} rejected" if refused else summary
 
 
 def _view(
@@ -214,7 +214,7 @@ def _view(
 
 
 def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = None) -> Packets:
-    """Read the packets under some files and folders.
+    """Open the packets under some files and folders.
 
     The store is kept in memory, so that a running ``sfapp serve`` is not in the way.
 
@@ -234,5 +234,5 @@ def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = N
 
 
 def open_examples() -> Packets:
-    """The paper's small matrices, one run each (``sfapp.model.examples``)."""
+    """Open the built-in examples: small matrices of the paper, one run each (``sfapp.model.examples``)."""
     return open_packets(assets() / EXAMPLES)

@@ -1,4 +1,4 @@
-"""The command that makes a report again from the same packets."""
+"""The command that reproduces a report from the same packets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sfapp.model.view import ViewState, WindowKey
 
 TITLE = "sfapp report"
-"""What a report is called that nobody gave a title."""
+"""Title of a report without one of its own."""
 
 
 def command(
@@ -21,7 +21,7 @@ def command(
     title: str = TITLE,
     redact: bool = False,
 ) -> str:
-    """What to type; defaults are left out.
+    """Return the command line; defaults are left out.
 
     Args:
         paths: of the packets.

@@ -1,4 +1,4 @@
-"""What operator events beside packets say of a window: KAIR's first cause, and how it fits the verdict."""
+"""Find the first cause in the operator events beside packets, and whether it confirms the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAUSE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """What came of one window's operator events.
+    """Result of the operator analysis of one window.
 
     Attributes:
         source: ``operators``, or ``stages`` where the diagnosed ranks have no events; None as below.
@@ -42,7 +42,7 @@ class Causes:
     ranks: RankTable
 
     def document(self) -> dict[str, Any]:
-        """The object under ``kair`` of a window's JSON."""
+        """Return the object under ``kair`` of a window's JSON."""
         found = self.agreement
         document: dict[str, Any] = {"source": self.source, "cause": None, "agreement": None}
         if found is not None:
@@ -58,7 +58,7 @@ class Causes:
         return cause | where | {"weight": found.weight}
 
     def row(self) -> dict[str, Any]:
-        """The columns ``CAUSE_COLUMNS`` of a window's CSV row."""
+        """Return the columns ``CAUSE_COLUMNS`` of a window's CSV row."""
         found = self.agreement
         if found is None or found.cause is None:
             return dict.fromkeys(CAUSE_COLUMNS) | {"agreement": found and found.kind}
@@ -76,8 +76,11 @@ class Causes:
 def causes(
     loaded: Loaded, diagnoses: Sequence[Diagnosis]
 ) -> tuple[dict[tuple[str, int], Causes], list[Quarantined]]:
-    """What operator events say of each window that has any, by run and number; and the files of them that
-    are refused, which leave their window without."""
+    """Analyse the operator events of every window that has any.
+
+    Returns:
+        The causes by run and window number, and the rejected files, whose windows have no causes.
+    """
     having = set(with_operators(packet.path for found in loaded.windows for packet in found.packets))
     windows = {(found.window.run_id, found.window.number): found for found in loaded.windows}
     seen: dict[tuple[str, int], Causes] = {}
@@ -98,10 +101,10 @@ def causes(
 
 
 def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis) -> Causes:
-    """What a window's operator events say, or its stages where there are none.
+    """Analyse the operator events of a window, or its stages where there are none.
 
     Args:
-        window: the ranks that were diagnosed.
+        window: the ranks that were judged.
     """
     found = examined(None, lambda: operators, window, diagnosis.wait_stages, lambda _: None)
     if found.findings is None:

@@ -1,7 +1,7 @@
-"""A job while it runs, as its page shows it: what is looked at, and what the store knows of that.
+"""The state of a running job: the query of its page, and a snapshot of what the store holds for it.
 
-Read from samples and packets alone, so it does not matter in which process the aggregator runs. Steps, skew
-and silence are for looking at; verdicts come with the finished windows.
+Everything is read from samples and packets, so the aggregator may run in another process. Verdicts come with
+the finished windows; steps, skew and silence are available before.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
 from sfapp.views.window_rows import window_row
 
 SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
-"""Lengths of time that can be looked at, seconds."""
+"""Spans that a page can show: seconds and their label."""
 
 POINTS = 240
-"""Of each line over time, at most."""
+"""Most points of a line over time."""
 
-STREAMS_FOR_S = 60.0
-"""A run of which nothing was heard for longer is not said to run now."""
+STREAM_TIMEOUT_S = 60.0
+"""A streamed run counts as running until its newest sample is older than this."""
 
-PACKETS_FOR_S = 300.0
-"""A run that is not streamed is taken to run for so long after its newest window."""
+PACKET_TIMEOUT_S = 300.0
+"""A run that is not streamed counts as running until its newest window is older than this."""
 
-NEWS_S = 120.0
-"""What machines and processes said is shown as their state for so long."""
+SAMPLE_TIMEOUT_S = 120.0
+"""Samples of machines and processes older than this are not shown as their state."""
 
 LATEST_S = 5.0
-"""What happened over time is looked at again once a point of its lines has passed, and no later than this."""
+"""The history is read again once one point of its lines has passed, at the latest after this time."""
 
 DOCUMENT_VERSION = 1
-"""Of what the twins of the live pages answer; grows where an old reader would misunderstand."""
+"""Version of the live pages' JSON; grows with every change that an old reader would misunderstand."""
 
-_A_SECOND = timedelta(seconds=1)
+_ONE_SECOND = timedelta(seconds=1)
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """What a live page shows; as its address.
+    """The state of a live page, as its address holds it.
 
     Attributes:
         tab: ``overview`` or ``node:K``.
-        span: how far back, in seconds, one of ``SPANS``.
-        until: the last moment, seconds since 1970; None to follow the newest.
+        span: length in seconds, one of ``SPANS``.
+        until: end of the span, seconds since 1970; None to follow the newest.
     """
 
     tab: str = OVERVIEW
@@ -70,12 +70,12 @@ class LiveState:
 
     @property
     def node(self) -> int | None:
-        """The node whose tab is open."""
+        """Return the node whose tab is open."""
         kind, _, number = self.tab.partition(":")
         return int(number) if kind == "node" else None
 
     def href(self, run_id: str) -> str:
-        """The page of a run that shows this."""
+        """Return the address of a run's page in this state."""
         pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
         asked = [(name, value) for name, value in pairs if value != getattr(LiveState(), name)]
         query = urlencode(asked, quote_via=quote, safe=":")
@@ -83,9 +83,9 @@ class LiveState:
 
 
 def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
-    """What a query asks for, and a notice for everything in it that was not understood."""
+    """Parse a query; return the state and a notice for every parameter that is ignored."""
     found: dict[str, Any] = {}
-    told: list[str] = []
+    notices: list[str] = []
     for name, value in dict(pairs).items():
         digits = value.removeprefix("node:") if name == "tab" else value
         is_whole = digits.isascii() and digits.isdigit() and len(digits) <= 10
@@ -95,23 +95,24 @@ def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
             found[name] = int(digits)
         else:
             asked = f"{format.clip(name)}={format.clip(value)}"
-            told.append(f"The link's {asked!r} means nothing on this page; it is ignored.")
-    return LiveState(**found), told
+            notices.append(f"The link's {asked!r} is not an option of this page; it is ignored.")
+    return LiveState(**found), notices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class History:
-    """What happened over the span that is looked at.
+class LiveHistory:
+    """Step times and samples over the span that a page shows.
 
     Attributes:
-        asked, at: what for, and up to which moment.
+        requested: the state of the page that it was read for.
+        at: end of the span.
         read_at: when it was read, UTC.
-        times: step times of all ranks; on a node's tab, of its own.
-        paces: what the ranks said, which those are made of, as the store gives it.
-        nodes, gpus: of the open tab's node, over the span.
+        times: step times of all ranks; on a node's tab, of that node's.
+        paces: the samples behind ``times``, as the store returns them.
+        nodes, gpus: samples of the open tab's node.
     """
 
-    asked: LiveState
+    requested: LiveState
     at: datetime
     read_at: datetime
     times: StepTimes
@@ -120,24 +121,26 @@ class History:
     gpus: Sequence[Row] = ()
 
     def holds(self, state: LiveState, at: datetime) -> bool:
-        """Whether it will do for a moment: nothing came since, or it was read just now. What came last is
-        shown in the end, even if nothing follows."""
+        """Return whether it still serves a state: no newer sample, or read a moment ago.
+
+        The newest samples are shown in the end even if no others follow.
+        """
         age_s = (datetime.now(UTC) - self.read_at).total_seconds()
         is_recent = 0 <= age_s < min(state.span / POINTS, LATEST_S)
-        return self.asked == state and (at == self.at or is_recent)
+        return self.requested == state and (at == self.at or is_recent)
 
 
 @dataclass(frozen=True)
 class LiveRunSnapshot:
-    """What is known of a run at one moment; rows are the store's.
+    """State of a run at one moment; rows are the store's.
 
     Attributes:
-        at: the newest moment of the samples that are shown, UTC, by the aggregator's clock.
-        ranks: all there are.
-        links, aggregator, nodes, gpus, processes: the newest samples then; on a node's tab GPUs and processes
-            are the node's, elsewhere there are none.
-        history: what there was over the span.
-        silent_s: by global rank, seconds since anything was heard of it, of those that have not left.
+        at: time of the newest sample, UTC, by the aggregator's clock.
+        ranks: all ranks of the run.
+        links, aggregator, nodes, gpus, processes: the newest samples at that time; GPUs and processes only on
+            a node's tab, and of that node.
+        history: the span that the page shows.
+        silent_s: by global rank, seconds since its last message; without ranks that have left.
         newest: the newest finished window's row; None before there is one.
         window: the newest finished window, on a node's tab.
     """
@@ -151,32 +154,32 @@ class LiveRunSnapshot:
     nodes: Sequence[Row]
     gpus: Sequence[Row]
     processes: Sequence[Row]
-    history: History
+    history: LiveHistory
     silent_s: Mapping[int, float]
     newest: Row | None = None
     window: Window | None = None
 
     @property
     def times(self) -> StepTimes:
-        """Step times over the span, of all ranks; on a node's tab, of its own."""
+        """Return the step times over the span, of all ranks; on a node's tab, of that node's."""
         return self.history.times
 
     @property
     def left(self) -> frozenset[int]:
-        """Ranks that said goodbye."""
+        """Return the ranks that have left."""
         return frozenset(link["rank"] for link in self.links if link["has_left"])
 
     @cached_property
     def node_table(self) -> list[Row]:
-        """A row a node, as ``NODE_COLUMNS`` shows it."""
+        """Return one row per node for ``NODE_COLUMNS``."""
         return node_rows(self.times, self.nodes, self.silent_s)
 
     def rank_table(self, node: int) -> list[Row]:
-        """A row a rank of a node, as ``RANK_COLUMNS`` shows it."""
+        """Return one row per rank of a node for ``RANK_COLUMNS``."""
         return rank_rows(self.times, self.links, self.processes, self.silent_s, node)
 
     def document(self) -> Row:
-        """All of it as plain data: what the page's JSON twin answers."""
+        """Return all of it as plain data, for the page's JSON twin."""
         summary, ranks = self.times.summary, self.ranks
         said, kind = words.standing(len(self.links), self.silent_s, self.left)
         steps = {
@@ -222,7 +225,7 @@ class LiveRunSnapshot:
 
     @property
     def verdict(self) -> dict[str, str]:
-        """The newest finished window in words, and where it is shown; empty before there is one."""
+        """Return the newest finished window in words and its page; empty before there is one."""
         if self.newest is None:
             return {}
         row = window_row(self.newest)
@@ -237,18 +240,18 @@ def live_run_snapshot(
     whole: bool = False,
     before: LiveRunSnapshot | None = None,
 ) -> LiveRunSnapshot:
-    """What the store knows of a run. Blocking; a few ms for some ranks, tens for a thousand.
+    """Read the state of a run from the store. Blocking: a few ms for some ranks, tens of ms for a thousand.
 
     Args:
-        whole: with what only a node's tab shows, of all nodes.
-        before: of the same run, a moment ago: its history stays as long as it still holds.
+        whole: include what only a node's tab shows, of all nodes.
+        before: the previous snapshot of the run; its history is reused while it holds.
 
     Raises:
         WindowNotFoundError: the run was never streamed.
     """
     store = workspace.store
     until = None if state.until is None else datetime.fromtimestamp(state.until, UTC)
-    links = _of_the_newest_world(_links(store, run_id, until, before))
+    links = _of_newest_world(_links(store, run_id, until, before))
     if not links:
         before_then = "" if until is None else f" before {until:%Y-%m-%d %H:%M:%S} UTC"
         raise WindowNotFoundError(f"no run {run_id!r} was streamed here{before_then}")
@@ -256,7 +259,9 @@ def live_run_snapshot(
     node = None if whole else state.node
 
     def newest_of(kind: type[Sample], node: int | None = None) -> list[Row]:
-        return store.newest_samples(kind, run_id, at + _A_SECOND, at - timedelta(seconds=NEWS_S), node)
+        return store.newest_samples(
+            kind, run_id, at + _ONE_SECOND, at - timedelta(seconds=SAMPLE_TIMEOUT_S), node
+        )
 
     ranks = _identities(links)
     history = None if before is None or before.ranks != ranks else before.history
@@ -282,10 +287,12 @@ def live_run_snapshot(
 
 
 def _links(store: Store, run_id: str, until: datetime | None, before: LiveRunSnapshot | None) -> list[Row]:
-    """The newest link sample of every rank. What was known a moment ago is brought up to date: of a thousand
-    ranks, each of which says something every second, only the last seconds are looked at."""
+    """Return the newest link sample of every rank.
+
+    A previous snapshot is updated with the last seconds only: a thousand ranks send a sample every second.
+    """
     if before is not None and until is None and before.state.until is None:
-        fresh = store.newest_samples(LinkSample, run_id, since=before.at - _A_SECOND)
+        fresh = store.newest_samples(LinkSample, run_id, since=before.at - _ONE_SECOND)
         if fresh:
             known = {link["rank"]: link for link in (*before.links, *fresh)}
             return [known[rank] for rank in sorted(known)]
@@ -300,7 +307,7 @@ def _history(
     links: Sequence[Row],
     node: int | None,
     before: LiveRunSnapshot | None,
-) -> History:
+) -> LiveHistory:
     since, read_at = at - timedelta(seconds=state.span), datetime.now(UTC)
 
     def over_time(kind: type[Sample]) -> Sequence[Row]:
@@ -309,39 +316,39 @@ def _history(
         return store.samples(SampleQuery(kind, run_id, node=node, since=since, until=at, points=POINTS))
 
     ranks = _identities([link for link in links if node in (None, link["node_rank"])])
-    is_later = before is not None and before.history.asked == state and before.history.at <= at
+    is_later = before is not None and before.history.requested == state and before.history.at <= at
     paces = store.paces(run_id, since, at, node, before.history.paces if before and is_later else None)
     times = paced_steps(ranks, paces["rank"], paces["step"], paces["steps"], paces["wall_mean_ns"], POINTS)
-    return History(state, at, read_at, times, paces, over_time(NodeSample), over_time(GpuSample))
+    return LiveHistory(state, at, read_at, times, paces, over_time(NodeSample), over_time(GpuSample))
 
 
 def streaming_runs(workspace: Workspace) -> list[Row]:
-    """The runs that are streamed now, the one heard of last first, as ``Store.live_runs`` gives them."""
+    """Return the runs that are streamed now, the most recently active first, as ``Store.live_runs`` does."""
     now = datetime.now(UTC)
     return [
         run
         for run in workspace.store.live_runs()
-        if run["left"] < run["ranks"] and (now - run["sampled_at"]).total_seconds() <= STREAMS_FOR_S
+        if run["left"] < run["ranks"] and (now - run["sampled_at"]).total_seconds() <= STREAM_TIMEOUT_S
     ]
 
 
 def is_running(workspace: Workspace, run_id: str) -> bool:
-    """Whether a run is streamed now, or left a packet in the last minutes."""
+    """Return whether a run is streamed now or wrote a packet in the last minutes."""
     if any(run["run_id"] == run_id for run in streaming_runs(workspace)):
         return True
     try:
         newest = workspace.run(run_id).newest_ended_at
     except WindowNotFoundError:
         return False
-    return newest is not None and abs((datetime.now(UTC) - newest).total_seconds()) <= PACKETS_FOR_S
+    return newest is not None and abs((datetime.now(UTC) - newest).total_seconds()) <= PACKET_TIMEOUT_S
 
 
 def _known(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def _of_the_newest_world(links: Sequence[Row]) -> list[Row]:
-    """Without ranks of a larger world than the newest: they are not silent, there are none."""
+def _of_newest_world(links: Sequence[Row]) -> list[Row]:
+    """Leave out ranks beyond the newest world size: they are gone, not silent."""
     world = max(links, key=lambda link: link["sampled_at"])["world_size"] if links else 0
     return [link for link in links if link["rank"] < world]
 
@@ -356,8 +363,10 @@ def _identities(links: Sequence[Row]) -> RankTable:
 
 
 def _silences(links: Sequence[Row], at: datetime, now: datetime) -> dict[int, float]:
-    """By rank, seconds since anything was heard of it. The aggregator speaks once a second: its own silence
-    counts only once that is long overdue."""
+    """Return seconds since the last message, by rank.
+
+    The aggregator writes once a second; its own silence counts only once a sample is long overdue.
+    """
     overdue_s = (now - at).total_seconds()
     gone_s = overdue_s if overdue_s > words.STALE_S else 0.0
     return {
@@ -368,7 +377,7 @@ def _silences(links: Sequence[Row], at: datetime, now: datetime) -> dict[int, fl
 
 
 def _window(workspace: Workspace, run_id: str, newest: Sequence[Row]) -> Window | None:
-    """The newest finished window; None where there is none, or its packet has just gone."""
+    """Return the newest finished window; None where there is none, or its packet is gone."""
     if not newest:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Stable pseudonyms for the names that say whose job it was: runs and hosts.
+"""Stable pseudonyms for the names that identify a job: runs and hosts.
 
-Windows, notes and incidents are renamed before anything is computed, so no text further on can hold a real
+Windows, notes and incidents are renamed before anything is computed, so that no later text can hold a real
 name.
 """
 
@@ -18,14 +18,14 @@ from sfapp.model.view import ViewState, WindowKey
 
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
-    """Real name -> pseudonym. The same packets and notes always give the same ones."""
+    """Mapping of real names to pseudonyms; the same for the same packets and notes."""
 
     runs: dict[str, str]
     hosts: dict[str, str]
 
     @classmethod
     def of(cls, windows: Sequence[Window], book: IncidentState | None = None) -> Pseudonyms:
-        """``run-1``, ``host-1`` and so on, in the order of the names.
+        """Number the runs and hosts of windows in the order of their names: ``run-1``, ``host-1`` and so on.
 
         Args:
             book: notes and incidents, which may point at runs whose packets are not there.
@@ -37,12 +37,12 @@ class Pseudonyms:
     def of_names(
         cls, runs: Iterable[str], hosts: Iterable[str], book: IncidentState | None = None
     ) -> Pseudonyms:
-        """The same, of the names of all runs and hosts."""
+        """Number these runs and hosts in the order of their names."""
         named = {*runs, *runs_named(book.events if book else ())}
         return cls(_numbered("run", named), _numbered("host", hosts))
 
     def window(self, window: Window) -> Window:
-        """The window under its pseudonyms."""
+        """Return the window under its pseudonyms."""
         hosts = tuple(self.hosts[host] for host in window.ranks.hostname)
         manifest = replace(window.manifest, run_id=self.runs[window.run_id])
         if manifest.reduced is not None:
@@ -55,30 +55,30 @@ class Pseudonyms:
         )
 
     def key(self, key: WindowKey) -> WindowKey:
-        """A window named by its real run or by its pseudonym, under the pseudonym."""
+        """Return the key under the pseudonym of its run, which may be given under either name."""
         return replace(key, run_id=self.runs.get(key.run_id, key.run_id))
 
     def real(self, key: WindowKey) -> WindowKey:
-        """A window named by its pseudonym, under its real run."""
+        """Return the key under the real name of its run."""
         runs = {new: old for old, new in self.runs.items()}
         return replace(key, run_id=runs.get(key.run_id, key.run_id))
 
     def view(self, view: ViewState) -> ViewState:
-        """A view whose reference is under its pseudonym."""
+        """Return the view with its reference under the pseudonym."""
         return view if view.reference is None else replace(view, reference=self.key(view.reference))
 
     def book(self, book: IncidentState) -> IncidentState:
-        """Notes and incidents under pseudonyms, with other ids: a copy, never taken for the original."""
+        """Return notes and incidents under pseudonyms, with new ids, so that the copy is not the original."""
         return state_from_events(renamed(book.events, self.runs.__getitem__, self.text, self.id_of))
 
     def text(self, text: str) -> str:
-        """Somebody's words: every name replaced, hosts by their short form too, in upper or lower case."""
+        """Replace every name in a text, hosts by their short form too, regardless of case."""
         short = {host.partition(".")[0]: new for host, new in self.hosts.items()}
         every = {name.casefold(): new for name, new in (short | self.hosts | self.runs).items() if name}
         if not every:
             return text
         names = "|".join(re.escape(name) for name in sorted(every, key=len, reverse=True))
-        # Not inside a longer word: a run called "a" must not take every a with it.
+        # Only whole words: a run called "a" must not change every a.
         return re.sub(
             rf"(?<![^\W_])(?:{names})(?![^\W_])",
             lambda found: every.get(found.group().casefold(), "name"),
@@ -88,7 +88,7 @@ class Pseudonyms:
 
     @staticmethod
     def id_of(event_id: str) -> str:
-        """The id in the copy."""
+        """Return the id of an edit in the copy."""
         return hashlib.sha256(f"redacted {event_id}".encode()).hexdigest()[:32]
 
 

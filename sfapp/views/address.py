@@ -9,7 +9,7 @@ from sfapp.model.view import WindowKey
 
 
 def path_segment(run_id: str) -> str:
-    """A run id as one segment of a path; any character, ``/`` and ``%`` included.
+    """Return a run id as one segment of a path; any character is allowed, ``/`` and ``%`` included.
 
     ``~`` goes before ids that a browser or a ``.json`` address would read as something else.
     """
@@ -18,7 +18,7 @@ def path_segment(run_id: str) -> str:
 
 
 def run_from_segment(segment: str) -> str:
-    """The run id of an undecoded path segment: the inverse of ``path_segment``."""
+    """Return the run id of an undecoded path segment: the inverse of ``path_segment``."""
     text = unquote(segment)
     return text[1:] if text.startswith("~") and _is_pathological(text) else text
 
@@ -29,30 +29,30 @@ def _is_pathological(run_id: str) -> bool:
 
 
 def run_page(run_id: str) -> str:
-    """The page of a run's history."""
+    """Return the page of a run's history."""
     return f"/runs/{path_segment(run_id)}"
 
 
 def live_page(run_id: str) -> str:
-    """The page of a run while it is streamed."""
+    """Return the live page of a run."""
     return f"/live/{path_segment(run_id)}"
 
 
 def window_page(key: WindowKey) -> str:
-    """The page of one window."""
+    """Return the page of one window."""
     return f"/w/{path_segment(key.run_id)}/{key.window}"
 
 
 def example_page(example: Example) -> str:
-    """The page of a built-in example: that of its window."""
+    """Return the page of a built-in example: that of its window."""
     return window_page(WindowKey(example.run_id, 0))
 
 
 def incident_page(incident_id: str) -> str:
-    """The page of one incident."""
+    """Return the page of one incident."""
     return f"/incident/{quote(incident_id, safe='')}"
 
 
 def term_page(kind: str, name: str) -> str:
-    """Where the glossary says what a word of a verdict means."""
+    """Return the place in the glossary that explains a term of a verdict."""
     return f"/glossary#{kind}-{name}"
