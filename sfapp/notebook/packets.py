@@ -70,7 +70,7 @@ class Packets:
 
     @property
     def windows(self) -> pl.DataFrame:
-        """Return one row per window, by run and number; columns as of the store's ``windows`` (docs/store.md)."""
+        """Return one row per window, by run and number, as the store's ``windows`` (docs/store.md)."""
         in_order = WindowQuery(sort=(("run_id", "asc"), ("window", "asc")), limit=_EVERY)
         return pl.DataFrame(self.store.windows(in_order).rows, infer_schema_length=None)
 
