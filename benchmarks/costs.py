@@ -39,16 +39,16 @@ _ASK = """
 import sys
 from hta.trace_analysis import TraceAnalysis
 try:
-    said = f"ranks {TraceAnalysis(trace_dir=sys.argv[1]).get_potential_stragglers(num_candidates=2)}"
+    found = f"ranks {TraceAnalysis(trace_dir=sys.argv[1]).get_potential_stragglers(num_candidates=2)}"
 except Exception as error:
-    said = f"{type(error).__name__}: {error}"
-sys.stdout.write("\\n" + said.splitlines()[0])
+    found = f"{type(error).__name__}: {error}"
+sys.stdout.write("\\n" + found.splitlines()[0])
 """
 
 
 def holistic(root: Path) -> str | None:
-    """The interpreter of an environment below ``root`` with Holistic Trace Analysis, None where it cannot be
-    had."""
+    """Return the interpreter of an environment with Holistic Trace Analysis below ``root``; None where it
+    cannot be installed."""
     venv.create(root / "hta", with_pip=True, symlinks=True)
     python = str(root / "hta" / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", HTA, "pandas<3"]
@@ -59,32 +59,34 @@ def holistic(root: Path) -> str | None:
 
 
 def stragglers(python: str, folder: Path) -> str:
-    """Whom Holistic Trace Analysis takes for the two likeliest stragglers of a job, or why it cannot say."""
+    """Return Holistic Trace Analysis's two likeliest stragglers of a job, or its error."""
     asked = subprocess.run([python, "-c", _ASK, folder], capture_output=True, text=True, check=False)
     return asked.stdout.rsplit("\n", 1)[-1] or f"exit status {asked.returncode}"
 
 
 def cost(python: str, program: str, *arguments: Path) -> tuple[float, float]:
-    """Seconds of one run, libraries loaded, and the most bytes that it held, libraries included."""
-    with tempfile.TemporaryFile("w+") as said:
+    """Return the seconds of one run without loading libraries, and its peak memory in bytes with them."""
+    with tempfile.TemporaryFile("w+") as output:
         running = subprocess.Popen(
-            [python, "-c", program, *arguments], stdout=said, stderr=subprocess.DEVNULL
+            [python, "-c", program, *arguments], stdout=output, stderr=subprocess.DEVNULL
         )
         largest = 0
         while running.poll() is None:
             largest = max(largest, _bytes_of(running.pid))
             time.sleep(0.02)
-        said.seek(0)
+        output.seek(0)
         if running.returncode:
             raise subprocess.CalledProcessError(running.returncode, program)
-        return float(said.read().rsplit("\n", 1)[1]), float(largest)
+        return float(output.read().rsplit("\n", 1)[1]), float(largest)
 
 
 def _bytes_of(pid: int) -> int:
-    """What a process and those that it started hold in memory: what each has to itself, and the most that one
-    of them shares with any other. So libraries count in full even where other programs have loaded them."""
+    """Return the memory of a process and its children: each one's own, and the most that one of them shares.
+
+    Libraries thereby count in full even where other programs have loaded them.
+    """
     own, shared = 0, 0
-    with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+    with contextlib.suppress(psutil.Error):  # The process may end meanwhile.
         process = psutil.Process(pid)
         for each in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):

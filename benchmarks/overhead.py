@@ -1,7 +1,7 @@
-"""What a tool takes from a training's throughput, by blocks of steps with and without it, and how surely.
+"""Estimate the throughput that a tool costs a training job, from blocks of steps with and without it.
 
-A round has as many steps of each kind: without the tool, with it, and without it once more. The third kind is
-the A/A measurement: what nothing at all seems to cost, in the same minutes of the same job.
+A round has as many steps of each kind: without the tool, with it, and without it again. The third kind is the
+A/A measurement: the apparent cost of no change at all, in the same minutes of the same job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 Seconds = npt.NDArray[np.float64]
 
 OFF, ON, AGAIN = KINDS = range(3)
-"""Kinds of blocks: without the tool, with it, without it once more."""
+"""Kinds of blocks: without the tool, with it, without it again."""
 
 ORDERS = (
     (OFF, ON, AGAIN),
@@ -26,11 +26,11 @@ ORDERS = (
     (AGAIN, OFF, ON),
     (ON, OFF, AGAIN),
 )
-"""Every order of the kinds, each followed by its mirror image: a steady drift of the machine cancels."""
+"""Every order of the kinds, each followed by its mirror image, so that a steady drift cancels."""
 
 RESAMPLES = 4_000
 TRIMMED = 0.2
-"""Share of the rounds left out at each end by the estimate that bursts of noise do not reach."""
+"""Fraction of the rounds that the trimmed estimate leaves out at each end."""
 
 
 COLUMNS = (
@@ -40,13 +40,13 @@ COLUMNS = (
 
 
 def schedule(groups: int) -> list[int]:
-    """The kinds of all blocks: groups of three, one of each kind, in every order in turn."""
+    """Return the kinds of all blocks: groups of three, one of each kind, in every order in turn."""
     return [kind for order in islice(cycle(ORDERS), groups) for kind in order]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Throughput lost in percent, and the bound that it stays below with 95 % confidence (one-sided)."""
+    """Throughput lost in percent, and its upper bound at 95 % confidence (one-sided)."""
 
     lost: float
     upper: float
@@ -54,7 +54,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What rounds of blocks say.
+    """Estimates from rounds of blocks.
 
     Attributes:
         step_ms: mean step without the tool.
@@ -78,7 +78,7 @@ class Overhead:
 
     @classmethod
     def of(cls, launches: Sequence[Sequence[Sequence[float]]], steps: int, late: int) -> Overhead:
-        """From the seconds of each round, by launch and kind; ``steps`` is how many a round has of each."""
+        """Estimate from each round's seconds, by launch and kind; a round has ``steps`` of each kind."""
         off, on, again = np.concatenate(launches).T
         without = (off + again) / 2
         noise, mirrored = _bootstrap(_lost, off, again), _bootstrap(_lost, again, off)
@@ -97,7 +97,7 @@ class Overhead:
         )
 
     def line(self, tool: str) -> str:
-        """A row under ``COLUMNS``."""
+        """Return a row under ``COLUMNS``."""
         pairs = (self.plain, self.trimmed, self.noise)
         shown = "  ".join(f"{pair.lost:+7.2f} % ≤ {pair.upper:5.2f} %" for pair in pairs)
         step = f"{self.step_ms:.1f} ms"
@@ -109,14 +109,14 @@ class Overhead:
 
 
 def _bootstrap(statistic: Callable[[Seconds, Seconds], Seconds], off: Seconds, on: Seconds) -> Estimate:
-    """A round is drawn as a whole, so that what disturbs both kinds alike stays in the pair."""
+    """Resample whole rounds, so that a disturbance of both kinds stays in the pair."""
     drawn = np.random.default_rng(0).integers(0, len(on), (RESAMPLES, len(on)))
     found = statistic(off[drawn], on[drawn])
     return Estimate(float(statistic(off, on)), float(np.quantile(found, 0.95)))
 
 
 def _lost(off: Seconds, on: Seconds) -> Seconds:
-    """Percent: the last axis is the rounds'."""
+    """Return percent; the last axis is the rounds'."""
     return 100 * (1 - off.sum(-1) / on.sum(-1))
 
 

@@ -38,7 +38,7 @@ from benchmarks.recorder_job import STAGES
 from sfapp.recorder.timing.timer_backend import COMPILED_VARIABLE, IS_COMPILED
 
 ROUNDS, STEPS = 41, 2_000
-"""Of the step alone: how often it is timed, and for how many steps."""
+"""Repetitions and steps of the timing of a single step."""
 
 WINDOWS, BEFORE = 10_000, 4_000
 """That may add nothing to a recorder's memory; and how many are recorded before. Python keeps up to 2,000
@@ -47,7 +47,7 @@ tuples of every length that were let go, for the next ones: some 300 kB, full af
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One job: a tool, and how often it is switched on.
+    """One job: a tool, and how often it is on.
 
     Attributes:
         bar: percent of throughput that its bound may reach, where that is the recorder's.
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """In the table."""
+        """Name in the table."""
         return self.tool + ("" if self.real_time else " †") + ("" if self.compiled else " ‡")
 
 
@@ -89,7 +89,7 @@ PLANS = (
 )
 
 LONG_STEP_MS = 20.0
-"""From here on no smaller difference is asked for than nothing at all makes."""
+"""Step length from which the A/A noise is the smallest difference that is asked for."""
 
 
 REAL_TIME = """\
@@ -117,7 +117,7 @@ meanwhile (`stream`: sent to an aggregator on the same cores, which writes them)
 windows of 400 steps: at most 0.181 %.
 
 ```
-{beside}
+{rows}
 ```
 
 - What rank 0 receives is counted in the results that the reductions put down there, for 100 steps of 6
@@ -148,19 +148,19 @@ windows of 400 steps: at most 0.181 %.
 
 
 def permitted(plans: Sequence[Plan]) -> list[Plan]:
-    """As they can be run here: where no real-time policy may be had, once each under the usual one."""
+    """Return the plans that can run here: without permission for a real-time policy, each once without it."""
     if machine.can_use_real_time():
         return list(plans)
     return [replace(plan, real_time=False) for plan in plans if plan.real_time]
 
 
 def quick(plan: Plan) -> Plan:
-    """The same in a few seconds."""
+    """Return a plan that takes a few seconds."""
     return replace(plan, launches=1, rounds=2, steps=min(plan.steps, 15))
 
 
 def hot_path(rounds: int) -> Iterator[Result]:
-    """One recorded step of five stages, against what cannot be had for less."""
+    """Measure one recorded step of five stages against bare clock reads and profiler spans."""
     bare, recorded, spans = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         perf = sfapp.Recorder(folder, run_id="bench", window_steps=rounds * STEPS)
@@ -175,7 +175,7 @@ def hot_path(rounds: int) -> Iterator[Result]:
 
 
 def _bare(steps: int) -> float:
-    """Six pairs of clock reads added to a list, ns a step."""
+    """Return the ns of six pairs of clock reads that are appended to a list."""
     clock, spent = time.perf_counter_ns, []
     begin = clock()
     for _ in range(steps):
@@ -231,7 +231,7 @@ def memory(windows: int, before: int) -> Iterator[Result]:
 
 
 def _windows(perf: sfapp.Recorder, count: int) -> None:
-    """So many windows of one step, none of them dropped, all written when this returns."""
+    """Record so many windows of one step, all written when this returns."""
     for place in range(count):
         with perf.step():
             pass
@@ -240,12 +240,12 @@ def _windows(perf: sfapp.Recorder, count: int) -> None:
 
 
 def is_installed(tool: str) -> bool:
-    """Whether the tool is there: TraceML is in the extra ``bench`` alone."""
+    """Return whether the tool is installed: TraceML is only in the extra ``bench``."""
     return tool != "traceml" or importlib.util.find_spec("traceml_ai") is not None
 
 
 def overhead(plan: Plan) -> Overhead:
-    """Of a tool, on a job with steps of about this length."""
+    """Measure a tool on a job with steps of about this length."""
     share = replace(plan, rounds=plan.rounds // plan.launches)
     documents = [_launched(share) for _ in range(plan.launches)]
     late = sum(document["late"] for document in documents)
@@ -253,15 +253,15 @@ def overhead(plan: Plan) -> Overhead:
 
 
 def _launched(plan: Plan) -> dict[str, Any]:
-    """What one launch of the job leaves."""
+    """Return the output of one launch of the job."""
     root = Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         command = _launcher(plan.tool, folder, Path(__file__).with_name("recorder_job.py"))
         numbers = (plan.step_ms, plan.rounds, plan.groups, plan.steps, int(plan.real_time))
         command += [str(out), plan.tool, *map(str, numbers)]
-        with _aggregator(folder) if plan.tool == "stream" else nullcontext({}) as told:
-            environment = {**os.environ, **told, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+        with _aggregator(folder) if plan.tool == "stream" else nullcontext({}) as address:
+            environment = {**os.environ, **address, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
             environment |= {} if plan.compiled else {COMPILED_VARIABLE: "off"}
             done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
         if done.returncode or not out.is_file():
@@ -275,21 +275,21 @@ def _launched(plan: Plan) -> dict[str, Any]:
 
 @contextmanager
 def _aggregator(folder: str) -> Iterator[dict[str, str]]:
-    """One for the job alone, and the environment that tells the job of it."""
+    """Start an aggregator for the job, and yield the environment with its address."""
     address = f"tcp://127.0.0.1:{_free_port()}"
     command = [Path(sys.executable).with_name("sfapp"), "aggregate", folder, "--listen", address]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            if not (said := process.stderr.readline()).startswith("listening"):
-                raise SystemExit(f"the aggregator did not start: {said}")
+            if not (line := process.stderr.readline()).startswith("listening"):
+                raise SystemExit(f"the aggregator did not start: {line}")
             yield {"SFAPP_STREAM": address}
         finally:
             process.terminate()
 
 
 def _launcher(tool: str, folder: str, script: Path) -> list[str]:
-    """How its users start a job of two ranks."""
+    """Return the command with which the tool's users start a job of two ranks."""
     if tool != "traceml":
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         return [*start, str(script)]
@@ -307,7 +307,7 @@ def _free_port() -> int:
 
 
 def judged(plan: Plan, found: Overhead) -> Result:
-    """The bound against its bar."""
+    """Compare the bound with its bar."""
     assert plan.bar is not None
     may = max(plan.bar, found.noise_bound) if plan.step_ms >= LONG_STEP_MS else plan.bar
     where = "streamed" if plan.tool == "stream" else "recorded"
@@ -317,49 +317,49 @@ def judged(plan: Plan, found: Overhead) -> Result:
 
 
 def main() -> None:
-    """Print the tables, and write them down where asked."""
+    """Print the tables, and write them to a file if asked."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    bars, beside, others = [HEADER], [COLUMNS], machine.OtherPrograms()
+    bars, rows, others = [HEADER], [COLUMNS], machine.OtherPrograms()
     missed = 0
     print(HEADER)
-    for result in results(options.quick, beside):
+    for result in results(options.quick, rows):
         print(result.line(), flush=True)
         bars.append(result.line())
         missed += not result.holds
-    print("", *beside, sep="\n")
+    print("", *rows, sep="\n")
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "overhead.md").write_text(page(bars, beside, others.share()), encoding="utf-8")
+        (options.out / "overhead.md").write_text(page(bars, rows, others.share()), encoding="utf-8")
     sys.exit(1 if missed and not options.quick else 0)
 
 
-def results(is_quick: bool, beside: list[str]) -> Iterator[Result]:
-    """Every bar in turn; what each job says goes into the lines ``beside``."""
+def results(is_quick: bool, rows: list[str]) -> Iterator[Result]:
+    """Yield every bar in turn; each job's row is appended to ``rows``."""
     yield from hot_path(3 if is_quick else ROUNDS)
     yield from memory(100, 10) if is_quick else memory(WINDOWS, BEFORE)
     yield from reduction.run()
     for plan in permitted(PLANS):
         if not is_installed(plan.tool):
-            beside.append(f"{plan.tool:<10} left out: it is not installed (pip install 'sfapp[bench]')")
+            rows.append(f"{plan.tool:<10} left out: it is not installed (pip install 'sfapp[bench]')")
             continue
         found = overhead(quick(plan) if is_quick else plan)
-        beside.append(found.line(plan.name))
+        rows.append(found.line(plan.name))
         if plan.bar is not None:
             yield judged(plan, found)
 
 
-def page(bars: Sequence[str], beside: Sequence[str], others: float) -> str:
+def page(bars: Sequence[str], rows: Sequence[str], others: float) -> str:
     """docs/evidence/overhead.md; ``others`` is how much of the machine other programs had meanwhile."""
     return PAGE.format(
         machine=machine.describe_machine(),
         others=others,
         bars="\n".join(bars),
-        beside="\n".join(beside),
+        rows="\n".join(rows),
         trimmed=TRIMMED,
         long=LONG_STEP_MS,
         timed="in C" if IS_COMPILED else "in Python",

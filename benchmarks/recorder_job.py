@@ -1,9 +1,9 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
 recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp``, ``stream`` (the same,
-to where SFAPP_STREAM says), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS
+streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS
 steps: one with the tool, two without. REAL_TIME is 1 for the real-time policy, 0 for the kernel's usual one.
-Rank 0 leaves the seconds of every round by kind.
+Rank 0 writes the seconds of every round by kind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Step = Callable[[], None]
 
 
 class Training:
-    """A small DDP job whose step takes about as long as asked."""
+    """A small DDP job with steps of about the given length."""
 
     def __init__(self, step_ms: float) -> None:
         torch.manual_seed(0)
@@ -49,12 +49,12 @@ class Training:
         self.data = torch.ones(16, 96)
         self.rest = 0.0
         self.block(20, self.plain)
-        # A bare step takes what it takes undisturbed; the rest is waited, as for an accelerator.
+        # The shortest time of a bare step is undisturbed; the rest is waited for, as for an accelerator.
         bare = min(self.block(20, self.plain) for _ in range(20)) / 20
         self.rest = max(0.0, step_ms / 1e3 - bare)
 
     def block(self, steps: int, step: Step) -> float:
-        """Seconds that some steps took, from the moment that all ranks began to the one when all are done."""
+        """Return the seconds of some steps, from when all ranks have begun to when all are done."""
         dist.barrier()
         begin = time.perf_counter()
         for _ in range(steps):
@@ -63,13 +63,13 @@ class Training:
         return time.perf_counter() - begin
 
     def plain(self) -> None:
-        """A step as it is without any tool."""
+        """Run a step without any tool."""
         loss = self.forward(self.data)
         self.backward(loss)
         self.update()
 
     def recorded(self, perf: sfapp.Recorder) -> None:
-        """The same step, instrumented."""
+        """Run the same step, instrumented."""
         with perf.step():
             with perf.stage(STAGES[0]):
                 data = self.data
@@ -83,7 +83,7 @@ class Training:
                 self.update()
 
     def profiled(self) -> None:
-        """The same step, its stages named for torch.profiler."""
+        """Run the same step, its stages named for torch.profiler."""
         with record_function(STAGES[1]):
             loss = self.forward(self.data)
         with record_function(STAGES[2]):
@@ -92,7 +92,7 @@ class Training:
             self.update()
 
     def traced(self, trace_step: Callable[[nn.Module], AbstractContextManager[None]]) -> None:
-        """The same step for TraceML, which finds the stages itself."""
+        """Run the same step for TraceML, which finds the stages itself."""
         with trace_step(self.model):
             self.plain()
 
@@ -112,12 +112,12 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A recorder or its like.
+    """A tool that watches training.
 
     Attributes:
         step: a step with it.
         around: what surrounds a block of such steps, untimed.
-        late: windows on their way to the disk.
+        late: returns the number of windows that are being written.
     """
 
     step: Step
@@ -127,13 +127,13 @@ class Tool:
 
 @contextmanager
 def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
-    """As its users leave it on."""
+    """Yield a tool, configured as its users leave it on."""
     if name in ("sfapp", "stream"):
         folder = tempfile.TemporaryDirectory()
         with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
             recorded = Tool(lambda: training.recorded(perf), late=lambda: under_way(perf))
-            # One window, then most of a block: from here on windows close early in one, so that what that
-            # costs falls into the same block.
+            # One window, then most of a block, so that windows close early in a block, which then contains
+            # the cost of closing them.
             training.block(100 + 4 * steps // 5, recorded.step)
             yield recorded
     elif name == "traceml":
@@ -141,13 +141,13 @@ def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
 
         traceml_ai.init(mode="auto")
         yield Tool(lambda: training.traced(traceml_ai.trace_step))
-    else:  # it cannot be left on for long: on for one block at a time
+    else:  # The profiler cannot stay on for long: it is on for one block at a time.
         activities = [torch.profiler.ProfilerActivity.CPU]
         yield Tool(training.profiled, lambda: torch.profiler.profile(activities=activities))
 
 
 def under_way(perf: sfapp.Recorder) -> int:
-    """Windows that are being gathered or written; not those that wait for others to go with."""
+    """Return the number of windows being gathered or written, without those that wait for a batch."""
     group, pending = perf._windows.rank.group, perf.pending
     return pending if pending >= (1 if group is None else group.batch_size) else 0
 
@@ -157,7 +157,7 @@ def main() -> None:
     step_ms = float(sys.argv[3])
     rounds, groups, steps = (int(argument) for argument in sys.argv[4:7])
     if int(sys.argv[7]):
-        machine.use_real_time()  # before any thread is started: they do as this one
+        machine.use_real_time()  # Before any thread is started: threads inherit it.
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     training = Training(step_ms)

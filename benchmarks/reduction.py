@@ -1,9 +1,9 @@
-"""What rank 0 receives of a window, gathered and reduced, by the number of ranks.
+"""Measure how many bytes of a window rank 0 receives, gathered and reduced, by the number of ranks.
 
     python -m benchmarks.reduction
 
 The ranks are simulated: their parts of the reduction run side by side in this process, exactly as they do
-over a process group. Counted is what the reductions put down on rank 0; a ring moves up to twice as much over
+over a process group. The reductions' results on rank 0 are counted; a ring transfers up to twice as much over
 each rank's wire.
 """
 
@@ -28,28 +28,30 @@ def simulate(parts: Sequence[Generator[ReductionExchange, Ints, Any]]) -> tuple[
     """Run the ranks' parts side by side.
 
     Returns:
-        what came of it on the first rank, and the bytes that reductions put down there.
+        The result of the first rank, and the bytes of all reductions' results there.
     """
     reduced: Ints | None = None
-    put_down = 0
+    received = 0
     while True:
-        asked, results = [], []
+        exchanges, results = [], []
         for part in parts:
             try:
-                asked.append(next(part) if reduced is None else part.send(reduced))
+                exchanges.append(next(part) if reduced is None else part.send(reduced))
             except StopIteration as ended:
                 results.append(ended.value)
         if results:
-            assert not asked, "some ranks had done before the others"
-            return results[0], put_down
-        assert len({(each.how, each.mine.shape) for each in asked}) == 1, "ranks are at different exchanges"
-        combine = np.add if asked[0].how == "sum" else np.maximum
-        reduced = combine.reduce([each.mine for each in asked])
-        put_down += reduced.nbytes
+            assert not exchanges, "some ranks had finished before the others"
+            return results[0], received
+        assert len({(each.how, each.mine.shape) for each in exchanges}) == 1, (
+            "ranks are at different exchanges"
+        )
+        combine = np.add if exchanges[0].how == "sum" else np.maximum
+        reduced = combine.reduce([each.mine for each in exchanges])
+        received += reduced.nbytes
 
 
 def buffer_of(spent_NE: Ints, wall_N: Ints, stages: Sequence[str], first_step: int = 0) -> WindowBuffer:
-    """A rank's closed window of these explicit stages, ns."""
+    """Return a rank's closed window of these explicit stages, in ns."""
     schema = WindowSchema.of(stages, Accumulation(), None)
     buffer = WindowBuffer.empty(schema, 0, len(spent_NE))
     buffer.add(np.column_stack([first_step + np.arange(len(wall_N)), wall_N, spent_NE]))
@@ -58,7 +60,7 @@ def buffer_of(spent_NE: Ints, wall_N: Ints, stages: Sequence[str], first_step: i
 
 
 def run() -> Iterator[Result]:
-    """The bar: 64 kB for 100 steps of 6 stages, whatever the number of ranks."""
+    """Measure against the bar: 64 kB for 100 steps of 6 stages, for any number of ranks."""
     stages, steps = DEFAULT_STAGES[:-1], 100
     for ranks in (8, 64, 1_024):
         draw = np.random.default_rng(ranks)
