@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -94,51 +95,72 @@ def judge(
     """
     gates = gates or Gates()
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
-    own_waits = wait_stages(measures.wait_slope_S, measures.wait_se_S, gates.wait_slope)
-    own_boundary = sync_boundary(measures, own_waits) if measures.consecutive else None
-    boundary = own_boundary if is_below_floor else boundary_in_run(measures, own_boundary)
-    waits = tuple(sorted({*own_waits, *(() if boundary is None else (boundary,))}))
-    carry = measures.carry(boundary)
+    waits = _find_waits(measures, gates, is_below_floor)
+    carry = measures.carry(waits.boundary)
     if carry is None:
         frontier = "step"
     raw = _raw_account(measures, gates, frontier, carry)
     if is_below_floor:
         below = Label("telemetry_limited", ("denominator_floor",))
         return replace(raw, labels=(Label("frontier_accounting"), below))
+    judged = _judge_shares(measures, raw, waits, carry)
+    return with_reference(replace(judged, **_wait_fields(measures, gates, waits)), reference)
 
+
+@dataclass(frozen=True, slots=True)
+class _FoundWaits:
+    """Where ranks wait, as positions of recorded stages.
+
+    Attributes:
+        own: wait stages by the window's own fit; ``own_boundary`` is its sync boundary.
+        boundary: the sync boundary that the carry-over frontier is aligned at.
+        stages: all wait stages, with ``boundary``.
+    """
+
+    own: tuple[int, ...]
+    own_boundary: int | None
+    boundary: int | None
+    stages: tuple[int, ...]
+
+
+def _find_waits(measures: Measures, gates: Gates, is_below_floor: bool) -> _FoundWaits:
+    own = wait_stages(measures.wait_slope_S, measures.wait_se_S, gates.wait_slope)
+    own_boundary = sync_boundary(measures, own) if measures.consecutive else None
+    boundary = own_boundary if is_below_floor else boundary_in_run(measures, own_boundary)
+    stages = tuple(sorted({*own, *(() if boundary is None else (boundary,))}))
+    return _FoundWaits(own, own_boundary, boundary, stages)
+
+
+def _judge_shares(
+    measures: Measures, raw: Diagnosis, waits: _FoundWaits, carry: CarryOver | None
+) -> Diagnosis:
+    """Return the raw account with everything that is decided on shares."""
+    gates = raw.gates
     step_share_B = _shares(measures, measures.advance_SN)
     carry_share_B = None if carry is None else _shares(measures, carry.advance_SN)
     source: CarryOver | Measures = measures
     share_B = step_share_B
-    if carry is not None and carry_share_B is not None and frontier == "carry_over":
+    if carry is not None and carry_share_B is not None and raw.frontier == "carry_over":
         source, share_B = carry, carry_share_B
     top = ranked(share_B)[0]
     at_top = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, measures.members(top))
     eligible_N = eligible_steps(at_top, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks)
-    # Labels say how far this window's own evidence reaches, so W is left to its own fit.
-    facts = _facts(measures, share_B, top, eligible_N, at_top.leader_N, own_waits, gates)
+    # Labels state how far this window's own evidence reaches, so W is left to its own fit.
+    facts = _facts(measures, share_B, top, eligible_N, at_top.leader_N, waits.own, gates)
     routing = names(measures.broad, routing_set(share_B, gates.tau_c))
     residual_share = _residual_share(measures, step_share_B)
     labels, suppressed = _labels(measures, gates, facts, routing, residual_share)
     carry_excess_B = None if carry is None else _excess(measures, carry.advance_SN)
     excess_B = _excess(measures, measures.advance_SN)
     worst_B = excess_B if carry_excess_B is None else carry_excess_B
-    met = None if own_waits else _met(measures, gates)
-    diagnosis = replace(
+    return replace(
         raw,
         shares=by_name(measures.broad, step_share_B),
-        static_gain=None if facts.gain_B is None else by_name(measures.broad, facts.gain_B),
-        excess=None if excess_B is None else by_name(measures.broad, excess_B),
-        takeover=None if facts.takeover_B is None else by_name(measures.broad, facts.takeover_B),
-        carry_over_shares=None if carry_share_B is None else by_name(measures.broad, carry_share_B),
-        carry_over_excess=None if carry_excess_B is None else by_name(measures.broad, carry_excess_B),
-        wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
-        wait_stages=names(measures.window.stages, waits),
-        met_boundary=None if met is None else measures.window.stages[met],
-        met_fit=None if met is None else _fit(*measures.slopes_since_meeting(), met),
-        own_boundary=None if own_boundary is None else measures.window.stages[own_boundary],
-        sync_boundary=None if boundary is None else measures.window.stages[boundary],
-        waits_from=None if boundary is None else "window" if boundary in own_waits else "run",
+        static_gain=_named(measures, facts.gain_B),
+        excess=_named(measures, excess_B),
+        takeover=_named(measures, facts.takeover_B),
+        carry_over_shares=_named(measures, carry_share_B),
+        carry_over_excess=_named(measures, carry_excess_B),
         exposed_imbalance=None if worst_B is None else float(worst_B.sum()),
         routing_set=routing,
         co_critical_stages=names(measures.broad, ambiguity_set(facts, gates)),
@@ -154,7 +176,25 @@ def judge(
         rivals=rivals(measures, gates.tau_c),
         culprits=_culprits(measures, carry, gates),
     )
-    return with_reference(diagnosis, reference)
+
+
+def _wait_fields(measures: Measures, gates: Gates, waits: _FoundWaits) -> dict[str, Any]:
+    """Return the fields of a diagnosis that say where ranks wait (§10, §11)."""
+    stages = measures.window.stages
+    met = None if waits.own else _met(measures, gates)
+    return {
+        "wait_fit": _wait_fit(measures) if measures.has_all_rows else None,
+        "wait_stages": names(stages, waits.stages),
+        "met_boundary": None if met is None else stages[met],
+        "met_fit": None if met is None else _fit(*measures.slopes_since_meeting(), met),
+        "own_boundary": None if waits.own_boundary is None else stages[waits.own_boundary],
+        "sync_boundary": None if waits.boundary is None else stages[waits.boundary],
+        "waits_from": None if waits.boundary is None else "window" if waits.boundary in waits.own else "run",
+    }
+
+
+def _named(measures: Measures, value_B: Floats | None) -> dict[str, float] | None:
+    return None if value_B is None else by_name(measures.broad, value_B)
 
 
 def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: CarryOver | None) -> Diagnosis:

@@ -23,7 +23,7 @@ from sfapp.accounting.carry_over import CarryOver as DeviceCarryOver
 from sfapp.accounting.carry_over import carry_over, frontier_before, meeting, steps_before
 from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
-from sfapp.accounting.frontier import Boundaries, running_boundaries, walk
+from sfapp.accounting.frontier import Boundaries, Walk, running_boundaries, walk
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import as_float, max_last, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
@@ -279,72 +279,71 @@ def measure(
 def measure_many(
     windows: Sequence[Window], baseline: Baseline = "cohort_median", reference: Reference | None = None
 ) -> list[Measures]:
-    """Walk many windows of the same stages, steps and ranks in one go.
+    """Measure many windows of the same stages, steps and ranks together.
 
-    Everything that restarts at each step does not care which window the step is in: windows are laid end
-    to end, which saves the per-call cost that dominates small windows. Of a reduced window the walk was done
-    by its ranks.
+    What restarts at each step does not depend on the window that the step is in: windows are laid end to end,
+    which saves the per-call cost that dominates small windows. A reduced window was walked by its ranks.
+
+    Raises:
+        WindowError: as ``measure``, or the windows differ in stages, steps or ranks.
     """
-    if any(window.reduced is not None for window in windows):
-        if len(windows) > 1:
-            return [measure(window, baseline, reference) for window in windows]
+    one_by_one = baseline != "cohort_median" or any(window.reduced is not None for window in windows)
+    if len(windows) > 1 and one_by_one:
+        return [measure(window, baseline, reference) for window in windows]
+    if windows[0].reduced is not None:
         from sfapp.accounting.reduced import measure_reduced  # builds on this module
 
         return [measure_reduced(windows[0], baseline)]
-    if len(windows) > 1 and baseline != "cohort_median":
-        return [measure(window, baseline, reference) for window in windows]
     first = windows[0]
-    stages, steps, ranks = first.duration_SNR.shape
     if any(w.stages != first.stages or w.duration_SNR.shape != first.duration_SNR.shape for w in windows):
         raise WindowError("windows measured together must have the same stages, steps and ranks")
-    duration = _end_to_end([window.duration_SNR for window in windows], axis=1)
-    wall = _end_to_end([window.wall_NR for window in windows], axis=0)
-    per_window = (len(windows), steps, ranks)
-    walked = walk(duration)
-    largest, total, aligned = walked.largest_SN, walked.total_NR, walked.boundaries
-    _refuse_overflow(windows, largest.reshape(stages, len(windows), steps))
-    before = steps_before(total.reshape(per_window))
+    return _measure_together(windows, baseline, reference)
 
+
+def _measure_together(
+    windows: Sequence[Window], baseline: Baseline, reference: Reference | None
+) -> list[Measures]:
+    stages, steps, ranks = windows[0].duration_SNR.shape
+    per_window = (len(windows), steps, ranks)
+    duration = _end_to_end([window.duration_SNR for window in windows], axis=1)
+    walked = walk(duration)
+    _refuse_overflow(windows, walked.largest_SN.reshape(stages, len(windows), steps))
+    total = walked.total_NR.reshape(per_window)
+    before = steps_before(total)
     drift = running_boundaries(duration, before.reshape(-1, ranks))
     slopes = wait_slopes(
         duration.reshape(stages, *per_window),
         before,
-        total.reshape(per_window),
+        total,
         drift.frontier_SN.reshape(stages, len(windows), steps),
     )
     most, median = middle_last(duration)
-    level = baseline_of(duration, median, first.stages, baseline, reference)
-    broad = first.broad_stages
-    broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in first.stages)
-    planes: dict[str, npt.NDArray[Any]] = {
-        "frontier_SN": to_numpy(aligned.frontier_SN),
-        "advance_SN": to_numpy(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
-        "leader_SN": to_numpy(aligned.leader_SN),
-        "gap_SN": to_numpy(aligned.gap_SN),
+    level = baseline_of(duration, median, windows[0].stages, baseline, reference)
+    broad = windows[0].broad_stages
+    broad_of_S = tuple(broad.index(broad_stage(stage)) for stage in windows[0].stages)
+    planes = {
+        **_host_planes(duration, walked),
         "median_SN": to_numpy(median),
         "most_SN": to_numpy(most),
-        "mean_SN": to_numpy(as_float(walked.sum_SN) / ranks),
-        "max_SN": to_numpy(largest),
-        "first_rank_SN": to_numpy(duration[:, :, 0]),
-        "slowest_SN": to_numpy(_of_rank(duration, aligned.leader_SN[-1])),
-        "clipped_BN": to_numpy(clipped_makespan(duration, total, level, broad_of_S)),
+        "clipped_BN": to_numpy(clipped_makespan(duration, walked.total_NR, level, broad_of_S)),
     }
-    residual = first.residual_index
-    explicit = total if residual is None else total - duration[residual]
-    closed = closures(explicit.reshape(per_window), wall.reshape(per_window))
+    residual = windows[0].residual_index
+    explicit = total if residual is None else total - duration[residual].reshape(per_window)
+    wall = _end_to_end([window.wall_NR for window in windows], axis=0)
+    closed = closures(explicit, wall.reshape(per_window))
     slope_SW, se_SW = to_numpy(slopes.slope), to_numpy(slopes.se)
     found = []
     for index, window in enumerate(windows):
         rows = slice(index * steps, (index + 1) * steps)
         consecutive = bool((np.diff(window.step_N) == 1).all())
-        absent = np.full(stages, np.nan)
+        absent_S = np.full(stages, np.nan)
         measured = Measures(
             window=window,
             baseline=baseline,
             broad=broad,
             broad_of_S=broad_of_S,
-            wait_slope_S=slope_SW[:, index] if consecutive else absent,
-            wait_se_S=se_SW[:, index] if consecutive else absent,
+            wait_slope_S=slope_SW[:, index] if consecutive else absent_S,
+            wait_se_S=se_SW[:, index] if consecutive else absent_S,
             closure=closed[index],
             consecutive=consecutive,
             _baseline_SNR=level[:, rows] if level.shape[1] == duration.shape[1] else level,
@@ -356,6 +355,21 @@ def measure_many(
         )
         found.append(measured)
     return found
+
+
+def _host_planes(duration: Array, walked: Walk) -> dict[str, npt.NDArray[Any]]:
+    """Return what one pass over the matrix gives, [S, N] each, by field of ``Measures``."""
+    aligned = walked.boundaries
+    return {
+        "frontier_SN": to_numpy(aligned.frontier_SN),
+        "advance_SN": to_numpy(aligned.frontier_SN - previous_boundary(aligned.frontier_SN)),
+        "leader_SN": to_numpy(aligned.leader_SN),
+        "gap_SN": to_numpy(aligned.gap_SN),
+        "mean_SN": to_numpy(as_float(walked.sum_SN) / duration.shape[-1]),
+        "max_SN": to_numpy(walked.largest_SN),
+        "first_rank_SN": to_numpy(duration[:, :, 0]),
+        "slowest_SN": to_numpy(_of_rank(duration, aligned.leader_SN[-1])),
+    }
 
 
 def _end_to_end(parts: Sequence[Array], axis: int) -> Array:
