@@ -61,7 +61,7 @@ async def test_an_a_b_a_says_where_the_change_lies_who_led_and_what_came_back(us
     await user.should_see("per step slower than A, all of it in callbacks")
     await user.should_see("C recovers")
     await user.should_see("slowest in callbacks in 40 of 40 steps; in A no rank is.")
-    await user.should_see("it would seem to lie in backward")
+    await user.should_see("Per-step shares point to backward")
 
 
 async def test_each_side_can_be_opened_as_it_is_judged_here(user: User) -> None:
