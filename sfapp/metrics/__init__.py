@@ -1,4 +1,4 @@
-"""Metrics of a running job in files beside its packets: written, downsampled with age, and read."""
+"""Metrics of a running job in files next to its packets: written, downsampled with age, and read."""
 
 from sfapp.metrics.downsampling import downsampled
 from sfapp.metrics.sample_files import (

@@ -1,4 +1,4 @@
-"""Write a run's samples beside its packets, and downsample them as they age.
+"""Write a run's samples next to its packets, and downsample them as they age.
 
 A file holds five minutes by the writer's clock. After ten minutes its samples are merged to one per ten
 seconds, after two hours to one per minute; if a run's files exceed their bound, the oldest are removed.

@@ -1,7 +1,7 @@
 """Arrays of NumPy or of torch, and the few conversions between them.
 
 Arrays on the host are NumPy's, and most of sfapp never loads torch. A tensor on another device stays where it
-is; what works on it uses ``namespace``, since NumPy and torch spell most operations alike.
+is; what works on it uses ``namespace``, since NumPy and torch share the names of most operations.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from sfapp.model.stages import MAX_NAME_LENGTH
 CaptureStatus = Literal["asked", "running", "done", "refused", "expired"]
 
 CAPTURE_STEPS = 5
-"""Steps of a capture, where nobody says how many."""
+"""Default number of steps of a capture."""
 
 MAX_CAPTURE_STEPS = 20
 """Most steps of one capture: a large model's step has a hundred thousand events, all held in memory."""
@@ -128,7 +128,7 @@ class CaptureState:
 
     Attributes:
         status: of the whole: ``done`` once every rank has ended and one at least has its events.
-        ranks_done: ranks whose events are beside the packets.
+        ranks_done: ranks whose events are next to the packets.
         why: what ranks say that were refused, or have fewer steps; empty where there is nothing to say.
         ranks: what each rank said, those that said something, ascending.
     """
@@ -152,7 +152,7 @@ class CaptureState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureLimits:
-    """What a recorder allows, whoever asks.
+    """Limits that a recorder sets for every capture.
 
     Attributes:
         cooldown_seconds: from the end of a capture to the start of the next.

@@ -161,8 +161,8 @@ class Diagnosis:
 
     ``own_boundary`` is the sync boundary by the wait fit of this window and these ranks alone,
     ``sync_boundary`` the one that is taken: the run's windows may know better. ``waits_from`` says whether
-    this window's fit shows a wait there too (§10). ``met_boundary`` is where all ranks meet by the fit from
-    meeting to meeting, which is asked where ``wait_fit`` finds no wait, and ``met_fit`` what it finds (§11).
+    this window's fit shows a wait there too (§10). ``met_boundary`` is where all ranks synchronise by the
+    fit per sync, used where ``wait_fit`` finds no wait, and ``met_fit`` is that fit (§11).
     """
 
     run_id: str

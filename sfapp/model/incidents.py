@@ -51,7 +51,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Overwritten:
-    """What somebody wrote that a later edit, made without having seen it, replaced.
+    """A value that a later edit replaced without its author having seen it.
 
     Attributes:
         event: the edit that wrote it.
@@ -65,12 +65,12 @@ class Overwritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Somebody's words, pinned to the evidence or (``pin`` None) free.
+    """A text by a user, pinned to the evidence or (``pin`` None) standalone.
 
     Attributes:
-        written: who wrote it first; ``changed``: who edited it last, None where nobody did.
+        written: author and time of the first version; ``changed``: of the last edit, None without edits.
         revision: the newest edit; an edit made from an older one is told apart by it.
-        overwritten: what was written at the same time and lost out; empty once somebody edited with all seen.
+        overwritten: values replaced by concurrent edits; empty after an edit made with all of them seen.
     """
 
     id: str

@@ -180,7 +180,7 @@ class Operators:
 
     @classmethod
     def concat(cls, parts: Sequence[Operators]) -> Operators:
-        """The events of several sources as one: names, lanes and groups that are alike become one.
+        """The events of several sources as one: names, lanes and groups that are equal become one.
 
         Raises:
             WindowError: a lane is a device's in one part and a host's in another.

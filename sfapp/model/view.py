@@ -182,7 +182,7 @@ class ViewState:
         if self.group not in window.groups:
             take_back("group", ALL_RANKS, f"group {self.group!r}", "showing all ranks")
         if self.stage is not None and self.stage not in window.broad_stages:
-            take_back("stage", None, f"stage {self.stage!r}", "showing the one the verdict aims at")
+            take_back("stage", None, f"stage {self.stage!r}", "showing the one the verdict points to")
         unknown = sorted(set(self.ranks) - set(window.ranks.rank))
         if unknown:
             kept = tuple(rank for rank in self.ranks if rank not in unknown)

@@ -29,7 +29,7 @@ class WindowEvidence:
             only the window's own fit was used.
         findings: computes the operator findings on those ranks, or raises WindowError; None where they are
             not available.
-        has_operators: whether operator events are stored beside the packets, so that the findings name
+        has_operators: whether operator events are stored next to the packets, so that the findings name
             operators rather than stages.
     """
 

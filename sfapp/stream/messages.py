@@ -96,7 +96,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
     """Start of a window. Its fields hold for all steps of the window (accounting.md §9).
 
     Attributes:
-        window: the rank's number of the window; all ranks of an attempt count alike.
+        window: the rank's number of the window; all ranks of an attempt count equally.
         broad: the ordered explicit stages as the trainer names them.
         stages: the stage columns: micro-steps kept apart, the residual last.
     """

@@ -1,4 +1,4 @@
-"""Write samples and step times that the aggregator receives into files beside the packets."""
+"""Write samples and step times that the aggregator receives into files next to the packets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Map the window numbers of a restarted job to numbers on disk, which continue over all attempts at a run.
 
 A restarted job counts its windows from what its own disk holds, possibly from 0. Each attempt gets an offset
-that moves its windows behind those the run already has. Offsets are stored in ``.stream.jsonl`` beside the
+that moves its windows behind those the run already has. Offsets are stored in ``.stream.jsonl`` next to the
 packets, so that a restarted aggregator uses the same ones.
 """
 

@@ -1,4 +1,4 @@
-"""What an aggregator leaves beside the packets of a job that runs: for tests that need none at work."""
+"""What an aggregator leaves next to the packets of a job that runs: for tests that need none at work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of jobs that run: fed from the samples beside the packets, as an aggregator leaves them."""
+"""The pages of jobs that run: fed from the samples next to the packets, as an aggregator leaves them."""
 
 from __future__ import annotations
 

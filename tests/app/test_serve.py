@@ -54,7 +54,7 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_being_told_to_stop_is_no_failure(packets: Path, tmp_path: Path, number: int) -> None:
-    # Given a server with its store beside the packets
+    # Given a server with its store next to the packets
     with served(packets, cwd=tmp_path) as server:
         assert httpx.get(f"{server.url}healthz").json()["status"] == "ok"
         # When it is told to stop, then it ends cleanly, without a word

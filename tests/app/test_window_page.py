@@ -274,7 +274,7 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
         ("ranks", "Changes of the slowest rank"),
         ("node:0", "Ranks of node 0"),
         ("ambiguity", "Ambiguity plane"),
-        ("evidence", "what each claims, and why it holds or was withheld"),
+        ("evidence", "what each claims, and why it holds or is suppressed"),
         ("rules", "Comparison with other rules"),
         ("data", "metadata written by the recorder"),
     ],

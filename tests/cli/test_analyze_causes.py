@@ -1,4 +1,4 @@
-"""``sfapp analyze`` where operator events lie beside the packets: the first cause, and whether it fits."""
+"""``sfapp analyze`` where operator events lie next to the packets: the first cause, and whether it fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes and incidents: kept for good beside the packets, shared, undoable, nothing lost in silence."""
+"""Notes and incidents: kept for good next to the packets, shared, undoable, nothing lost in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture requests beside the packets: asked, answered, read back; what is wrong in them is told."""
+"""Capture requests next to the packets: asked, answered, read back; what is wrong in them is told."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class IncidentsPage:
     def _too_large(self) -> None:
         self._toolbar.show_error(
             f"The file was not imported: it is not a .json file, or larger than {format.size(MAX_UPLOAD)}. "
-            "Copy .sfapp/incidents.jsonl beside the packets instead."
+            "Copy .sfapp/incidents.jsonl next to the packets instead."
         )
 
     async def _create(self) -> None:

@@ -76,7 +76,7 @@ class CaptureCard:
         self._steps = ui.number(value=CAPTURE_STEPS, min=1, max=MAX_CAPTURE_STEPS, precision=0)
         self._steps.props("dense outlined suffix=steps aria-label='Steps to capture'").mark("capture-steps")
         label_text("Start capture", "button", "button").mark("capture-start").on("click", self._request)
-        hint = "Runs torch.profiler on these ranks. The operator trace is stored beside the packets."
+        hint = "Runs torch.profiler on these ranks. The operator trace is stored next to the packets."
         label_text(hint, "span", "muted")
 
     def _set_ranks(self) -> None:

@@ -147,8 +147,8 @@ def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
 def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | None:
     """Show choosers for the two ranks of the timeline."""
     findings = scene.findings
-    rhythm = findings.similarity
-    offered = [rhythm.ranks[place] for place in rhythm.order_R[:RANKS_OFFERED].tolist()]
+    similarity = findings.similarity
+    offered = [similarity.ranks[place] for place in similarity.order_R[:RANKS_OFFERED].tolist()]
     pair = text.suspect_and_peer(findings, scene.diagnosis, scene.view)
     if pair[0] is None:
         return None
