@@ -38,13 +38,13 @@ class _ExportDocument(msgspec.Struct):
 Rename = Callable[[str], str]
 
 
-def document_of(book: IncidentState, incident_id: str | None = None) -> dict[str, Any]:
+def document_of(state: IncidentState, incident_id: str | None = None) -> dict[str, Any]:
     """Return everything, or one incident with its items and notes, as plain data for JSON.
 
     Raises:
         IncidentNotFoundError: there is no such incident.
     """
-    events = book.events if incident_id is None else events_of(book, book.incident(incident_id).id)
+    events = state.events if incident_id is None else events_of(state, state.incident(incident_id).id)
     shown = state_from_events(events)
     return {
         "format": FORMAT,
@@ -55,31 +55,31 @@ def document_of(book: IncidentState, incident_id: str | None = None) -> dict[str
     }
 
 
-def events_of(book: IncidentState, incident_id: str) -> tuple[Event, ...]:
+def events_of(state: IncidentState, incident_id: str) -> tuple[Event, ...]:
     """Return every edit of one incident, undone ones included, in order."""
     items = {
         event.target
-        for event in book.events
+        for event in state.events
         if isinstance(event, ItemEdit) and event.fields.incident == incident_id
     }
     notes = {
         event.fields.note
-        for event in book.events
+        for event in state.events
         if isinstance(event, ItemEdit) and event.target in items and isinstance(event.fields.note, str)
     }
-    return _all_about(book, {incident_id} | items | notes)
+    return _all_about(state, {incident_id} | items | notes)
 
 
-def events_of_notes(book: IncidentState, notes: Collection[str]) -> tuple[Event, ...]:
+def events_of_notes(state: IncidentState, notes: Collection[str]) -> tuple[Event, ...]:
     """Return every edit of some notes, undone ones included, in order."""
-    return _all_about(book, notes)
+    return _all_about(state, notes)
 
 
-def _all_about(book: IncidentState, targets: Collection[str]) -> tuple[Event, ...]:
+def _all_about(state: IncidentState, targets: Collection[str]) -> tuple[Event, ...]:
     """Return the edits of these things and their undos."""
     found: list[Event] = []
     ids: set[str] = set()
-    for event in book.events:
+    for event in state.events:
         if event.target in (ids if isinstance(event, Undo) else targets):
             found.append(event)
             ids.add(event.id)

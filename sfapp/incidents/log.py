@@ -35,7 +35,7 @@ class IncidentLog:
         self.path = path
         self._lock = threading.Lock()
         self._known: IncidentState | None = None
-        self._forget()
+        self._reset()
 
     @classmethod
     def for_packets(cls, root: Path) -> IncidentLog:
@@ -85,7 +85,7 @@ class IncidentLog:
             self._known = state_from_events(self._events, [*self._notices, *torn])
         return self._known
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._events: list[Event] = []
         self._ids: set[str] = set()
         self._notices: list[str] = []
@@ -101,7 +101,7 @@ class IncidentLog:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._forget()
+                    self._reset()
                     self._inode = status.st_ino
                 if status.st_size > MAX_BYTES:
                     raise IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is no log of notes")
@@ -109,7 +109,7 @@ class IncidentLog:
                     file.seek(self._offset)
                     self._take_in(file.read())
         except FileNotFoundError:
-            self._forget()
+            self._reset()
 
     def _take_in(self, content: bytes) -> None:
         *lines, rest = content.split(b"\n")

@@ -69,8 +69,8 @@ class IncidentState:
         found = [incident for incident in self.incidents if name and incident.id.startswith(name)]
         if len(found) == 1:
             return found[0]
-        said = f"{len(found)} incidents begin with" if found else "there is no incident"
-        raise IncidentNotFoundError(f"{said} {name!r}")
+        found_text = f"{len(found)} incidents begin with" if found else "there is no incident"
+        raise IncidentNotFoundError(f"{found_text} {name!r}")
 
     def item(self, item_id: str) -> Item:
         """Return one item of any incident.

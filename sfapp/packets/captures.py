@@ -68,8 +68,8 @@ def trace_path(root: Path, run_id: str, window: int, rank: int) -> Path:
     """Return the path, beside the packet, of a rank's trace that could not be converted into operator
     events.
     """
-    beside = operators_path(root, run_id, window, rank)
-    return beside.with_name(beside.name.removesuffix(OPERATORS_SUFFIX) + TRACE_SUFFIX)
+    path = operators_path(root, run_id, window, rank)
+    return path.with_name(path.name.removesuffix(OPERATORS_SUFFIX) + TRACE_SUFFIX)
 
 
 def new_id(now: datetime) -> str:
@@ -118,7 +118,7 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
     return path
 
 
-def tell(root: Path, request: CaptureRequest, found: RankCapture) -> Path:
+def write_rank_capture(root: Path, request: CaptureRequest, found: RankCapture) -> Path:
     """Write a rank's answer to a request, replacing its earlier one.
 
     Raises:
@@ -211,42 +211,42 @@ def captures(root: Path, run_id: str) -> list[CaptureState]:
 
 def state_of(root: Path, request: CaptureRequest) -> CaptureState:
     """Return the state of one request so far."""
-    said = []
+    answers = []
     for rank in request.ranks:
         try:
             found = read_rank(root, request, rank)
         except CaptureError:
             continue
         if found is not None:
-            said.append(found)
-    return summed(request, said, datetime.now(UTC))
+            answers.append(found)
+    return combined_state(request, answers, datetime.now(UTC))
 
 
-def summed(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureState:
+def combined_state(request: CaptureRequest, answers: Sequence[RankCapture], now: datetime) -> CaptureState:
     """Return a request and its ranks' answers as one state."""
-    done = tuple(each.rank for each in said if each.status == "done")
+    done = tuple(each.rank for each in answers if each.status == "done")
     whys: dict[str, list[int]] = {}
-    for each in said:
+    for each in answers:
         if each.why:
             whys.setdefault(each.why, []).append(each.rank)
     why = "; ".join(f"rank {', '.join(map(str, ranks))}: {text}" for text, ranks in whys.items())
     return CaptureState(
         request=request,
-        status=_status(request, said, now),
+        status=_status(request, answers, now),
         ranks_done=done,
         why=why,
-        ranks=tuple(said),
+        ranks=tuple(answers),
     )
 
 
-def _status(request: CaptureRequest, said: Sequence[RankCapture], now: datetime) -> CaptureStatus:
+def _status(request: CaptureRequest, answers: Sequence[RankCapture], now: datetime) -> CaptureStatus:
     """Return the status of all ranks together.
 
     A capture that has not begun in time has expired. One that is not done long after its end never will be,
     because its process was killed.
     """
-    over = [each.status for each in said if each.status in _OVER]
-    runs = any(each.status == "running" for each in said)
+    over = [each.status for each in answers if each.status in _OVER]
+    runs = any(each.status == "running" for each in answers)
     expires = timedelta(seconds=DEFAULT_LIMITS.expires_seconds)
     age = now - request.asked_at
     if len(over) == len(request.ranks) or age > (2 * expires if runs else expires):

@@ -52,7 +52,8 @@ def unsampled(steps: int) -> Values:
 
 def is_sampled(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return where a value was sampled, from the bits of the values."""
-    return bits != _NOT_SAMPLED
+    found: npt.NDArray[np.bool_] = bits != _NOT_SAMPLED
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class WriterProcess:
         Raises:
             OSError, ValueError: no process can be started.
         """
-        self._ours, theirs = Pipe()
+        self._connection, child_end = Pipe()
         self._one_at_a_time = threading.Lock()
         self._is_ready = False
         try:
@@ -63,20 +63,20 @@ class WriterProcess:
                     sys.executable,
                     "-m",
                     "sfapp.packets.writer_process",
-                    str(theirs.fileno()),
+                    str(child_end.fileno()),
                     str(os.getpid()),
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_end.fileno(),),
                 env={**os.environ, "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"},
             )
         except (OSError, ValueError):
-            self._ours.close()
+            self._connection.close()
             raise
         finally:
-            theirs.close()
+            child_end.close()
         lowest_priority(self._process.pid)
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]], seconds: float) -> list[PacketError | None]:
@@ -92,15 +92,15 @@ class WriterProcess:
             raise WriterProcessEnded("busy")
         try:
             if not self._is_ready:
-                if not self._ours.poll():
+                if not self._connection.poll():
                     raise WriterProcessEnded("not ready")
-                self._ours.recv()
+                self._connection.recv()
                 self._is_ready = True
             self._send_within(seconds)
-            self._ours.send_bytes(pickle.dumps(list(packets), pickle.HIGHEST_PROTOCOL))
-            if not self._ours.poll(seconds):
+            self._connection.send_bytes(pickle.dumps(list(packets), pickle.HIGHEST_PROTOCOL))
+            if not self._connection.poll(seconds):
                 raise WriterProcessEnded(f"took longer than {seconds:.3g} s", for_good=True)
-            refusals = self._ours.recv()
+            refusals = self._connection.recv()
         except BlockingIOError as error:
             raise WriterProcessEnded(f"took longer than {seconds:.3g} s", for_good=True) from error
         except (EOFError, OSError) as error:
@@ -108,13 +108,15 @@ class WriterProcess:
         finally:
             self._one_at_a_time.release()
         return [
-            None if said is None else PacketError(said[0], path=said[1], row=said[2], column=said[3])
-            for said in refusals
+            None
+            if refusal is None
+            else PacketError(refusal[0], path=refusal[1], row=refusal[2], column=refusal[3])
+            for refusal in refusals
         ]
 
     def close(self) -> None:
         """Let the process finish its work and end, waiting a little for that."""
-        self._ours.close()
+        self._connection.close()
         if not self._is_ready:  # It has no work yet.
             self._process.kill()
         if self._ended_with() is None:  # A file system does not answer, or no core is free.
@@ -126,7 +128,7 @@ class WriterProcess:
         reads it.
         """
         whole, part = divmod(int(seconds * 1e6), 1_000_000)
-        with socket.socket(fileno=os.dup(self._ours.fileno())) as same:
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as same:
             same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, part))
 
     def _ended_with(self) -> int | None:
@@ -137,14 +139,14 @@ class WriterProcess:
             return None
 
 
-def _serve(theirs: Connection, starter: int) -> None:
+def _serve(child_end: Connection, starter: int) -> None:
     """Write packets as they arrive, until the other end is closed."""
-    theirs.send(None)  # Tells the parent that this process is ready.
+    child_end.send(None)  # Tells the parent that this process is ready.
     while os.getppid() == starter:
-        if not theirs.poll(_LOOK_SECONDS):
+        if not child_end.poll(_LOOK_SECONDS):
             continue
-        packets = pickle.loads(theirs.recv_bytes())  # From the parent process.
-        theirs.send([_written(draft, path) for draft, path in packets])
+        packets = pickle.loads(child_end.recv_bytes())  # From the parent process.
+        child_end.send([_written(draft, path) for draft, path in packets])
 
 
 def _written(draft: WindowDraft, path: Path) -> tuple[str, str | None, int | None, str | None] | None:

@@ -20,7 +20,13 @@ from sfapp.store.database import Database
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import read_all
 from sfapp.store.reference_choices import ReferenceChoices
-from sfapp.store.references import compare, references_of, settle, unsettle, unsettled
+from sfapp.store.references import (
+    compare,
+    invalidate_references,
+    references_of,
+    runs_to_compare,
+    update_reference,
+)
 from sfapp.store.run_waits import misaligned, stored_waits
 from sfapp.store.scan import BATCH_FILES, FileStamp, FoundFile, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
@@ -75,16 +81,20 @@ class Ingest:
     """One pass over the roots. It runs once: two at a time would read the same files twice."""
 
     def __init__(
-        self, database: Database, roots: Sequence[Path], chosen: ReferenceChoices, beside: OperatorFiles
+        self,
+        database: Database,
+        roots: Sequence[Path],
+        chosen: ReferenceChoices,
+        operator_files: OperatorFiles,
     ) -> None:
         self._database = database
         self._roots = roots
         self._chosen = chosen
-        self._beside = beside
+        self._operator_files = operator_files
         self._stored_waits: StoredWaits = partial(stored_waits, database)
         self._gone: frozenset[str] = frozenset()
-        self._begun: set[str] = set()
-        self._left_behind: set[str] = set()
+        self._runs_begun: set[str] = set()
+        self._runs_compared: set[str] = set()
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
     def run(self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event) -> IngestReport:
@@ -94,17 +104,17 @@ class Ingest:
             StoreError: the store cannot be written. A damaged packet never raises.
         """
         started = time.monotonic()
-        tell = progress or (lambda progress: None)
-        files = scan(self._roots, self._known(), self._beside.stamps)
-        operators = self._beside.note(files.operators)
+        report_progress = progress or (lambda progress: None)
+        files = scan(self._roots, self._known(), self._operator_files.stamps)
+        operators = self._operator_files.note(files.operators)
         if operators:
             self._database.note_change()
         self._gone = frozenset(files.gone)
-        self._read(files.fresh, tell, cancel)
+        self._read(files.fresh, report_progress, cancel)
         # Files that were only moved are stored under their new names before the old names are removed.
-        self._forget(files.gone, cancel)
-        self._align(tell, cancel)
-        self._settle(tell, cancel)
+        self._remove(files.gone, cancel)
+        self._align(report_progress, cancel)
+        self._compare_runs(report_progress, cancel)
         return IngestReport(
             added=self._added,
             unchanged=self._unchanged + files.unchanged,
@@ -123,17 +133,20 @@ class Ingest:
         return {path: FileStamp(size, mtime_ns) for path, size, mtime_ns in found}
 
     def _read(
-        self, fresh: Sequence[FoundFile], tell: Callable[[IngestProgress], None], cancel: threading.Event
+        self,
+        fresh: Sequence[FoundFile],
+        report_progress: Callable[[IngestProgress], None],
+        cancel: threading.Event,
     ) -> None:
         done = 0
         with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as found:
             for batch in found:
                 self._commit(batch, batch.names)
-                self._settle_left_behind({run_id for run_id, _ in batch.keys})
+                self._compare_finished_runs({run_id for run_id, _ in batch.keys})
                 done += len(batch.found)
-                tell(IngestProgress("reading", done, len(fresh)))
+                report_progress(IngestProgress("reading", done, len(fresh)))
 
-    def _forget(self, gone: Sequence[str], cancel: threading.Event) -> None:
+    def _remove(self, gone: Sequence[str], cancel: threading.Event) -> None:
         for begin in range(0, len(gone), BATCH_FILES):
             if cancel.is_set():
                 return
@@ -141,19 +154,19 @@ class Ingest:
             self._commit(read_batch([]), names)
             self._removed += len(names)
 
-    def _settle_left_behind(self, runs: set[str]) -> None:
+    def _compare_finished_runs(self, runs: set[str]) -> None:
         """Compare runs of which no file is left to read with their references.
 
         Pages then show them correctly while other runs are still being read. A run is compared once here; if
         more of its files follow, the last phase compares it again.
         """
-        for run_id in sorted(self._begun - runs - self._left_behind):
-            self._left_behind.add(run_id)
+        for run_id in sorted(self._runs_begun - runs - self._runs_compared):
+            self._runs_compared.add(run_id)
             with self._database.transaction() as cursor:
-                settle(cursor, self._chosen, run_id)
-        self._begun |= runs
+                update_reference(cursor, self._chosen, run_id)
+        self._runs_begun |= runs
 
-    def _align(self, tell: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
+    def _align(self, report_progress: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
         """Diagnose windows again from their packets where their run implies another synchronisation stage.
 
         A window stays as stored if one of its files cannot be read now, on an unmounted share for example. A
@@ -162,19 +175,19 @@ class Ingest:
         with self._database.cursor() as cursor:
             wanted = misaligned(cursor)
         done, files = 0, self._files_of(wanted)
-        for handful in batches(files):
+        for file_batch in batches(files):
             if cancel.is_set():
                 return
-            stored = self._stored([found.name for found in handful])
+            stored = self._stored([found.name for found in file_batch])
             keys = {key for _, key in stored.values()}
             batch = read_batch(self._files_of(keys), keys, self._stored_waits)
             intact = keys - self._not_as_stored(keys, batch)
             if intact != keys:
                 batch = read_batch(self._files_of(intact), intact, self._stored_waits)
             if intact and not self._not_as_stored(intact, batch):
-                self._commit(batch, batch.names, is_news=False)
-            done += len(handful)
-            tell(IngestProgress("aligning", done, len(files)))
+                self._commit(batch, batch.names, counted=False)
+            done += len(file_batch)
+            report_progress(IngestProgress("aligning", done, len(files)))
 
     def _not_as_stored(self, keys: Collection[Key], batch: PacketBatch) -> set[Key]:
         """Return the windows of which a file was not read or has other content than the stored one."""
@@ -182,23 +195,25 @@ class Ingest:
         read = {row["path"]: row["sha256"] for row in batch.packets}
         return {key for name, (sha256, key) in files.items() if read.get(name) != sha256}
 
-    def _settle(self, tell: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
+    def _compare_runs(
+        self, report_progress: Callable[[IngestProgress], None], cancel: threading.Event
+    ) -> None:
         with self._database.cursor() as cursor:
-            runs = unsettled(cursor, self._chosen)
+            runs = runs_to_compare(cursor, self._chosen)
         for done, run_id in enumerate(runs, start=1):
             if cancel.is_set():
                 return
             with self._database.transaction() as cursor:
-                settle(cursor, self._chosen, run_id)
-            tell(IngestProgress("comparing", done, len(runs)))
+                update_reference(cursor, self._chosen, run_id)
+            report_progress(IngestProgress("comparing", done, len(runs)))
 
-    def _commit(self, batch: PacketBatch, names: Sequence[str], is_news: bool = True) -> None:
+    def _commit(self, batch: PacketBatch, names: Sequence[str], counted: bool = True) -> None:
         """Commit all changes that follow from these files, read or gone, in one transaction.
 
         Every window that one of them is or was part of is built again from all files it has now.
 
         Args:
-            is_news: whether the change counts in the report; files that were only read again do not.
+            counted: whether the change counts in the report; files that were only read again do not.
         """
         before = self._stored(names)
         keys = batch.keys | {key for _, key in before.values()}
@@ -206,7 +221,7 @@ class Ingest:
         if companions:
             batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
         with self._database.transaction() as cursor:
-            unsettle(cursor, keys)
+            invalidate_references(cursor, keys)
             cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
             cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
             cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": names})
@@ -216,13 +231,13 @@ class Ingest:
             replace_windows(cursor, keys, batch.windows, batch.stages)
             for run_id, reference in references_of(cursor, {run_id for run_id, _ in keys}).items():
                 compare(cursor, [key for key in keys if key[0] == run_id], reference)
-        if is_news:
+        if counted:
             self._count(batch, before, names)
 
     def _count(self, batch: PacketBatch, before: Mapping[str, tuple[str, Key]], names: Sequence[str]) -> None:
-        asked = set(names)
+        wanted = set(names)
         for row in batch.packets:
-            if row["path"] in asked:
+            if row["path"] in wanted:
                 same = before.get(row["path"]) == (row["sha256"], (row["run_id"], row["window"]))
                 self._added += not same
                 self._unchanged += same
@@ -238,8 +253,8 @@ class Ingest:
 
     def _companions(self, keys: Collection[Key], names: Sequence[str]) -> list[FoundFile]:
         """Return the other files of these windows."""
-        asked = set(names)
-        return [found for found in self._files_of(keys) if found.name not in asked]
+        wanted = set(names)
+        return [found for found in self._files_of(keys) if found.name not in wanted]
 
     def _files_of(self, keys: Collection[Key]) -> list[FoundFile]:
         """Return the stored files of these windows, by name."""

@@ -52,8 +52,8 @@ def read_all(
     if helpers > 0:
         yield from _read_together(file_batches, helpers, cancel)
         return
-    for handful in file_batches:
-        yield read_batch(handful, stored_waits=stored_waits)
+    for file_batch in file_batches:
+        yield read_batch(file_batch, stored_waits=stored_waits)
         if cancel.is_set():
             return
 
@@ -62,16 +62,16 @@ def _read_together(
     file_batches: Iterator[FileBatch], helpers: int, cancel: threading.Event
 ) -> Iterator[PacketBatch]:
     """Read in this process from the start, and in each helper as soon as it is ready."""
-    team = [helper for helper in (_ReaderProcess.start() for _ in range(helpers)) if helper is not None]
+    processes = [helper for helper in (_ReaderProcess.start() for _ in range(helpers)) if helper is not None]
     ahead = 2 * (helpers + 1)  # Results wait in memory while batches are committed.
     with _one_core() as here, ThreadPoolExecutor(ahead + helpers, "sfapp-ingest") as pool:
         free: SimpleQueue[Reader] = SimpleQueue()
-        free.put(lambda handful: here.submit(read_batch, handful).result())
+        free.put(lambda file_batch: here.submit(read_batch, file_batch).result())
 
-        def read(handful: FileBatch) -> PacketBatch:
+        def read(file_batch: FileBatch) -> PacketBatch:
             reader = free.get()
             try:
-                return reader(handful)
+                return reader(file_batch)
             finally:
                 free.put(reader)
 
@@ -80,19 +80,20 @@ def _read_together(
                 free.put(helper.read)
 
         try:
-            for helper in team:
+            for helper in processes:
                 pool.submit(join, helper)
             pending: set[Future[PacketBatch]] = set()
-            for handful in chain(file_batches, repeat(None)):
-                if handful is not None:
-                    pending.add(pool.submit(read, handful))
+            for file_batch in chain(file_batches, repeat(None)):
+                if file_batch is not None:
+                    pending.add(pool.submit(read, file_batch))
                 if cancel.is_set() or not pending:
                     return
-                if handful is None or len(pending) >= ahead:
+                if file_batch is None or len(pending) >= ahead:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
         finally:
-            for helper in team:  # Stopped first, so that every thread that waits for a helper ends at once.
+            # Helpers are stopped first, so that every thread that waits for one ends at once.
+            for helper in processes:
                 helper.stop()
             pool.shutdown(cancel_futures=True)
 
@@ -111,9 +112,9 @@ def _one_core() -> Iterator[ThreadPoolExecutor]:
 class _ReaderProcess:
     """Helper process that reads batches for this one."""
 
-    def __init__(self, process: subprocess.Popen[bytes], questions: IO[bytes], answers: IO[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], requests: IO[bytes], answers: IO[bytes]) -> None:
         self._process = process
-        self._questions = questions
+        self._requests = requests
         self._answers = answers
         self._stopped = False
 
@@ -124,7 +125,12 @@ class _ReaderProcess:
         # reaching the helper: this process handles it and then stops its helpers.
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from sfapp.store.parallel_reader import help_out; help_out()"],
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    "from sfapp.store.parallel_reader import serve_requests; serve_requests()",
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -140,15 +146,15 @@ class _ReaderProcess:
         """Wait until the libraries are loaded; return False if that failed."""
         return self._answers.readline() == _READY
 
-    def read(self, handful: FileBatch) -> PacketBatch:
+    def read(self, file_batch: FileBatch) -> PacketBatch:
         """Return a batch read by the helper, or by this process if the helper has died."""
         try:
-            pickle.dump(handful, self._questions)
-            self._questions.flush()
+            pickle.dump(file_batch, self._requests)
+            self._requests.flush()
             batch: PacketBatch = pickle.load(self._answers)
         # ValueError: the pipe was closed by stop().
         except (OSError, ValueError, EOFError, pickle.UnpicklingError):
-            return read_batch(() if self._stopped else handful)
+            return read_batch(() if self._stopped else file_batch)
         return batch
 
     def stop(self) -> None:
@@ -156,7 +162,7 @@ class _ReaderProcess:
         self._process.kill()
         self._process.wait()
         with suppress(OSError):  # A request that was never read.
-            self._questions.close()
+            self._requests.close()
         self._answers.close()
 
 
@@ -166,7 +172,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def help_out() -> None:
+def serve_requests() -> None:
     """Answer requests on standard input until there are no more."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Output of libraries must not mix with the answers.

@@ -40,7 +40,7 @@ GROUP BY run_id
 """
 
 
-def unsettled(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
+def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
     """Return the runs whose windows are compared with another reference than they should be."""
     stored = {
         run_id: (number, by_hand)
@@ -52,7 +52,7 @@ def unsettled(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
     return sorted(run for run in stored.keys() | wanted.keys() if stored.get(run) != wanted.get(run))
 
 
-def settle(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
+def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
     """Compare a run's windows with the reference that the run should have."""
     number, by_hand = _wanted(cursor, chosen, run_id).get(run_id, (None, False))
     found = [] if number is None else _load(cursor, [(run_id, number)])
@@ -71,10 +71,10 @@ def settle(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
         insert(cursor, RUN_REFERENCES, RUN_REFERENCES.arrow([row]))
 
 
-def unsettle(cursor: Cursor, keys: Collection[Key]) -> None:
+def invalidate_references(cursor: Cursor, keys: Collection[Key]) -> None:
     """Mark these windows' content as changed where one of them is a run's reference.
 
-    The reference itself stays, because the run's windows are compared with it until ``settle``.
+    The reference itself stays, because the run's windows are compared with it until ``update_reference``.
     """
     cursor.execute(
         f"UPDATE run_references SET reference_window = NULL WHERE (run_id, reference_window) IN {KEYS}",
@@ -104,13 +104,13 @@ def _wanted(
 def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) -> None:
     """Compare stored windows of one run with this reference."""
     for begin in range(0, len(keys), _AT_ONCE):
-        handful = keys[begin : begin + _AT_ONCE]
+        batch = keys[begin : begin + _AT_ONCE]
         compared = [
             replace(found, diagnosis=with_reference(found.diagnosis, reference))
-            for found in _load(cursor, handful)
+            for found in _load(cursor, batch)
         ]
         stages = stages_table([found.diagnosis for found in compared])
-        replace_windows(cursor, handful, windows_table(compared), stages)
+        replace_windows(cursor, batch, windows_table(compared), stages)
 
 
 def _load(cursor: Cursor, keys: Collection[Key]) -> list[DerivedWindow]:

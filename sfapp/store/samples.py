@@ -84,7 +84,7 @@ def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) ->
     for name in known.keys() - found.keys():
         if not any(is_below(name, root) for root in absent):
             with database.transaction(counted=False) as cursor:
-                _forget(cursor, name)
+                _remove_rows(cursor, name)
     return added
 
 
@@ -123,7 +123,7 @@ def _read(database: Database, path: Path, before: Row, stamp: dict[str, int]) ->
 def _commit(database: Database, row: Row, chunk: SampleChunk, *, anew: bool) -> None:
     with database.transaction(counted=False) as cursor:
         if anew:
-            _forget(cursor, row["path"])
+            _remove_rows(cursor, row["path"])
         cursor.execute("DELETE FROM metric_files WHERE path = ?", [row["path"]])
         insert(cursor, METRIC_FILES, METRIC_FILES.arrow([row]))
         for kind, table in SAMPLE_TABLES.items():
@@ -137,11 +137,11 @@ def _commit(database: Database, row: Row, chunk: SampleChunk, *, anew: bool) -> 
 def _refuse(database: Database, name: str, stamp: dict[str, int], fault: str) -> None:
     row = _UNREAD | stamp | {"path": name, "samples": 0, "refused_lines": 0, "fault": fault}
     with database.transaction(counted=False) as cursor:
-        _forget(cursor, name)
+        _remove_rows(cursor, name)
         insert(cursor, METRIC_FILES, METRIC_FILES.arrow([row]))
 
 
-def _forget(cursor: Cursor, name: str) -> None:
+def _remove_rows(cursor: Cursor, name: str) -> None:
     for table in (METRIC_FILES, *SAMPLE_TABLES.values()):
         cursor.execute(f"DELETE FROM {table.name} WHERE path = ?", [name])
 
@@ -252,7 +252,7 @@ Paces = dict[str, npt.NDArray[Any]]
 """Pace of ranks in the order of time, an array per column: ``at_us`` (since 1970), ``rank``, ``step``,
 ``steps`` (int64) and ``wall_mean_ns`` (float64)."""
 
-_SEAM = timedelta(seconds=1)
+_OVERLAP = timedelta(seconds=1)
 """Overlap with an earlier answer: samples of one second may be read in two portions."""
 
 
@@ -264,8 +264,8 @@ def paces(database: Database, query: SampleQuery, known: Paces | None = None) ->
     """
     if known is None or not len(known["at_us"]):
         return _paces(database, query)
-    seam = _EPOCH + timedelta(microseconds=int(known["at_us"][-1])) - _SEAM
-    since = seam if query.since is None else max(seam, query.since.astimezone(UTC))
+    overlap_start = _EPOCH + timedelta(microseconds=int(known["at_us"][-1])) - _OVERLAP
+    since = overlap_start if query.since is None else max(overlap_start, query.since.astimezone(UTC))
     first_us = -(2**63) if query.since is None else _microseconds(query.since)
     kept = slice(*np.searchsorted(known["at_us"], [first_us, _microseconds(since)]))
     fresh = _paces(database, replace(query, since=since))

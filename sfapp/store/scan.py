@@ -70,29 +70,29 @@ def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mappi
     """
     present = [root for root in roots if root.exists()]
     absent = [str(root) for root in roots if root not in present]
-    packets, beside = find_files(present)
+    packets, operator_paths = find_files(present)
     found = _stamped(packets)
     fresh = tuple(file for file in found if known.get(file.name) != file.stamp)
     missing = known.keys() - {file.name for file in found}
     gone = sorted(name for name in missing if not any(is_below(name, root) for root in absent))
     unseen = {name: stamp for name, stamp in operators.items() if any(is_below(name, at) for at in absent)}
-    stamps = unseen | {file.name: file.stamp for file in _stamped(beside)}
+    stamps = unseen | {file.name: file.stamp for file in _stamped(operator_paths)}
     return Scan(fresh, tuple(gone), len(found) - len(fresh), stamps)
 
 
 def batches(fresh: Sequence[FoundFile]) -> Iterator[tuple[FoundFile, ...]]:
     """Yield consecutive files that fit in memory together; the parts of one window stay together."""
-    handful: list[FoundFile] = []
+    batch: list[FoundFile] = []
     size = 0
     for file in fresh:
-        is_full = len(handful) >= BATCH_FILES or size + file.stamp.size > BATCH_BYTES
-        if handful and is_full and _window_of(file) != _window_of(handful[-1]):
-            yield tuple(handful)
-            handful, size = [], 0
-        handful.append(file)
+        is_full = len(batch) >= BATCH_FILES or size + file.stamp.size > BATCH_BYTES
+        if batch and is_full and _window_of(file) != _window_of(batch[-1]):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(file)
         size += file.stamp.size
-    if handful:
-        yield tuple(handful)
+    if batch:
+        yield tuple(batch)
 
 
 def _window_of(file: FoundFile) -> Path:

@@ -31,9 +31,9 @@ from sfapp.store.queries import (
     WindowRows,
 )
 from sfapp.store.reference_choices import ReferenceChoices
-from sfapp.store.references import settle
+from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
-from sfapp.store.samples import SampleFollower, SampleQuery
+from sfapp.store.samples import Paces, SampleFollower, SampleQuery
 from sfapp.store.watch import watch
 
 
@@ -217,9 +217,9 @@ class Store:
         shown = [load_packet(source.path) for source in self.sources(run, window)]
         packets = [packet for packet in shown if isinstance(packet, Packet)]
         is_whole = len(packets) == len(shown)
-        for aside in self.set_aside(run, window):
-            packet = load_packet(aside.path)
-            if isinstance(packet, Packet) and packet.sha256 == aside.sha256:
+        for stored in self.set_aside(run, window):
+            packet = load_packet(stored.path)
+            if isinstance(packet, Packet) and packet.sha256 == stored.sha256:
                 packets.append(packet)
         for found in group(packets).windows if is_whole else ():
             if (found.window.run_id, found.window.number) == (run, window):
@@ -309,8 +309,8 @@ class Store:
         since: datetime,
         until: datetime,
         node: int | None = None,
-        known: samples.Paces | None = None,
-    ) -> samples.Paces:
+        known: Paces | None = None,
+    ) -> Paces:
         """Return the pace that the ranks of a run or node reported.
 
         Args:
@@ -348,4 +348,4 @@ class Store:
             self.sources(run, window)
         self._chosen.set(run, window)
         with self._database.transaction() as cursor:
-            settle(cursor, self._chosen, run)
+            update_reference(cursor, self._chosen, run)

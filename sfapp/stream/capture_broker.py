@@ -21,7 +21,7 @@ from sfapp.packets.captures import (
     read_request,
     request_path,
     state_of,
-    tell,
+    write_rank_capture,
 )
 from sfapp.stream.messages import (
     VERSION,
@@ -160,7 +160,9 @@ class CaptureBroker:
         try:
             if isinstance(message, CaptureReport):
                 windows = tuple(window + stream.offset for window in message.state.windows)
-                tell(self._root, request, replace(message.state, rank=stream.hello.rank, windows=windows))
+                write_rank_capture(
+                    self._root, request, replace(message.state, rank=stream.hello.rank, windows=windows)
+                )
             else:
                 self._add_piece(stream, request, message)
         except (PacketError, OSError) as error:

@@ -17,11 +17,11 @@ from sfapp.packets.captures import (
     MAX_BYTES,
     ask_for_capture,
     captures,
+    combined_state,
     new_request,
     rank_path,
     read_request,
-    summed,
-    tell,
+    write_rank_capture,
 )
 
 RUN = "job/7 of ünï"
@@ -58,11 +58,15 @@ def test_ranks_say_what_comes_of_it(tmp_path: Path) -> None:
         (state,) = captures(tmp_path, "run")
         return state.status, state.ranks_done, state.why
 
-    tell(tmp_path, request, RankCapture(rank=0, status="running", first_step=5))
+    write_rank_capture(tmp_path, request, RankCapture(rank=0, status="running", first_step=5))
     assert now() == ("running", (), "")
-    tell(tmp_path, request, RankCapture(rank=0, status="done", first_step=5, steps=2, windows=(0, 1)))
+    write_rank_capture(
+        tmp_path, request, RankCapture(rank=0, status="done", first_step=5, steps=2, windows=(0, 1))
+    )
     assert now() == ("running", (0,), "")
-    tell(tmp_path, request, RankCapture(rank=1, status="refused", why="another profiler is running"))
+    write_rank_capture(
+        tmp_path, request, RankCapture(rank=1, status="refused", why="another profiler is running")
+    )
     assert now() == ("done", (0,), "rank 1: another profiler is running")
     assert captures(tmp_path, "run")[0].windows == (0, 1)
 
@@ -70,11 +74,11 @@ def test_ranks_say_what_comes_of_it(tmp_path: Path) -> None:
 def test_what_nobody_answers_expires() -> None:
     request = new_request("run", [0, 1])
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert summed(request, [], datetime.now(UTC)).status == "asked"
-    assert summed(request, [], later).status == "expired"
+    assert combined_state(request, [], datetime.now(UTC)).status == "asked"
+    assert combined_state(request, [], later).status == "expired"
     said = RankCapture(rank=0, status="running")
-    assert summed(request, [said], later).status == "expired", "its process was killed"
-    assert summed(request, [replace(said, status="done")], later).status == "done"
+    assert combined_state(request, [said], later).status == "expired", "its process was killed"
+    assert combined_state(request, [replace(said, status="done")], later).status == "done"
 
 
 @pytest.mark.parametrize(

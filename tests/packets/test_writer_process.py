@@ -131,7 +131,7 @@ def test_it_ends_with_the_process_that_started_it_even_if_a_forked_one_lives_on(
 import os, time
 from sfapp.packets.writer_process import WriterProcess
 writer = WriterProcess()
-while not writer._ours.poll():
+while not writer._connection.poll():
     time.sleep(0.02)
 if os.fork() == 0:  # as a DataLoader's worker: it holds the socket, too
     os.close(1)

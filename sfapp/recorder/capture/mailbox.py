@@ -83,9 +83,9 @@ class FileCaptureMailbox:
         Raises:
             PacketError: the file cannot be written.
         """
-        from sfapp.packets.captures import tell
+        from sfapp.packets.captures import write_rank_capture
 
-        tell(team.job.root, request, capture)
+        write_rank_capture(team.job.root, request, capture)
 
     def root(self, team: JobRank, scratch: Path) -> Path:
         """As ``CaptureMailbox``: where the packets are."""
