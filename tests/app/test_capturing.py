@@ -55,7 +55,9 @@ async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: P
     (state,) = captures(tmp_path, RUN)
     assert (state.request.steps, ", ".join(map(str, state.request.ranks))) == (3, offered)
     for rank in state.request.ranks:
-        write_rank_capture(tmp_path, state.request, RankCapture(rank=rank, status="done", steps=3, windows=(4,), events=9))
+        write_rank_capture(
+            tmp_path, state.request, RankCapture(rank=rank, status="done", steps=3, windows=(4,), events=9)
+        )
     await user.should_see("Window 4", retries=PATIENT)
     assert href(user, "captured-window") == f"/w/{RUN}/4?tab=stragglers"
 
