@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sfapp.cli.signals import until_told_to_stop, with_parent
+from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
 
 if TYPE_CHECKING:
     from sfapp.stream import Aggregator, LiveSnapshot
@@ -89,10 +89,10 @@ def aggregate(
             on_steps=metrics.count_steps,
         ) as aggregator,
         metrics.running(aggregator.snapshot),
-        until_told_to_stop(attached is not None) as stop,
+        wait_for_stop_signal(attached is not None) as stop,
     ):
         if attached is not None:
-            with_parent(lambda: _stop_after_the_last(aggregator, attached, stop))
+            call_when_parent_ends(lambda: _stop_after_the_last(aggregator, attached, stop))
         click.echo(f"listening on {aggregator.endpoint}", err=True)
         aggregator.run(stop)
 

@@ -222,7 +222,7 @@ def progress(state: CaptureState) -> str:
 
 def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> None:
     """Hand every window that comes to the policy, and ask for what it proposes."""
-    from sfapp.cli.signals import until_told_to_stop
+    from sfapp.cli.signals import wait_for_stop_signal
     from sfapp.operators.sampling import SamplingState
 
     states: dict[str, SamplingState] = {}
@@ -241,7 +241,7 @@ def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> 
                 before = states.get(name, SamplingState())
                 states[name] = _consider(store, packets, name, row["window"], before, settings)
 
-    with until_told_to_stop() as stop:
+    with wait_for_stop_signal() as stop:
         click.echo(f"watching {packets} for windows that call for a capture", err=True)
         store.watch(stop, look)
 

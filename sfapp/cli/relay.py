@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.signals import until_told_to_stop, with_parent
+from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
 
 
 @click.command()
@@ -35,8 +35,8 @@ def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> No
     from sfapp.stream.security import Keys
 
     session = Keys.from_environment() if keys is None else Keys.load(keys)
-    with Relay(listen, aggregator, session) as server, until_told_to_stop(attached) as stop:
+    with Relay(listen, aggregator, session) as server, wait_for_stop_signal(attached) as stop:
         if attached:
-            with_parent(stop.set)
+            call_when_parent_ends(stop.set)
         click.echo(f"listening on {server.endpoint}", err=True)
         server.run(stop)

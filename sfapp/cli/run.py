@@ -1,4 +1,4 @@
-"""``sfapp run``: a training script as Python or torchrun would run it, recorded."""
+"""``sfapp run``: run a training script as Python or torchrun would, and record it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,19 +20,25 @@ from sfapp.cli.launch_config import (
     AGGREGATOR_OFFSET,
     MASTER_PORT,
     Layout,
-    aggregator_home,
+    aggregator_address,
     resolve,
     step_name,
 )
-from sfapp.errors import MissingExtraError, RunError, SfappError
+from sfapp.errors import MissingExtraError, PacketError, RunError, SfappError, describe_error
+
+if TYPE_CHECKING:
+    from sfapp.packets import Loaded
 
 MOST_SHOWN = 3
-"""Windows whose verdict is printed at the end: those that call for action most."""
+"""Number of windows whose verdict is printed at the end, the most severe first."""
 
 MOST_BYTES = 64 << 20
-"""Packets that are looked at, at the end of a run that may have left far more."""
+"""Most bytes of packets that are read at the end of a run."""
 
 LONGEST_NAME = 128
+
+LOAD_ATTEMPTS = 5
+"""Attempts to read packets while other processes remove some of them."""
 
 LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 
@@ -40,44 +47,54 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 @click.option(
     "--nproc-per-node",
     metavar="N",
-    help="Processes on this node, by torchrun: a number, gpu, cpu or auto [default: one, without it]",
+    help="Processes on this node: a number, gpu, cpu or auto [default: one process, without torchrun].",
 )
-@click.option("--nnodes", metavar="M", help="Nodes of the job, or MIN:MAX.")
-@click.option("--node-rank", type=click.IntRange(0), help="This node's number, from 0.")
-@click.option("--master-addr", metavar="HOST", help="Node 0's address.")
-@click.option("--master-port", type=click.IntRange(1, 65535), help="A free port on node 0.")
+@click.option("--nnodes", metavar="M", help="Number of nodes of the job, or MIN:MAX.")
+@click.option("--node-rank", type=click.IntRange(0), help="Rank of this node, from 0.")
+@click.option("--master-addr", metavar="HOST", help="Address of node 0.")
+@click.option("--master-port", type=click.IntRange(1, 65535), help="Free port on node 0.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("packets"),
     show_default=True,
-    help="Folder for packets; one that all nodes share, if there is one.",
+    help="Folder for packets; use a folder that all nodes share if there is one.",
 )
-@click.option("--run-id", help="The run's name [default: the script's, and the time]. Give one to all nodes.")
 @click.option(
-    "--window-steps", type=click.IntRange(1), default=100, show_default=True, help="Optimizer steps a window."
+    "--run-id", help="Name of the run, the same on all nodes [default: the script's name and the time]."
+)
+@click.option(
+    "--window-steps",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Optimizer steps per window.",
 )
 @click.option(
     "--live/--no-live",
     default=None,
-    help="Stream steps while the job runs [default: with several nodes if pyzmq is there, or --ui]",
+    help="Stream steps while the job runs [default: with --ui, or on several nodes if pyzmq is installed]",
 )
-@click.option("--ui/--no-ui", default=False, help="Serve the app beside the aggregator, on 127.0.0.1.")
+@click.option("--ui/--no-ui", default=False, help="Serve the app on 127.0.0.1 of the aggregator's node.")
 @click.option(
-    "--ui-port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="The app's; 0: any."
+    "--ui-port",
+    type=click.IntRange(0, 65535),
+    default=8642,
+    show_default=True,
+    help="Port of the app; 0 picks a free one.",
 )
-@click.option("--aggregator-host", metavar="HOST", help="The node that has the aggregator [default: node 0].")
+@click.option("--aggregator-host", metavar="HOST", help="Node that runs the aggregator [default: node 0].")
 @click.option(
     "--aggregator-port",
     type=click.IntRange(1, 65535),
-    help=f"A free port there [default: the master's + {AGGREGATOR_OFFSET}].",
+    help=f"Free port on that node [default: the master port + {AGGREGATOR_OFFSET}].",
 )
 @click.option(
     "--relay-port",
     type=click.IntRange(1, 65535),
-    help="Port of this node's relay, on 127.0.0.1 [default: a private socket]",
+    help="Port of this node's relay on 127.0.0.1 [default: a private socket].",
 )
-@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module name, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -99,8 +116,10 @@ def run(
     script: str,
     arguments: Sequence[str],
 ) -> None:
-    """Run SCRIPT with ARGUMENTS, recorded without a change to it: waits for DataLoader, forward and loss,
-    backward, optimizer and callbacks of every optimizer step, on every rank.
+    """Run SCRIPT with ARGUMENTS and record it, without any change to the script.
+
+    The stages of every optimizer step are timed on every rank: wait for the DataLoader, forward and loss,
+    backward, optimizer and callbacks.
 
     \b
     sfapp run train.py --lr 3e-4
@@ -109,61 +128,60 @@ def run(
     srun --nodes 2 --ntasks-per-node 1 sfapp run --nproc-per-node 8 train.py
     sfapp run --nproc-per-node 8 --ui train.py
 
-    Exits as the script does. Under another launcher, run `python -m sfapp.recorder.auto SCRIPT` in its place.
+    The exit code is the script's. Under another launcher, replace SCRIPT by
+    `-m sfapp.recorder.auto SCRIPT`.
     """
     check_script(script, is_module)
-    layout = resolve(
-        Layout(
-            nproc_per_node=nproc_per_node,
-            nnodes=nnodes,
-            node_rank=node_rank,
-            master_addr=master_addr,
-            master_port=master_port,
-        ),
-        os.environ,
+    options = Layout(
+        nproc_per_node=nproc_per_node,
+        nnodes=nnodes,
+        node_rank=node_rank,
+        master_addr=master_addr,
+        master_port=master_port,
     )
+    layout = resolve(options, os.environ)
     run_id = run_id or default_run_id(script)
     worker = ["--out", str(out), "--run-id", run_id, "--window-steps", str(window_steps)]
     worker += [*(["-m"] if is_module else []), script, *arguments]
-    before = packets_of(out, run_id)
+    before = find_run_packets(out, run_id)
     with ExitStack() as stack:
         if wants_live(live, ui, layout):
-            go_live(stack, layout, out, aggregator_host, aggregator_port, relay_port, ui_port if ui else None)
+            start_live_services(
+                stack, layout, out, aggregator_host, aggregator_port, relay_port, ui_port if ui else None
+            )
         code = launch(layout.options(), worker)
-    try:
-        report(out, run_id, before)
-    except SfappError as error:  # the script's exit code counts, whatever became of the packets
-        click.echo(f"sfapp: {error}", err=True)
+    report_or_warn(out, run_id, before)
     sys.exit(code)
 
 
 def default_run_id(script: str) -> str:
-    """The script's name with the scheduler's for the job, or else the time."""
-    which = step_name(os.environ) or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    return f"{Path(script).stem}-{which}"[-LONGEST_NAME:]
+    """Return the script's name with the scheduler's job name, or with the time if there is no scheduler."""
+    suffix = step_name(os.environ) or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    return f"{Path(script).stem}-{suffix}"[-LONGEST_NAME:]
 
 
 def wants_live(live: bool | None, ui: bool, layout: Layout) -> bool:
-    """Whether to start an aggregator: as told, else where one is worth having. Never where the environment
-    tells the ranks of another one.
+    """Return whether to start an aggregator.
+
+    Without an option, one is started for several nodes. None is started if the environment already names one.
 
     Raises:
-        UsageError: the app would show nothing.
+        UsageError: the options contradict each other or the environment.
     """
     from sfapp.cli.live_services import STREAM_VARIABLE, can_stream
 
     if live is False and ui:
-        raise click.UsageError("--ui shows what is streamed: leave --no-live out")
+        raise click.UsageError("--ui needs the live stream: remove --no-live")
     if os.environ.get(STREAM_VARIABLE):
         if live or ui:
             raise click.UsageError(
-                f"{STREAM_VARIABLE} says where ranks stream to: unset it, or serve from there"
+                f"{STREAM_VARIABLE} already names an aggregator: unset it, or serve the app from there"
             )
         return False
     return ui or (layout.nodes > 1 and can_stream()) if live is None else live
 
 
-def go_live(
+def start_live_services(
     stack: ExitStack,
     layout: Layout,
     out: Path,
@@ -172,57 +190,63 @@ def go_live(
     relay_port: int | None,
     ui_port: int | None,
 ) -> None:
-    """Start what this node has of it, until the stack is left; the ranks learn of it by the environment."""
-    from sfapp.cli.live_services import LiveOptions, beside_training, can_stream
+    """Start this node's part of live streaming until the stack is left, and set the ranks' environment.
+
+    Raises:
+        MissingExtraError: pyzmq is not installed.
+    """
+    from sfapp.cli.live_services import LiveOptions, can_stream, live_services
 
     if not can_stream():
         raise MissingExtraError("live streaming needs pyzmq: pip install 'sfapp[stream]'")
     options = LiveOptions(
         out=out,
         nodes=layout.nodes,
-        home=aggregator_home(layout, host, os.environ),
+        aggregator=aggregator_address(layout, host, os.environ),
         port=port or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
         relay_port=relay_port,
         ui_port=ui_port,
     )
-    os.environ.update(stack.enter_context(beside_training(options, dict(os.environ))))
+    os.environ.update(stack.enter_context(live_services(options, dict(os.environ))))
 
 
 def check_script(script: str, is_module: bool) -> None:
-    """Say what is wrong with a command that cannot run, before anything is started.
+    """Check the script before anything is started.
 
     Raises:
-        RunError: a launcher in the script's place, or no such script.
+        RunError: it is a launcher, or does not exist.
     """
     if is_module:
         return
     name = Path(script).name
     if name.startswith(LAUNCHERS) and not name.endswith(".py"):
         raise RunError(
-            f"give the training script itself, not {name}: sfapp run starts the processes, as in "
+            f"give the training script itself, not {name}: sfapp run starts the processes itself, as in "
             "`sfapp run --nproc-per-node 8 train.py`"
         )
     if not Path(script).exists():
-        raise RunError(f"no such script: {script}; a module needs -m, as in `sfapp run -m package.train`")
+        raise RunError(f"no such script: {script}; use -m for a module, as in `sfapp run -m package.train`")
 
 
 def launch(torchrun: Sequence[str], worker: Sequence[str]) -> int:
-    """Run the worker's command line, under torchrun where any of its options is given; its exit code, 128 +
-    the number where a signal ended it."""
+    """Run the worker's command line, under torchrun if any of its options is given, and return its exit code.
+
+    The exit code is 128 + the signal's number if a signal ended it.
+    """
     command = [sys.executable, "-u", "-m", "sfapp.recorder.auto", *worker]
-    return launch_many(torchrun, worker) if torchrun else launch_one(command)
+    return launch_torchrun(torchrun, worker) if torchrun else launch_process(command)
 
 
-def launch_one(command: Sequence[str]) -> int:
-    """One process without torchrun. Signals that reach only this process are passed on."""
+def launch_process(command: Sequence[str]) -> int:
+    """Run one process without torchrun, forward signals to it, and return its exit code."""
     process = subprocess.Popen(command)
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGINT or not sys.stdin.isatty():  # a terminal sends Ctrl-C to both
+    def forward(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT or not sys.stdin.isatty():  # A terminal sends Ctrl-C to both processes.
             process.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, pass_on) for number in numbers}
+    previous = {number: signal.signal(number, forward) for number in numbers}
     try:
         return exit_code(process.wait())
     finally:
@@ -230,8 +254,14 @@ def launch_one(command: Sequence[str]) -> int:
             signal.signal(number, handler)
 
 
-def launch_many(options: Sequence[str], worker: Sequence[str]) -> int:
-    """torchrun's own launcher, in this process: its agent answers signals and ends every worker."""
+def launch_torchrun(options: Sequence[str], worker: Sequence[str]) -> int:
+    """Run torchrun's launcher in this process and return its exit code.
+
+    Its agent handles signals and ends every worker.
+
+    Raises:
+        RunError: torchrun rejects the options.
+    """
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -239,8 +269,8 @@ def launch_many(options: Sequence[str], worker: Sequence[str]) -> int:
     arguments = torchrun.parse_args([*options, "-m", "sfapp.recorder.auto", *worker])
     try:
         torchrun.run(arguments)
-    except ValueError as error:  # of the options: no such number of processes, of nodes
-        raise RunError(f"torchrun refuses: {error}") from error
+    except ValueError as error:  # An option has an invalid value.
+        raise RunError(f"torchrun rejects the options: {error}") from error
     except ChildFailedError as failed:
         click.echo(str(failed), err=True)
         return exit_code(failed.get_first_failure()[1].exitcode)
@@ -252,60 +282,96 @@ def launch_many(options: Sequence[str], worker: Sequence[str]) -> int:
 
 
 def exit_code(code: int) -> int:
-    """As a shell says it: 128 + the number of the signal that ended a process."""
+    """Return an exit code as a shell reports it: 128 + the number of the signal that ended the process."""
     return 128 - code if code < 0 else code
 
 
-def packets_of(out: Path, run_id: str) -> set[Path]:
-    """The packets of a run so far."""
+def find_run_packets(out: Path, run_id: str) -> set[Path]:
+    """Return the paths of a run's packets; empty if its folder does not exist."""
     if not out.is_dir():
         return set()
     from sfapp.packets import find_packets, packet_path
 
     folder = packet_path(out, run_id, 0).parent
-    return set(find_packets([folder])) if folder.is_dir() else set()
+    try:
+        return set(find_packets([folder])) if folder.is_dir() else set()
+    except PacketError:  # Another process has removed the folder meanwhile.
+        return set()
 
 
 def newest(packets: Collection[Path], most_bytes: int) -> list[Path]:
-    """The newest of some packets, at least one of them, that together are no larger than this."""
+    """Return the newest packets that together have at most this many bytes, but at least one.
+
+    Files that do not exist are skipped: another node's aggregator removes parts it has merged.
+    """
     kept: list[Path] = []
-    for path in sorted(packets, reverse=True):  # by window
-        most_bytes -= path.stat().st_size
+    for path in sorted(packets, reverse=True):  # The names begin with the window's number.
+        try:
+            most_bytes -= path.stat().st_size
+        except OSError:
+            continue
         if most_bytes < 0 and kept:
             break
         kept.append(path)
     return kept
 
 
+def load_remaining(paths: Sequence[Path]) -> Loaded:
+    """Read the windows in those of these files that still exist.
+
+    Raises:
+        PacketError: a file exists but cannot be found, several times in a row.
+    """
+    from sfapp.service.packet_windows import load_windows
+
+    for _ in range(LOAD_ATTEMPTS - 1):
+        try:
+            return load_windows(paths)
+        except PacketError:  # A file has been removed since the paths were collected.
+            paths = [path for path in paths if path.exists()]
+    return load_windows(paths)
+
+
+def report_or_warn(out: Path, run_id: str, before: set[Path]) -> None:
+    """Print the report; print a warning if that fails, so that the script's exit code is kept."""
+    try:
+        report(out, run_id, before)
+    except KeyboardInterrupt:  # The user does not want to wait for the report.
+        return
+    except Exception as error:  # noqa: BLE001  # The report must not change the exit code, whatever fails.
+        reason = str(error) if isinstance(error, SfappError) else describe_error(error)
+        with suppress(OSError):
+            click.echo(f"sfapp: cannot summarize the run: {reason}", err=True)
+
+
 def report(out: Path, run_id: str, before: set[Path]) -> None:
-    """Say on stderr what was recorded, what the worst windows show, and how to look at them."""
-    new = packets_of(out, run_id) - before
+    """Print on stderr what was recorded, the verdicts of the most severe windows and the next command."""
+    new = find_run_packets(out, run_id) - before
     if not new:
         return
     from sfapp.accounting import diagnose_runs
     from sfapp.model.reasons import reason_sentence
     from sfapp.packets import packet_path
-    from sfapp.service.packet_windows import load_windows
     from sfapp.terminal import printable
     from sfapp.views import format, text
 
     folder = packet_path(out, run_id, 0).parent
-    looked_at = newest(new, MOST_BYTES)
-    loaded = load_windows(looked_at)
+    examined = newest(new, MOST_BYTES)
+    loaded = load_remaining(examined)
     diagnoses = diagnose_runs(found.window for found in loaded.windows)
-    loud = sorted((d for d in diagnoses if not d.is_quiet), key=lambda d: -(d.severity or 0.0))
-    which = "the newest " if len(looked_at) < len(new) else ""
+    slow = sorted((d for d in diagnoses if not d.is_quiet), key=lambda d: -(d.severity or 0.0))
+    scope = "the newest " if len(examined) < len(new) else ""
     counted = format.counted(len(diagnoses), "window")
-    click.secho(f"sfapp: {which}{counted} in {folder}", err=True, bold=True)
-    for diagnosis in loud[:MOST_SHOWN]:
+    click.secho(f"sfapp: {scope}{counted} in {folder}", err=True, bold=True)
+    for diagnosis in slow[:MOST_SHOWN]:
         severity = "" if diagnosis.severity is None else f" (severity {format.severity(diagnosis.severity)})"
-        said = printable(text.summary(diagnosis))
-        click.secho(f"  window {diagnosis.window}: {said}{severity}", err=True, fg="yellow")
-    if len(loud) < len(diagnoses):
-        quiet = format.counted(len(diagnoses) - len(loud), "window")
-        click.echo(f"  {quiet} quiet: no action called for", err=True)
-    if len(loud) > MOST_SHOWN:
-        click.echo(f"  {len(loud) - MOST_SHOWN} more: sfapp analyze {folder}", err=True)
+        summary = printable(text.summary(diagnosis))
+        click.secho(f"  window {diagnosis.window}: {summary}{severity}", err=True, fg="yellow")
+    if len(slow) < len(diagnoses):
+        healthy = format.counted(len(diagnoses) - len(slow), "window")
+        click.echo(f"  {healthy} healthy: no straggler found", err=True)
+    if len(slow) > MOST_SHOWN:
+        click.echo(f"  {len(slow) - MOST_SHOWN} more: sfapp analyze {folder}", err=True)
     labels = [label for diagnosis in diagnoses for label in diagnosis.labels]
     limits = Counter(
         reason for label in labels if label.label == "telemetry_limited" for reason in label.reasons

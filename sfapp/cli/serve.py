@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.signals import with_parent
+from sfapp.cli.signals import call_when_parent_ends
 
 
 @click.command()
@@ -59,7 +59,7 @@ def serve(
     if db is not None and memory:
         raise click.UsageError("--db and --memory exclude each other")
     if attached:
-        with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        call_when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
         # NiceGUI chooses its folder on import, by default one in the current directory.
         os.environ["NICEGUI_STORAGE_PATH"] = scratch

@@ -1,5 +1,5 @@
-"""Commands that run until Ctrl-C or SIGTERM, and then end in order; and those that another command started
-and that end with it."""
+"""End long-running commands in order: on Ctrl-C or SIGTERM, or together with the process that started
+them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def until_told_to_stop(attached: bool = False) -> Iterator[threading.Event]:
-    """An event that is set by Ctrl-C and by SIGTERM; afterwards both are as they were before.
+def wait_for_stop_signal(attached: bool = False) -> Iterator[threading.Event]:
+    """Provide an event that Ctrl-C and SIGTERM set; the previous handlers are restored on exit.
 
     Args:
-        attached: both are ignored: schedulers and terminals send them to every process of a job at once, and
-            ``sfapp run`` says when what its ranks send last has come (``with_parent``).
+        attached: ignore both signals. Schedulers and terminals send them to every process of a job at once,
+            and ``sfapp run`` ends its services only after the ranks' last messages
+            (``call_when_parent_ends``).
     """
     stop = threading.Event()
 
-    def told(*_: object) -> None:
+    def handle(*_: object) -> None:
         if not attached:
             stop.set()
 
-    before = [signal.signal(number, told) for number in _SIGNALS]
+    before = [signal.signal(number, handle) for number in _SIGNALS]
     try:
         yield stop
     finally:
@@ -34,12 +35,14 @@ def until_told_to_stop(attached: bool = False) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def with_parent(ended: Callable[[], None]) -> None:
-    """Call this, on a thread, once the process that started this one has closed its end of our stdin: it
-    wants us to end, or has died, however it died."""
+def call_when_parent_ends(callback: Callable[[], None]) -> None:
+    """Call ``callback`` on a thread once the parent process has closed this process's stdin.
+
+    The parent closes it to end this process, and the system closes it if the parent dies.
+    """
 
     def wait() -> None:
         sys.stdin.buffer.read()
-        ended()
+        callback()
 
     threading.Thread(target=wait, name="sfapp-attached", daemon=True).start()

@@ -1,5 +1,4 @@
-"""What ``sfapp run`` starts beside training: processes that are started again where they fail, and that end
-with it, however it ends."""
+"""Supervise the services of ``sfapp run``: restart them when they fail, and end them with this process."""
 
 from __future__ import annotations
 
@@ -20,53 +19,54 @@ _STEADY_SECONDS = 60.0
 _KILL_SECONDS = 5.0
 
 READY = "listening on "
-"""What a service says once it does its work."""
+"""Beginning of the line that a service prints once it is ready."""
 
 
 class Service:
-    """``sfapp NAME …`` as a process of its own, kept running by a thread until ``stop``.
+    """Process of ``sfapp NAME …`` that a thread keeps running until ``stop``.
 
-    It ends when its stdin does, so it outlives us in no case; in a session of its own, as Ctrl-C reaches all
-    processes of a terminal and it must outlive the ranks. What it says goes to stderr with its name.
+    The process ends when its stdin is closed, so it never outlives this one. It runs in its own session,
+    because Ctrl-C reaches all processes of a terminal and the service must outlive the ranks. Its output goes
+    to stderr, prefixed with its name.
 
     Args:
-        name: the command; said with what goes wrong.
-        arguments: of the command.
-        environ: its whole environment.
-        again: whether it is started again where it ends.
+        name: the command, also used in messages.
+        arguments: arguments of the command.
+        environ: complete environment of the process.
+        restart: whether to start the process again when it ends.
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], environ: Mapping[str, str], *, again: bool = True
+        self, name: str, arguments: Sequence[str], environ: Mapping[str, str], *, restart: bool = True
     ) -> None:
         self._name = name
         self._command = [sys.executable, "-c", "from sfapp.cli import main; main()", name, *arguments]
         self._environ = dict(environ)
-        self._again = again
+        self._restart = restart
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._last_line = ""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._keep, name=f"sfapp-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name=f"sfapp-{name}", daemon=True)
         self._thread.start()
 
     def wait_ready(self, seconds: float) -> None:
-        """Until it does its work.
+        """Wait until the service is ready.
 
         Raises:
-            RunError: it has ended instead, or takes longer.
+            RunError: the process has ended, or was not ready in time.
         """
         deadline = time.monotonic() + seconds
         while not self._ready.wait(0.05):
             with self._lock:
                 process = self._process
             if (process is not None and process.poll() is not None) or time.monotonic() > deadline:
-                self._ready.wait(0.2)  # its last words may still be on their way
-                raise RunError(f"sfapp {self._name} does not start: {self._last_line or 'it says nothing'}")
+                self._ready.wait(0.2)  # Its last line may not have been read yet.
+                raise RunError(f"sfapp {self._name} does not start: {self._last_line or 'no output'}")
 
     def stop(self, seconds: float) -> None:
-        """Ask it to end, and wait for that, so long at most."""
+        """Request the process to end and wait at most ``seconds``, then kill it."""
         self._stopping.set()
         with self._lock:
             process = self._process
@@ -87,22 +87,22 @@ class Service:
 
     # ---- the thread -----------------------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopping.is_set():
             begin = time.monotonic()
-            code = self._run()
+            code = self._run_once()
             if self._stopping.is_set():
                 return
-            self._say(f"has ended ({code})" + (": it is started again" if self._again else ""))
-            if not self._again:
+            self._log(f"ended ({code})" + (", restarting" if self._restart else ""))
+            if not self._restart:
                 return
             pause = _FIRST_PAUSE if time.monotonic() - begin > _STEADY_SECONDS else pause
             self._stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _run(self) -> int:
-        """Start it, pass on what it says, wait for its end."""
+    def _run_once(self) -> int:
+        """Start the process, forward its output, and return its exit code."""
         with self._lock:
             if self._stopping.is_set():
                 return 0
@@ -118,20 +118,20 @@ class Service:
             )
         assert process.stdout is not None
         with process.stdout:
-            self._listen(process.stdout)
+            self._forward_output(process.stdout)
         code = process.wait()
         with self._lock:
             if process.stdin is not None:
                 process.stdin.close()
         return code
 
-    def _listen(self, lines: IO[str]) -> None:
+    def _forward_output(self, lines: IO[str]) -> None:
         for line in lines:
             self._last_line = line.strip()
             if self._last_line.startswith(READY):
                 self._ready.set()
             elif self._last_line:
-                self._say(self._last_line)
+                self._log(self._last_line)
 
-    def _say(self, what: str) -> None:
-        click.echo(f"sfapp {self._name}: {what.removeprefix('sfapp: ')}", err=True)
+    def _log(self, message: str) -> None:
+        click.echo(f"sfapp {self._name}: {message.removeprefix('sfapp: ')}", err=True)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sfapp.cli.launch_config import Home, Layout, aggregator_home, first_host, resolve, step_name
+from sfapp.cli.launch_config import (
+    AggregatorAddress,
+    Layout,
+    aggregator_address,
+    first_host,
+    resolve,
+    step_name,
+)
 from sfapp.errors import RunError
 
 SLURM = {
@@ -47,12 +54,12 @@ def test_a_batch_script_without_srun_is_one_node() -> None:
 @pytest.mark.parametrize(
     ("told", "environ", "message"),
     [
-        (Layout(nnodes="2", master_addr="node0"), {}, "which of the 2 nodes is this?"),
-        (Layout(nnodes="2", node_rank=1), {}, "where do the 2 nodes meet?"),
-        (Layout(nnodes="2", master_addr="node0"), SLURM, "which of the 2 nodes is this?"),
-        (Layout(), {**SLURM, "SLURM_STEP_NUM_TASKS": "24"}, "start one of it a node"),
-        (Layout(), {**SLURM, "SLURM_STEP_NODELIST": "[1-2]"}, "cannot be read"),
-        (Layout(), {**SLURM, "SLURM_NODEID": "two"}, "SLURM_NODEID='two', which is not a number"),
+        (Layout(nnodes="2", master_addr="node0"), {}, "the rank of this node among 2 nodes is unknown"),
+        (Layout(nnodes="2", node_rank=1), {}, "the master of the 2 nodes is unknown"),
+        (Layout(nnodes="2", master_addr="node0"), SLURM, "the rank of this node among 2 nodes is unknown"),
+        (Layout(), {**SLURM, "SLURM_STEP_NUM_TASKS": "24"}, "Start one process per node"),
+        (Layout(), {**SLURM, "SLURM_STEP_NODELIST": "[1-2]"}, "cannot be parsed"),
+        (Layout(), {**SLURM, "SLURM_NODEID": "two"}, "SLURM_NODEID='two' is not a number"),
     ],
 )
 def test_what_is_missing_or_cannot_be_is_said(told: Layout, environ: dict[str, str], message: str) -> None:
@@ -64,7 +71,7 @@ def test_nodes_that_meet_elsewhere_are_left_to_torchrun() -> None:
     layout = resolve(Layout(nnodes="2:4"), {"PET_RDZV_ENDPOINT": "127.0.0.1:29400"})
     assert layout.options() == ["--nnodes=2:4"]
     assert layout.nodes == 4
-    assert aggregator_home(layout, None, {"PET_RDZV_ENDPOINT": "127.0.0.1:29400"}).listen == "127.0.0.1"
+    assert aggregator_address(layout, None, {"PET_RDZV_ENDPOINT": "127.0.0.1:29400"}).listen == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -82,13 +89,17 @@ def node(rank: int) -> Layout:
 @pytest.mark.parametrize(
     ("layout", "told", "home"),
     [
-        (node(0), None, Home("127.0.0.1", "127.0.0.1")),
-        (node(1), None, Home("127.0.0.1", None)),
-        (node(1), "127.0.0.1", Home("127.0.0.1", None)),  # every node has it: node 0's counts
-        (node(0), "192.0.2.1", Home("192.0.2.1", None)),
-        (node(1), "192.0.2.1", Home("192.0.2.1", None)),  # on neither: somebody has started it there
-        (Layout(nnodes="2", node_rank=0, master_addr="192.0.2.1"), None, Home("192.0.2.1", "*")),
+        (node(0), None, AggregatorAddress("127.0.0.1", "127.0.0.1")),
+        (node(1), None, AggregatorAddress("127.0.0.1", None)),
+        (node(1), "127.0.0.1", AggregatorAddress("127.0.0.1", None)),  # every node has it: node 0's counts
+        (node(0), "192.0.2.1", AggregatorAddress("192.0.2.1", None)),
+        (
+            node(1),
+            "192.0.2.1",
+            AggregatorAddress("192.0.2.1", None),
+        ),  # on neither: somebody has started it there
+        (Layout(nnodes="2", node_rank=0, master_addr="192.0.2.1"), None, AggregatorAddress("192.0.2.1", "*")),
     ],
 )
-def test_one_node_has_the_aggregator(layout: Layout, told: str | None, home: Home) -> None:
-    assert aggregator_home(layout, told, {}) == home
+def test_one_node_has_the_aggregator(layout: Layout, told: str | None, home: AggregatorAddress) -> None:
+    assert aggregator_address(layout, told, {}) == home

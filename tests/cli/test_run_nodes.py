@@ -169,7 +169,7 @@ def test_the_app_shows_one_node_live_and_a_killed_aggregator_is_started_again(tm
     (successor,) = until(lambda: [other for other in services(tmp_path, "aggregate") if other != aggregator])
     assert not [found for found in successor.net_connections() if found.status == psutil.CONN_LISTEN]
     said = said_by(process)
-    assert "sfapp aggregate: has ended (-9): it is started again" in said
+    assert "sfapp aggregate: ended (-9), restarting" in said
     assert whole(windows(tmp_path), ranks=2, steps=25 * WINDOW)
     assert not ours(tmp_path)
 

@@ -237,7 +237,10 @@ def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> 
         (["python", "train.py"], "give the training script itself, not python"),
         (["torchrun", "train.py"], "give the training script itself, not torchrun"),
         (["train.py"], "no such script: train.py"),
-        (["--nproc-per-node", "many", LOOPS, "plain"], "torchrun refuses: Unsupported nproc_per_node value"),
+        (
+            ["--nproc-per-node", "many", LOOPS, "plain"],
+            "torchrun rejects the options: Unsupported nproc_per_node value",
+        ),
     ],
 )
 def test_a_mistaken_command_starts_nothing(tmp_path: Path, arguments: list[str | Path], message: str) -> None:
