@@ -339,7 +339,7 @@ def _help_dialog() -> ui.dialog:
                         label_text(key, "kbd")
                 label_text(action, "dd")
         link("Glossary of labels, thresholds and reasons", "/glossary")
-        show_tips = label_text("Show all tips again", "button", "plain").mark("aids-again")
+        show_tips = label_text("Show all tips again", "button", "plain").mark("show-tips")
         show_tips.on("click", js_handler="() => sfapp.showTips()")
         label_text("Worked examples", "h2")
         label_text("Small windows from the paper, with its numbers beside ours.", "p", "muted")

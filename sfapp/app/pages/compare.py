@@ -16,7 +16,7 @@ from sfapp.app.events import event_of
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.comparison import ComparisonPanel
-from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.side_picker import SidePicker, Windows
 from sfapp.app.theme import (
@@ -124,7 +124,7 @@ class ComparePage:
                 with box("card sides-card", "section"):
                     self._build_choosers()
                 self._empty = box("stack")
-                self._view = ComparisonPanel(ReadingAids.of(request), self._open)
+                self._view = ComparisonPanel(PlotHelp.of(request), self._open)
         self._show_choosers()
 
     def _build_choosers(self) -> None:

@@ -13,7 +13,7 @@ from nicegui import events, ui
 from sfapp.app.address import run_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.live_tabs import LiveHeader, LivePanel, LivePart, PartContent, parts_of
-from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tab_bar import NODE_TABS
 from sfapp.app.theme import (
     Crumb,
@@ -137,7 +137,7 @@ class LivePage:
     def build(self, request: Request, messages: list[str]) -> None:
         """Build the page without its plots."""
         run_id = self._snapshot.run_id
-        self._plot_help = ReadingAids.of(request)
+        self._plot_help = PlotHelp.of(request)
         crumbs = (
             Crumb("Windows", "/"),
             Crumb("Live", "/live"),

@@ -19,7 +19,7 @@ from sfapp.app.panels.controls import FIRST_GATES, ControlActions, Controls
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
 from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_card import Reactions
-from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stragglers_tab import StragglersPanel
@@ -116,7 +116,7 @@ class WindowPage:
     def build(self, request: Request, messages: list[str]) -> None:
         """Build the page without its plots, so that the verdict and the controls appear at once."""
         key, model = self._key, self._model
-        self._plot_help = ReadingAids.of(request)
+        self._plot_help = PlotHelp.of(request)
         crumbs = (
             Crumb("Windows", "/"),
             Crumb(f"Run {format.clip(key.run_id)}", run_page(key.run_id)),
@@ -189,7 +189,7 @@ class WindowPage:
     def _reactions(self) -> Reactions:
         session = self._session
         return Reactions(
-            aids=self._plot_help,
+            plot_help=self._plot_help,
             notes_panel=self._notes_panel,
             pick_step=lambda step: session.change(step=step),
             move_gate=self._drag_gate,

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from sfapp.accounting import Comparison
 from sfapp.app.panels.plot_card import FigureCard
-from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import box, label_text, link, term
 from sfapp.views import comparison_tables, text
@@ -20,13 +20,13 @@ from sfapp.views.plot_registry import COMPARE_TAB, PLOTS, ComparisonInput
 class ComparisonPanel:
     """The comparison below the choosers: built when it is first shown, then updated in place."""
 
-    def __init__(self, aids: ReadingAids, open_window: Callable[[Mapping[str, Any]], Any]) -> None:
+    def __init__(self, plot_help: PlotHelp, open_window: Callable[[Mapping[str, Any]], Any]) -> None:
         """Build the panel empty, inside the current container.
 
         Args:
             open_window: called with a clicked point of the spread plot.
         """
-        self._aids = aids
+        self._plot_help = plot_help
         self._open_window = open_window
         self._summary = box("stack")
         self._grid = box("grid")
@@ -69,7 +69,7 @@ class ComparisonPanel:
 
     def _card(self, name: str, figure: Figure, span: int) -> FigureCard:
         with self._grid:
-            card = FigureCard(figure, span, aid=lambda head: self._aids.place(name, head, span))
+            card = FigureCard(figure, span, add_help=lambda head: self._plot_help.place(name, head, span))
         card.on_click(self._open_window)
         return card
 

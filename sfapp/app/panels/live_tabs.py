@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from sfapp.app.panels.plot_card import FigureCard
-from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tables import data_table, refill, titled
 from sfapp.app.theme import box, label_text, link
 from sfapp.service.live import LiveRunSnapshot
@@ -114,7 +114,7 @@ class LivePanel:
     """The parts of one tab on the page. Their contents are drawn elsewhere, on a thread."""
 
     def __init__(
-        self, parts: Sequence[LivePart], contents: Sequence[PartContent], plot_help: ReadingAids
+        self, parts: Sequence[LivePart], contents: Sequence[PartContent], plot_help: PlotHelp
     ) -> None:
         """Build every part inside the current container."""
         self.names = [part.name for part in parts]
@@ -145,8 +145,8 @@ class LivePanel:
             shared = PLOTS[part.name].help_name
             is_first = shared not in self._placed
             self._placed.add(shared)
-            aid = (lambda head: self._plot_help.place(part.name, head, part.span)) if is_first else None
-            return FigureCard(content, part.span, aid=aid)
+            add_help = (lambda head: self._plot_help.place(part.name, head, part.span)) if is_first else None
+            return FigureCard(content, part.span, add_help=add_help)
         return _TableCard(part, content)
 
 

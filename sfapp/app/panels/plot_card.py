@@ -12,7 +12,7 @@ from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.panels.notes_panel import NotesPanel
-from sfapp.app.panels.plot_help import ReadingAids
+from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.view_model import Key, TabViewModel
 from sfapp.app.theme import box, label_text
 from sfapp.model.view import ViewState
@@ -110,7 +110,7 @@ def draw(
 class Reactions:
     """The page's handlers for clicks, drags and zooms in plots, the plots' help, and the notes panel."""
 
-    aids: ReadingAids
+    plot_help: PlotHelp
     notes_panel: NotesPanel
     pick_step: Callable[[int | None], Any]
     move_gate: Callable[[str, Any], Any]
@@ -153,7 +153,7 @@ class FigureCard:
         span: int = 12,
         *,
         bare: bool = False,
-        aid: Callable[[ui.element], None] | None = None,
+        add_help: Callable[[ui.element], None] | None = None,
         axes: Axes | None = None,
     ) -> None:
         """Build the card.
@@ -161,7 +161,7 @@ class FigureCard:
         Args:
             span: width in columns of the page grid.
             bare: whether to leave out title and subtitle.
-            aid: adds help and buttons, given the head of the card.
+            add_help: adds help and buttons, given the head of the card.
             axes: the axes that are zoomed in ``figure``.
         """
         self.figure = figure
@@ -170,19 +170,19 @@ class FigureCard:
         meta = self._meta()
         with box(f"card figure span-{span}", "section") as self.card:
             if not bare:
-                self._head(meta, aid)
+                self._head(meta, add_help)
             self.plot = PlotElement(figure).classes("plot")
             self.plot.props["role"] = "img"
             self.plot.props["aria-label"] = meta["alt"]
             self._texts["notes"] = label_text(_texts(meta)["notes"], "div", "notes")
 
-    def _head(self, meta: Mapping[str, Any], aid: Callable[[ui.element], None] | None) -> None:
+    def _head(self, meta: Mapping[str, Any], add_help: Callable[[ui.element], None] | None) -> None:
         with box("card-head") as head, box("grow"):
             texts = _texts(meta)
             self._texts["title"] = label_text(texts["title"], "h2")
             self._texts["subtitle"] = label_text(texts["subtitle"], "div", "subtitle")
-        if aid is not None:
-            aid(head)
+        if add_help is not None:
+            add_help(head)
 
     def redraw(self, figure: Figure, axes: Axes | None = None) -> None:
         """Show another figure in place; the zoom is kept while ``uirevision`` stays the same."""
@@ -288,9 +288,9 @@ def plot_card(plot: PlacedPlot, scene: TabViewModel, reactions: Reactions) -> Fi
     def add_buttons(head: ui.element) -> None:
         with head:
             reactions.notes_panel.plot_buttons(plot.name)
-        reactions.aids.place(plot.name, head, span)
+        reactions.plot_help.place(plot.name, head, span)
 
-    card = FigureCard(plot.figure(scene), span, aid=add_buttons, axes=plot.axes(scene))
+    card = FigureCard(plot.figure(scene), span, add_help=add_buttons, axes=plot.axes(scene))
     if plot.spec.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if gates:

@@ -19,7 +19,7 @@ MIN_OPEN_SPAN = 5
 """Columns of the page grid that a plot must span for its help to open by itself."""
 
 
-class ReadingAids:
+class PlotHelp:
     """The help of every plot on one page, and what this browser has dismissed for good.
 
     A plot may stand on several tabs: its help, dismissed on one, closes on all.
@@ -30,7 +30,7 @@ class ReadingAids:
         self._placed: list[tuple[str, ui.element]] = []
 
     @classmethod
-    def of(cls, request: Request) -> ReadingAids:
+    def of(cls, request: Request) -> PlotHelp:
         """Return the help with what this browser has dismissed."""
         return cls(request.cookies.get(READ_COOKIE, "").split("."))
 
@@ -48,15 +48,15 @@ class ReadingAids:
             button = with_keys(label_text("i", "button", "info"), label="How to read this plot")
             button.mark(f"read-{shared}")
             button.props["title"] = "How to read this plot"
-        with box("reading") as aid:
-            aid.props["role"] = "note"
+        with box("reading") as tip:
+            tip.props["role"] = "note"
             label_text(text.plot_help(name), "p")
             with box("actions"):
                 self._dismissal("Got it", shared).mark(f"got-{shared}")
                 self._dismissal("Hide all tips", ALL).mark("got-all")
-        aid.set_visibility(span >= MIN_OPEN_SPAN and not self._dismissed & {shared, ALL})
-        button.on("click", lambda: aid.set_visibility(not aid.visible))
-        self._placed.append((shared, aid))
+        tip.set_visibility(span >= MIN_OPEN_SPAN and not self._dismissed & {shared, ALL})
+        button.on("click", lambda: tip.set_visibility(not tip.visible))
+        self._placed.append((shared, tip))
 
     def _dismissal(self, label: str, name: str) -> ui.element:
         button = label_text(label, "button", "plain")
@@ -65,6 +65,6 @@ class ReadingAids:
 
     def _dismiss(self, name: str) -> None:
         self._dismissed.add(name)
-        for placed, aid in self._placed:
+        for placed, tip in self._placed:
             if name in (placed, ALL):
-                aid.set_visibility(False)
+                tip.set_visibility(False)

@@ -1,4 +1,4 @@
-"""What a newcomer learns from, in a real browser: reading aids, the glossary, the examples, the theme."""
+"""What a newcomer learns from, in Chromium: tips, the glossary, the worked examples and the theme."""
 
 from __future__ import annotations
 

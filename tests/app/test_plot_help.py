@@ -1,4 +1,4 @@
-"""Reading aids: there the first time, gone for good once dismissed, back on demand."""
+"""Tips on reading plots: shown at first, hidden once dismissed, and shown again on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CROSSING = "Where lines cross, another rank becomes the slowest"
 ONCE = "they are charged once, not again to the ranks that wait"
 
 
-def open_aids(user: User, beginning: str) -> list[bool]:
+def open_tips(user: User, beginning: str) -> list[bool]:
     """Whether each reading aid that holds these words is open, on whichever tab."""
     assert user.client is not None
     return [
@@ -31,15 +31,15 @@ async def test_the_first_visit_teaches_rises_crossings_and_that_seconds_count_on
 ) -> None:
     await user.open(SICK)
     await user.should_see("Critical-path time by stage", retries=20)
-    assert open_aids(user, lesson) == [True]
+    assert open_tips(user, lesson) == [True]
 
 
 async def test_a_narrow_plot_keeps_its_aid_behind_the_i(user: User) -> None:
     await user.open(SICK)
     await user.should_see("Rank × step", retries=20)
-    assert open_aids(user, "Stages by their share") == [False]
+    assert open_tips(user, "Stages by their share") == [False]
     user.find(kind=ui.element, marker="read-routing_pareto").click()
-    assert open_aids(user, "Stages by their share") == [True]
+    assert open_tips(user, "Stages by their share") == [True]
 
 
 async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
@@ -48,36 +48,36 @@ async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
     await user.should_see("Critical-path time by stage", retries=20)
     user.find(kind=ui.tab, content="Frontier").click()
     await user.should_see("Highlight ranks", retries=20)
-    assert open_aids(user, RISE) == [True, True]
+    assert open_tips(user, RISE) == [True, True]
     # When it is dismissed on one
     user.find(kind=ui.element, marker="got-frontier_steps").click()
     # Then it is closed everywhere, and another plot's is not
-    assert not any(open_aids(user, RISE))
-    assert any(open_aids(user, CROSSING))
+    assert not any(open_tips(user, RISE))
+    assert any(open_tips(user, CROSSING))
     # And the i still opens it
     user.find(kind=ui.element, marker="read-frontier_steps").click()
-    assert any(open_aids(user, RISE))
+    assert any(open_tips(user, RISE))
 
 
 async def test_what_a_browser_dismissed_stays_closed(user: User) -> None:
     user.http_client.cookies.set("sfapp-read", "frontier_steps.rules")
     await user.open(SICK)
     await user.should_see("Critical-path time by stage", retries=20)
-    assert open_aids(user, RISE) == [False]
-    assert open_aids(user, CROSSING) == [True]
+    assert open_tips(user, RISE) == [False]
+    assert open_tips(user, CROSSING) == [True]
 
 
 async def test_all_of_them_can_be_dismissed_at_once(user: User) -> None:
     await user.open(SICK)
     await user.should_see("Critical-path time by stage", retries=20)
     user.find(kind=ui.element, marker="got-all").click()
-    assert not any(open_aids(user, ""))
+    assert not any(open_tips(user, ""))
     user.http_client.cookies.set("sfapp-read", "all")
     await user.open(SICK)
     await user.should_see("Critical-path time by stage", retries=20)
-    assert not any(open_aids(user, ""))
+    assert not any(open_tips(user, ""))
 
 
 async def test_the_help_brings_them_back(user: User) -> None:
     await user.open(SICK)
-    assert one(user, ui.element, "aids-again").text == "Show all tips again"
+    assert one(user, ui.element, "show-tips").text == "Show all tips again"
