@@ -10,7 +10,7 @@ from sfapp.views.address import run_from_segment
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
     """Return the run id in the undecoded path ``/<page>/<run>…`` of a request.
 
-    Decoded, a slash in a run id could not be told from one between segments.
+    Once decoded, a slash in a run id looks like one between segments.
 
     Args:
         suffix: ending of the run's segment that is not part of it (``.json``).

@@ -230,12 +230,12 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
     ) -> Response:
         judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window), beside={"limit"})
         found = workspace.examine(judged).result()
-        said = None
+        verdict_agreement = None
         if found.findings is not None:
-            said = agreement(judged.diagnosis, found.findings, judged.measures.window)
+            verdict_agreement = agreement(judged.diagnosis, found.findings, judged.measures.window)
         key = judged.source.key
         head = {"run_id": key.run_id, "window": key.window, "group": judged.diagnosis.group}
-        return _json(head | document(found, said, limit))
+        return _json(head | document(found, verdict_agreement, limit))
 
     @application.get(
         "/w/{run:path}/{window:int}/perfetto.zip",
@@ -284,9 +284,9 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
             int | None, Query(ge=0, description="seconds since 1970; the newest if absent")
         ] = None,
     ) -> Response:
-        state, told = parse_live(request.query_params.multi_items())
-        if told:
-            raise StoreError(" ".join(told))
+        state, notices = parse_live(request.query_params.multi_items())
+        if notices:
+            raise StoreError(" ".join(notices))
         return _json(live_run_snapshot(workspace, run_of(request, ".json"), state, whole=True).document())
 
 
@@ -306,9 +306,9 @@ def _add_compare(application: FastAPI, workspace: Workspace) -> None:
         "/compare.json", summary="Two windows or runs side by side, or three", openapi_extra=documented
     )
     def compare_json(request: Request) -> Response:
-        state, told = parse_compare(request.query_params.multi_items())
-        if told:
-            raise ComparisonError(" ".join(told))
+        state, notices = parse_compare(request.query_params.multi_items())
+        if notices:
+            raise ComparisonError(" ".join(notices))
         if not state.is_whole:
             raise ComparisonError("name what to compare: a=RUN/WINDOW and b=RUN/WINDOW, or RUN for all of it")
         return _json(compare_sides(workspace, state).document())
@@ -349,13 +349,13 @@ def _judge(
         GateError: the query has values that mean nothing.
     """
     asked = request.query_params.multi_items()
-    view, told = parse_query([(name, value) for name, value in asked if name not in beside])
-    if told:
-        raise GateError(" ".join(told))
+    view, notices = parse_query([(name, value) for name, value in asked if name not in beside])
+    if notices:
+        raise GateError(" ".join(notices))
     source = workspace.source(key)
-    _, told = view.fitted(workspace.window(source))
-    if told:
-        raise WindowNotFoundError(" ".join(told))
+    _, notices = view.fitted(workspace.window(source))
+    if notices:
+        raise WindowNotFoundError(" ".join(notices))
     return workspace.judge(source, view)
 
 

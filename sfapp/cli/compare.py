@@ -243,13 +243,13 @@ def _only_run(windows: Sequence[Window], text: str) -> str:
 
 def print_comparison(found: Comparison, sides: Sequence[str]) -> None:
     """Print the comparison: its summary, its stages, its sides."""
-    said = words.comparison(found)
-    click.secho(printable(said.kicker), dim=True)
-    colour = {"alarm": "red", "warn": "yellow", "good": "green", "quiet": None}[said.tone]
+    summary = words.comparison(found)
+    click.secho(printable(summary.kicker), dim=True)
+    colour = {"alarm": "red", "warn": "yellow", "good": "green", "quiet": None}[summary.tone]
     click.secho(
-        printable(", ".join(part for part in (said.headline, said.rest) if part)), bold=True, fg=colour
+        printable(", ".join(part for part in (summary.headline, summary.rest) if part)), bold=True, fg=colour
     )
-    for sentence in said.explanation:
+    for sentence in summary.explanation:
         click.echo(printable(sentence))
     click.echo()
     _print_table(comparison_tables.stage_columns(found), comparison_tables.stage_rows(found))
@@ -257,7 +257,7 @@ def print_comparison(found: Comparison, sides: Sequence[str]) -> None:
     _print_table(
         comparison_tables.side_columns(found), _with_names(comparison_tables.side_rows(found), sides)
     )
-    for caveat in said.caveats:
+    for caveat in summary.caveats:
         click.secho(f"\n{caveat}", fg="yellow")
 
 

@@ -57,8 +57,8 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     sfapp import kineto ./traces --mapping stages.toml --json | jq '.windows[].notes'
     """
     mapping = read_mapping(mapping_path) if mapping_path else ImportOptions().mapping
-    told = _progress if sys.stderr.isatty() and not as_json else None
-    imported = read_traces(source, paths, ImportOptions(mapping=mapping, progress=told))
+    progress = _progress if sys.stderr.isatty() and not as_json else None
+    imported = read_traces(source, paths, ImportOptions(mapping=mapping, progress=progress))
     written = write_imported(imported, out)
     refused = (*imported.refused, *written.refused)
     if as_json:

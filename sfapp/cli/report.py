@@ -86,8 +86,8 @@ def report(
     )
     if incident is None:
         here = names.view(view) if names else view
-        told = _pick(evidence.diagnoses(here), [names.key(key) if names else key for key in asked])
-        request = replace(request, windows=tuple(names.real(key) if names else key for key in told))
+        picked = _pick(evidence.diagnoses(here), [names.key(key) if names else key for key in asked])
+        request = replace(request, windows=tuple(names.real(key) if names else key for key in picked))
     else:
         called = "incident.json" if redact and _is_file(incident) else incident
         request = replace(request, incident=_named(incident, book), called=called)

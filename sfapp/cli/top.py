@@ -137,8 +137,8 @@ def frame(report: RunReport) -> RenderableType:
     step = "no step yet" if report.newest_step is None else f"step {report.newest_step}"
     head = Text.assemble((printable(report.run), "bold"), "  ", (printable(report.said), style), f"  {step}")
     silent = [Text(printable(line), style="red") for line in report.silent]
-    said = "no finished window yet" if report.newest_window is None else report.newest_window.said
-    verdict = Text(printable(said), style="yellow")
+    newest_words = "no finished window yet" if report.newest_window is None else report.newest_window.said
+    verdict = Text(printable(newest_words), style="yellow")
     space = Text("")
     nodes, legend = _Nodes(report), Text(LEGEND, style="dim")
     return Group(head, space, nodes, space, _Grid(report), legend, space, verdict, *silent)

@@ -37,18 +37,20 @@ class ComparisonView:
         return as_plotly(PLOTS[name].build(ComparisonInput(self.comparison), False))
 
     def __repr__(self) -> str:
-        said = words.comparison(self.comparison)
-        return "\n".join([f"{said.kicker}: {said.headline} {said.rest}".strip(), *said.explanation])
+        summary = words.comparison(self.comparison)
+        return "\n".join(
+            [f"{summary.kicker}: {summary.headline} {summary.rest}".strip(), *summary.explanation]
+        )
 
     def _ipython_display_(self) -> None:
         """What it says, then the way from one side to the other; plain text where no more is shown."""
         from IPython.display import HTML, display
 
-        said = words.comparison(self.comparison)
+        summary = words.comparison(self.comparison)
         lines = (
-            f'<div style="opacity:.7">{escaped(said.kicker)}</div>',
-            f'<div style="font-size:1.4em"><b>{escaped(said.headline)}</b> {escaped(said.rest)}</div>',
-            f"<div>{escaped(' '.join((*said.explanation, *said.caveats)))}</div>",
+            f'<div style="opacity:.7">{escaped(summary.kicker)}</div>',
+            f'<div style="font-size:1.4em"><b>{escaped(summary.headline)}</b> {escaped(summary.rest)}</div>',
+            f"<div>{escaped(' '.join((*summary.explanation, *summary.caveats)))}</div>",
         )
         display(HTML(f'<div style="line-height:1.5;max-width:72em">{"".join(lines)}</div>'))
         display(self.plot())

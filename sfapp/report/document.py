@@ -22,7 +22,7 @@ from sfapp.report.plots import (
     report_names,
     window_plots,
 )
-from sfapp.service.evidence import EvidenceSource, PacketFile, WindowEvidence
+from sfapp.service.evidence import EvidenceFile, EvidenceSource, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
@@ -46,7 +46,7 @@ class Section:
     diagnosis: Diagnosis
     verdict: words.VerdictText
     plots: tuple[ReportPlot, ...]
-    packets: tuple[PacketFile, ...]
+    packets: tuple[EvidenceFile, ...]
     gates: tuple[str, ...]
     frontier: str
     baseline: str
@@ -78,8 +78,8 @@ class ComparedSide:
     """
 
     key: SideKey
-    first: tuple[int, tuple[PacketFile, ...]]
-    packets: tuple[PacketFile, ...]
+    first: tuple[int, tuple[EvidenceFile, ...]]
+    packets: tuple[EvidenceFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Compared:
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def packets(self) -> tuple[PacketFile, ...]:
+    def packets(self) -> tuple[EvidenceFile, ...]:
         """Of all sides."""
         return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
 

@@ -109,12 +109,14 @@ def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis)
     found = examined(None, lambda: operators, window, diagnosis.wait_stages, lambda _: None)
     if found.findings is None:
         return Causes(None, None, " ".join(found.notes), (), (), window.ranks)
-    said = agreement(diagnosis, found.findings, window)
-    sentences = () if said.kind == "quiet" else words.agreement_sentences(said, diagnosis)
+    found_agreement = agreement(diagnosis, found.findings, window)
+    sentences = (
+        () if found_agreement.kind == "quiet" else words.agreement_sentences(found_agreement, diagnosis)
+    )
     return Causes(
         source=found.findings.source,
-        agreement=said,
-        headline=words.stragglers_headline(found.findings, said, window.ranks),
+        agreement=found_agreement,
+        headline=words.stragglers_headline(found.findings, found_agreement, window.ranks),
         sentences=(*sentences, *found.notes),
         notes=(*found.notes, *words.findings_notes(found.findings)),
         ranks=window.ranks,

@@ -13,7 +13,7 @@ from sfapp.operators import Findings
 
 
 @dataclass(frozen=True, slots=True)
-class PacketFile:
+class EvidenceFile:
     """A file that the numbers come from."""
 
     name: str
@@ -35,7 +35,7 @@ class WindowEvidence:
 
     window: Window
     diagnosis: Diagnosis
-    packets: tuple[PacketFile, ...]
+    packets: tuple[EvidenceFile, ...]
     run_waits: RunWaits | None
     findings: Callable[[], Findings] | None = None
     has_operators: bool = False

@@ -181,7 +181,7 @@ class LiveRunSnapshot:
     def document(self) -> Row:
         """Return all of it as plain data, for the page's JSON twin."""
         summary, ranks = self.times.summary, self.ranks
-        said, kind = words.standing(len(self.links), self.silent_s, self.left)
+        sentence, kind = words.standing(len(self.links), self.silent_s, self.left)
         steps = {
             "steps_each": self.times.steps_each,
             "step": self.times.step_N.tolist(),
@@ -201,7 +201,7 @@ class LiveRunSnapshot:
             "run": self.run_id,
             "at": self.at,
             "state": kind,
-            "said": said,
+            "said": sentence,
             "silent": list(words.silences(self.silent_s)),
             "ranks": [
                 {

@@ -14,7 +14,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
-from sfapp.service.evidence import PacketFile, WindowEvidence
+from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.packet_windows import diagnose_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.findings import Examined, examined
@@ -56,7 +56,7 @@ class PacketEvidence:
         return WindowEvidence(
             found.window,
             diagnosis,
-            tuple(PacketFile(packet.path.name, packet.sha256) for packet in found.packets),
+            tuple(EvidenceFile(packet.path.name, packet.sha256) for packet in found.packets),
             run_waits=self._run_waits(found.window),
             findings=lambda: self._findings(key, diagnosis),
             has_operators=bool(with_operators(self._files[key])),

@@ -10,7 +10,7 @@ from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import packet_path
-from sfapp.service.evidence import PacketFile, WindowEvidence
+from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.judging import JudgedWindow, judge_measures, measure_window
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.workspace import Workspace
@@ -53,7 +53,7 @@ class StoreEvidence:
         return WindowEvidence(
             judged.window,
             judged.diagnosis,
-            tuple(PacketFile(packet.path.name, packet.sha256) for packet in judged.source.packets),
+            tuple(EvidenceFile(packet.path.name, packet.sha256) for packet in judged.source.packets),
             run_waits=judged.measures.run_waits,
             findings=lambda: self._findings(judged),
             has_operators=bool(judged.source.operators),
@@ -71,7 +71,7 @@ class StoreEvidence:
             against = replace(against, run_id=pseudonyms.runs[against.run_id])
         measures = measure_window(window, view, against, original.measures.run_waits)
         packets = tuple(
-            PacketFile(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
+            EvidenceFile(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
             for one in original.source.packets
         )
         return replace(

@@ -14,7 +14,7 @@ from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
-from sfapp.service.evidence import PacketFile, WindowEvidence
+from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.packet_evidence import PacketEvidence
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def harmful() -> Report:
     """Every text that people or files can write means harm."""
     window = window_of(ddp_job(seed=0), run_id=HARM)
     window = replace(window, ranks=replace(window.ranks, hostname=(HARM,) * 8))
-    evidence = WindowEvidence(window, diagnose(window), (PacketFile(HARM, "ab" * 32),), run_waits=None)
+    evidence = WindowEvidence(window, diagnose(window), (EvidenceFile(HARM, "ab" * 32),), run_waits=None)
     key = WindowKey(HARM, window.number)
     book, incident = draft_incident(HARM, [(key, ViewState())], WHEN, state_from_events(()))
     made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")

@@ -22,7 +22,7 @@ from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
-from sfapp.service.evidence import PacketFile, WindowEvidence
+from sfapp.service.evidence import EvidenceFile, WindowEvidence
 
 
 def read(pdf: bytes) -> pypdf.PdfReader:
@@ -140,7 +140,7 @@ def large() -> Report:
     evidence = {}
     for number in range(5):
         window = window_of(ddp_job(seed=number, ranks=64, steps=100), run_id="big", window=number)
-        packet = PacketFile(f"{number:08d}.parquet", "ab" * 32)
+        packet = EvidenceFile(f"{number:08d}.parquet", "ab" * 32)
         evidence[WindowKey("big", number)] = WindowEvidence(window, diagnose(window), (packet,), None)
     book, incident = draft_incident(
         "Large", [(key, ViewState()) for key in evidence], WHEN, state_from_events(())
