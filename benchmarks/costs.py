@@ -24,7 +24,7 @@ sys.stdout.write("\\n" + repr(time.perf_counter() - begin))
 """
 IMPORT = _PROGRAM.format(
     imports="from pathlib import Path\nimport sfapp.importers.kineto\nfrom sfapp.importers import *",
-    call="found = read_traces('kineto', [Path(sys.argv[1])], Options())\n"
+    call="found = read_traces('kineto', [Path(sys.argv[1])], ImportOptions())\n"
     "assert write_imported(found, Path(sys.argv[2])).packets and not found.refused",
 )
 """Ours: the traces of a folder, the packets' folder."""

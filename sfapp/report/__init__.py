@@ -7,19 +7,19 @@ render("incident.html", …)            -> files           in the format of that
 
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.command import TITLE, command
-from sfapp.report.document import Missing, Remark, Report, Section, Shown, document
+from sfapp.report.document import CollectedPlot, Missing, Remark, Report, Section, document
 from sfapp.report.formats import FORMATS, Files, format_of, packed, render, write
 
 __all__ = [
     "FORMATS",
     "TITLE",
+    "CollectedPlot",
     "Files",
     "Missing",
     "Remark",
     "Report",
     "ReportRequest",
     "Section",
-    "Shown",
     "build_report",
     "command",
     "document",

@@ -1,15 +1,15 @@
-"""Return the texts around a plot, for report formats without a page of their own."""
+"""Caption a plot, for formats that show it on paper or next to code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfapp.report.document import ReportPlot
+from sfapp.report.plots import ReportPlot
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """The texts above and below a plot, and its alternative text."""
+    """Text above and below a plot, and its text alternative."""
 
     title: str
     subtitle: str
@@ -18,6 +18,6 @@ class Caption:
 
 
 def caption(plot: ReportPlot) -> Caption:
-    """Return the texts around a plot."""
+    """Return the caption of a plot."""
     meta = plot.light["layout"]["meta"]
     return Caption(meta["title"], meta["subtitle"], " ".join([plot.hint, *meta["notes"]]), meta["alt"])

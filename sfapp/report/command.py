@@ -1,4 +1,4 @@
-"""The command that reproduces a report from the same packets."""
+"""Build the command that reproduces a report from the same packets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sfapp.model.view import ViewState, WindowKey
 
 TITLE = "sfapp report"
-"""Title of a report without one of its own."""
+"""Default title of a report."""
 
 
 def command(
@@ -21,24 +21,24 @@ def command(
     title: str = TITLE,
     redact: bool = False,
 ) -> str:
-    """Return the command line; defaults are left out.
+    """Return the command line, without defaults.
 
     Args:
-        paths: of the packets.
-        incident: its id or the file it was exported to; None for a report on windows.
-        view: how windows are judged; an incident holds this itself.
+        paths: paths of the packets.
+        incident: the incident's id or exported file; None for a report on windows.
+        view: how windows are judged; an incident stores this itself.
     """
-    said = ["sfapp", "report", *([incident] if incident else []), *paths]
+    words = ["sfapp", "report", *([incident] if incident else []), *paths]
     for key in windows:
-        said += ["--window", str(key)]
+        words += ["--window", str(key)]
     judged = ViewState() if view is None else view
     for name, value in judged.gates.changed().items():
-        said += [f"--{name.replace('_', '-')}", str(value)]
+        words += [f"--{name.replace('_', '-')}", str(value)]
     default = ViewState()
     for name in ("frontier", "baseline", "group", "reference"):
         value = getattr(judged, name)
         if value != getattr(default, name):
-            said += [f"--{name}", str(value)]
+            words += [f"--{name}", str(value)]
     if title != TITLE and incident is None:
-        said += ["--title", title]
-    return shlex.join([*said, *(["--redact"] if redact else []), "-o", output])
+        words += ["--title", title]
+    return shlex.join([*words, *(["--redact"] if redact else []), "-o", output])

@@ -1,4 +1,4 @@
-"""What a report says, before it has a format: plain data, the same for every one."""
+"""Build the content of a report as plain data, independent of its format."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One window: its verdict, its plots, where its numbers come from.
+    """One window: its verdict, plots and provenance.
 
     Attributes:
         size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
-        view: how it was looked at.
-        gates: how each gate differs from its default, in words; empty where none does.
-        plots: none where only some plots of it were collected, which then follow.
+        view: gates, baseline and selection of the window.
+        gates: each gate that differs from its default, in words.
+        plots: empty if only single plots of it were collected, which then follow.
     """
 
     run_id: str
@@ -54,11 +54,11 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One plot as somebody looked at it.
+class CollectedPlot:
+    """One plot that was collected by itself.
 
     Attributes:
-        seen: what was picked out: ``step 161 · rank 3``; empty where nothing was.
+        seen: the selection: ``step 161 · rank 3``; empty if nothing was selected.
     """
 
     run_id: str
@@ -73,8 +73,8 @@ class ComparedSide:
     """One side of a comparison.
 
     Attributes:
-        first: its first window, with the files of that one.
-        packets: of all its windows.
+        first: its first window, with the packets of that window.
+        packets: packets of all its windows.
     """
 
     key: SideKey
@@ -83,26 +83,27 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Two or three windows, or whole runs, side by side.
+class ReportComparison:
+    """Comparison of two or three windows or runs.
 
     Attributes:
-        state: what is compared, and how it is judged.
-        title: the sides: ``A · window 12, B · window 13``.
-        head, rows: the table of stages, as texts; its columns add up as printed.
+        state: the sides and how they are judged.
+        title: the names of the sides: ``A · window 12, B · window 13``.
+        text: headline, explanation and numbers.
+        head, rows: the table of stages as text; its columns add up as printed.
     """
 
     state: CompareState
     sides: tuple[ComparedSide, ...]
     title: str
-    said: words.ComparisonWords
+    text: words.ComparisonWords
     plots: tuple[ReportPlot, ...]
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def packets(self) -> tuple[EvidenceFile, ...]:
-        """Of all sides."""
+    def packets(self) -> tuple[PacketFile, ...]:
+        """Return the packets of all sides."""
         return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
 
 
@@ -111,10 +112,10 @@ class Remark:
     """A note.
 
     Attributes:
-        number: what it is marked with on the plots of its window; None for a free note.
-        pinned: what it is about: ``run / 13 · step 161 · rank 3``; empty for a free note.
+        number: its mark on the plots of its window; None for a standalone note.
+        pinned: its subject: ``run / 13 · step 161 · rank 3``; empty for a standalone note.
         signed: ``Ada, 2026-11-21 09:14 UTC``.
-        overwritten: what others wrote at the same time, each with its author.
+        overwritten: conflicting edits made at the same time, each with its author.
     """
 
     number: int | None
@@ -125,30 +126,30 @@ class Remark:
 
     @property
     def heading(self) -> str:
-        """What it is about, with its number: ``1 · run / 13 · step 161``."""
+        """Return its subject with its number: ``1 · run / 13 · step 161``."""
         return self.pinned if self.number is None else f"{self.number} · {self.pinned}"
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Evidence whose packets are not there, or do not have what is asked for."""
+    """Evidence that is not available: its packets are absent or lack the requested data."""
 
-    said: str
+    reason: str
 
 
-Part = Section | Shown | Compared | Remark | Missing
-Kind = TypeVar("Kind", Section, Shown, Compared, Remark, Missing)
+Part = Section | CollectedPlot | ReportComparison | Remark | Missing
+Kind = TypeVar("Kind", Section, CollectedPlot, ReportComparison, Remark, Missing)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An incident as it is told.
+    """Content of a report.
 
     Attributes:
-        facts: severity, status and who opened it, as names and values; empty where nobody opened it.
-        parts: in order.
-        command: reproduces the report from the packets.
-        version: of sfapp.
+        facts: severity, status and author of the incident as (name, value); empty for a report on windows.
+        parts: the parts in order.
+        command: the command that reproduces the report from the packets.
+        version: version of sfapp.
     """
 
     title: str
@@ -159,30 +160,30 @@ class Report:
     version: str
 
     def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
-        """The parts of one kind."""
+        """Return the parts of one kind."""
         return tuple(part for part in self.parts if isinstance(part, kind))
 
     @property
     def plots(self) -> tuple[ReportPlot, ...]:
-        """Every plot in order."""
+        """Return every plot in order."""
         return tuple(plot for part in self.parts for plot in plots_of(part))
 
 
 def plots_of(part: Part) -> tuple[ReportPlot, ...]:
-    """The plots of one part."""
-    if isinstance(part, Section | Compared):
+    """Return the plots of one part."""
+    if isinstance(part, Section | ReportComparison):
         return part.plots
-    return (part.plot,) if isinstance(part, Shown) else ()
+    return (part.plot,) if isinstance(part, CollectedPlot) else ()
 
 
 def document(
     incident: Incident, look: EvidenceSource, *, command: str, version: str, opened: bool = True
 ) -> Report:
-    """The report on an incident.
+    """Build the report on an incident.
 
     Args:
         look: finds windows and judges them.
-        opened: False where the incident was sketched for the report: nobody gave it severity or status.
+        opened: False if the incident was drafted for the report and has no severity or status.
     """
     return Report(
         title=incident.title,
@@ -207,8 +208,8 @@ def _facts(incident: Incident) -> tuple[tuple[str, str], ...]:
 
 
 def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
-    """Items in order; a plot whose window was not told yet brings the window's verdict along."""
-    told: set[tuple[WindowKey, ViewState]] = set()
+    """Yield the parts in order; a plot is preceded by its window's verdict unless that was already shown."""
+    shown: set[tuple[WindowKey, ViewState]] = set()
     with_operators = 0
     notes = [item.note for item in items if item.note is not None]
     for item in items:
@@ -228,8 +229,8 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
         window = evidence.window.of_group(view.group)
         measures = measure(window, evidence.diagnosis.baseline, evidence.diagnosis.reference)
         measures = measures.in_run(evidence.run_waits)
-        if item.kind == "window" or (item.window, view.judging) not in told:
-            told.add((item.window, view.judging))
+        if item.kind == "window" or (item.window, view.judging) not in shown:
+            shown.add((item.window, view.judging))
             names = report_names(WindowInput) if item.kind == "window" else ()
             plots = window_plots(names, measures, evidence.diagnosis, view, notes)
             straggling: Sequence[ReportPlot] | Missing = ()
@@ -255,8 +256,8 @@ def _collected(
     measures: Measures,
     view: ViewState,
     notes: Sequence[Note],
-) -> Shown | Missing:
-    """A plot that was collected by itself."""
+) -> CollectedPlot | Missing:
+    """Return a plot that was collected by itself."""
     spec = PLOTS.get(name)
     if spec is not None and spec.source is WindowInput:
         (plot,) = window_plots((name,), measures, evidence.diagnosis, view, notes)
@@ -266,16 +267,16 @@ def _collected(
             return plots
         (plot,) = plots
     else:
-        return Missing(f"{key}: this sfapp knows no plot called {name!r}")
-    return Shown(key.run_id, key.window, view, words.seen(view), plot)
+        return Missing(f"{key}: unknown plot {name!r}")
+    return CollectedPlot(key.run_id, key.window, view, words.seen(view), plot)
 
 
 def _straggler_plots(
     names: Sequence[str], key: WindowKey, evidence: WindowEvidence, view: ViewState, notes: Sequence[Note]
 ) -> Sequence[ReportPlot] | Missing:
-    """Plots of what KAIR finds in a window, or what keeps it from being found."""
+    """Return the plots of a window's operators, or the reason why there are none."""
     if evidence.findings is None:
-        return Missing(f"{key}: its operators cannot be looked at from here")
+        return Missing(f"{key}: its operators are not available here")
     try:
         findings = evidence.findings()
     except WindowError as error:
@@ -307,11 +308,11 @@ def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPl
     )
 
 
-def _compared(item: Item, look: EvidenceSource) -> Compared | Missing:
-    """A comparison; what keeps it from being made where it cannot be."""
-    state, told = parse_compare(item.view)
+def _compared(item: Item, look: EvidenceSource) -> ReportComparison | Missing:
+    """Return a comparison, or the reason why it cannot be made."""
+    state, problems = parse_compare(item.view)
     if not state.is_whole:
-        return Missing(" ".join(told) or "a comparison that names no two windows")
+        return Missing(" ".join(problems) or "a comparison needs at least two windows")
     try:
         sides = [_side(side, state.view, look) for side in state.sides]
         given = [
@@ -322,7 +323,7 @@ def _compared(item: Item, look: EvidenceSource) -> Compared | Missing:
     except (WindowError, WindowNotFoundError, ComparisonError) as error:
         return Missing(f"{' and '.join(map(str, state.sides))} cannot be compared: {error}")
     columns = comparison_tables.stage_columns(found)
-    return Compared(
+    return ReportComparison(
         state=state,
         sides=tuple(
             ComparedSide(
@@ -333,7 +334,7 @@ def _compared(item: Item, look: EvidenceSource) -> Compared | Missing:
             for key, side in zip(state.sides, sides, strict=True)
         ),
         title=", ".join(words.side_names(found)),
-        said=words.comparison(found),
+        text=words.comparison(found),
         plots=comparison_plots(found),
         head=tuple(column.title for column in columns),
         rows=tuple(
@@ -344,7 +345,7 @@ def _compared(item: Item, look: EvidenceSource) -> Compared | Missing:
 
 
 def _side(key: SideKey, view: ViewState, look: EvidenceSource) -> list[WindowEvidence]:
-    """The windows of one side: the one that is named, or all of a run."""
+    """Return the windows of one side: the named window, or all windows of a run."""
     if key.window is not None:
         return [look(WindowKey(key.run_id, key.window), view)]
     numbers = look.windows(key.run_id)
@@ -354,7 +355,7 @@ def _side(key: SideKey, view: ViewState, look: EvidenceSource) -> list[WindowEvi
 
 
 def remark(note: Note, notes: Sequence[Note]) -> Remark:
-    """A note in words, with its number among all the notes on its window."""
+    """Return a note in words, with its number among the notes on its window."""
     here = [] if note.pin is None else [one.id for one in notes_on(note.pin.window, notes)]
     return Remark(
         number=here.index(note.id) + 1 if note.id in here else None,
@@ -367,12 +368,12 @@ def remark(note: Note, notes: Sequence[Note]) -> Remark:
 
 
 def overwritten(lost: Overwritten) -> str:
-    """What somebody wrote at the same time as another."""
+    """Return a conflicting edit in words."""
     return f"{lost.field}, by {words.signed(lost.stamp)}: {lost.value}"
 
 
 def gates_moved(gates: Gates) -> tuple[str, ...]:
-    """``τC 0.9 (default 0.8)`` for every gate that was moved."""
+    """Return ``τC 0.9 (default 0.8)`` for every gate that differs from its default."""
     default = Gates()
     return tuple(
         f"{GATE_BY_NAME[name].symbol if name in GATE_BY_NAME else name} {value} "

@@ -1,4 +1,7 @@
-"""One report in any format, by the ending of a file's name."""
+"""Write a report in the format selected by the suffix of a file name.
+
+To add a format, write its module and add one entry to ``FORMATS``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from sfapp.incidents import IncidentState
 from sfapp.report.document import Report
 
 Files = Mapping[str, bytes]
-"""What a report is written as, by path relative to its folder; the report itself first."""
+"""Files of a report by path relative to its folder, the report itself first."""
 
 Format = Callable[[str, Report, IncidentState, str], Files]
 
@@ -21,34 +24,8 @@ Format = Callable[[str, Report, IncidentState, str], Files]
 # Each format is imported when a report is written in it: the app starts without their libraries.
 
 
-def _html(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
-    from sfapp.report.html import to_html
-
-    return {name: to_html(report).encode()}
-
-
-def _pdf(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
-    from sfapp.report.pdf import to_pdf
-
-    return {name: to_pdf(report)}
-
-
-def _notebook(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
-    from sfapp.report.notebook import to_notebook
-
-    return {name: to_notebook(report).encode()}
-
-
-def _json(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
-    from sfapp.report.json import to_json
-
-    return {name: to_json(report, book, incident_id)}
-
-
-def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def _markdown(name: str, report: Report) -> Files:
     """Return the text, and its drawings in a folder named after it."""
-    from sfapp.report.markdown import to_markdown
-
     folder = f"{PurePath(name).stem}_files"
     text, drawings = to_markdown(report, folder)
     return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
@@ -64,10 +41,10 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(name: str) -> Format:
-    """The format that a file's name asks for.
+    """Return the format for a file name.
 
     Raises:
-        ReportError: there is none with its ending.
+        ReportError: no format has this suffix.
     """
     ending = PurePath(name).suffix.lower()
     if ending not in FORMATS:
@@ -76,20 +53,20 @@ def format_of(name: str) -> Format:
 
 
 def render(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
-    """The files of a report.
+    """Return the files of a report.
 
     Args:
-        name: of the report's file, without folder.
-        book, incident_id: what it reports on, for the formats that can be imported again.
+        name: name of the report's file, without folder.
+        book, incident_id: the incident, for formats that can be imported again.
 
     Raises:
-        ReportError: the name's ending is of no format.
+        ReportError: no format has this suffix.
     """
     return format_of(name)(name, report, book, incident_id)
 
 
 def packed(files: Files) -> tuple[str, bytes]:
-    """The name and content of one file that holds all: itself where it is alone, else a ZIP."""
+    """Return name and content of a single file: the only file, or else a ZIP of all."""
     (name, content), *others = files.items()
     if not others:
         return name, content
@@ -101,13 +78,13 @@ def packed(files: Files) -> tuple[str, bytes]:
 
 
 def write(path: Path, files: Files) -> int:
-    """Write a report where it is asked for: each file whole or not at all; its size in bytes.
+    """Write the files of a report atomically and return their total size in bytes.
 
     Raises:
-        ReportError: it cannot be written there.
+        ReportError: a file cannot be written.
     """
     try:
-        for name, content in reversed(list(files.items())):  # drawings before the text that shows them
+        for name, content in reversed(list(files.items())):  # drawings before the text that refers to them
             target = path.parent / name
             target.parent.mkdir(exist_ok=True)
             with atomic_writer(target, sync=False) as file:

@@ -1,7 +1,8 @@
-"""A report as one HTML file: opens from ``file://``, asks for nothing, light and dark, prints.
+"""Write a report as a single self-contained HTML file: it opens from ``file://``, in light and dark, and
+prints.
 
-The plot library and the figures lie in it compressed. The page's own policy lets exactly two scripts run, by
-their hashes: the loader below, and the library that it unpacks.
+The plot library and the figures are embedded, compressed. The page's content security policy allows exactly
+two scripts by their hashes: the loader, and the library that it unpacks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sfapp.assets import PLOTLY, assets
-from sfapp.report.document import Compared, Remark, Report, Section, Shown
+from sfapp.report.document import CollectedPlot, Remark, Report, ReportComparison, Section
 
 _TEMPLATES = Environment(
     loader=PackageLoader("sfapp.report", "templates"),
@@ -24,12 +25,17 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-for kind in (Section, Shown, Compared, Remark):
-    _TEMPLATES.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
+for name, kind in (
+    ("section", Section),
+    ("collected_plot", CollectedPlot),
+    ("comparison", ReportComparison),
+    ("remark", Remark),
+):
+    _TEMPLATES.tests[name] = lambda part, kind=kind: isinstance(part, kind)
 
 
 def to_html(report: Report) -> str:
-    """The whole page."""
+    """Return the whole page."""
     loader = _TEMPLATES.get_template("report.js").render()
     bundle = (assets() / PLOTLY).read_text(encoding="utf-8")
     plots = [{"light": plot.light, "dark": changes(plot.light, plot.dark)} for plot in report.plots]
@@ -45,9 +51,9 @@ def to_html(report: Report) -> str:
 
 
 def changes(old: Any, new: Any, at: tuple[str | int, ...] = ()) -> list[list[Any]]:
-    """What turns one JSON value into another: ``[path, value]`` to set, ``[path]`` to take away.
+    """Return the changes from one JSON value to another: ``[path, value]`` to set, ``[path]`` to delete.
 
-    Light and dark differ in colours only, so the second theme costs a few hundred bytes a plot.
+    Light and dark differ only in colours, so the second theme takes a few hundred bytes per plot.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         gone = [[[*at, key]] for key in old if key not in new]

@@ -1,4 +1,4 @@
-"""A report as JSON: the verdicts for other tools, and the incident with every edit, to be imported again."""
+"""Write a report as JSON: the verdicts for other tools, and the incident with every edit for re-import."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 import msgspec
 
 from sfapp.incidents import IncidentState, document_of
-from sfapp.report.document import Compared, Report, Section
+from sfapp.report.document import Report, ReportComparison, Section
 
 
 def to_json(report: Report, book: IncidentState, incident_id: str) -> bytes:
-    """The document; ``sfapp.incidents.parse`` reads the incident back from it, identical."""
+    """Return the document, from which ``sfapp.incidents.parse`` reads an identical incident."""
     document = document_of(book, incident_id) | {
         "report": {
             "title": report.title,
             "command": report.command,
             "sfapp": report.version,
             "windows": [_window(section) for section in report.of(Section)],
-            "comparisons": [_compared(part) for part in report.of(Compared)],
+            "comparisons": [_compared(part) for part in report.of(ReportComparison)],
         }
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def _compared(part: Compared) -> dict[str, Any]:
+def _compared(part: ReportComparison) -> dict[str, Any]:
     return {
         "view": part.state.query,
-        "said": f"{part.said.headline} {part.said.rest}".strip(),
+        "said": f"{part.text.headline} {part.text.rest}".strip(),
         "columns": part.head,
         "rows": part.rows,
         "packets": part.packets,

@@ -1,6 +1,6 @@
-"""A report as Markdown with its plots as SVG files beside it, as GitHub and its like show it.
+"""Write a report as Markdown with its plots as SVG files, for GitHub and similar viewers.
 
-Every text is escaped: what people or files wrote is shown, never read as markup.
+All text from users and files is escaped, so that it is never read as markup.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, Remark, Report, ReportPlot, Section, Shown
+from sfapp.report.document import CollectedPlot, Remark, Report, ReportComparison, Section
+from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 
@@ -18,7 +19,7 @@ _AT_THE_START = re.compile(
     r"^(?:#{1,6}(?=\s|$)|[-+](?=\s|$)|-(?=-*\s*$)|=(?==*\s*$)|(\d{1,9})(?=[.)](?:\s|$)))"
 )
 _AT_THE_END = re.compile(r"(?<=\s)#+$")
-# What would become a link or a picture of its own accord.
+# Text that viewers turn into links or images automatically.
 _ADDRESS = re.compile(
     r"(?i)(?:(?<=\bwww)(?=\.)|(?<=http)(?=://)|(?<=https)(?=://)|(?<=ftp)(?=://)|:(?=[\w+-]+:))"
 )
@@ -27,32 +28,32 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 
 
 def to_markdown(report: Report, folder: str) -> tuple[str, Mapping[str, str]]:
-    """The text, and its drawings by file name.
+    """Return the text, and its drawings by file name.
 
     Args:
-        folder: where the drawings will lie, beside the text.
+        folder: folder of the drawings, next to the text.
     """
     drawings: dict[str, str] = {}
     blocks = [*_head(report)]
     for part in report.parts:
         if isinstance(part, Section):
             blocks += _window(part, folder, drawings)
-        elif isinstance(part, Shown):
+        elif isinstance(part, CollectedPlot):
             seen = f" · {part.seen}" if part.seen else ""
             blocks.append(f"## {shown(f'{part.run_id} · window {part.window}{seen}')}")
             blocks += _plot(part.plot, folder, drawings)
-        elif isinstance(part, Compared):
+        elif isinstance(part, ReportComparison):
             blocks += _compared(part, folder, drawings)
         elif isinstance(part, Remark):
             blocks.append(_note(part))
         else:
-            blocks.append(shown(part.said))
+            blocks.append(shown(part.reason))
     blocks += ["## Reproduce", _code(report.command)]
     return "\n\n".join(blocks) + "\n", drawings
 
 
 def shown(text: str) -> str:
-    """Text in one line that reads as it is, whatever stands in it; as little escaped as that takes."""
+    """Return text as one line with all markup escaped, and nothing more."""
     line = _CONTROL.sub(" ", text).strip()
     escaped = _MARKUP.sub(r"\\\g<0>", line)
     escaped = _ADDRESS.sub(r"\\\g<0>", escaped)
@@ -65,12 +66,12 @@ def shown(text: str) -> str:
 
 
 def lines(text: str) -> str:
-    """Several lines, each kept as one."""
+    """Return several lines, each escaped and kept."""
     return "\\\n".join(shown(line) for line in text.splitlines()) or ""
 
 
 def _code(text: str) -> str:
-    """A line to copy, in a fence that nothing in it can close."""
+    """Return a line of code in a fence that its content cannot close."""
     line = _CONTROL.sub(" ", text)
     longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -91,7 +92,7 @@ def _head(report: Report) -> Iterator[str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts; a heading may be empty."""
+    """Return a table of texts; headings may be empty."""
     lines = [head, ["---"] * len(head), *([shown(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -128,15 +129,15 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     yield table(("", ""), judged)
 
 
-def _compared(part: Compared, folder: str, drawings: dict[str, str]) -> Iterator[str]:
-    said = part.said
+def _compared(part: ReportComparison, folder: str, drawings: dict[str, str]) -> Iterator[str]:
+    text = part.text
     yield f"## {shown(part.title)}"
-    rest = f" {shown(said.rest)}" if said.rest else ""
-    yield f"{shown(said.kicker)}: **{shown(said.headline)}**{rest}"
-    yield shown(" ".join(said.explanation))
-    rows = [(number.title, f"{number.value} {number.note}") for number in said.numbers]
-    rows += [("labels", " · ".join(label.text for label in said.labels))] if said.labels else []
-    rows += [("mind", caveat) for caveat in said.caveats]
+    rest = f" {shown(text.rest)}" if text.rest else ""
+    yield f"{shown(text.kicker)}: **{shown(text.headline)}**{rest}"
+    yield shown(" ".join(text.explanation))
+    rows = [(number.title, f"{number.value} {number.note}") for number in text.numbers]
+    rows += [("labels", " · ".join(label.text for label in text.labels))] if text.labels else []
+    rows += [("mind", caveat) for caveat in text.caveats]
     yield table(("", ""), rows)
     yield table([shown(title) for title in part.head], part.rows)
     for plot in part.plots:
@@ -147,24 +148,24 @@ def _compared(part: Compared, folder: str, drawings: dict[str, str]) -> Iterator
 def _plot(plot: ReportPlot, folder: str, drawings: dict[str, str]) -> Iterator[str]:
     name = f"{len(drawings) + 1:02d}-{plot.name.replace('_', '-')}.svg"
     drawings[name] = to_svg(plot.light)
-    said = caption(plot)
-    yield f"### {shown(said.title)}"
-    if said.subtitle:
-        yield shown(said.subtitle)
-    yield f"![{shown(said.alt)}](<{_address(folder)}/{name}>)"
-    yield shown(said.below)
+    words = caption(plot)
+    yield f"### {shown(words.title)}"
+    if words.subtitle:
+        yield shown(words.subtitle)
+    yield f"![{shown(words.alt)}](<{_address(folder)}/{name}>)"
+    yield shown(words.below)
 
 
 def _address(folder: str) -> str:
-    """A folder's name as part of an address between angle brackets."""
+    """Return a folder's name, escaped for a URL in angle brackets."""
     kept = re.sub(r"[^\w.\- ]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), folder)
     return kept.replace(" ", "%20")
 
 
 def _note(remark: Remark) -> str:
-    said = [lines(remark.text)]
+    blocks = [lines(remark.text)]
     if remark.pinned:
-        said.insert(0, f"**{shown(remark.heading)}**")
-    said += [f"Written at the same time: {lines(lost)}" for lost in remark.overwritten]
-    said.append(f"— {shown(remark.signed)}")
-    return "\n".join(f"> {line}".rstrip() for line in "\n\n".join(said).split("\n"))
+        blocks.insert(0, f"**{shown(remark.heading)}**")
+    blocks += [f"Written at the same time: {lines(lost)}" for lost in remark.overwritten]
+    blocks.append(f"— {shown(remark.signed)}")
+    return "\n".join(f"> {line}".rstrip() for line in "\n\n".join(blocks).split("\n"))

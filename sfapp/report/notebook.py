@@ -1,6 +1,6 @@
-"""A report as a notebook that computes everything again from the packets.
+"""Write a report as a notebook that recomputes everything from the packets.
 
-What people and files wrote gets into code only as literals, and into text only escaped.
+Text from users and files enters code only as literals, and Markdown only escaped.
 """
 
 from __future__ import annotations
@@ -12,8 +12,17 @@ from typing import Any
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, ComparedSide, Part, Remark, Report, ReportPlot, Section, Shown
+from sfapp.report.document import (
+    CollectedPlot,
+    ComparedSide,
+    Part,
+    Remark,
+    Report,
+    ReportComparison,
+    Section,
+)
 from sfapp.report.markdown import lines, shown, table
+from sfapp.report.plots import ReportPlot
 
 Cell = Mapping[str, Any]
 
@@ -23,12 +32,12 @@ import sfapp
 PACKETS = "packets"  # the folder that holds the packets of this report
 
 packets = sfapp.open(PACKETS)
-runs = {}  # what a run is called here: a redacted report calls it by another name
+runs = {}  # name of each run in these packets; a redacted report uses pseudonyms
 packets"""
 
 
 def to_notebook(report: Report) -> str:
-    """The notebook, without outputs: whoever runs it sees numbers of the packets at hand."""
+    """Return the notebook without outputs: running it shows the numbers of the given packets."""
     document = {
         "cells": [{"id": f"cell-{place}", **cell} for place, cell in enumerate(_cells(report), 1)],
         "metadata": {
@@ -61,35 +70,35 @@ def _cells(report: Report) -> Iterator[Cell]:
         f"# {shown(report.title)}",
         facts,
         lines(report.summary),
-        f"Made by sfapp {shown(report.version)}. Everything below is computed again from the packets: say "
-        "where they are, and run all cells. What the report said stands above each window.",
+        f"Created by sfapp {shown(report.version)}. Everything below is recomputed from the packets: set "
+        "their folder and run all cells. The verdict of the report stands above each window.",
     )
     yield _code(_OPENING)
-    names = {_told(section): f"window_{number}" for number, section in enumerate(report.of(Section), 1)}
+    names = {_judged_key(section): f"window_{number}" for number, section in enumerate(report.of(Section), 1)}
     for part in report.parts:
         yield from _part(part, names)
-    yield _text("## Reproduce", "The same report from the same packets:")
+    yield _text("## Reproduce", "This command creates the same report from the same packets:")
     yield _code(f"command = {report.command!r}\ncommand")
 
 
-def _told(part: Section | Shown) -> tuple[str, int, ViewState]:
-    """What tells one judged window from another."""
+def _judged_key(part: Section | CollectedPlot) -> tuple[str, int, ViewState]:
+    """Return the key of a judged window."""
     return part.run_id, part.window, part.view.judging
 
 
 def _part(part: Part, names: Mapping[tuple[str, int, ViewState], str]) -> Iterator[Cell]:
     if isinstance(part, Section):
-        yield from _window(part, names[_told(part)])
-    elif isinstance(part, Shown):
+        yield from _window(part, names[_judged_key(part)])
+    elif isinstance(part, CollectedPlot):
         seen = f" · {part.seen}" if part.seen else ""
         yield _text(f"## {shown(f'{part.run_id} · window {part.window}{seen}')}")
-        yield from _plot(part.plot, part.view, names[_told(part)])
-    elif isinstance(part, Compared):
+        yield from _plot(part.plot, part.view, names[_judged_key(part)])
+    elif isinstance(part, ReportComparison):
         yield from _compared(part)
     elif isinstance(part, Remark):
         yield _text(*_note(part))
     else:
-        yield _text(shown(part.said))
+        yield _text(shown(part.reason))
 
 
 def _note(remark: Remark) -> Iterator[str]:
@@ -105,31 +114,33 @@ def _window(section: Section, name: str) -> Iterator[Cell]:
     verdict = section.verdict
     yield _text(
         f"## {shown(f'{section.run_id} · window {section.window} · {section.size}')}",
-        f"The report said: **{shown(verdict.headline)}** {shown(verdict.place)}",
+        f"Verdict in the report: **{shown(verdict.headline)}** {shown(verdict.place)}",
         f"Not known: {shown(' '.join(verdict.unknown))}" if verdict.unknown else "",
     )
     yield _code(_opened(section, name))
     for plot in section.plots:
-        # The window shows its card and its frontier by itself.
+        # Displaying the window already shows its card and its frontier.
         if plot.name != "frontier_steps" or _seen(plot, section.view):
             yield from _plot(plot, section.view, name)
 
 
-def _compared(part: Compared) -> Iterator[Cell]:
-    """The comparison made again; the packets of each side are found as those of a window are."""
-    said = part.said
-    yield _text(f"## {shown(part.title)}", f"The report said: **{shown(said.headline)}** {shown(said.rest)}")
+def _compared(part: ReportComparison) -> Iterator[Cell]:
+    """Yield cells that repeat the comparison; the packets of each side are found by hash."""
+    text = part.text
+    yield _text(
+        f"## {shown(part.title)}", f"Verdict in the report: **{shown(text.headline)}** {shown(text.rest)}"
+    )
     found = "".join(_side_found(side) for side in part.sides)
     sides = "".join(f"    {_side(side.key)},\n" for side in part.sides)
-    asked = "".join(f"    {name}={value},\n" for name, value in _asked(part.state.view))
-    yield _code(f"{found}comparison = packets.compare(\n{sides}{asked})\ncomparison")
+    arguments = "".join(f"    {name}={value},\n" for name, value in _settings(part.state.view))
+    yield _code(f"{found}comparison = packets.compare(\n{sides}{arguments})\ncomparison")
     for plot in part.plots:
         yield _text(f"### {shown(caption(plot).title)}", shown(plot.hint))
         yield _code(f"comparison.plot({plot.name!r})")
 
 
 def _side_found(side: ComparedSide) -> str:
-    """Find the run by the packets of the side's first window."""
+    """Return code that finds the run by the packets of the side's first window."""
     number, packets = side.first
     hashes = "".join(f"    {packet.sha256!r},\n" for packet in packets)
     run = repr(side.key.run_id)
@@ -142,27 +153,27 @@ def _side(side: SideKey) -> str:
 
 
 def _opened(section: Section, name: str) -> str:
-    """Find the window by its packets, judge it as the report did, show it."""
+    """Return code that finds the window by its packets, judges it as in the report and shows it."""
     run = repr(section.run_id)
     hashes = "".join(f"    {packet.sha256!r},\n" for packet in section.packets)
-    asked = [f"    {name}={value},\n" for name, value in _judging(section)]
+    arguments = [f"    {name}={value},\n" for name, value in _judging(section)]
     return (
         f"runs[{run}], number = packets.find((\n{hashes}), {run}, {section.window})\n"
-        f"{name} = packets.window(\n    runs[{run}],\n    number,\n{''.join(asked)})\n{name}"
+        f"{name} = packets.window(\n    runs[{run}],\n    number,\n{''.join(arguments)})\n{name}"
     )
 
 
 def _judging(section: Section) -> Iterator[tuple[str, str]]:
-    """What is not as it is by default, as Python."""
-    yield from _asked(section.view)
+    """Yield the arguments that differ from their defaults, as Python."""
+    yield from _settings(section.view)
     reference = section.diagnosis.reference
     if reference is not None:
         run = repr(reference.run_id)
         yield "reference", f"(runs.get({run}, {run}), {reference.window})"
 
 
-def _asked(view: ViewState) -> Iterator[tuple[str, str]]:
-    """How a view judges, where that is not as it is by default, as Python."""
+def _settings(view: ViewState) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a view that differ from their defaults, as Python."""
     default = ViewState()
     moved = view.gates.changed()
     if moved:
@@ -176,18 +187,18 @@ def _asked(view: ViewState) -> Iterator[tuple[str, str]]:
 
 
 def _plot(plot: ReportPlot, view: ViewState, window: str) -> Iterator[Cell]:
-    said = caption(plot)
-    yield _text(f"### {shown(said.title)}", shown(plot.hint))
-    asked = "".join(f", {name}={value!r}" for name, value in _seen(plot, view).items())
-    yield _code(f"{window}.plot({plot.name!r}{asked})")
+    words = caption(plot)
+    yield _text(f"### {shown(words.title)}", shown(plot.hint))
+    arguments = "".join(f", {name}={value!r}" for name, value in _seen(plot, view).items())
+    yield _code(f"{window}.plot({plot.name!r}{arguments})")
 
 
 def _seen(plot: ReportPlot, view: ViewState) -> Mapping[str, Any]:
-    """What of a view a plot depends on, where it is not as it is by default."""
+    """Return the settings of a view that a plot depends on and that differ from their defaults."""
     default = ViewState()
     names = ("step", "ranks", "stage", "quantity", "cause", "operator")
-    asked = {name: getattr(view, name) for name in names if getattr(view, name) != getattr(default, name)}
+    arguments = {name: getattr(view, name) for name in names if getattr(view, name) != getattr(default, name)}
     if view.node is not None:
-        asked["tab"] = view.tab
+        arguments["tab"] = view.tab
     zoom = tuple(str(zoom) for zoom in view.zoom_of(plot.name))
-    return asked | ({"zoom": zoom} if zoom else {})
+    return arguments | ({"zoom": zoom} if zoom else {})

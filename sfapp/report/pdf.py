@@ -1,4 +1,4 @@
-"""A report as PDF on A4: typeset without a browser, without the network, the same bytes every time."""
+"""Write a report as PDF on A4, without a browser or network, reproducible to the byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import typst
 from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, Part, Remark, Report, ReportPlot, Section, Shown
+from sfapp.report.document import CollectedPlot, Part, Remark, Report, ReportComparison, Section
+from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 
@@ -24,10 +25,10 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
 def to_pdf(report: Report) -> bytes:
-    """The whole document.
+    """Return the whole document.
 
     Raises:
-        ReportError: a plot of it cannot be drawn, or the document cannot be set.
+        ReportError: a plot cannot be drawn, or the document cannot be typeset.
     """
     data = msgspec.json.encode(_data(report)).decode()
     try:
@@ -38,12 +39,12 @@ def to_pdf(report: Report) -> bytes:
             timestamp=0,
         )
     except typst.TypstError as error:
-        raise ReportError(f"the PDF cannot be set: {error.message}") from error
+        raise ReportError(f"the PDF cannot be typeset: {error.message}") from error
 
 
 @cache
 def _fonts() -> typst.Fonts:
-    """Ours and typst's own, never the machine's: the same report looks the same everywhere."""
+    """Return our fonts and typst's, without system fonts, so that a report looks the same everywhere."""
     return typst.Fonts(include_system_fonts=False, font_paths=[str(assets() / "fonts")])
 
 
@@ -53,7 +54,7 @@ def _template() -> bytes:
 
 
 def _data(report: Report) -> Mapping[str, Any]:
-    """What the template shows: texts, and drawings as SVG."""
+    """Return the data of the template: texts, and drawings as SVG."""
     windows = report.of(Section)
     anchors = {id(section): f"window-{number}" for number, section in enumerate(windows, 1)}
     return {
@@ -67,7 +68,7 @@ def _data(report: Report) -> Mapping[str, Any]:
             {
                 "anchor": anchors[id(section)],
                 "name": format.clip(f"{section.run_id} / {section.window}"),
-                "said": section.verdict.sentence,
+                "sentence": section.verdict.sentence,
             }
             for section in windows
         ],
@@ -79,11 +80,11 @@ def _data(report: Report) -> Mapping[str, Any]:
 def _part(part: Part, anchor: str) -> Mapping[str, Any]:
     if isinstance(part, Section):
         return {"kind": "window", "anchor": anchor, "first": anchor == "window-1", **_window(part)}
-    if isinstance(part, Shown):
+    if isinstance(part, CollectedPlot):
         seen = f" · {part.seen}" if part.seen else ""
         heading = _breakable(f"{part.run_id} · window {part.window}{seen}")
         return {"kind": "plot", "heading": heading, "plot": _plot(part.plot)}
-    if isinstance(part, Compared):
+    if isinstance(part, ReportComparison):
         return {"kind": "comparison", **_compared(part)}
     if isinstance(part, Remark):
         return {
@@ -93,7 +94,7 @@ def _part(part: Part, anchor: str) -> Mapping[str, Any]:
             "signed": _breakable(part.signed),
             "overwritten": [_breakable(lost) for lost in part.overwritten],
         }
-    return {"kind": "missing", "said": _breakable(part.said)}
+    return {"kind": "missing", "reason": _breakable(part.reason)}
 
 
 def _window(section: Section) -> Mapping[str, Any]:
@@ -128,18 +129,18 @@ def _window(section: Section) -> Mapping[str, Any]:
     }
 
 
-def _compared(part: Compared) -> Mapping[str, Any]:
-    said = part.said
-    rows = [[number.title, number.value, number.note] for number in said.numbers]
-    rows += [["mind", "", caveat] for caveat in said.caveats]
+def _compared(part: ReportComparison) -> Mapping[str, Any]:
+    text = part.text
+    rows = [[number.title, number.value, number.note] for number in text.numbers]
+    rows += [["mind", "", caveat] for caveat in text.caveats]
     return {
         "heading": _breakable(part.title),
-        "tone": said.tone,
-        "kicker": _breakable(said.kicker),
-        "headline": _breakable(said.headline),
-        "rest": said.rest,
-        "explanation": _breakable(" ".join(said.explanation)),
-        "labels": [label.text for label in said.labels],
+        "tone": text.tone,
+        "kicker": _breakable(text.kicker),
+        "headline": _breakable(text.headline),
+        "rest": text.rest,
+        "explanation": _breakable(" ".join(text.explanation)),
+        "labels": [label.text for label in text.labels],
         "rows": [[name, lead, _breakable(rest)] for name, lead, rest in rows],
         "head": list(part.head),
         "table": [[_breakable(cell) for cell in row] for row in part.rows],
@@ -149,18 +150,18 @@ def _compared(part: Compared) -> Mapping[str, Any]:
 
 
 def _plot(plot: ReportPlot) -> Mapping[str, Any]:
-    said = caption(plot)
+    words = caption(plot)
     return {
-        "title": said.title,
-        "subtitle": _breakable(said.subtitle),
-        "alt": said.alt,
-        "caption": _breakable(said.below),
+        "title": words.title,
+        "subtitle": _breakable(words.subtitle),
+        "alt": words.alt,
+        "caption": _breakable(words.below),
         "svg": to_svg(plot.light),
     }
 
 
 def _breakable(words: str) -> str:
-    """Names longer than a line may be broken within; what no font can show is marked."""
+    """Allow line breaks within long names, and replace characters that no font can show."""
     return _UNBREAKABLE.sub(
         lambda found: "\u200b".join(
             found[0][start : start + _EVERY] for start in range(0, len(found[0]), _EVERY)

@@ -213,7 +213,7 @@ def test_a_comparison_that_cannot_be_made_is_said_and_the_rest_stands(packets: P
     assert made.returncode == 0, made.stderr
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "gone/1 and gpt-small-ddp/13 cannot be compared: there is no window gone/1" in page
-    assert "a comparison that names no two windows" in page
+    assert "a comparison needs at least two windows" in page
     assert "all of it in data" in page
 
 

@@ -22,7 +22,7 @@ from sfapp.model import Gates
 from sfapp.model.view import ViewState, WindowKey, Zoom
 from sfapp.notebook import PacketsDiffer
 from sfapp.packets import read_windows
-from sfapp.report import Remark, Report, Section, Shown, document
+from sfapp.report import CollectedPlot, Remark, Report, Section, document
 from sfapp.report.notebook import to_notebook
 from sfapp.service.packet_evidence import PacketEvidence
 
@@ -92,7 +92,7 @@ def test_it_holds_no_outputs_and_names_the_packets() -> None:
 def test_one_plot_is_opened_as_it_was_looked_at() -> None:
     view = ViewState(tab="node:1", stage="data.next_wait", quantity="slack", step=401)
     (section,) = looked_at(view).of(Section)
-    shown = Shown(section.run_id, section.window, view, "", section.plots[-1])
+    shown = CollectedPlot(section.run_id, section.window, view, "", section.plots[-1])
     cells = code(read(Report("t", "", (), (section, shown), "c", "1")))
     asked = "step=401, stage='data.next_wait', quantity='slack', tab='node:1')"
     assert cells[-2] == f"window_1.plot('rank_step_heatmap', {asked}"

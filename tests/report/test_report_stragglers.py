@@ -20,7 +20,7 @@ from sfapp.errors import WindowError
 from sfapp.incidents import IncidentEditor, IncidentLog, draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path, packet_path, read_windows, write_operators, write_packet
-from sfapp.report import Missing, Report, Section, Shown, document, render
+from sfapp.report import CollectedPlot, Missing, Report, Section, document, render
 from sfapp.report.plots import report_names
 from sfapp.service.evidence import EvidenceSource, WindowEvidence
 from sfapp.service.packet_evidence import PacketEvidence
@@ -84,8 +84,8 @@ def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Pat
     query = ViewState(step=1, ranks=(1, 5)).query
     ada.add_plot(log.state().incident(incident), KEY, "operator_timeline", query)
     look = PacketEvidence(read_windows([packets]).windows)
-    made = document(log.state().incident(incident), look, command="sfapp report", version="1")
-    (shown,) = made.of(Shown)
+    made = document(log.book().incident(incident), look, command="sfapp report", version="1")
+    (shown,) = made.of(CollectedPlot)
     assert shown.plot.name == "operator_timeline"
     assert shown.seen == "step 1 · ranks 1, 5"
     assert "rank 5" in shown.plot.light["layout"]["annotations"][0]["text"]
@@ -101,7 +101,7 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
     evidence = WindowEvidence(window, diagnose(window), (), None, findings=refuse, has_operators=True)  # type: ignore[arg-type]
     made = told(lambda *_: evidence)  # type: ignore[arg-type]
-    assert [part.said for part in made.of(Missing)] == ["job/4: too many events"]
+    assert [part.reason for part in made.of(Missing)] == ["job/4: too many events"]
     assert len(made.of(Section)) == 1
 
 
@@ -118,7 +118,7 @@ def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() ->
     assert len(first.plots) == len(WINDOW_PLOTS) + len(OPERATOR_PLOTS)
     assert len(second.plots) == len(WINDOW_PLOTS)
     (missing,) = made.of(Missing)
-    assert missing.said.startswith("job/5: its operators are left out")
+    assert missing.reason.startswith("job/5: its operators are left out")
 
 
 def test_redacted_windows_still_have_their_operators(packets: Path) -> None:

@@ -1,7 +1,4 @@
-"""Our figures as still drawings: for paper, for Markdown, for wherever there is no browser.
-
-to_svg(figure) -> str    one SVG document: no script, nothing from outside, the same bytes every time
-"""
+"""Draw figures as SVG, for PDF and Markdown: no script, no external resources, reproducible to the byte."""
 
 from sfapp.report.svg.drawing import KINDS, WIDTH, to_svg
 

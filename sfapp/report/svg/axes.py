@@ -1,4 +1,4 @@
-"""Axes of a drawing: what they span, where they lie, where their ticks are. Follows Plotly's own rules."""
+"""Compute ranges, positions and ticks of axes by Plotly's rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfapp.report.svg.text import Style
 from sfapp.report.svg.values import each, formatted, unsupported
 
 PAD = 0.05
-"""Room beyond the outermost mark, as a part of the axis."""
+"""Padding beyond the outermost mark, as a share of the axis."""
 
 _STEPS = (2, 5, 10)
 _TYPES = (None, "-", "linear", "category")
@@ -20,7 +20,7 @@ _TYPES = (None, "-", "linear", "category")
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One tick: where on the axis, and what it says."""
+    """One tick: its position on the axis and its text."""
 
     value: float
     text: str
@@ -28,7 +28,7 @@ class Tick:
 
 @dataclass(slots=True)
 class Extent:
-    """What the traces of an axis reach; ``padded`` ends get room beyond them."""
+    """Extent of the traces on an axis; padded ends get room beyond them."""
 
     low: float = math.inf
     high: float = -math.inf
@@ -36,7 +36,7 @@ class Extent:
     pad_high: bool = False
 
     def add(self, numbers: Sequence[float | None], padded: bool) -> None:
-        """Take numbers in."""
+        """Extend by numbers."""
         known = [number for number in numbers if number is not None]
         if not known:
             return
@@ -47,7 +47,7 @@ class Extent:
             self.high, self.pad_high = high, padded or (self.pad_high and high == self.high)
 
     def range(self, to_zero: bool) -> tuple[float, float]:
-        """The range of an axis that shows all of it."""
+        """Return the range of an axis that shows the whole extent."""
         if self.low > self.high:
             return -1.0, 6.0
         low, high = self.low, self.high
@@ -65,10 +65,10 @@ class Axis:
     """One axis.
 
     Attributes:
-        name: as traces call it: ``x``, ``y2``.
+        name: its name in traces: ``x``, ``y2``.
         spec: its part of the layout.
-        categories: the names along it, in order; None on an axis of numbers.
-        low, high: the range, the larger first where it is reversed.
+        categories: the categories in order; None for a numeric axis.
+        low, high: the range, larger value first if reversed.
         start, end: pixels of ``low`` and ``high``.
     """
 
@@ -83,31 +83,32 @@ class Axis:
 
     @property
     def across(self) -> bool:
-        """Whether it runs from left to right."""
+        """Return whether the axis is horizontal."""
         return self.name[0] == "x"
 
     @property
     def visible(self) -> bool:
+        """Return whether the axis is drawn."""
         return bool(self.spec.get("visible", True))
 
     @property
     def domain(self) -> tuple[float, float]:
-        """The part of the drawing it lies in, as fractions."""
+        """Return its part of the drawing, as fractions."""
         low, high = self.spec.get("domain", (0, 1))
         return float(low), float(high)
 
     @property
     def style(self) -> Style:
-        """Of its tick labels."""
+        """Return the style of its tick labels."""
         return Style.of(self.spec.get("tickfont"))
 
     @property
     def turn(self) -> float:
-        """Degrees that tick labels are turned by."""
+        """Return the rotation of tick labels, degrees."""
         return float(self.spec.get("tickangle", 0))
 
     def place(self, value: Any) -> float | None:
-        """A value as a number along the axis: a name by its place among the categories."""
+        """Return a value as a position on the axis; a category by its index."""
         if value is None:
             return None
         if isinstance(value, str):
@@ -117,48 +118,53 @@ class Axis:
         return float(value)
 
     def places(self, values: Sequence[Any]) -> list[float | None]:
-        """Values as numbers along the axis."""
+        """Return values as positions on the axis."""
         if self.categories is None:
             return [self.place(value) for value in values]
         known = {name: float(place) for place, name in enumerate(self.categories)}
         return [known.get(value) if isinstance(value, str) else self.place(value) for value in values]
 
     def at(self, number: float) -> float:
-        """The pixel of a number along the axis."""
+        """Return the pixel of a position."""
         return self.start + (number - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def spans(self, number: float) -> bool:
-        """Whether a number is in range."""
+        """Return whether a position is in range."""
         low, high = sorted((self.low, self.high))
         slack = 1e-9 * (high - low)
         return low - slack <= number <= high + slack
 
     @property
     def has_own_range(self) -> bool:
-        """Whether the figure fixes the range, instead of leaving it to what is drawn."""
+        """Return whether the figure fixes the range."""
         return self.spec.get("range") is not None and self.spec.get("autorange") in (None, False)
 
-    def settle(self) -> None:
-        """Fix the range: the one that was asked for, or the one that shows everything."""
+    def fix_range(self) -> None:
+        """Set the range: the fixed one, or the one that shows everything."""
         if self.spec.get("type") not in _TYPES:
             raise unsupported("axis type", self.spec["type"])
         if self.has_own_range:
-            asked = self.spec["range"]
-            self.low, self.high = float(asked[0]), float(asked[1])
+            fixed = self.spec["range"]
+            self.low, self.high = float(fixed[0]), float(fixed[1])
             return
         self.low, self.high = self.extent.range(self.spec.get("rangemode") == "tozero")
         if self.spec.get("autorange") == "reversed":
             self.low, self.high = self.high, self.low
 
     def ticks(self) -> list[Tick]:
-        """Its ticks that are in range."""
+        """Return the ticks in range."""
         if not self.visible:
             return []
         tickvals = self.spec.get("tickvals")
         if tickvals is not None:
             texts = self.spec.get("ticktext")
             found = [
-                Tick(place, self._worded(str(each(texts, index, ""))) if texts else self._said(place, None))
+                Tick(
+                    place,
+                    self._with_affixes(str(each(texts, index, "")))
+                    if texts
+                    else self._tick_text(place, None),
+                )
                 for index, place in enumerate(self.places(tickvals))
                 if place is not None
             ]
@@ -176,33 +182,33 @@ class Axis:
         every = (
             max(1, math.ceil(len(names) * need / max(length, 1.0))) if len(names) * need > 1.4 * length else 1
         )
-        return [Tick(float(place), self._worded(names[place])) for place in range(0, len(names), every)]
+        return [Tick(float(place), self._with_affixes(names[place])) for place in range(0, len(names), every)]
 
     def _number_ticks(self) -> list[Tick]:
         low, high = sorted((self.low, self.high))
         step = float(self.spec.get("dtick") or self._step(high - low))
         first = math.ceil(low / step - 1e-9)
         last = math.floor(high / step + 1e-9)
-        marks = [Tick(place * step, self._said(place * step, step)) for place in range(first, last + 1)]
+        marks = [Tick(place * step, self._tick_text(place * step, step)) for place in range(first, last + 1)]
         return [tick for tick in marks if tick.text]
 
     def _step(self, span: float) -> float:
-        """The round number nearest above what would give the number of ticks that was asked for."""
+        """Return the next larger round step for the wanted number of ticks."""
         length = abs(self.end - self.start)
         count = self.spec.get("nticks") or min(9, max(4, length / (80 if self.across else 40))) + 1
         rough = span / count
         base = 10.0 ** math.floor(math.log10(rough))
         return base * next(step for step in _STEPS if rough / base <= step)
 
-    def _said(self, value: float, step: float | None) -> str:
-        said = formatted(value, self.spec.get("tickformat", ""), step)
-        return self._worded(said) if said else ""
+    def _tick_text(self, value: float, step: float | None) -> str:
+        text = formatted(value, self.spec.get("tickformat", ""), step)
+        return self._with_affixes(text) if text else ""
 
-    def _worded(self, said: str) -> str:
-        return f"{self.spec.get('tickprefix', '')}{said}{self.spec.get('ticksuffix', '')}"
+    def _with_affixes(self, text: str) -> str:
+        return f"{self.spec.get('tickprefix', '')}{text}{self.spec.get('ticksuffix', '')}"
 
     def label_room(self, ticks: Sequence[Tick]) -> float:
-        """Pixels that tick labels and the title take beside the plot."""
+        """Return the pixels that tick labels and title take next to the plot."""
         if not self.visible:
             return 0.0
         room = 0.0
@@ -214,9 +220,9 @@ class Axis:
             room += title.get("standoff", 8) + text.LINE * Style.of(title.get("font")).size
         return room
 
-    def _reach(self, said: str, size: float) -> float:
-        """How far one label reaches away from the axis."""
-        long, high = text.width(said, size), text.height(said, size)
+    def _reach(self, label: str, size: float) -> float:
+        """Return how far a label extends from the axis, pixels."""
+        long, high = text.width(label, size), text.height(label, size)
         if not self.across:
             return long
         angle = math.radians(abs(self.turn))
@@ -224,7 +230,7 @@ class Axis:
 
 
 def axes_of(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
-    """All axes of a figure by name."""
+    """Return all axes of a figure by name."""
     names = ["x", "y", *(trace.get(letter + "axis", letter) for trace in traces for letter in "xy")]
     names += [key.replace("axis", "") for key in layout if key.startswith(("xaxis", "yaxis"))]
     return {name: Axis(name, layout.get(f"{name[0]}axis{name[1:]}", {})) for name in sorted(set(names))}

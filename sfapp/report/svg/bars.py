@@ -1,4 +1,4 @@
-"""Bars: stacked, side by side or on a base of their own, upright or lying, hatched, with their texts."""
+"""Draw bars: stacked, grouped or on a base, vertical or horizontal, hatched, with their texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfapp.report.svg.values import each, unsupported, values
 Trace = Mapping[str, Any]
 
 _LEAST = 6.0
-"""A text that would have to be smaller than this to fit into its bar is left out."""
+"""Smallest font size, pixels: a text that needs a smaller one to fit its bar is left out."""
 
 _GAP = 3.0
 """Pixels between a text and the end of its bar."""
@@ -23,10 +23,10 @@ _GAP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar along its own direction: from ``foot`` to ``head``, ``left`` to ``right`` across.
+    """One bar: from ``foot`` to ``head`` along its direction, ``left`` to ``right`` across.
 
     Attributes:
-        slot: what it takes of the axis across, the gap to its neighbours included.
+        slot: its interval on the position axis, with the gap to its neighbours.
     """
 
     trace: Trace
@@ -38,16 +38,17 @@ class Bar:
     slot: tuple[float, float]
 
 
-def is_lying(trace: Trace) -> bool:
+def is_horizontal(trace: Trace) -> bool:
+    """Return whether the bars are horizontal."""
     return bool(trace.get("orientation", "v") == "h")
 
 
 def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping[str, Any]) -> list[Bar]:
-    """The bars of all traces on one pair of axes, in numbers along these axes."""
+    """Return the bars of all traces on one pair of axes, in axis positions."""
     mode = layout.get("barmode", "group")
     if mode not in ("group", "stack", "overlay"):
         raise unsupported("bar mode", mode)
-    lying = [is_lying(trace) for trace in traces]
+    lying = [is_horizontal(trace) for trace in traces]
     if len(set(lying)) > 1:
         raise unsupported("bar orientation", "mixed")
     along, up = ("y", "x") if lying and lying[0] else ("x", "y")
@@ -56,7 +57,7 @@ def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping
     taken = [place for row in positions for place in row if place is not None]
     pitch = _pitch(taken)
     room = pitch * (1 - float(layout.get("bargap", 0.2)))
-    # Bars share a place only where two of them want it.
+    # Bars are placed side by side only if two have the same position.
     beside = mode == "group" and len(set(taken)) < len(taken)
     share = room / len(traces) if beside else room
     tops: dict[tuple[float, bool], float] = {}
@@ -83,22 +84,22 @@ def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping
 
 
 def _pitch(places: Sequence[float]) -> float:
-    """The smallest distance between two bars."""
+    """Return the smallest distance between two bars."""
     distinct = sorted(set(places))
     return min((after - before for before, after in itertools.pairwise(distinct)), default=1.0)
 
 
 def reach(bars: Sequence[Bar], x_axis: Axis, y_axis: Axis) -> None:
-    """Tell the axes what the bars reach."""
+    """Extend the axes by the bars."""
     for bar in bars:
-        position_axis, size_axis = (y_axis, x_axis) if is_lying(bar.trace) else (x_axis, y_axis)
+        position_axis, size_axis = (y_axis, x_axis) if is_horizontal(bar.trace) else (x_axis, y_axis)
         position_axis.extent.add(bar.slot, padded=False)
         size_axis.extent.add([bar.foot], padded="base" in bar.trace)
         size_axis.extent.add([bar.head], padded=bar.head != 0)
 
 
 def draw(bar: Bar, x_axis: Axis, y_axis: Axis, patterns: dict[str, str]) -> str:
-    """One bar; a pattern it needs is added to ``patterns``, by its definition."""
+    """Draw one bar; a pattern that it needs is added to ``patterns`` by its definition."""
     marker = bar.trace.get("marker", {})
     x, y, width, height = _box(bar, x_axis, y_axis)
     if width <= 0 or height <= 0:
@@ -114,7 +115,7 @@ def draw(bar: Bar, x_axis: Axis, y_axis: Axis, patterns: dict[str, str]) -> str:
 
 
 def _box(bar: Bar, x_axis: Axis, y_axis: Axis) -> tuple[float, float, float, float]:
-    if is_lying(bar.trace):
+    if is_horizontal(bar.trace):
         ends = (x_axis.at(bar.foot), x_axis.at(bar.head)), (y_axis.at(bar.left), y_axis.at(bar.right))
     else:
         ends = (x_axis.at(bar.left), x_axis.at(bar.right)), (y_axis.at(bar.foot), y_axis.at(bar.head))
@@ -123,7 +124,7 @@ def _box(bar: Bar, x_axis: Axis, y_axis: Axis) -> tuple[float, float, float, flo
 
 
 def fill(marker: Mapping[str, Any], index: int, patterns: dict[str, str]) -> str:
-    """How one bar is filled; a pattern it needs is added to ``patterns``, by its definition."""
+    """Return the fill of one bar; a pattern that it needs is added to ``patterns`` by its definition."""
     colour = str(each(marker.get("color"), index, "#444"))
     pattern = marker.get("pattern", {})
     shape = each(pattern.get("shape"), index, "")
@@ -147,9 +148,9 @@ def fill(marker: Mapping[str, Any], index: int, patterns: dict[str, str]) -> str
 def draw_text(bar: Bar, x_axis: Axis, y_axis: Axis) -> str:
     """What stands in a bar or beyond its end."""
     trace = bar.trace
-    said = str(each(trace.get("text"), bar.index, "") or "")
+    label = str(each(trace.get("text"), bar.index, "") or "")
     where = each(trace.get("textposition"), bar.index, "none")
-    if not said or where == "none":
+    if not label or where == "none":
         return ""
     inside = where == "inside"
     colour = each(trace.get("textfont", {}).get("color"), bar.index, "#17202E")
@@ -158,35 +159,35 @@ def draw_text(bar: Bar, x_axis: Axis, y_axis: Axis) -> str:
     style = Style(size, str(each(trace.get(kind, {}).get("color"), bar.index, colour)))
     box = _box(bar, x_axis, y_axis)
     if inside:
-        return _text_inside(said, style, box, trace)
-    return _text_beyond(said, style, box, bar)
+        return _text_inside(label, style, box, trace)
+    return _text_beyond(label, style, box, bar)
 
 
-def _text_inside(said: str, style: Style, box: tuple[float, float, float, float], trace: Trace) -> str:
+def _text_inside(label: str, style: Style, box: tuple[float, float, float, float], trace: Trace) -> str:
     x, y, width, height = box
     scale = min(
         1.0,
-        (width - _GAP) / max(1e-9, text.width(said, style.size)),
-        (height - 1) / text.height(said, style.size),
+        (width - _GAP) / max(1e-9, text.width(label, style.size)),
+        (height - 1) / text.height(label, style.size),
     )
     if scale * style.size < _LEAST:
         return ""
     style = Style(scale * style.size, style.colour)
     at_end = trace.get("insidetextanchor", "end") == "end"
-    if is_lying(trace):
+    if is_horizontal(trace):
         if at_end:
-            return text.draw(said, x + width - _GAP, y + height / 2, style, "end")
-        return text.draw(said, x + width / 2, y + height / 2, style, "middle")
-    middle = y + _GAP + text.height(said, style.size) / 2 if at_end else y + height / 2
-    return text.draw(said, x + width / 2, middle, style, "middle")
+            return text.draw(label, x + width - _GAP, y + height / 2, style, "end")
+        return text.draw(label, x + width / 2, y + height / 2, style, "middle")
+    middle = y + _GAP + text.height(label, style.size) / 2 if at_end else y + height / 2
+    return text.draw(label, x + width / 2, middle, style, "middle")
 
 
-def _text_beyond(said: str, style: Style, box: tuple[float, float, float, float], bar: Bar) -> str:
+def _text_beyond(label: str, style: Style, box: tuple[float, float, float, float], bar: Bar) -> str:
     x, y, width, height = box
     falling = bar.head < bar.foot
-    if is_lying(bar.trace):
+    if is_horizontal(bar.trace):
         if falling:
-            return text.draw(said, x - _GAP, y + height / 2, style, "end")
-        return text.draw(said, x + width + _GAP, y + height / 2, style)
-    half = text.height(said, style.size) / 2
-    return text.draw(said, x + width / 2, y + height + half if falling else y - half, style, "middle")
+            return text.draw(label, x - _GAP, y + height / 2, style, "end")
+        return text.draw(label, x + width + _GAP, y + height / 2, style)
+    half = text.height(label, style.size) / 2
+    return text.draw(label, x + width / 2, y + height + half if falling else y - half, style, "middle")

@@ -1,4 +1,4 @@
-"""One of our Plotly figures as a still drawing, put together as Plotly would."""
+"""Draw a Plotly figure of ``sfapp.views.figures`` as SVG, laid out as Plotly does."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfapp.report.svg import annotations, bars, heatmap, legend, scatter, text
-from sfapp.report.svg.annotations import Area
+from sfapp.report.svg import bars, heatmap, legend, scatter, shapes, text
 from sfapp.report.svg.axes import Axis, Tick, axes_of
+from sfapp.report.svg.shapes import Area
 from sfapp.report.svg.text import Style, number, paint
 from sfapp.report.svg.values import unsupported, values
 from sfapp.views import palette
 from sfapp.views.figures import Figure
 
 WIDTH = 720
-"""Pixels that a drawing is wide; text of 12 of them is well read on a page of A4."""
+"""Width of a drawing, pixels; text of 12 pixels is readable on A4."""
 
 KINDS = ("heatmap", "bar", "scatter")
-"""Traces that can be drawn, the undermost first."""
+"""Supported trace types in drawing order."""
 
 Trace = Mapping[str, Any]
 
 
 def to_svg(figure: Figure, width: int = WIDTH) -> str:
-    """The figure in the light theme: no script, nothing from outside, the same bytes every time.
+    """Return a figure as SVG: no script, no external resources, reproducible to the byte.
 
     Args:
-        figure: a light one of ``sfapp.views.figures``. width: in pixels; the height is the figure's own.
+        figure: a figure of ``sfapp.views.figures`` in the light theme.
+        width: width in pixels; the figure defines its height.
 
     Raises:
-        ReportError: it holds something that cannot be drawn; the message names it.
+        ReportError: the figure uses an unsupported feature, which the message names.
     """
-    return _Drawing(figure, float(width)).svg()
+    return _SvgDrawing(figure, float(width)).svg()
 
 
 @dataclass(slots=True)
-class _Drawing:
+class _SvgDrawing:
     figure: Figure
     width: float
     axes: dict[str, Axis] = field(init=False)
@@ -59,7 +60,7 @@ class _Drawing:
         self._name_categories()
         stacks = self._stacks()
         bars_by_pair = self._bars()
-        self._settle(stacks, bars_by_pair)
+        self._fix_ranges(stacks, bars_by_pair)
         key = legend.legend_of(self.traces, self.layout, self.width - 24)
         area = self._layout(key)
         parts = [
@@ -73,7 +74,7 @@ class _Drawing:
                 for trace in self.traces
                 if heatmap.has_key(trace)
             ),
-            *(annotations.draw_note(note, area) for note in self.layout.get("annotations", ())),
+            *(shapes.draw_note(note, area) for note in self.layout.get("annotations", ())),
             self._legend(key, area),
         ]
         return self._document("".join(parts))
@@ -81,7 +82,7 @@ class _Drawing:
     # --- what the axes span ----------------------------------------------------------------------------
 
     def _name_categories(self) -> None:
-        """Axes with names instead of numbers, in the order in which the names come up."""
+        """Set the categories of axes, in order of appearance."""
         for trace in self.traces:
             for letter in "xy":
                 axis = self._axis(trace, letter)
@@ -98,7 +99,7 @@ class _Drawing:
         return self._axis(trace, "x"), self._axis(trace, "y")
 
     def _stacks(self) -> dict[int, tuple[list[float], list[float]]]:
-        """By trace that is stacked: its heights, and what lies under it."""
+        """Return heights and base of each stacked trace, by its position."""
         tops: dict[str, list[float]] = {}
         found = {}
         for place, trace in enumerate(self.traces):
@@ -111,7 +112,7 @@ class _Drawing:
         return found
 
     def _bars(self) -> list[tuple[Axis, Axis, list[bars.Bar]]]:
-        """The bars of every pair of axes."""
+        """Return the bars of every pair of axes."""
         pairs: dict[tuple[str, str], list[Trace]] = {}
         for trace in self.traces:
             if trace["type"] == "bar":
@@ -122,7 +123,7 @@ class _Drawing:
             for (x, y), traces in pairs.items()
         ]
 
-    def _settle(
+    def _fix_ranges(
         self,
         stacks: Mapping[int, tuple[list[float], list[float]]],
         bars_by_pair: Sequence[tuple[Axis, Axis, list[bars.Bar]]],
@@ -136,22 +137,22 @@ class _Drawing:
         for x_axis, y_axis, drawn in bars_by_pair:
             bars.reach(drawn, x_axis, y_axis)
         for axis in self.axes.values():
-            axis.settle()
+            axis.fix_range()
 
     # --- where things lie --------------------------------------------------------------------------------
 
     def _layout(self, key: legend.Legend) -> Area:
-        """Give every axis its pixels; margins grow as far as what stands in them asks for."""
-        asked = self.layout.get("margin", {})
+        """Place every axis; margins grow to fit their content."""
+        margin = self.layout.get("margin", {})
         height = float(self.layout["height"])
-        top, bottom = float(asked.get("t", 28)), float(asked.get("b", 8))
-        left, right = float(asked.get("l", 8)), float(asked.get("r", 12))
+        top, bottom = float(margin.get("t", 28)), float(margin.get("b", 8))
+        left, right = float(margin.get("l", 8)), float(margin.get("r", 12))
         if key.is_above:
             top = max(top, key.height + 8)
         keys = [heatmap.key_room(trace) for trace in self.traces if heatmap.has_key(trace)]
         right += max(keys, default=0.0)
         area = Area(left, top, self.width - left - right, height - top - bottom, self.axes)
-        for _ in range(2):  # labels depend on the room, and the room on the labels
+        for _ in range(2):  # labels depend on the available room, and the room on the labels
             self._place(area)
             self._reach_notes()
             beside = {True: 0.0, False: 0.0}
@@ -172,14 +173,14 @@ class _Drawing:
         return area
 
     def _reach_notes(self) -> None:
-        """Make room above for words on an axis whose range nobody fixed."""
+        """Make room above annotations on axes without a fixed range."""
         for note in self.layout.get("annotations", ()):
             axis = self.axes.get(note.get("yref", "y"))
             place = None if axis is None else axis.place(note["y"])
             if axis is None or place is None or axis.has_own_range or axis.low > axis.high:
                 continue
             length = axis.start - axis.end
-            need = annotations.rise(note) / length
+            need = shapes.rise(note) / length
             if 0 < need < 0.5:
                 axis.high = max(axis.high, axis.low + (place - axis.low) / (1 - need))
 
@@ -193,7 +194,7 @@ class _Drawing:
                 axis.end = area.top + (1 - high) * area.height
 
     def _foot(self, axis: Axis, area: Area) -> float:
-        """How far down the labels of a horizontal axis stand."""
+        """Return the vertical position of a horizontal axis' labels."""
         anchor = axis.spec.get("anchor", "y")
         if anchor == "free":
             return area.top + (1 - float(axis.spec.get("position", 0))) * area.height
@@ -270,11 +271,11 @@ class _Drawing:
         return drawn
 
     def _clipped(self, drawn: str, trace: Trace, pair: tuple[Axis, Axis]) -> str:
-        """Cut at the ends of the axes, unless the trace may go beyond."""
+        """Clip at the ends of the axes, unless the trace disables clipping."""
         if not drawn or trace.get("cliponaxis") is False:
             return drawn
         (left, right), (top, bottom) = (sorted((axis.start, axis.end)) for axis in pair)
-        # Markers on the outermost places stay whole.
+        # Do not cut markers at the ends of an axis.
         slack = 8.0 if "markers" in trace.get("mode", "") else 1.0
         box = (
             f'x="{number(left - slack)}" y="{number(top - slack)}" '
@@ -285,7 +286,7 @@ class _Drawing:
 
     def _shapes(self, area: Area, below: bool) -> list[str]:
         return [
-            annotations.draw_shape(shape, area)
+            shapes.draw_shape(shape, area)
             for shape in self.layout.get("shapes", ())
             if (shape.get("layer") == "below") == below
         ]
@@ -296,7 +297,7 @@ class _Drawing:
         left = area.left + float(key.spec.get("x", 0)) * area.width
         top = area.top + (1 - float(key.spec.get("y", 1))) * area.height
         if key.is_above:
-            # It starts at the left edge, however long the labels beside the plot are.
+            # It starts at the left edge, independent of the length of tick labels.
             return legend.draw(
                 key, min(left, 8.0), min(top - key.height - 2, area.top - key.height - 2), self.patterns
             )

@@ -1,4 +1,4 @@
-"""Tables of colours: cells of their own while they are few, one small picture when they are many."""
+"""Draw heatmaps: single cells if there are few, one small image if there are many."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Trace = Mapping[str, Any]
 Bytes = npt.NDArray[np.uint8]
 
 CELLS = 128
-"""More cells than this, if no words stand in them, are drawn as a picture."""
+"""Largest number of cells without text that are drawn one by one."""
 
 _SHADES = 255
 _SHARP = 4
-"""Each cell of the picture is this many dots wide and high, so that no viewer blurs it."""
+"""Width and height of a cell in the image, dots, so that viewers do not blur it."""
 
 BAR_GAP = 12.0
-"""Pixels between the plot and the key to its colours."""
+"""Pixels between the plot and its colour bar."""
 
 
 def names(trace: Trace, letter: str, size: int) -> list[Any]:
-    """What the rows or columns stand for."""
+    """Return the values of rows or columns."""
     return values(trace[letter]) if letter in trace else list(range(size))
 
 
 def edges(places: list[float | None], cells: int) -> list[float]:
-    """Where cells begin and end: half-way between their middles, unless the borders themselves are given."""
+    """Return the edges of cells: halfway between their centres, unless the edges are given."""
     middles = [place for place in places if place is not None]
     if len(middles) == cells + 1:
         return middles
@@ -49,7 +49,7 @@ def edges(places: list[float | None], cells: int) -> list[float]:
 
 
 def grid(trace: Trace, x_axis: Axis, y_axis: Axis) -> tuple[Floats, list[float], list[float]]:
-    """The numbers, and the edges of columns and rows."""
+    """Return the numbers, and the edges of columns and rows."""
     table = matrix(trace["z"])
     columns = edges(x_axis.places(names(trace, "x", table.shape[1])), table.shape[1])
     rows = edges(y_axis.places(names(trace, "y", table.shape[0])), table.shape[0])
@@ -57,14 +57,14 @@ def grid(trace: Trace, x_axis: Axis, y_axis: Axis) -> tuple[Floats, list[float],
 
 
 def reach(trace: Trace, x_axis: Axis, y_axis: Axis) -> None:
-    """Tell the axes what the cells reach."""
+    """Extend the axes by the cells."""
     _, columns, rows = grid(trace, x_axis, y_axis)
     x_axis.extent.add([columns[0], columns[-1]], padded=False)
     y_axis.extent.add([rows[0], rows[-1]], padded=False)
 
 
 def limits(trace: Trace) -> tuple[float, float]:
-    """The numbers at both ends of the colours."""
+    """Return the values at both ends of the colour scale."""
     table = matrix(trace["z"])
     finite = table[np.isfinite(table)]
     low = trace.get("zmin", float(finite.min()) if finite.size else 0.0)
@@ -73,7 +73,7 @@ def limits(trace: Trace) -> tuple[float, float]:
 
 
 def draw(trace: Trace, x_axis: Axis, y_axis: Axis, surface: str) -> str:
-    """The cells and their texts."""
+    """Draw the cells and their texts."""
     table, columns, rows = grid(trace, x_axis, y_axis)
     low, high = limits(trace)
     shade = np.round(np.clip((table - low) / (high - low), 0, 1) * (_SHADES - 1))
@@ -92,14 +92,14 @@ def draw(trace: Trace, x_axis: Axis, y_axis: Axis, surface: str) -> str:
             f'width="{number(max(0.0, right - left - gaps[0]))}" '
             f'height="{number(max(0.0, bottom - top - gaps[1]))}" {paint("fill", colour)}/>'
         )
-        said = _said(trace, row, column)
-        if said:
+        label = _cell_text(trace, row, column)
+        if label:
             middle = (left + right) / 2, (top + bottom) / 2
-            cells.append(text.draw(said, *middle, Style(12, palette.readable_on(colour)), "middle"))
+            cells.append(text.draw(label, *middle, Style(12, palette.readable_on(colour)), "middle"))
     return "".join(cells)
 
 
-def _said(trace: Trace, row: int, column: int) -> str:
+def _cell_text(trace: Trace, row: int, column: int) -> str:
     if "texttemplate" not in trace:
         return ""
     return str(trace["text"][row][column])
@@ -121,7 +121,7 @@ def _picture(trace: Trace, shade: Floats, across: list[float], down: list[float]
 
 
 def _gap_lines(gaps: tuple[float, float], across: list[float], down: list[float], surface: str) -> str:
-    """The gaps between the cells of a picture, as lines over it."""
+    """Draw the gaps between the cells of an image as lines over it."""
     ends_x, ends_y = (across[0], across[-1]), (down[0], down[-1])
     lines = ""
     if gaps[0]:
@@ -134,10 +134,10 @@ def _gap_lines(gaps: tuple[float, float], across: list[float], down: list[float]
 
 
 def _png(shown: Bytes, colours: list[str]) -> bytes:
-    """A picture with a palette; the last colour is nothing at all."""
+    """Return an indexed PNG whose last colour is transparent."""
     table = b"".join(bytes.fromhex(colour[1:7]) for colour in colours) + b"\xff\xff\xff"
     big = np.repeat(shown, _SHARP, axis=1)
-    # A row like the one above it is written as nothing but zeros.
+    # With the PNG filter "up", a repeated row is all zeros.
     same = b"\x02" + bytes(big.shape[1])
     rows = b"".join(b"\x00" + row.tobytes() + same * (_SHARP - 1) for row in big)
     head = struct.pack(">IIBBBBB", big.shape[1], shown.shape[0] * _SHARP, 8, 3, 0, 0, 0)
@@ -156,6 +156,7 @@ def _png(shown: Bytes, colours: list[str]) -> bytes:
 
 
 def has_key(trace: Trace) -> bool:
+    """Return whether a trace has a colour bar."""
     return trace["type"] == "heatmap" and bool(trace.get("showscale", True))
 
 
@@ -168,7 +169,7 @@ def _key_axis(trace: Trace) -> Axis:
 
 
 def key_room(trace: Trace) -> float:
-    """Pixels that the key to the colours takes beside the plot."""
+    """Return the width of the colour bar next to the plot, pixels."""
     bar = trace.get("colorbar", {})
     axis = _key_axis(trace)
     axis.end = 200.0
@@ -179,7 +180,7 @@ def key_room(trace: Trace) -> float:
 
 
 def draw_key(trace: Trace, left: float, top: float, bottom: float) -> str:
-    """The key to the colours, in the room beside the plot."""
+    """Draw the colour bar next to the plot."""
     bar = trace.get("colorbar", {})
     title = bar.get("title", {})
     style = Style.of(title.get("font"))

@@ -1,4 +1,4 @@
-"""The key to the traces: in rows above the plot, or in a column inside it."""
+"""Draw the legend: in rows above the plot, or in a column inside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _APART = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """The entries of a figure's key, in rows that fit its width."""
+    """Entries of a legend, in rows that fit its width."""
 
     spec: Mapping[str, Any]
     style: Style
@@ -27,21 +27,22 @@ class Legend:
 
     @property
     def height(self) -> float:
+        """Return the height of all rows, pixels."""
         return len(self.rows) * self.pitch
 
     @property
     def pitch(self) -> float:
-        """From one row to the next."""
+        """Return the distance between rows, pixels."""
         return 1.5 * self.style.size
 
     @property
     def is_above(self) -> bool:
-        """Whether it stands above the plot, where it needs room."""
+        """Return whether the legend is above the plot, where it needs room."""
         return bool(self.rows) and self.spec.get("orientation") == "h"
 
 
 def legend_of(traces: Sequence[Trace], layout: Mapping[str, Any], room: float) -> Legend:
-    """The key of a figure; without rows where it has none."""
+    """Return the legend of a figure, without rows if it has none."""
     spec = layout.get("legend", {})
     style = Style.of(spec.get("font"))
     if not layout.get("showlegend", False):
@@ -81,7 +82,7 @@ def _sample_width(trace: Trace) -> float:
 
 
 def draw(legend: Legend, left: float, top: float, patterns: dict[str, str]) -> str:
-    """The key with its upper left corner there."""
+    """Draw the legend with its upper left corner at (left, top)."""
     parts = []
     for place, row in enumerate(legend.rows):
         x, middle = left, top + (place + 0.5) * legend.pitch

@@ -1,4 +1,4 @@
-"""Lines, areas, markers and their texts."""
+"""Draw lines, areas, markers and their texts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DASHES = {"solid": (), "dot": (1, 1), "dash": (3, 3), "longdash": (5, 5), "dash
 
 
 def columns(trace: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-    """x and y; the place of a point where x is not given."""
+    """Return x and y; x defaults to the index."""
     y = values(trace["y"])
     return (values(trace["x"]) if "x" in trace else list(range(len(y)))), y
 
 
 def reach(trace: Mapping[str, Any], x_axis: Axis, y_axis: Axis, heights: Sequence[float | None]) -> None:
-    """Tell the axes what the trace reaches; ``heights`` are stacked already."""
+    """Extend the axes by the trace; ``heights`` are already stacked."""
     across, _ = columns(trace)
     marks = "markers" in trace.get("mode", "lines")
     x_axis.extent.add(x_axis.places(across), padded=marks)
@@ -41,11 +41,11 @@ def draw(
     heights: Sequence[Any],
     below: Sequence[float] | None = None,
 ) -> str:
-    """The trace.
+    """Draw a trace.
 
     Args:
-        heights: y, stacked already.
-        below: what it is stacked on.
+        heights: y values, already stacked.
+        below: base of a stacked trace.
     """
     across, _ = columns(trace)
     pieces = _pieces(x_axis.places(across), y_axis.places(heights), x_axis, y_axis)
@@ -74,7 +74,7 @@ def draw(
 
 
 def stroke(line: Mapping[str, Any]) -> str:
-    """A Plotly line as attributes."""
+    """Return a Plotly line as SVG attributes."""
     width = float(line.get("width", 2))
     dash = line.get("dash") or "solid"
     if dash not in _DASHES:
@@ -89,7 +89,7 @@ def stroke(line: Mapping[str, Any]) -> str:
 def _pieces(
     across: Sequence[float | None], up: Sequence[float | None], x_axis: Axis, y_axis: Axis
 ) -> list[list[Point]]:
-    """The points in pixels, parted at the gaps."""
+    """Return the points in pixels, split at gaps."""
     pieces: list[list[Point]] = [[]]
     for x, y in zip(across, up, strict=True):
         if x is None or y is None:
@@ -100,7 +100,7 @@ def _pieces(
 
 
 def _stairs(piece: list[Point], shape: str) -> list[Point]:
-    """The corners of a line: those of a stair among them."""
+    """Return the corners of a line, with those of a step line."""
     if shape == "linear":
         return piece
     corners = [piece[0]]
@@ -112,7 +112,7 @@ def _stairs(piece: list[Point], shape: str) -> list[Point]:
 
 
 def _path(piece: list[Point], shape: str) -> str:
-    """A path, to a tenth of a pixel, without steps that lead nowhere."""
+    """Return a path rounded to a tenth of a pixel, without empty segments."""
     rounded = [(round(x, 1), round(y, 1)) for x, y in _stairs(piece, shape)]
     kept = [rounded[0], *(after for before, after in pairwise(rounded) if after != before)]
     (x, y), *rest = kept
@@ -164,7 +164,7 @@ def _markers(
 def mark(
     symbol: str, x: float, y: float, size: float, colour: str, edge: str, width: float, opacity: float = 1.0
 ) -> str:
-    """One marker."""
+    """Draw one marker."""
     open_, shape = symbol.endswith("-open"), symbol.removesuffix("-open")
     look = 'fill="none"' if open_ else paint("fill", colour)
     if open_:
@@ -201,9 +201,9 @@ def _texts(
     for place, (x, y) in enumerate(zip(x_axis.places(across), y_axis.places(heights), strict=True)):
         if x is None or y is None:
             continue
-        said = str(each(trace.get("text"), place, ""))
-        lift = {"top": -1, "bottom": 1}.get(up, 0) * (size + text.height(said, style.size) / 2)
+        label = str(each(trace.get("text"), place, ""))
+        lift = {"top": -1, "bottom": 1}.get(up, 0) * (size + text.height(label, style.size) / 2)
         shift = {"right": size, "left": -size}.get(side, 0)
         anchor: text.Anchor = "start" if side == "right" else "end" if side == "left" else "middle"
-        drawn.append(text.draw(said, x_axis.at(x) + shift, y_axis.at(y) + lift, style, anchor))
+        drawn.append(text.draw(label, x_axis.at(x) + shift, y_axis.at(y) + lift, style, anchor))
     return drawn

@@ -1,4 +1,4 @@
-"""Text of a drawing: what Plotly's few tags mean, how wide it gets, and how it is written down safely."""
+"""Measure and draw text with Plotly's tags, escaped for XML."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LINE = 1.3
 """Height of a line, in font sizes."""
 
 BASELINE = 0.36
-"""From the middle of a line down to its baseline, in font sizes."""
+"""Distance from the middle of a line to its baseline, in font sizes."""
 
-# Advance widths of Inter, space to tilde, in thousandths of the font size. It is the widest of the fonts that
-# a drawing may be shown in: what fits here fits everywhere.
+# Advance widths of Inter, space to tilde, in thousandths of the font size. Inter is the widest font in which
+# a drawing may be shown, so text that fits here fits everywhere.
 _WIDTHS = (
     "281 288 466 633 642 982 644 300 365 365 501 662 288 460 288 360 631 407 610 618 646 593 620 566 619 620 "
     "288 302 662 662 662 511 966 690 654 730 722 601 590 746 743 269 571 672 565 903 753 765 639 765 644 642 "
@@ -31,16 +31,16 @@ _WIDER_BOLD = 1.06
 _SYMBOL = 0.62
 _WIDE = 1.0
 _FIRST_WIDE = 0x1100
-"""From here on letters are about as wide as they are high (and arrows and shapes are not far from it)."""
+"""First code point of letters that are about as wide as high, like arrows and shapes."""
 
 _TAG = re.compile(r"<(/?)(b|i|sub|br)\s*/?>")
-# What XML 1.0 cannot hold, escaped or not.
+# Characters that XML 1.0 does not allow, escaped or not.
 _UNPRINTABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Some letters of one style."""
+class TextRun:
+    """Letters of one style."""
 
     text: str
     bold: bool = False
@@ -49,21 +49,21 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is drawn; size in pixels, colours as CSS."""
+    """Style of a text; size in pixels, colour as CSS."""
 
     size: float
     colour: str
 
     @classmethod
     def of(cls, font: Mapping[str, Any] | None, size: float = 12, colour: str = "#17202E") -> Style:
-        """A Plotly font, completed by these defaults."""
+        """Return the style of a Plotly font with defaults."""
         font = font or {}
         return cls(float(font.get("size", size)), str(font.get("color", colour)))
 
 
-def lines_of(text: str) -> list[list[Run]]:
-    """Text with Plotly's tags and entities as lines of runs."""
-    lines: list[list[Run]] = [[]]
+def lines_of(text: str) -> list[list[TextRun]]:
+    """Parse text with Plotly's tags and entities into lines of runs."""
+    lines: list[list[TextRun]] = [[]]
     bold = lowered = False
     at = 0
     for tag in _TAG.finditer(text):
@@ -80,22 +80,22 @@ def lines_of(text: str) -> list[list[Run]]:
     return lines
 
 
-def _put(lines: list[list[Run]], text: str, bold: bool, lowered: bool) -> None:
+def _put(lines: list[list[TextRun]], text: str, bold: bool, lowered: bool) -> None:
     if text:
-        lines[-1].append(Run(html.unescape(text), bold, lowered))
+        lines[-1].append(TextRun(html.unescape(text), bold, lowered))
 
 
 def width(text: str, size: float) -> float:
-    """Pixels that the longest line takes."""
+    """Return the width of the longest line, pixels."""
     return max(_line_width(line) for line in lines_of(text)) * size
 
 
 def height(text: str, size: float) -> float:
-    """Pixels that all lines take."""
+    """Return the height of all lines, pixels."""
     return len(lines_of(text)) * LINE * size
 
 
-def _line_width(line: list[Run]) -> float:
+def _line_width(line: list[TextRun]) -> float:
     total = 0.0
     for run in line:
         scale = (_WIDER_BOLD if run.bold else 1.0) * (0.7 if run.lowered else 1.0)
@@ -111,14 +111,14 @@ def _letter_width(letter: str) -> float:
 
 
 def escaped(text: str) -> str:
-    """Text as XML shows it: nothing in it is markup, and nothing in it breaks the document."""
+    """Escape text for XML and replace characters that XML does not allow."""
     return html.escape(_UNPRINTABLE.sub("\ufffd", text), quote=True)
 
 
 def draw(
     text: str, x: float, middle: float, style: Style, anchor: Anchor = "start", turn: float = 0.0
 ) -> str:
-    """Lines of text around a middle height; turned around (x, middle) by degrees."""
+    """Draw lines of text centred at a height, rotated about (x, middle) by degrees."""
     lines = lines_of(text)
     pitch = LINE * style.size
     first = middle + BASELINE * style.size - pitch * (len(lines) - 1) / 2
@@ -134,7 +134,7 @@ def draw(
     )
 
 
-def _runs(line: list[Run], size: float) -> str:
+def _runs(line: list[TextRun], size: float) -> str:
     if len(line) == 1 and not line[0].bold and not line[0].lowered:
         return escaped(line[0].text)
     parts = []
@@ -149,19 +149,20 @@ def _runs(line: list[Run], size: float) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: a hundredth of a pixel is finer than any eye."""
+    """Format a coordinate to a hundredth of a pixel."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text
 
 
 def paint(what: str, colour: str) -> str:
-    """``fill="#0072b2"``, with its opacity apart: not every reader of SVG knows ``rgba()``."""
+    """Return ``fill="#0072b2"`` with a separate opacity, because some SVG readers do not support
+    ``rgba()``."""
     shade, opacity = split(colour)
     return f'{what}="{shade}"' + ("" if opacity == 1 else f' {what}-opacity="{opacity:g}"')
 
 
 def split(colour: str) -> tuple[str, float]:
-    """A colour as hex and opacity, from hex or ``rgba(…)``."""
+    """Split a colour, hex or ``rgba(…)``, into hex and opacity."""
     found = re.fullmatch(r"rgba?\(([^)]*)\)", colour)
     if not found:
         return escaped(colour), 1.0

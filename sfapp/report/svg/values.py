@@ -1,4 +1,4 @@
-"""Values of a Plotly figure: typed arrays, one value for all or one for each, numbers in their formats."""
+"""Read the values of a Plotly figure: typed arrays, scalars or lists, number formats."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _DRAG_MARKS = re.compile(r"\s*[⇕⇔]\s*$")
 
 
 def values(data: Any) -> list[Any]:
-    """A column as a list: numbers, texts, None where there is a gap."""
+    """Return a column as a list of numbers and texts, None for gaps."""
     if isinstance(data, Mapping) and "bdata" in data:
         return [None if math.isnan(value) else value for value in _typed(data).ravel().tolist()]
     return [None if isinstance(value, float) and math.isnan(value) else value for value in (data or [])]
 
 
 def matrix(data: Any) -> Floats:
-    """A table of numbers, NaN where there is a gap; ``[rows, columns]``."""
+    """Return a table of numbers [rows, columns], NaN for gaps."""
     if isinstance(data, Mapping):
         return _typed(data).astype(np.float64)
     return np.array([[math.nan if cell is None else cell for cell in row] for row in data], dtype=np.float64)
@@ -44,7 +44,7 @@ def _typed(data: Mapping[str, Any]) -> npt.NDArray[Any]:
 
 
 def each(value: Any, place: int, default: Any = None) -> Any:
-    """What holds for one point: its own value of a list, or the one that holds for all."""
+    """Return the value for one point: its element of a list, or the common scalar."""
     if isinstance(value, Mapping) and "bdata" in value:
         value = values(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -53,7 +53,7 @@ def each(value: Any, place: int, default: Any = None) -> Any:
 
 
 def formatted(value: float, pattern: str, step: float | None = None) -> str:
-    """A number in one of the d3 formats that our figures use; without one, as exact as ``step`` asks."""
+    """Format a number by a d3 format of our figures; without one, with the precision of ``step``."""
     if pattern == "":
         digits = 0 if step is None or step <= 0 else max(0, -math.floor(math.log10(step) + 1e-9))
         if step is not None and digits and abs(step * 10**digits - round(step * 10**digits)) > 1e-6:
@@ -74,7 +74,7 @@ def formatted(value: float, pattern: str, step: float | None = None) -> str:
 
 
 def filled(template: str, found: Mapping[str, Any]) -> str:
-    """``%{x0:.2f}`` and the like replaced; the mark that invites to drag means nothing on paper."""
+    """Replace ``%{x0:.2f}`` and similar fields, and drop the drag mark, which has no meaning on paper."""
 
     def value(match: re.Match[str]) -> str:
         inner = found.get(match[1], "")
@@ -84,5 +84,5 @@ def filled(template: str, found: Mapping[str, Any]) -> str:
 
 
 def unsupported(what: str, name: object) -> ReportError:
-    """The error for something that our drawings cannot show."""
+    """Return the error for a feature that the drawing does not support."""
     return ReportError(f"cannot draw this figure without a browser: its {what} {name!r} is not supported")

@@ -1,4 +1,4 @@
-"""Shapes and annotations: thresholds, frames, bands, words and arrows."""
+"""Draw shapes and annotations: thresholds, frames, bands, text and arrows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Spec = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Where the plot lies, in pixels, and its axes by name."""
+    """Position of the plot in pixels, and its axes by name."""
 
     left: float
     top: float
@@ -27,13 +27,13 @@ class Area:
     axes: Mapping[str, Axis]
 
     def x(self, ref: str, value: Any) -> float | None:
-        """A horizontal place, on an axis or as a part of the area."""
+        """Return a horizontal pixel, from an axis or as a fraction of the area."""
         if ref == "paper":
             return self.left + float(value) * self.width
         return self._on(ref, value)
 
     def y(self, ref: str, value: Any) -> float | None:
-        """A vertical place, on an axis or as a part of the area, counted from below."""
+        """Return a vertical pixel, from an axis or as a fraction of the area from below."""
         if ref == "paper":
             return self.top + (1 - float(value)) * self.height
         return self._on(ref, value)
@@ -44,7 +44,7 @@ class Area:
         return None if place is None else axis.at(place)
 
     def shows(self, ref: str, value: Any) -> bool:
-        """Whether a place is in the range of its axis."""
+        """Return whether a value is in the range of its axis."""
         if ref == "paper":
             return True
         place = self.axes[ref].place(value)
@@ -52,7 +52,7 @@ class Area:
 
 
 def draw_shape(shape: Spec, area: Area) -> str:
-    """A line or a rectangle."""
+    """Draw a line or a rectangle."""
     x_ref, y_ref = shape.get("xref", "x"), shape.get("yref", "y")
     xs = [area.x(x_ref, shape["x0"]), area.x(x_ref, shape["x1"])]
     ys = [area.y(y_ref, shape["y0"]), area.y(y_ref, shape["y1"])]
@@ -80,31 +80,31 @@ def draw_shape(shape: Spec, area: Area) -> str:
 
 
 def _kept(ends: list[float | None], ref: str, area: Area, across: bool) -> tuple[float, float]:
-    """Both ends of a shape, brought inside its axis."""
+    """Clamp both ends of a shape to its axis."""
     first, last = (float(end) for end in ends if end is not None)
     if ref == "paper":
         return first, last
     axis = area.axes[ref]
     low, high = sorted((axis.start, axis.end))
-    # A frame may stand half a line beyond the outermost mark.
+    # A frame may extend half a line width beyond the outermost mark.
     return max(low - 1, min(high + 1, first)), max(low - 1, min(high + 1, last))
 
 
 def _label(shape: Spec, x: float, y: float) -> str:
-    """What a threshold says at its end."""
+    """Draw the label at the end of a threshold."""
     label = shape.get("label")
     if not label:
         return ""
-    said = filled(label["texttemplate"], shape)
+    words = filled(label["texttemplate"], shape)
     style = Style.of(label.get("font"))
-    pad, half = float(label.get("padding", 3)), text.height(said, style.size) / 2
+    pad, half = float(label.get("padding", 3)), text.height(words, style.size) / 2
     right = label.get("xanchor") == "right"
     middle = y - pad - half if label.get("yanchor") == "bottom" else y + pad + half
-    return text.draw(said, x - pad if right else x + pad, middle, style, "end" if right else "start")
+    return text.draw(words, x - pad if right else x + pad, middle, style, "end" if right else "start")
 
 
 def draw_note(note: Spec, area: Area) -> str:
-    """Words, with an arrow where one was asked for; nothing where they point out of the plot."""
+    """Draw an annotation with its arrow, if any; nothing if it points outside the plot."""
     x_ref, y_ref = note.get("xref", "x"), note.get("yref", "y")
     if not (area.shows(x_ref, note["x"]) and area.shows(y_ref, note["y"])):
         return ""
@@ -124,7 +124,7 @@ def draw_note(note: Spec, area: Area) -> str:
 
 
 def rise(note: Spec) -> float:
-    """Pixels that a note reaches above its place."""
+    """Return how far an annotation extends above its position, pixels."""
     high = text.height(note.get("text", ""), Style.of(note.get("font")).size) if note.get("text") else 0.0
     above = {"top": 0.0, "bottom": high}.get(note.get("yanchor", "auto"), high / 2)
     lift = float(note.get("yshift", 0))
@@ -134,11 +134,11 @@ def rise(note: Spec) -> float:
 
 
 def _words(note: Spec, x: float, y: float, refs: tuple[str, str], tail: bool = False) -> str:
-    said = note.get("text", "")
-    if not said:
+    words = note.get("text", "")
+    if not words:
         return ""
     style = Style.of(note.get("font"))
-    wide, high = text.width(said, style.size), text.height(said, style.size)
+    wide, high = text.width(words, style.size), text.height(words, style.size)
     turn = float(note.get("textangle", 0))
     pad = float(note.get("borderpad", 1))
     if turn in (-90, 90):
@@ -161,14 +161,14 @@ def _words(note: Spec, x: float, y: float, refs: tuple[str, str], tail: bool = F
     align = note.get("align", "center")
     if turn or align == "center":
         # One line stands on the side that it is held at, so that another font moves its loose end only.
-        single = not turn and len(text.lines_of(said)) == 1
+        single = not turn and len(text.lines_of(words)) == 1
         side = note.get("xanchor") if single else None
         anchor: Anchor = {"left": "start", "right": "end"}.get(str(side), "middle")  # type: ignore[assignment]
         spot = {"start": middle_x - wide / 2, "end": middle_x + wide / 2}.get(anchor, middle_x)
     else:
         anchor = "start" if align == "left" else "end"
         spot = middle_x - wide / 2 if align == "left" else middle_x + wide / 2
-    parts.append(text.draw(said, spot, middle_y, style, anchor, turn))
+    parts.append(text.draw(words, spot, middle_y, style, anchor, turn))
     return "".join(parts)
 
 
@@ -208,8 +208,8 @@ def _arrow(note: Spec, tail: tuple[float, float], tip: tuple[float, float]) -> s
 def _out_of_words(note: Spec, tail: tuple[float, float], tip: tuple[float, float]) -> float:
     """How far the line runs inside the words it starts from."""
     style = Style.of(note.get("font"))
-    said = note["text"]
-    wide, high = text.width(said, style.size) + 4, text.height(said, style.size) + 2
+    words = note["text"]
+    wide, high = text.width(words, style.size) + 4, text.height(words, style.size) + 2
     anchor = note.get("xanchor", "auto")
     left = {"left": tail[0], "right": tail[0] - wide}.get(anchor, tail[0] - wide / 2)
     top = {"top": tail[1], "bottom": tail[1] - high}.get(note.get("yanchor", "auto"), tail[1] - high / 2)
