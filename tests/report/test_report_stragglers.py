@@ -84,7 +84,7 @@ def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Pat
     query = ViewState(step=1, ranks=(1, 5)).query
     ada.add_plot(log.state().incident(incident), KEY, "operator_timeline", query)
     look = PacketEvidence(read_windows([packets]).windows)
-    made = document(log.book().incident(incident), look, command="sfapp report", version="1")
+    made = document(log.state().incident(incident), look, command="sfapp report", version="1")
     (shown,) = made.of(CollectedPlot)
     assert shown.plot.name == "operator_timeline"
     assert shown.seen == "step 1 · ranks 1, 5"
