@@ -1,6 +1,6 @@
 """Write a report in the format selected by the suffix of a file name.
 
-To add a format, write its module and add one entry to ``FORMATS``.
+To add a format, write its module, one function here and one entry in ``FORMATS``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,34 @@ Format = Callable[[str, Report, IncidentState, str], Files]
 # Each format is imported when a report is written in it: the app starts without their libraries.
 
 
-def _markdown(name: str, report: Report) -> Files:
+def _html(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.html import to_html
+
+    return {name: to_html(report).encode()}
+
+
+def _pdf(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.pdf import to_pdf
+
+    return {name: to_pdf(report)}
+
+
+def _notebook(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.notebook import to_notebook
+
+    return {name: to_notebook(report).encode()}
+
+
+def _json(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+    from sfapp.report.json import to_json
+
+    return {name: to_json(report, book, incident_id)}
+
+
+def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
     """Return the text, and its drawings in a folder named after it."""
+    from sfapp.report.markdown import to_markdown
+
     folder = f"{PurePath(name).stem}_files"
     text, drawings = to_markdown(report, folder)
     return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
