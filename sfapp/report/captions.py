@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfapp.report.document import ReportPlot
+from sfapp.report.plots import ReportPlot
 
 
 @dataclass(frozen=True, slots=True)

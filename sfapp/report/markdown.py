@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, Remark, Report, ReportPlot, Section, Shown
+from sfapp.report.document import Compared, Remark, Report, Section, Shown
+from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 

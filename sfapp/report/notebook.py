@@ -12,8 +12,9 @@ from typing import Any
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, ComparedSide, Part, Remark, Report, ReportPlot, Section, Shown
+from sfapp.report.document import Compared, ComparedSide, Part, Remark, Report, Section, Shown
 from sfapp.report.markdown import lines, shown, table
+from sfapp.report.plots import ReportPlot
 
 Cell = Mapping[str, Any]
 

@@ -14,7 +14,8 @@ import typst
 from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.report.captions import caption
-from sfapp.report.document import Compared, Part, Remark, Report, ReportPlot, Section, Shown
+from sfapp.report.document import Compared, Part, Remark, Report, Section, Shown
+from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 
