@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Tests build windows with tests/builders.py wherever pytest was started from.
@@ -12,3 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 settings.register_profile("sfapp", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("sfapp")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Release the constants of DuckDB's modules.
+
+    NiceGUI's simulations outlive the tests and keep modules alive that Python would otherwise clear at exit;
+    nanobind then prints a page on every constant of DuckDB. All connections are closed by now.
+    """
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("duckdb", "_duckdb")]:
+        vars(sys.modules[name]).clear()

@@ -10,7 +10,7 @@ It fails open: errors are recorded in the packet or the log, and not raised. The
 6. ``GatherSink`` queues it (``transport/window_queue.py``) for the recorder's thread.
 7. ``GatherGroup`` or ``ReduceGroup`` (``transport/``) brings the ranks' rows to rank 0.
 8. ``sfapp/packets/compose.py`` makes the draft of the packet from them.
-9. ``PacketWriter`` (``transport/packet_writer.py``) writes it, here or in a process of its own.
+9. ``PacketWriter`` (``transport/packet_writer.py``) writes it, in this process or another one.
 
 Names are loaded on first use: a script that ``sfapp run`` starts sets up its environment before PyTorch is
 imported.

@@ -1,4 +1,4 @@
-"""Options of ``Recorder``, grouped by what they are about. Each may also be given as a keyword of its own."""
+"""Options of ``Recorder`` in groups. Each option may also be given as a keyword."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSITIVE = "window_steps, max_pending and timeout must be positive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What the packets state about the job and this rank.
+    """Options that describe the job and this rank in the packets.
 
     Attributes:
         run_id: the run's name; rank 0's counts where ranks differ. A restarted run continues after its
@@ -40,7 +40,7 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowOptions:
-    """What a window holds.
+    """Options of what a window holds.
 
     Attributes:
         window_steps: number of steps of a window.
@@ -69,7 +69,7 @@ class WindowOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherOptions:
-    """How the ranks' rows of a window come together.
+    """Options of how the ranks' rows of a window come together.
 
     Attributes:
         gather: ``gloo`` or ``nccl``: gather all rows over a group of the recorder's own; ``reduce``: reduce
@@ -97,7 +97,7 @@ class GatherOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideChannelOptions:
-    """What is measured in addition to the stages.
+    """Options of what is measured in addition to the stages.
 
     Attributes:
         event_fraction: fraction of the steps in which ``cuda_event_sample`` records events, such as 0.05.

@@ -102,7 +102,7 @@ class ReportComparison:
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def packets(self) -> tuple[PacketFile, ...]:
+    def packets(self) -> tuple[, ...]:
         """Return the packets of all sides."""
         return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
 

@@ -107,7 +107,7 @@ STORE_INFO = SchemaTable(
 
 PACKETS = SchemaTable(
     "packets",
-    "one packet file that was read and found in order",
+    "one packet file that was read and is valid",
     (
         SchemaColumn("path", "VARCHAR", "absolute path"),
         SchemaColumn("size", "BIGINT", "bytes"),
@@ -115,16 +115,14 @@ PACKETS = SchemaTable(
         SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
         SchemaColumn("run_id", "VARCHAR", "from the manifest"),
         SchemaColumn("window", "BIGINT", "number of the window in its run; a keyword, so quote it"),
-        SchemaColumn(
-            "part_rank", "INTEGER", "the rank whose part of a window this is, null for a whole window"
-        ),
+        SchemaColumn("part_rank", "INTEGER", "rank of this part of a window; null for a whole window"),
         SchemaColumn(
             "state",
             "VARCHAR",
-            "`shown`: the window is made of it; `redundant`: says what a shown file says; "
+            "`shown`: the window is built from it; `redundant`: equal to a shown file; "
             "`set_aside`: lost a conflict, see `conflicts`",
         ),
-        SchemaColumn("hostnames", "VARCHAR[]", "hosts that it names, in alphabetical order"),
+        SchemaColumn("hostnames", "VARCHAR[]", "hosts named in it, in alphabetical order"),
     ),
 )
 
@@ -136,13 +134,13 @@ QUARANTINE = SchemaTable(
         SchemaColumn("size", "BIGINT", "bytes"),
         SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; it is read again once this changes"),
         SchemaColumn("sha256", "VARCHAR", "of the file, hex; empty if it could not be read"),
-        SchemaColumn("reason", "VARCHAR", "the first fault, with row and column where it lies in them"),
+        SchemaColumn("reason", "VARCHAR", "the first fault, with row and column if it has them"),
     ),
 )
 
 WINDOWS = SchemaTable(
     "windows",
-    "one window, diagnosed over all its ranks with the default gates",
+    "one window, diagnosed over all its ranks with the default thresholds",
     (
         SchemaColumn("run_id", "VARCHAR", "which run"),
         SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
@@ -152,10 +150,10 @@ WINDOWS = SchemaTable(
         SchemaColumn("wrapper", "VARCHAR", "`ddp`, `fsdp2`, …"),
         SchemaColumn("first_step", "BIGINT", "first logical step"),
         SchemaColumn("last_step", "BIGINT", "last logical step"),
-        SchemaColumn("steps", "BIGINT", "how many steps"),
-        SchemaColumn("ranks", "INTEGER", "how many ranks have rows"),
-        SchemaColumn("nodes", "INTEGER", "how many nodes they ran on"),
-        SchemaColumn("world_size", "INTEGER", "ranks expected"),
+        SchemaColumn("steps", "BIGINT", "number of steps"),
+        SchemaColumn("ranks", "INTEGER", "number of ranks with rows"),
+        SchemaColumn("nodes", "INTEGER", "number of nodes that they ran on"),
+        SchemaColumn("world_size", "INTEGER", "number of ranks expected"),
         SchemaColumn("missing_ranks", "INTEGER[]", "expected, not in the rows"),
         SchemaColumn("gather_ok", "BOOLEAN", "whether the window's gather completed"),
         SchemaColumn("step_mean_ns", "DOUBLE", "mean exposed step (carry-over where defined), ns"),
@@ -172,39 +170,41 @@ WINDOWS = SchemaTable(
         SchemaColumn("top_share", "DOUBLE", "its share"),
         SchemaColumn("routing_set", "VARCHAR[]", "C_route, largest share first"),
         SchemaColumn("co_critical_stages", "VARCHAR[]", "the ambiguity set"),
-        SchemaColumn("label", "VARCHAR", "the one label to show where there is room for one"),
-        SchemaColumn("labels", "VARCHAR[]", "every label, in the order decided"),
-        SchemaColumn("reasons", "VARCHAR[]", "every reason, of labels and of none"),
-        SchemaColumn("leader_rank", "INTEGER", "the rank that leads the top stage most often"),
+        SchemaColumn("label", "VARCHAR", "the most important label"),
+        SchemaColumn("labels", "VARCHAR[]", "every label, in the order of the rules"),
+        SchemaColumn("reasons", "VARCHAR[]", "every reason, also those without a label"),
+        SchemaColumn("leader_rank", "INTEGER", "the rank that is slowest in the top stage most often"),
         SchemaColumn("leader_hostname", "VARCHAR", "its host"),
-        SchemaColumn("leader_share", "DOUBLE", "part of the eligible steps that it leads"),
+        SchemaColumn("leader_share", "DOUBLE", "share of the eligible steps in which it is slowest"),
         SchemaColumn(
-            "own_wait_stages", "VARCHAR[]", "recorded stages that ranks wait in by the window's own fit"
+            "own_wait_stages", "VARCHAR[]", "recorded stages in which ranks wait by the window's own fit"
         ),
-        SchemaColumn("own_boundary", "VARCHAR", "of these the one at whose end ranks meet best"),
+        SchemaColumn("own_boundary", "VARCHAR", "the one of these at whose end ranks synchronise best"),
         SchemaColumn(
-            "met_boundary", "VARCHAR", "the same by the fit from meeting to meeting, where there is none"
+            "met_boundary", "VARCHAR", "the same by the fit between synchronisations, if there is none"
         ),
-        SchemaColumn("sync_boundary", "VARCHAR", "the same, as the run's windows together have it"),
+        SchemaColumn("sync_boundary", "VARCHAR", "the same by all windows of the run"),
         SchemaColumn(
             "culprit_kind", "VARCHAR", "`chronic`, `rotating`, `periodic`, `one-off`, `mixed`, `none`"
         ),
-        SchemaColumn("culprit_rank", "INTEGER", "its most frequent leader"),
+        SchemaColumn("culprit_rank", "INTEGER", "its rank that is slowest most often"),
         SchemaColumn("culprit_hostname", "VARCHAR", "its host"),
-        SchemaColumn("culprit_share", "DOUBLE", "part of the eligible steps that it leads"),
+        SchemaColumn("culprit_share", "DOUBLE", "share of the eligible steps in which it is slowest"),
         SchemaColumn("culprit_period", "INTEGER", "spacing in steps, where periodic"),
-        SchemaColumn("aim_stage", "VARCHAR", "where to look first"),
+        SchemaColumn("aim_stage", "VARCHAR", "suspect stage"),
         SchemaColumn("aim_basis", "VARCHAR", "`delta`, `excess` or `share`"),
-        SchemaColumn("aim_rank", "INTEGER", "the rank to look at, null where none stands out"),
+        SchemaColumn("aim_rank", "INTEGER", "suspect rank; null if no rank stands out"),
         SchemaColumn("aim_hostname", "VARCHAR", "its host"),
         SchemaColumn("aim_rank_reason", "VARCHAR", "why no rank is named"),
         SchemaColumn("exposed_imbalance", "DOUBLE", "Σ_s X'[s], as a share"),
-        SchemaColumn("change", "DOUBLE", "of the mean step against the run's reference; 0.1 = 10 % longer"),
-        SchemaColumn("severity", "DOUBLE", "what windows are ranked by; quiet below 0.05"),
-        SchemaColumn("complete", "BOOLEAN", "whether it may serve as the run's reference"),
-        SchemaColumn("reference_window", "BIGINT", "the window of the run it was compared with"),
+        SchemaColumn(
+            "change", "DOUBLE", "change of the mean step against the run's reference; 0.1 = 10 % longer"
+        ),
+        SchemaColumn("severity", "DOUBLE", "severity by which windows are sorted; healthy below 0.05"),
+        SchemaColumn("complete", "BOOLEAN", "whether it can be the run's reference"),
+        SchemaColumn("reference_window", "BIGINT", "the window of the run that it was compared with"),
         SchemaColumn("is_reference", "BOOLEAN", "whether it is that window itself"),
-        SchemaColumn("diagnosis", "JSON", "the whole diagnosis, reloaded exactly from here"),
+        SchemaColumn("diagnosis", "JSON", "the whole diagnosis, from which it is restored exactly"),
     ),
 )
 
@@ -215,7 +215,7 @@ STAGES = SchemaTable(
         SchemaColumn("run_id", "VARCHAR", "which run"),
         SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
         SchemaColumn("stage", "VARCHAR", "which stage"),
-        SchemaColumn("position", "INTEGER", "its place in the stage order, from 0"),
+        SchemaColumn("position", "INTEGER", "its position in the stage order, from 0"),
         SchemaColumn("advance_ns", "BIGINT", "Σ_t a[s,t], ns"),
         SchemaColumn("share", "DOUBLE", "A[s]; null below the denominator floor, as all that follow"),
         SchemaColumn("carry_over_share", "DOUBLE", "A'[s]; null where steps are not consecutive"),
@@ -234,9 +234,9 @@ RUN_REFERENCES = SchemaTable(
     "one run that has a healthy window, which all its windows are compared with",
     (
         SchemaColumn("run_id", "VARCHAR", "which run"),
-        SchemaColumn("reference_window", "BIGINT", "its healthy window; null while that is being read anew"),
-        SchemaColumn("chosen", "BOOLEAN", "picked by hand rather than measured"),
-        SchemaColumn("reference", "JSON", "what that window contributes"),
+        SchemaColumn("reference_window", "BIGINT", "its healthy window; null while that is being read again"),
+        SchemaColumn("chosen", "BOOLEAN", "chosen by a user rather than measured"),
+        SchemaColumn("reference", "JSON", "values of that window that are compared with"),
     ),
 )
 
@@ -250,7 +250,7 @@ CONFLICTS = SchemaTable(
         SchemaColumn("path", "VARCHAR", "absolute path"),
         SchemaColumn("size", "BIGINT", "bytes"),
         SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
-        SchemaColumn("shown", "BOOLEAN", "whether the window is made of this file"),
+        SchemaColumn("shown", "BOOLEAN", "whether the window is built from this file"),
     ),
 )
 
@@ -260,11 +260,11 @@ METRIC_FILES = SchemaTable(
     (
         SchemaColumn("path", "VARCHAR", "absolute path"),
         SchemaColumn("size", "BIGINT", "bytes"),
-        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; 0 where there is more to read"),
-        SchemaColumn("run_id", "VARCHAR", "from its header; null where it has none"),
-        SchemaColumn("every_s", "INTEGER", "how many seconds each of its samples stands for"),
-        SchemaColumn("read_bytes", "BIGINT", "how far it was read"),
-        SchemaColumn("samples", "BIGINT", "how many there were"),
+        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; 0 if there is more to read"),
+        SchemaColumn("run_id", "VARCHAR", "from its header; null if it has none"),
+        SchemaColumn("every_s", "INTEGER", "seconds that each of its samples covers"),
+        SchemaColumn("read_bytes", "BIGINT", "bytes read so far"),
+        SchemaColumn("samples", "BIGINT", "number of samples read"),
         SchemaColumn("refused_lines", "BIGINT", "lines that are no samples"),
         SchemaColumn("fault", "VARCHAR", "why the file was refused as a whole"),
     ),
@@ -298,25 +298,23 @@ def _sample_table(name: str, rows: str, kind: type[Sample]) -> SchemaTable:
         (
             SchemaColumn("run_id", "VARCHAR", "which run"),
             SchemaColumn(
-                "sampled_at", "TIMESTAMP", "when, UTC; by the aggregator's clock where offsets are known"
+                "sampled_at", "TIMESTAMP", "time, UTC; by the aggregator's clock if offsets are known"
             ),
             *fields,
-            SchemaColumn("every_s", "INTEGER", "how many seconds it stands for"),
-            SchemaColumn("path", "VARCHAR", "the file it is from, see `metric_files`"),
+            SchemaColumn("every_s", "INTEGER", "seconds that it covers"),
+            SchemaColumn("path", "VARCHAR", "the file that it comes from, see `metric_files`"),
         ),
     )
 
 
 SAMPLE_TABLES: Mapping[type[Sample], SchemaTable] = {
     NodeSample: _sample_table("node_samples", "one node at one moment", NodeSample),
-    GpuSample: _sample_table("gpu_samples", "one GPU of a node at one moment, as NVML says", GpuSample),
+    GpuSample: _sample_table("gpu_samples", "one GPU of a node at one moment, as NVML reports", GpuSample),
     ProcessSample: _sample_table("process_samples", "the process of one rank at one moment", ProcessSample),
-    PaceSample: _sample_table(
-        "pace_samples", "the steps that one rank finished in one stretch of time", PaceSample
-    ),
-    LinkSample: _sample_table("link_samples", "how one rank is heard of, at one moment", LinkSample),
+    PaceSample: _sample_table("pace_samples", "the steps that one rank finished in one interval", PaceSample),
+    LinkSample: _sample_table("link_samples", "the connection of one rank at one moment", LinkSample),
     AggregatorSample: _sample_table(
-        "aggregator_samples", "what the aggregator has taken and refused", AggregatorSample
+        "aggregator_samples", "what the aggregator has received and refused", AggregatorSample
     ),
 }
 

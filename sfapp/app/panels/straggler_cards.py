@@ -239,14 +239,15 @@ def outlier_table(scene: TabViewModel, _: Reactions) -> None:
             return
         ranks = sorted(set(found.operators.rank_E[found.event_F].tolist()))[:RANKS_OFFERED]
         with box("toolbar"):
-            ui.select(
-                {ALL: "all ranks", **{rank: f"rank {rank}" for rank in ranks}},
-                value=ALL,
-                on_change=lambda event: refill(
-                    table, tables.OUTLIER_COLUMNS, rows(None if event.value == ALL else event.value), "row"
-                ),
-            ).props("dense outlined options-dense aria-label='rank of the events'").mark("outlier-rank")
+            options = {ALL: "all ranks", **{rank: f"rank {rank}" for rank in ranks}}
+            chooser = ui.select(options, value=ALL).mark("outlier-rank")
+            chooser.props("dense outlined options-dense aria-label='rank of the events'")
         table = data_table(tables.OUTLIER_COLUMNS, rows(None), "row").mark("outliers")
+
+        def show(rank: object) -> None:
+            refill(table, tables.OUTLIER_COLUMNS, rows(rank if isinstance(rank, int) else None), "row")
+
+        chooser.on_value_change(lambda event: show(event.value))
 
 
 def collective_table(scene: TabViewModel, _: Reactions) -> None:

@@ -48,7 +48,7 @@ def parameter_bytes(model: Any) -> tuple[int, int]:
 
 
 def _shared_by(model: Any) -> dict[int, int]:
-    """By how many ranks each parameter under FSDP1 is shared, by the parameter's id."""
+    """Return how many ranks share each parameter under FSDP1, by the parameter's id."""
     if wrapper_of(model) != "fsdp1":
         return {}
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
@@ -62,13 +62,13 @@ def _shared_by(model: Any) -> dict[int, int]:
 
 
 class MemoryWatch:
-    """What is sampled at the end of a step."""
+    """Samples memory at the end of a step."""
 
     def __init__(self, model: Any = None) -> None:
         """Watch this process, and the parameters of a model if there is one.
 
         Args:
-            model: a ``torch.nn.Module``, sharded already where it will be.
+            model: a ``torch.nn.Module``, already sharded if it will be.
 
         Raises:
             RecorderError: the model is no module.

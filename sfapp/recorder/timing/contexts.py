@@ -1,4 +1,4 @@
-"""Rarely entered contexts beside the hot path: stages without a column, and micro-steps; stages by name."""
+"""Contexts outside the hot path: stages without a column, and micro-steps; and the stages by name."""
 
 from __future__ import annotations
 

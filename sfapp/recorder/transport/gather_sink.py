@@ -1,4 +1,4 @@
-"""The sink of all local transports: gathers closed windows and writes packets on a thread of its own.
+"""The sink of all local transports: gathers closed windows and writes packets on its own thread.
 
 Each window ends as rows on disk exactly once: as a whole, written by rank 0, or as parts, written by each
 rank from its own rows, when a gather fails, when rank 0 cannot write, or when this process has to end.

@@ -1,4 +1,4 @@
-"""Write packets on the calling thread, or in a process of its own where that is worth one."""
+"""Write packets on the calling thread, or in a separate process where that is worth one."""
 
 from __future__ import annotations
 
