@@ -102,7 +102,7 @@ class ReportComparison:
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def packets(self) -> tuple[, ...]:
+    def packets(self) -> tuple[EvidenceFile, ...]:
         """Return the packets of all sides."""
         return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
 

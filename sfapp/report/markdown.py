@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sfapp.report.captions import caption
-from sfapp.report.document import Remark, Report, Section
+from sfapp.report.document import CollectedPlot, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format

@@ -12,7 +12,7 @@ from typing import Any
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.captions import caption
-from sfapp.report.document import ComparedSide, Part, Remark, Report, Section
+from sfapp.report.document import CollectedPlot, ComparedSide, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.markdown import lines, shown, table
 from sfapp.report.plots import ReportPlot
 

@@ -14,7 +14,7 @@ import typst
 from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.report.captions import caption
-from sfapp.report.document import Part, Remark, Report, Section
+from sfapp.report.document import CollectedPlot, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
