@@ -151,7 +151,8 @@ def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
     expect(page.locator("body")).to_have_css("background-color", DARK)
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
     page.wait_for_function(
-        "light => getComputedStyle(document.querySelector('.run-timeline .ytick text')).fill !== light", arg=light
+        "light => getComputedStyle(document.querySelector('.run-timeline .ytick text')).fill !== light",
+        arg=light,
     )
     # And the next page knows
     page.goto("/glossary")
