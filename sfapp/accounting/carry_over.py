@@ -23,7 +23,7 @@ class CarryOver:
         boundaries: F', leaders and runners-up, [S, N] each.
         start: F' before the first boundary, ns.
         advance_SN: a', int64 ns ≥ 0; sums exactly to F'(last) − F'(start).
-        offset_R: o, int64 ns, what was taken off each rank so that ranks meet at the sync boundary.
+        offset_R: o, int64 ns, subtracted from each rank so that ranks synchronise at the sync boundary.
         sync_stage: position of the sync boundary's stage, None where no wait stage was found.
     """
 
@@ -77,7 +77,7 @@ def carry_over(
 
 
 def meeting(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, float]:
-    """How well ranks meet at the end of a stage: their offsets there and what is left of the distance.
+    """Return how closely ranks synchronise at the end of a stage: their offsets and the remaining distance.
 
     dev[t,r] = C − median_r C; off[r] = median_t dev; disp = median_t max_r |dev − off| (§10).
 

@@ -20,10 +20,11 @@ def compare(
     b: Diagnosis | Sequence[Diagnosis],
     c: Diagnosis | Sequence[Diagnosis] | None = None,
 ) -> Comparison:
-    """Compare two windows or whole runs, or three of which the last should be like the first.
+    """Compare two windows or whole runs, or three of which the last is after the fix.
 
     Args:
-        a, b, c: one diagnosis for a window, all diagnoses of one run for the whole run; judged alike.
+        a, b, c: one diagnosis for a window, all diagnoses of one run for the whole run; judged with the
+        same options.
 
     Raises:
         ComparisonError: stages, group, gates or frontiers differ, or a side is empty or holds several runs.
@@ -79,7 +80,8 @@ def _require_alike(named: Sequence[tuple[str, Diagnosis]]) -> None:
             )
         if (other.gates, other.baseline) != (first.gates, first.baseline):
             raise ComparisonError(
-                f"{places}: they were judged under other gates or another baseline; judge both alike"
+                f"{places}: they were judged under other gates or another baseline; judge both with the "
+                f"same ones"
             )
 
 

@@ -25,7 +25,7 @@ CAVEATS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two sides, or three of which the last should be like the first (A/B/A).
+    """Two sides, or three of which the last is after the fix (A/B/A).
 
     Attributes:
         split_on: the frontier on which changes are stated first: carry-over where every window has it.

@@ -54,7 +54,7 @@ def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, 
 
 
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
-    """The wait stage at whose end ranks meet best; of equal ones the first (§10)."""
+    """The wait stage at whose end ranks synchronise best; of equal ones the first (§10)."""
     return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
 
 
@@ -340,7 +340,7 @@ def _fit(slope_S: Floats, se_S: Floats, stage: int) -> WaitFit | None:
 
 
 def _met(measures: Measures, gates: Gates) -> int | None:
-    """Where ranks meet by the fit from meeting to meeting (§11); asked of all ranks, since all wait."""
+    """Return where ranks synchronise by the fit per sync (§11), over all ranks, since all wait."""
     if measures.window.group != ALL_RANKS:
         return None
     return sync_boundary(measures, wait_stages(*measures.slopes_since_meeting(), gates.wait_slope))

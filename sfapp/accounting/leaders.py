@@ -1,4 +1,5 @@
-"""Who leads, how surely, and how leadership moves (accounting.md §3, §12). Host-side, on [N] vectors."""
+"""The slowest rank per step, its margin and its changes (accounting.md §3, §12). Host-side, on [N]
+vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 PERSISTENT = 0.8
-"""From this fraction of the eligible steps on, one leader is chronic, and a spacing is a period."""
+"""From this fraction of the eligible steps on, one leader is ``chronic``, and a spacing is a period."""
 
 ONE_OFF_STEPS = 2
 LISTED_STEPS = 32
@@ -119,11 +120,10 @@ def culprit(
     ranks: RankTable,
     gamma_switch: float,
 ) -> Culprit:
-    """Tell chronic, rotating, periodic and one-off culprits apart (§12).
+    """Classify a culprit as ``chronic``, ``rotating``, ``periodic``, ``one-off`` or ``mixed`` (§12).
 
-    **choice** In this order: one-off (≤ 2 eligible steps), periodic, chronic, rotating; ``mixed`` is what
-    is left, ``none`` where no step is eligible.
-    """
+    **choice** In this order: ``one-off`` (≤ 2 eligible steps), ``periodic``, ``chronic``, ``rotating``,
+    ``mixed``; ``none`` where no step is eligible."""
     count = int(np.count_nonzero(eligible_N))
     if not count:
         return Culprit(stage, "none")

@@ -182,7 +182,7 @@ class Measures:
         return self._keep("meeting", stage, self._meeting)
 
     def slopes_since_meeting(self) -> tuple[Floats, Floats]:
-        """Slope and standard error [S] of the wait fit from meeting to meeting, NaN where absent (§11)."""
+        """Return slope and standard error [S] of the wait fit per sync, NaN where absent (§11)."""
         return self._keep("since_meeting", None, self._slopes_since_meeting)
 
     def carry(self, boundary: int | None = None) -> CarryOver | None:

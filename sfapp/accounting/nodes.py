@@ -1,7 +1,7 @@
 """How evenly ranks and nodes keep pace, step by step: TraceML's cross-node summary (its design, §8.2).
 
 Only for looking at. Ranks that wait for each other finish their steps together, so a small skew says that
-they are synchronised, not that nobody holds them up: that is what the diagnosis is for.
+they are synchronised, not that no rank delays them: see the diagnosis for that.
 """
 
 from __future__ import annotations

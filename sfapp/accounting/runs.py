@@ -1,4 +1,5 @@
-"""Diagnosing many windows: each run aligned where its ranks meet, and compared with its own healthy window
+"""Diagnosing many windows: each run aligned where its ranks synchronise, and compared with its own healthy
+window
 (accounting.md §10, §12)."""
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def aligned(
     gates: Gates | None = None,
     frontier: Frontier = "step",
 ) -> list[tuple[Measures, Diagnosis]]:
-    """Windows as their runs know them: judged again where by the others ranks meet elsewhere (§10).
+    """Judge windows again whose runs show another synchronisation boundary (§10).
 
     Args:
         measures: of the windows. alone: each judged by itself, under the same gates and frontier.

@@ -54,7 +54,7 @@ class VerdictMap:
     verdicts: tuple[tuple[StageVerdict, ...], tuple[StageVerdict, ...]]
 
     def at(self, gamma_a: float, gamma_g: float) -> StageVerdict:
-        """The verdict under these two gates, the others as they are."""
+        """Return the verdict under these two gates, other thresholds fixed."""
         return self.verdicts[int(gamma_a >= self.share)][bisect_left(self.gains, gamma_g)]
 
     @property

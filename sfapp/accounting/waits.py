@@ -75,16 +75,15 @@ def wait_slopes(duration: Array, before: Array, total: Array, drift: Array) -> W
 
 
 def slopes_since_meeting(duration_SNR: Array) -> WaitSlopes:
-    """Regress d[s,t,r] on how late the others are since ranks met at the end of s in the step before (§11).
+    """Regress d[s,t,r] on how late the others are since the sync at the end of s in the step before (§11).
 
     The carry-over frontier without offsets lies on the ranks that wait for one that is late all along, and
-    how late it is cannot be seen from there; from meeting to meeting it can. Of two slopes the one that says
-    less is returned:
+    how late it is cannot be seen from there; from sync to sync it can. The smaller of two slopes is returned:
 
     - with a rank's own time since the meeting taken out: a rank that waits for a loader of its own spends
       less time in s where it was slower itself, for no other's sake;
     - with each step's mean taken out: what makes a step long on all ranks, such as long sequences, lengthens
-      s and the others' time alike.
+      s and the others' time equally.
 
     Both leave out what s took in the step before, which a slow stage right after a meeting remembers.
 

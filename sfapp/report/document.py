@@ -55,7 +55,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One plot as somebody looked at it.
+    """One plot in the view in which it was added.
 
     Attributes:
         seen: what was picked out: ``step 161 · rank 3``; empty where nothing was.
@@ -145,7 +145,7 @@ class Report:
     """An incident as it is told.
 
     Attributes:
-        facts: severity, status and who opened it, as names and values; empty where nobody opened it.
+        facts: severity, status and who opened it, as names and values; empty where no incident was opened.
         parts: in order.
         command: reproduces the report from the packets.
         version: of sfapp.
@@ -182,7 +182,7 @@ def document(
 
     Args:
         look: finds windows and judges them.
-        opened: False where the incident was sketched for the report: nobody gave it severity or status.
+        opened: False where the incident was sketched for the report: it has no severity or status.
     """
     return Report(
         title=incident.title,
@@ -367,7 +367,7 @@ def remark(note: Note, notes: Sequence[Note]) -> Remark:
 
 
 def overwritten(lost: Overwritten) -> str:
-    """What somebody wrote at the same time as another."""
+    """Return a value that a concurrent edit replaced."""
     return f"{lost.field}, by {words.signed(lost.stamp)}: {lost.value}"
 
 

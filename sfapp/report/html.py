@@ -1,4 +1,4 @@
-"""A report as one HTML file: opens from ``file://``, asks for nothing, light and dark, prints.
+"""A report as one HTML file: self-contained, for screen (light and dark) and print.
 
 The plot library and the figures lie in it compressed. The page's own policy lets exactly two scripts run, by
 their hashes: the loader below, and the library that it unpacks.

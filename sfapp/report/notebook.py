@@ -29,7 +29,7 @@ packets"""
 
 
 def to_notebook(report: Report) -> str:
-    """The notebook, without outputs: whoever runs it sees numbers of the packets at hand."""
+    """Return the notebook without outputs; running it computes them from the packets at hand."""
     document = {
         "cells": [{"id": f"cell-{place}", **cell} for place, cell in enumerate(_cells(report), 1)],
         "metadata": {

@@ -172,7 +172,7 @@ class _Drawing:
         return area
 
     def _reach_notes(self) -> None:
-        """Make room above for words on an axis whose range nobody fixed."""
+        """Make room above for words on an axis without a fixed range."""
         for note in self.layout.get("annotations", ()):
             axis = self.axes.get(note.get("yref", "y"))
             place = None if axis is None else axis.place(note["y"])
