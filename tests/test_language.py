@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-NOT_YET_CLEAN: tuple[str, ...] = ("docs",)
+NOT_YET_CLEAN: tuple[str, ...] = ("docs/architecture.md",)
 """Parts of the tree that are still being rewritten, by the beginning of their path."""
 
 
