@@ -35,7 +35,7 @@ class CarryOver:
 
 
 def steps_before(total_NR: Array) -> Array:
-    """Time each rank has used in the steps before each step: exclusive sum over steps, [..., N, R]."""
+    """Return the time that each rank used before each step: exclusive sum over steps, [..., N, R]."""
     xp = namespace(total_NR)
     before = xp.empty_like(total_NR)
     before[..., 0, :] = 0
@@ -46,7 +46,7 @@ def steps_before(total_NR: Array) -> Array:
 
 
 def frontier_before(frontier_SN: Array, start: int = 0) -> Array:
-    """F' at the boundary before each (s, t), boundaries in order (t, s): [S, ..., N]."""
+    """Return F' at the boundary before each (s, t), boundaries in order (t, s): [S, ..., N]."""
     before = namespace(frontier_SN).empty_like(frontier_SN)
     before[1:] = frontier_SN[:-1]
     before[0, ..., 0] = start
@@ -60,7 +60,7 @@ def carry_over(
     offset_R: Array | None = None,
     sync_stage: int | None = None,
 ) -> CarryOver:
-    """The carry-over accounting with rank offsets o (§10).
+    """Compute the carry-over accounting with rank offsets o (§10).
 
     Args:
         duration_SNR: int64 ns.

@@ -40,17 +40,17 @@ class RunWaits:
     boundary: str | None = None
 
     def boundary_for(self, own: str | None) -> str | None:
-        """The sync boundary of a window of the run.
+        """Return the sync boundary of a window of the run.
 
         Args:
-            own: what its own fit finds. It stands where the run knows nothing of that stage: a barrier, say,
-                that this window alone holds.
+            own: what its own fit finds. It stands where the run does not have that stage: a barrier that only
+                this window holds, for example.
         """
         return own if own is not None and own not in self.stages else self.boundary
 
 
 def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Recorded stages that are wait stages by the window's own fit (§11)."""
+    """Return the recorded stages that are wait stages by the window's own fit (§11)."""
     fits = (diagnosis.wait_fit or {}).items()
     slope = diagnosis.gates.wait_slope
     return tuple(stage for stage, fit in fits if fit is not None and fit.slope - 2 * fit.se >= slope)

@@ -23,7 +23,7 @@ _BLOCK_CELLS = 1 << 17
 
 MIN_STEPS = 10
 MIN_SLACK = 0.001
-"""Slack whose root mean square is below this share of a typical step says nothing about waiting."""
+"""Slack whose root mean square is below this share of a typical step is no evidence of waiting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,14 +152,14 @@ def _first_slopes(products: Array, freedom: int, least: float) -> WaitSlopes:
 
 
 def _rank_blocks(cells: int, ranks: int) -> Iterator[slice]:
-    """Slices over ranks of so many cells each, that stay in cache."""
+    """Yield slices over ranks of so many cells each, that stay in cache."""
     width = max(1, _BLOCK_CELLS // max(1, cells))
     for begin in range(0, ranks, width):
         yield slice(begin, begin + width)
 
 
 def _since_meeting(duration: Array) -> Array:
-    """A rank's own time since stage s ended in the step before, until it begins, ns [S, N-1, R]."""
+    """Return a rank's own time since stage s ended in the step before, until it begins, ns [S, N-1, R]."""
     before = duration.cumsum(axis=0) - duration
     after = duration.sum(axis=0) - before - duration
     return before[:, 1:] + after[:, :-1]
