@@ -94,7 +94,7 @@ LONG_STEP_MS = 20.0
 
 REAL_TIME = """\
 The jobs' threads therefore have a real-time policy
-  (`SCHED_RR`), with a tool and without it alike: a step scatters by 0.2 ms. † is the same job under the usual
+  (`SCHED_RR`), with and without a tool: a step scatters by 0.2 ms. † is the same job under the usual
   policy. Before, threads asked for slices of 0.1 ms, which left the 1.5 ms: at 22 ms a step 34 rounds then
   gave a bound of 0.73 %, and 0.49 % of noise."""
 USUAL = """\

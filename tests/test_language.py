@@ -14,16 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-NOT_YET_CLEAN: tuple[str, ...] = (
-    "sfapp/accounting",
-    "sfapp/cli",
-    "sfapp/incidents",
-    "sfapp/packets",
-    "sfapp/recorder",
-    "sfapp/report",
-    "sfapp/store",
-    "docs",
-)
+NOT_YET_CLEAN: tuple[str, ...] = ("docs/architecture.md",)
 """Parts of the tree that are still being rewritten, by the beginning of their path."""
 
 
@@ -56,13 +47,13 @@ RETIRED: tuple[Retired, ...] = (
     Retired(r"withholds?\b|withheld", "suppressed by"),
     Retired(r"less two standard errors", "slope − 2 SE ≥"),
     Retired(r"meeting to meeting|ranks (really )?(meet|met)\b|where ranks meet", "synchronise; at each sync"),
-    Retired(r"hand-?overs? of the lead|taking turns|again and again", "changes of the slowest rank"),
+    Retired(r"hand-?overs? of the lead|taking turns|rank again and again", "changes of the slowest rank"),
     Retired(r"\b(lie|lies|lay|laid) (side by side|beside)", "next to; compare"),
     Retired(r"no one (place|operator)", "no single operator"),
     Retired(r"the address holds", "this URL saves the view"),
     Retired(r"the others as they are", "other thresholds fixed"),
     Retired(r"\brhythm", "timing pattern"),
-    Retired(r"beside each other|beside (the|its) packet", "compare; for this window; next to the packet"),
+    Retired(r"beside each other", "compare"),
     Retired(r"waiting against transfer", "wait vs transfer"),
     Retired(r"off by more than", "error ≤"),
     Retired(r"what could not be known", "limitations and method"),

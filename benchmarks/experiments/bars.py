@@ -88,7 +88,7 @@ def _removed(rows: Sequence[Seen]) -> Iterable[Bar | None]:
 
 def _quiet(rows: Sequence[Seen]) -> Iterable[Bar | None]:
     chosen = of(rows, "no fault")
-    yield _share("no fault: none calls for action", chosen, lambda row: row.diagnosis.is_quiet)
+    yield _share("no fault: none needs attention", chosen, lambda row: row.diagnosis.is_quiet)
     yield _share("no fault: no strong label, as the paper", chosen, lambda row: not row.is_strong)
 
 

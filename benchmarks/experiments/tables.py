@@ -129,7 +129,8 @@ def _beyond(rows: Sequence[Seen]) -> Table:
         "## Beyond the paper: the carry-over delta against the run's healthy window",
         "",
         "The stage with the largest growth, and the rank that leads there. A fault inside backward shows on "
-        "all ranks alike: everybody waits in the same stage, and saying so counts as right. The paper leaves "
+        "all ranks alike: all ranks wait in the same stage, and reporting that counts as right. The paper "
+        "leaves "
         "a callback without a barrier and an optimizer on one host unrouted (0/3 and 0/18, with reason: the "
         "step-aligned frontier charges them to the next step's wait).",
         "",
@@ -260,13 +261,13 @@ def _quiet(rows: Sequence[Seen]) -> Table:
         "",
         "Paper: no strong label in 105 rows, upper bound 2.81 %. sfapp measures the wait model instead of "
         "taking it as declared, so a healthy window whose backward is a wait may carry "
-        "`sync_wait_dependent`; what calls for action is severity, 5 % and more. The window after a "
+        "`sync_wait_dependent`; a window needs attention from a severity of 5 % on. The window after a "
         "host-only fault stands apart: its first step still waits for the rank that was late.",
         "",
         "The reference is the one that sfapp takes by itself, the lowest mean step of the run, which may be "
         "a window with a small fault; beside it, the healthy window whose mean step is the median one.",
         "",
-        "| job | windows | reference | calls for action | against the median one | strong label | "
+        "| job | windows | reference | needs attention | against the median one | strong label | "
         "limited by telemetry |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]

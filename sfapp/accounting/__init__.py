@@ -108,7 +108,7 @@ def diagnose(
     group: str = ALL_RANKS,
     device: torch.device | str | None = None,
 ) -> Diagnosis:
-    """The verdict on one window by itself.
+    """Diagnose one window by itself.
 
     What its run's other windows say of where ranks wait (§10) is not known here: ``diagnose_runs`` knows it,
     and so does every surface that has the run's windows.

@@ -26,7 +26,7 @@ PERSISTENT = 0.8
 
 
 def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnosis:
-    """The same diagnosis compared with a reference: delta, change, severity, culprit and aim.
+    """Compare a diagnosis with a reference: delta, change, severity, culprit and aim.
 
     Below the denominator floor nothing is compared and the diagnosis comes back as it is. Of a reduced window
     the exposed imbalance is not known: its severity is its growth, and absent without a reference.
@@ -58,7 +58,7 @@ def _severity(imbalance: float | None, change: float | None) -> float | None:
 
 
 def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
-    """Change of each stage's mean advance, ns a step: they add up to the change in step time (§4).
+    """Return the change of each stage's mean advance, ns a step: they add up to the change in step time (§4).
 
     Carry-over advances where both windows have them, step-aligned ones otherwise.
     """
@@ -71,7 +71,7 @@ def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
 def per_step_delta(
     ours_ns: Mapping[str, int], steps: int, theirs_ns: Mapping[str, Number]
 ) -> dict[str, Number]:
-    """Per stage, Σ_t a / N less what another window took a step, ns: exact where that is exact (§4, §14).
+    """Return per stage Σ_t a / N less what another window took a step, ns, exact where that is (§4, §14).
 
     Args:
         ours_ns: advances added up over ``steps``. theirs_ns: the other's, a step.
@@ -105,7 +105,7 @@ def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) ->
 
 
 def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> str | None:
-    """Why the aim names no rank; None where it does."""
+    """Return why the aim names no rank; None where it does."""
     if diagnosis.ranks == 1:
         return "single_rank"
     if _typical_rank_accounts_for(diagnosis, stage, basis):
@@ -122,7 +122,7 @@ def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: 
 
 
 def _typical_rank_accounts_for(diagnosis: Diagnosis, stage: str, basis: AimBasis) -> bool:
-    """Whether more than half of the ranks explain the change (or, in a quiet window, the share)."""
+    """Return whether more than half of the ranks explain the change (or, in a quiet window, the share)."""
     typical = diagnosis.typical_ns.get(stage)
     if typical is None:
         return False
@@ -203,7 +203,8 @@ def _persistence_line(aim: Aim, culprit: Culprit) -> EvidenceLine:
 
 
 def _wait_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
-    """Ranks that wait in a stage wait for another one: the fit speaks against an aim it waits in."""
+    """Return the wait fit's line: ranks that wait in a stage wait for another one, so the fit contradicts an
+    aim at that stage."""
     if diagnosis.wait_fit is None:
         return EvidenceLine("wait_fit", reason="reduced_rows")
     if diagnosis.sync_boundary is None:

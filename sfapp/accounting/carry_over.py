@@ -23,7 +23,7 @@ class CarryOver:
         boundaries: F', leaders and runners-up, [S, N] each.
         start: F' before the first boundary, ns.
         advance_SN: a', int64 ns ≥ 0; sums exactly to F'(last) − F'(start).
-        offset_R: o, int64 ns, what was taken off each rank so that ranks meet at the sync boundary.
+        offset_R: o, int64 ns, subtracted from each rank so that ranks synchronise at the sync boundary.
         sync_stage: position of the sync boundary's stage, None where no wait stage was found.
     """
 
@@ -35,7 +35,7 @@ class CarryOver:
 
 
 def steps_before(total_NR: Array) -> Array:
-    """Time each rank has used in the steps before each step: exclusive sum over steps, [..., N, R]."""
+    """Return the time that each rank used before each step: exclusive sum over steps, [..., N, R]."""
     xp = namespace(total_NR)
     before = xp.empty_like(total_NR)
     before[..., 0, :] = 0
@@ -46,7 +46,7 @@ def steps_before(total_NR: Array) -> Array:
 
 
 def frontier_before(frontier_SN: Array, start: int = 0) -> Array:
-    """F' at the boundary before each (s, t), boundaries in order (t, s): [S, ..., N]."""
+    """Return F' at the boundary before each (s, t), boundaries in order (t, s): [S, ..., N]."""
     before = namespace(frontier_SN).empty_like(frontier_SN)
     before[1:] = frontier_SN[:-1]
     before[0, ..., 0] = start
@@ -60,7 +60,7 @@ def carry_over(
     offset_R: Array | None = None,
     sync_stage: int | None = None,
 ) -> CarryOver:
-    """The carry-over accounting with rank offsets o (§10).
+    """Compute the carry-over accounting with rank offsets o (§10).
 
     Args:
         duration_SNR: int64 ns.
@@ -77,7 +77,7 @@ def carry_over(
 
 
 def meeting(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, float]:
-    """How well ranks meet at the end of a stage: their offsets there and what is left of the distance.
+    """Return how closely ranks synchronise at the end of a stage: their offsets and the remaining distance.
 
     dev[t,r] = C − median_r C; off[r] = median_t dev; disp = median_t max_r |dev − off| (§10).
 

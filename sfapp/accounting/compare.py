@@ -20,10 +20,11 @@ def compare(
     b: Diagnosis | Sequence[Diagnosis],
     c: Diagnosis | Sequence[Diagnosis] | None = None,
 ) -> Comparison:
-    """Compare two windows or whole runs, or three of which the last should be like the first.
+    """Compare two windows or whole runs, or three of which the last is after the fix.
 
     Args:
-        a, b, c: one diagnosis for a window, all diagnoses of one run for the whole run; judged alike.
+        a, b, c: one diagnosis for a window, all diagnoses of one run for the whole run; judged with the
+        same options.
 
     Raises:
         ComparisonError: stages, group, gates or frontiers differ, or a side is empty or holds several runs.
@@ -62,7 +63,7 @@ def _require_one_run(letter: str, diagnoses: Sequence[Diagnosis]) -> None:
 
 
 def _require_alike(named: Sequence[tuple[str, Diagnosis]]) -> None:
-    """Every window is of one stage list and was judged in the same way."""
+    """Check that every window has the same stages and was judged in the same way."""
     first_letter, first = named[0]
     for letter, other in named[1:]:
         places = f"{_place(first_letter, first)} and {_place(letter, other)} cannot be compared"
@@ -79,7 +80,8 @@ def _require_alike(named: Sequence[tuple[str, Diagnosis]]) -> None:
             )
         if (other.gates, other.baseline) != (first.gates, first.baseline):
             raise ComparisonError(
-                f"{places}: they were judged under other gates or another baseline; judge both alike"
+                f"{places}: they were judged under other gates or another baseline; judge both with the "
+                f"same ones"
             )
 
 
@@ -88,7 +90,7 @@ def _place(letter: str, diagnosis: Diagnosis) -> str:
 
 
 def _stage_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
-    """What tells two lists of stages apart, in a few words."""
+    """Describe in a few words how two lists of stages differ."""
     only_ours = [stage for stage in ours if stage not in theirs]
     only_theirs = [stage for stage in theirs if stage not in ours]
     parts = []
@@ -138,7 +140,7 @@ def _window_account(diagnosis: Diagnosis) -> WindowAccount:
 
 
 def _together(accounts: Sequence[Account]) -> Account:
-    """Every step counted once."""
+    """Add accounts up, each step counted once."""
     stages = accounts[0].advance_ns
     totals = {stage: sum(account.advance_ns[stage] for account in accounts) for stage in stages}
     return Account(sum(account.steps for account in accounts), totals)
@@ -159,7 +161,7 @@ def _leader(diagnoses: Sequence[Diagnosis], stage: str) -> StageLeader | None:
 
 
 def _same(one: Side, other: Side) -> bool:
-    """By content: two folders may hold runs of one name."""
+    """Return whether two sides hold the same windows, by content: two folders may hold runs of one name."""
     return (one.run_id, one.windows) == (other.run_id, other.windows)
 
 

@@ -20,12 +20,12 @@ CAVEATS = {
     "denominator_floor": "a window exposes less time than the floor, so shares and routing sets are absent",
     "same_windows": "two sides are the same",
 }
-"""What to keep in mind beside the numbers, by its machine-readable name."""
+"""Limits of the numbers, by machine-readable name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two sides, or three of which the last should be like the first (A/B/A).
+    """Two sides, or three of which the last is after the fix (A/B/A).
 
     Attributes:
         split_on: the frontier on which changes are stated first: carry-over where every window has it.
@@ -50,7 +50,11 @@ class Comparison:
         return self.a.stages
 
     def change(self, before: Side, after: Side, frontier: Frontier | None = None) -> Change | None:
-        """From one side to another on a frontier, ``split_on`` where None; None where a side lacks it."""
+        """Return the change from one side to another; None where a side lacks the frontier.
+
+        Args:
+            frontier: ``split_on`` where None.
+        """
         frontier = frontier or self.split_on
         first, second = before.on(frontier), after.on(frontier)
         return None if first is None or second is None else Change(first, second)
@@ -61,7 +65,7 @@ class Comparison:
         return Change(self.account(self.a), self.account(self.b))
 
     def account(self, side: Side) -> Account:
-        """All steps of a side on ``split_on``."""
+        """Return all steps of a side on ``split_on``."""
         account = side.on(self.split_on)
         if account is None:
             raise ComparisonError(f"run {side.run_id!r} has no {self.split_on} frontier in every window")
@@ -69,7 +73,7 @@ class Comparison:
 
     @property
     def recovery(self) -> Fraction | None:
-        """(B − A2) / (B − A1) of the mean steps, A2 being C; None where ``recovery_reason`` says why."""
+        """(B − A2) / (B − A1) of the mean steps, A2 being C; None where ``recovery_reason`` gives one."""
         if self.c is None or not self.main.total_ns:
             return None
         return (self.account(self.b).step_ns - self.account(self.c).step_ns) / self.main.total_ns
@@ -82,7 +86,7 @@ class Comparison:
         return None if self.main.total_ns else "no_change"
 
     def labels_gained(self, before: Side, after: Side) -> tuple[str, ...]:
-        """Labels that hold in some window after, and in none before."""
+        """Return labels that hold in some window after, and in none before."""
         return tuple(label for label in after.labels if label not in before.labels)
 
     def document(self) -> dict[str, Any]:

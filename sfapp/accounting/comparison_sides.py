@@ -100,7 +100,7 @@ class WindowAccount:
     severity: float | None
 
     def on(self, frontier: Frontier) -> Account | None:
-        """The account of one frontier."""
+        """Return the account of one frontier."""
         return self.carry_over if frontier == "carry_over" else self.step
 
 
@@ -138,23 +138,24 @@ class Side:
         return self.step.steps
 
     def on(self, frontier: Frontier) -> Account | None:
-        """All its steps on one frontier."""
+        """Return all its steps on one frontier."""
         return self.carry_over if frontier == "carry_over" else self.step
 
     def shares(self, frontier: Frontier) -> dict[str, float] | None:
-        """Shares of all its steps; None below the denominator floor."""
+        """Return shares of all its steps; None below the denominator floor."""
         account = self.on(frontier)
         return account.shares if account is not None and self.has_shares else None
 
     def routing_set(self, frontier: Frontier) -> tuple[str, ...] | None:
-        """C_route of those shares at the windows' own τC (§5)."""
+        """Return C_route of those shares at the windows' own τC (§5)."""
         shares = self.shares(frontier)
         if shares is None:
             return None
         return names(self.stages, routing_set(np.array(list(shares.values())), self.tau_c))
 
     def spread(self, frontier: Frontier, stage: str | None = None) -> Spread | None:
-        """How the windows' mean steps (or one stage's mean advances) spread, ns, each window counted once."""
+        """Return how the windows' mean steps (or one stage's mean advances) spread, ns, each window counted
+        once."""
         accounts = [window.on(frontier) for window in self.windows]
         values = [
             (sum(account.advance_ns.values()) if stage is None else account.advance_ns[stage]) / account.steps

@@ -13,7 +13,7 @@ _NS_PER_MS = 1e6
 
 
 def device_evidence(window: Window, makespan_N: Ints) -> DeviceEvidence | None:
-    """What the events say, or None where the packet has no event channel or no forward stage.
+    """Return what the events show, or None where the packet has no event channel or no forward stage.
 
     Args:
         makespan_N: F[S,t], int64 ns.
@@ -47,7 +47,7 @@ def device_labels(
     forward_share: float,
     top_is_after_forward: bool,
 ) -> list[Label]:
-    """The labels the events support (§7.8)."""
+    """Return the labels the events support (§7.8)."""
     if evidence.ready < gates.min_event_samples or (
         evidence.sampled and evidence.ready / evidence.sampled < gates.min_event_ready
     ):

@@ -49,7 +49,7 @@ class Boundaries:
 
 
 def _prefix_room(duration_SNR: Array) -> Iterator[tuple[slice, Array]]:
-    """Each block of steps with room for its prefixes [n, R], as the block before left it.
+    """Yield each block of steps with room for its prefixes [n, R], as the block before left it.
 
     One room for all: a new megabyte each is new pages each, where malloc happens to map it.
     """
@@ -62,7 +62,7 @@ def _prefix_room(duration_SNR: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def running_boundaries(duration_SNR: Array, start_NR: Array | None = None) -> Boundaries:
-    """Frontier, leader and runner-up at every boundary in one pass of O(S·N·R), O(block) memory.
+    """Compute frontier, leader and runner-up at every boundary in one pass of O(S·N·R), O(block) memory.
 
     Args:
         duration_SNR: int64 ns, stage-major.
@@ -129,7 +129,7 @@ def walk(duration_SNR: Array) -> Walk:
 
 
 def frontier(duration_SNR: Array) -> tuple[Array, Array, Array]:
-    """Frontier F, advances a and leaders of the step-aligned accounting, each [S, N].
+    """Compute frontier F, advances a and leaders of the step-aligned accounting, each [S, N].
 
     The bare core of the paper's Section 3, for callers that need nothing else.
     """

@@ -21,7 +21,7 @@ def baseline_of(
     baseline: Baseline,
     reference: Reference | None,
 ) -> Array:
-    """The candidate baseline b̃, float64 ns, broadcastable against [S, N, R].
+    """Return the candidate baseline b̃, float64 ns, broadcastable against [S, N, R].
 
     Args:
         duration_SNR: int64 ns of one window.
@@ -50,7 +50,7 @@ def baseline_of(
 
 
 def _over_baseline(duration_nR: Array, baseline: Array, rows: slice) -> Array:
-    """d − min(d, b̃), ns: what clipping takes off, for some steps of one stage."""
+    """Return d − min(d, b̃), ns: what clipping takes off, for some steps of one stage."""
     level = baseline[rows] if baseline.shape[0] > 1 else baseline
     return (duration_nR - level).clip(min=0)
 
@@ -61,7 +61,7 @@ def clipped_makespan(
     baseline_SNR: Array,
     broad_of_S: Sequence[int],
 ) -> Array:
-    """F[S,t] with each broad stage clipped to its baseline in turn: float64 ns [B, N].
+    """Return F[S,t] with each broad stage clipped to its baseline in turn: float64 ns [B, N].
 
     Only totals move, so no second frontier pass is needed.
     """
@@ -93,7 +93,8 @@ def clipped_frontier(
     baseline_SNR: Array,
     clipped: Sequence[int],
 ) -> Array:
-    """The frontier recomputed with some stages clipped to the baseline: float64 ns [S, N] (takeover, §4)."""
+    """Return the frontier recomputed with some stages clipped to the baseline: float64 ns [S, N] (takeover,
+    §4)."""
     stages, steps, ranks = duration_SNR.shape
     frontier_SN = empty((stages, steps), duration_SNR, "float64")
     if kernels.uses_compiled(duration_SNR):

@@ -47,20 +47,20 @@ from sfapp.model.stages import FORWARD, RESIDUAL
 
 
 def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, ...]:
-    """Recorded stages that ranks wait in by a wait fit: β − 2·se ≥ wait_slope (§11)."""
+    """Return the recorded stages that ranks wait in by a wait fit: β − 2·se ≥ wait_slope (§11)."""
     with np.errstate(invalid="ignore"):
         surely = slope_S - 2 * se_S >= wait_slope
     return tuple(int(stage) for stage in np.flatnonzero(surely))
 
 
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
-    """The wait stage at whose end ranks meet best; of equal ones the first (§10)."""
+    """The wait stage at whose end ranks synchronise best; of equal ones the first (§10)."""
     return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
 
 
 def boundary_in_run(measures: Measures, own: int | None) -> int | None:
-    """The sync boundary as the run's windows have it; its own where they say nothing, or where this window
-    cannot be aligned (§10)."""
+    """Return the sync boundary by the run's windows; the window's own where they show none, or where this
+    window cannot be aligned (§10)."""
     alignable = measures.consecutive and measures.has_all_rows and measures.ranks > 1
     if measures.run_waits is None or not alignable:
         return own
@@ -70,7 +70,7 @@ def boundary_in_run(measures: Measures, own: int | None) -> int | None:
 
 
 def missing_ranks(measures: Measures) -> tuple[int, ...]:
-    """Expected ranks that are not in the rows."""
+    """Return the expected ranks that are not in the rows."""
     window = measures.window
     missing = set(window.manifest.missing_ranks)
     if window.group == "all" and window.reduced is None:
@@ -84,7 +84,7 @@ def judge(
     frontier: Frontier = "step",
     reference: Reference | None = None,
 ) -> Diagnosis:
-    """The verdict on measured evidence under one set of gates.
+    """Judge measured evidence under one set of gates.
 
     Args:
         measures: from ``measure``.
@@ -179,7 +179,7 @@ def _judge_shares(
 
 
 def _wait_fields(measures: Measures, gates: Gates, waits: _FoundWaits) -> dict[str, Any]:
-    """Return the fields of a diagnosis that say where ranks wait (§10, §11)."""
+    """Return the fields of a diagnosis that state where ranks wait (§10, §11)."""
     stages = measures.window.stages
     met = None if waits.own else _met(measures, gates)
     return {
@@ -198,7 +198,7 @@ def _named(measures: Measures, value_B: Floats | None) -> dict[str, float] | Non
 
 
 def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: CarryOver | None) -> Diagnosis:
-    """What holds even below the denominator floor: identity and raw advances."""
+    """Return what holds even below the denominator floor: identity and raw advances."""
     window = measures.window
     makespan_N = measures.makespan_N
     mean = float(carry.advance_SN.sum() / measures.steps) if carry else float(makespan_N.mean())
@@ -230,7 +230,8 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
 
 
 def _typical_ns(measures: Measures) -> dict[str, float]:
-    """By broad stage the mean over steps of what more than half of the ranks took; empty where not known."""
+    """Return by broad stage the mean over steps of what more than half of the ranks took; empty where not
+    known."""
     if not measures.has_all_rows:
         return {}
     return by_name(measures.broad, measures.by_broad(measures.most_SN.mean(axis=1)))
@@ -242,14 +243,14 @@ def _integers(measures: Measures, advance_SN: Ints) -> dict[str, int]:
 
 
 def _shares(measures: Measures, advance_SN: Ints) -> Floats:
-    """A or A': each broad stage's part of all advances (§1, §10)."""
+    """Return A or A': each broad stage's part of all advances (§1, §10)."""
     advance_B = measures.by_broad(advance_SN.sum(axis=1))
     return np.asarray(advance_B / advance_B.sum())
 
 
 def _excess(measures: Measures, advance_SN: Ints) -> Floats | None:
-    """X or X': the part of the advances that a typical rank did not need, by broad stage (§4, §10); None
-    where no median over ranks is known."""
+    """Return X or X': the part of the advances that a typical rank did not need, by broad stage (§4, §10);
+    None where no median over ranks is known."""
     if not measures.has_all_rows:
         return None
     over_S = (advance_SN - measures.median_SN).clip(min=0).sum(axis=1)
@@ -288,7 +289,7 @@ def _facts(
 def _labels(
     measures: Measures, gates: Gates, facts: StageFacts, routing: tuple[str, ...], residual_share: float
 ) -> tuple[list[Label], list[Label]]:
-    """All labels in order, and the strong ones that were suppressed (§7)."""
+    """Return all labels in order, and the strong ones that were suppressed (§7)."""
     window = measures.window
     limits = (
         telemetry_label(
@@ -311,7 +312,7 @@ def _labels(
 def _free_reasons(
     measures: Measures, gates: Gates, step_share_B: Floats, carry_share_B: Floats | None
 ) -> tuple[str, ...]:
-    """Reasons that belong to no label (§7.5, §10)."""
+    """Return reasons that belong to no label (§7.5, §10)."""
     reasons = []
     if measures.ranks == 1:
         reasons.append("single_rank")
@@ -325,7 +326,7 @@ def _free_reasons(
 
 
 def _residual_share(measures: Measures, step_share_B: Floats) -> float:
-    """Closure residual share: pooled or exposed, whichever is worse (§2)."""
+    """Return the closure residual share: pooled or exposed, whichever is worse (§2)."""
     exposed = float(step_share_B[measures.broad.index(RESIDUAL)]) if RESIDUAL in measures.broad else 0.0
     return max(measures.closure.residual_share, exposed)
 
@@ -340,14 +341,14 @@ def _fit(slope_S: Floats, se_S: Floats, stage: int) -> WaitFit | None:
 
 
 def _met(measures: Measures, gates: Gates) -> int | None:
-    """Where ranks meet by the fit from meeting to meeting (§11); asked of all ranks, since all wait."""
+    """Return where ranks synchronise by the fit per sync (§11), over all ranks, since all wait."""
     if measures.window.group != ALL_RANKS:
         return None
     return sync_boundary(measures, wait_stages(*measures.slopes_since_meeting(), gates.wait_slope))
 
 
 def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Leader:
-    """The most frequent leader at s1 over eligible steps; over all where none is eligible."""
+    """Return the most frequent leader at s1 over eligible steps; over all where none is eligible."""
     leader_N = at_top.leader_N[eligible_N] if eligible_N.any() else at_top.leader_N
     position, share = most_frequent(leader_N)
     ranks = measures.led_by
@@ -355,7 +356,7 @@ def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Lead
 
 
 def _culprits(measures: Measures, carry: CarryOver | None, gates: Gates) -> tuple[Culprit, ...]:
-    """How leaders behave at every stage, on the carry-over frontier where there is one (§12)."""
+    """Return how leaders behave at every stage, on the carry-over frontier where there is one (§12)."""
     source = carry or measures
     found = []
     for index, stage in enumerate(measures.broad):

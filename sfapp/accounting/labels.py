@@ -43,7 +43,7 @@ class StageFacts:
 def telemetry_label(
     window: Window, missing: Sequence[int], residual_share: float, overlap_share: float, gates: Gates
 ) -> Label | None:
-    """``telemetry_limited`` with every reason that applies (§7.2)."""
+    """Return ``telemetry_limited`` with every reason that applies (§7.2)."""
     manifest = window.manifest
     checks = (
         ("gather_failed", not manifest.gather_ok),
@@ -58,7 +58,8 @@ def telemetry_label(
 
 
 def role_label(window: Window) -> Label | None:
-    """``role_aware_needed`` (§7.3): roles are mixed, or model parallelism is declared without roles."""
+    """Return ``role_aware_needed`` (§7.3): roles are mixed, or model parallelism is declared without
+    roles."""
     roles = set(window.ranks.role)
     reduced = window.manifest.reduced
     if len(roles) > 1 or (reduced is not None and reduced.roles_differ):
@@ -70,7 +71,8 @@ def role_label(window: Window) -> Label | None:
 
 
 def accumulation_label(window: Window) -> Label | None:
-    """``gradient_accumulation_ambiguous`` (§7.4): micro-steps were collapsed, or mixed in one window."""
+    """Return ``gradient_accumulation_ambiguous`` (§7.4): micro-steps were collapsed, or mixed in one
+    window."""
     accumulation = window.manifest.accumulation
     reasons = []
     if accumulation.factor > 1 and not accumulation.ordered:
@@ -81,8 +83,8 @@ def accumulation_label(window: Window) -> Label | None:
 
 
 def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
-    """The stage verdict (§7.6): the first rule that applies; none of those that need gains where there are
-    none (the diagnosis says ``reduced_rows``)."""
+    """Return the stage verdict (§7.6): the first rule that applies; none of those that need gains where there
+    are none (the diagnosis has the reason ``reduced_rows``)."""
     order = ranked(facts.share_B)
     top_share = float(facts.share_B[facts.top])
     runner_up = float(facts.share_B[order[1]]) if len(order) > 1 else 0.0
@@ -105,7 +107,7 @@ def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
 
 
 def raw_evidence_agrees(facts: StageFacts, gates: Gates) -> bool:
-    """Whether maxima, gains and, where ranks differ at all, spread point at s1 too (§7.6c)."""
+    """Return whether maxima, gains and, where ranks differ at all, spread point at s1 too (§7.6c)."""
     top = facts.top
     if facts.gain_B is None or facts.spread_share_B is None:
         return False
@@ -117,7 +119,7 @@ def raw_evidence_agrees(facts: StageFacts, gates: Gates) -> bool:
 
 
 def ambiguity_set(facts: StageFacts, gates: Gates) -> list[int]:
-    """C_A ∪ C_G (§7.7), in stage order: the stages that remain jointly plausible. C_A alone without gains."""
+    """Return C_A ∪ C_G (§7.7), the stages that remain plausible, in order; C_A alone without gains."""
     stages = range(len(facts.share_B))
     chosen = {s for s in stages if facts.share_B[s] >= facts.share_B[facts.top] - gates.eta_a}
     if facts.gain_B is None or facts.takeover_B is None:

@@ -1,4 +1,5 @@
-"""Who leads, how surely, and how leadership moves (accounting.md §3, §12). Host-side, on [N] vectors."""
+"""The slowest rank per step, its margin and its changes (accounting.md §3, §12). Host-side, on [N]
+vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 PERSISTENT = 0.8
-"""From this fraction of the eligible steps on, one leader is chronic, and a spacing is a period."""
+"""From this fraction of the eligible steps on, one leader is ``chronic``, and a spacing is a period."""
 
 ONE_OFF_STEPS = 2
 LISTED_STEPS = 32
@@ -25,7 +26,7 @@ LISTED_STEPS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageLeaders:
-    """One broad stage's exposure in every step: its advance, and who led where it was exposed.
+    """One broad stage's exposure in every step: its advance, and the rank that led where it was exposed.
 
     Attributes:
         advance_N: ns.
@@ -66,7 +67,7 @@ def stage_leaders(advance_SN: Ints, leader_SN: Ints, gap_SN: Ints, members: Sequ
 def eligible_steps(
     leaders: StageLeaders, makespan_N: Ints, gamma_elig: float, eta_q: float, ranks: int
 ) -> Flags:
-    """Steps in which the stage matters and one rank leads it for certain: bool [N] (§3)."""
+    """Return the steps in which the stage matters and one rank leads it for certain: bool [N] (§3)."""
     if ranks < 2:
         return np.zeros(len(makespan_N), dtype=bool)
     eligible: Flags = (leaders.advance_N >= gamma_elig * makespan_N) & (leaders.gap_N >= eta_q * makespan_N)
@@ -74,7 +75,7 @@ def eligible_steps(
 
 
 def switch_rate(leader_N: Ints, eligible_N: Flags) -> float:
-    """Changes of leader between consecutive eligible steps, as a rate; 0 with fewer than two."""
+    """Return the changes of leader between consecutive eligible steps, as a rate; 0 with fewer than two."""
     chosen = leader_N[eligible_N]
     if len(chosen) < 2:
         return 0.0
@@ -82,14 +83,14 @@ def switch_rate(leader_N: Ints, eligible_N: Flags) -> float:
 
 
 def most_frequent(leader_N: Ints) -> tuple[int, float]:
-    """The most frequent leader (the lowest of equally frequent ones) and its fraction of the steps."""
+    """Return the most frequent leader (the lowest of equally frequent ones) and its fraction of the steps."""
     values, counts = np.unique(leader_N, return_counts=True)
     best = int(counts.argmax())
     return int(values[best]), float(counts[best] / len(leader_N))
 
 
 def period_of(eligible_N: Flags) -> int | None:
-    """Spacing k ≥ 2 at which eligible steps return, or None.
+    """Return the spacing k ≥ 2 at which eligible steps return, or None.
 
     **choice** Real jobs jitter: at least 80 % of the eligible steps must lie on the spacing and at least
     80 % of the spacing's steps must be eligible, three of them at the fewest.
@@ -119,11 +120,10 @@ def culprit(
     ranks: RankTable,
     gamma_switch: float,
 ) -> Culprit:
-    """Tell chronic, rotating, periodic and one-off culprits apart (§12).
+    """Classify a culprit as ``chronic``, ``rotating``, ``periodic``, ``one-off`` or ``mixed`` (§12).
 
-    **choice** In this order: one-off (≤ 2 eligible steps), periodic, chronic, rotating; ``mixed`` is what
-    is left, ``none`` where no step is eligible.
-    """
+    **choice** In this order: ``one-off`` (≤ 2 eligible steps), ``periodic``, ``chronic``, ``rotating``,
+    ``mixed``; ``none`` where no step is eligible."""
     count = int(np.count_nonzero(eligible_N))
     if not count:
         return Culprit(stage, "none")
@@ -154,7 +154,7 @@ def culprit(
 
 
 def count_handovers(leader_SN: Ints, stages: Sequence[str], ranks: RankTable) -> list[Handover]:
-    """Per boundary, how often each (from, to) pair took the lead within a step (§3)."""
+    """Count per boundary how often each (from, to) pair took the lead within a step (§3)."""
     found: list[Handover] = []
     for index in range(1, len(stages)):
         before_N, after_N = leader_SN[index - 1], leader_SN[index]

@@ -68,7 +68,7 @@ class CarryOver:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What the matrix of one window says under one baseline. NumPy on the host; ns unless named a share.
+    """Evidence in the matrix of one window under one baseline. NumPy on the host; ns unless named a share.
 
     S recorded stages, B broad stages (S = B without accumulation), N steps, R ranks.
 
@@ -152,7 +152,7 @@ class Measures:
         return self.window.step_N
 
     def members(self, broad: int) -> tuple[int, ...]:
-        """Positions of the recorded stages that make up a broad one."""
+        """Return positions of the recorded stages that make up a broad one."""
         return tuple(stage for stage, owner in enumerate(self.broad_of_S) if owner == broad)
 
     def by_broad(self, value_S: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -164,36 +164,36 @@ class Measures:
         return summed
 
     def in_run(self, waits: RunWaits | None) -> Measures:
-        """The same, with what the windows of its run say of where ranks wait (§10)."""
+        """Return these measures with where ranks wait by the windows of their run (§10)."""
         return self if waits == self.run_waits else replace(self, run_waits=waits)
 
     # ---- computed on first use, then kept -------------------------------------------------------
 
     def takeover_B(self, broad: int) -> Floats:
-        """T: how each broad stage's share of the old makespan changes when one is clipped (§4)."""
+        """Return T: how each broad stage's share of the old makespan changes when one is clipped (§4)."""
         return self._keep("takeover", broad, self._takeover)
 
     def lag_rise(self, broad: int) -> float:
-        """Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
+        """Return Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
         return self._keep("lag_rise", broad, self._lag_rise)
 
     def meeting(self, stage: int) -> tuple[Floats, float]:
-        """Rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
+        """Return rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
         return self._keep("meeting", stage, self._meeting)
 
     def slopes_since_meeting(self) -> tuple[Floats, Floats]:
-        """Slope and standard error [S] of the wait fit from meeting to meeting, NaN where absent (§11)."""
+        """Return slope and standard error [S] of the wait fit per sync, NaN where absent (§11)."""
         return self._keep("since_meeting", None, self._slopes_since_meeting)
 
     def carry(self, boundary: int | None = None) -> CarryOver | None:
-        """The carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
+        """Return the carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
         if not self.consecutive:
             return None
         return self._keep("carry", boundary, self._carry)
 
     @cached_property
     def device(self) -> DeviceEvidence | None:
-        """What sampled device events say (§7.8)."""
+        """Evidence of sampled device events (§7.8)."""
         return device_evidence(self.window, self.makespan_N) if self.has_all_rows else None
 
     @cached_property
@@ -204,7 +204,7 @@ class Measures:
         return to_numpy(median_last(self.window.duration_SNR.reshape(len(self.window.stages), -1)))
 
     def handovers(self) -> list[Handover]:
-        """Hand-overs of the step-aligned lead, per boundary (§3)."""
+        """Return hand-overs of the step-aligned lead, per boundary (§3)."""
         return count_handovers(self.leader_SN, self.window.stages, self.led_by)
 
     def remember_unaligned(self, boundaries: Boundaries) -> None:
@@ -377,7 +377,7 @@ def _end_to_end(parts: Sequence[Array], axis: int) -> Array:
 
 
 def _of_rank(duration_SNR: Array, rank_N: Array) -> Array:
-    """d of one chosen rank a step: [S, N]."""
+    """Return d of one chosen rank a step: [S, N]."""
     return duration_SNR[:, placed(np.arange(len(rank_N)), rank_N), rank_N]
 
 

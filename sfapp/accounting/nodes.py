@@ -1,7 +1,7 @@
 """How evenly ranks and nodes keep pace, step by step: TraceML's cross-node summary (its design, §8.2).
 
 Only for looking at. Ranks that wait for each other finish their steps together, so a small skew says that
-they are synchronised, not that nobody holds them up: that is what the diagnosis is for.
+they are synchronised, not that no rank delays them: see the diagnosis for that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StepTimes:
     Attributes:
         ranks: identities of the R ranks.
         step_N: int64, step numbers, ascending.
-        wall_NR: ns; NaN where a rank has not said how long the step took.
+        wall_NR: ns; NaN where a rank has not reported how long the step took.
         steps_each: how many steps each row is the mean of; they end with the one it is named after.
     """
 
@@ -42,7 +42,7 @@ class StepTimes:
         return cross_node(self.wall_NR, self.ranks.node_rank)
 
     def recent_R(self, rows: int) -> Floats:
-        """Mean of each rank's newest rows, ns [R]; NaN where it has none."""
+        """Return mean of each rank's newest rows, ns [R]; NaN where it has none."""
         recent_NR = self.wall_NR[-rows:]
         there_R = np.count_nonzero(~np.isnan(recent_NR), axis=0)
         total_R = np.nansum(recent_NR, axis=0)
@@ -51,7 +51,7 @@ class StepTimes:
 
 
 def step_times(ranks: RankTable, rows: Sequence[Integers], newest: int = 200) -> StepTimes:
-    """Steps of ranks that are each at their own, side by side.
+    """Lay the steps of ranks side by side; ranks may be at different steps.
 
     Args:
         rows: per rank, in the order of ``ranks``, int64 [n, at least 2]: step number and wall ns, then
@@ -80,10 +80,10 @@ def paced_steps(
     wall_mean_M: npt.ArrayLike,
     most: int = 240,
 ) -> StepTimes:
-    """Steps of ranks that said once in a while how long the last ones took, side by side by step number.
+    """Lay the steps of ranks side by side that report at intervals how long their last steps took.
 
     A row is one step where there are few, else the mean of as many as it takes for no more than ``most``
-    rows, and for no row to be narrower than what is usually said at once. Where a rank went back to an
+    rows, and for no row to be narrower than what is usually reported at once. Where a rank went back to an
     earlier step, only what came after that counts.
 
     Args:
@@ -94,7 +94,7 @@ def paced_steps(
     """
     place_M, known_M = _places(ranks, rank_M)
     kept_M = np.flatnonzero(known_M)
-    kept_M = kept_M[_not_gone_back_on(place_M[kept_M], step_M[kept_M])]
+    kept_M = kept_M[_not_replaced(place_M[kept_M], step_M[kept_M])]
     place_M, last_M = place_M[kept_M], step_M[kept_M]
     if not len(last_M):
         return StepTimes(ranks, np.empty(0, np.int64), np.empty((0, len(ranks))))
@@ -116,7 +116,8 @@ def paced_steps(
 
 
 def _spread(first_M: Integers, last_M: Integers, width: int) -> tuple[Integers, Integers, Floats]:
-    """An entry for each row that a statement reaches into: which, the row, how many steps lie there."""
+    """Return an entry for each row that a report reaches into: which report, the row, and how many steps lie
+    there."""
     begin_M = first_M // width
     times_M = last_M // width - begin_M + 1
     which_E = np.repeat(np.arange(len(last_M)), times_M)
@@ -127,7 +128,7 @@ def _spread(first_M: Integers, last_M: Integers, width: int) -> tuple[Integers, 
 
 
 def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Where each rank stands in the table, and whether it does."""
+    """Return where each rank stands in the table, and whether it does."""
     numbers = np.asarray(ranks.rank, dtype=np.int64)
     if not len(numbers):
         return np.zeros(len(rank_M), np.int64), np.zeros(len(rank_M), bool)
@@ -135,8 +136,9 @@ def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[n
     return place_M.astype(np.int64), numbers[place_M] == rank_M
 
 
-def _not_gone_back_on(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
-    """Which statements no later one of the same rank takes back by being about the same step or before."""
+def _not_replaced(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
+    """Return which reports no later one of the same rank replaces by covering the same step or an earlier
+    one."""
     kept_M = np.ones(len(step_M), bool)
     narrow_M = place_M.astype(np.min_scalar_type(int(place_M.max(initial=0))))  # sorted several times as fast
     order_M = np.argsort(narrow_M, kind="stable")
@@ -181,7 +183,7 @@ class CrossNode:
 
 
 def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
-    """The summary of some steps.
+    """Summarise how evenly ranks and nodes keep pace.
 
     Args:
         wall_NR: step times, ns [N, R]; NaN where a rank has none.
@@ -223,7 +225,7 @@ def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
 
 
 def _by_size(node_place_R: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """Nodes with equally many ranks together: which they are, and the places of the ranks of each."""
+    """Return nodes with equally many ranks together: which they are, and the places of the ranks of each."""
     size_K = np.bincount(node_place_R)
     order_R = np.argsort(node_place_R, kind="stable")
     for size in np.unique(size_K):
@@ -232,7 +234,7 @@ def _by_size(node_place_R: Integers) -> Iterator[tuple[Integers, Integers]]:
 
 
 def _median(values_NR: Floats) -> Floats:
-    """Per row the median of what is there; NaN where nothing is."""
+    """Return per row the median of what is there; NaN where nothing is."""
     ordered = np.sort(values_NR, axis=1)  # NaN last
     there_N = np.count_nonzero(~np.isnan(values_NR), axis=1)
     low, high = np.maximum(there_N - 1, 0) // 2, np.minimum(there_N // 2, values_NR.shape[1] - 1)
@@ -240,18 +242,18 @@ def _median(values_NR: Floats) -> Floats:
 
 
 def _largest(values_NR: Floats) -> Integers:
-    """Per row the place of the largest value, the first of several; −1 where there is none."""
+    """Return per row the place of the largest value, the first of several; −1 where there is none."""
     place_N = np.where(np.isnan(values_NR), -np.inf, values_NR).argmax(axis=1)
     return np.where(np.isnan(_at(values_NR, place_N)), -1, place_N).astype(np.int64)
 
 
 def _at(values_NR: Floats, place_N: Integers) -> Floats:
-    """Per row the value at a place; NaN where that is −1."""
+    """Return per row the value at a place; NaN where that is −1."""
     found = values_NR[np.arange(len(values_NR)), np.maximum(place_N, 0)]
     return np.where(place_N < 0, np.nan, found)
 
 
 def _above(value_N: Floats, base_N: Floats) -> Floats:
-    """By how much a value is above a base, as a fraction of it; NaN where that is 0."""
+    """Return by how much a value is above a base, as a fraction of it; NaN where that is 0."""
     above_N: Floats = np.divide(value_N - base_N, base_N, out=np.full(len(base_N), np.nan), where=base_N > 0)
     return above_N

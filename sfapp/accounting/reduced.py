@@ -13,14 +13,14 @@ from sfapp.model.arrays import to_numpy
 
 
 def measure_reduced(window: Window, baseline: Baseline) -> Measures:
-    """What the ranks found together, as ``measure_many`` finds it from rows: the same to the last bit.
+    """Return what the ranks found together as ``measure_many`` finds it from rows: the same to the last bit.
 
     What needs the rows of all ranks (medians, and with them gains, excess, lags, the wait fit and a sync
     boundary) is NaN: nothing is guessed from those that were kept.
     """
-    reduced, said = window.reduced, window.manifest.reduced
+    reduced, reduction = window.reduced, window.manifest.reduced
     assert reduced is not None  # the caller asked
-    assert said is not None  # Window's own rule
+    assert reduction is not None  # Window's own rule
     check_totals(window)
     stages, steps = reduced.frontier_SN.shape
     absent_SN = np.full((stages, steps), np.nan)
@@ -41,14 +41,16 @@ def measure_reduced(window: Window, baseline: Baseline) -> Measures:
         gap_SN=to_numpy(reduced.frontier_SN - reduced.second_SN),
         median_SN=absent_SN,
         most_SN=absent_SN,
-        mean_SN=to_numpy(as_float(reduced.total_SN) / said.ranks),
+        mean_SN=to_numpy(as_float(reduced.total_SN) / reduction.ranks),
         max_SN=to_numpy(reduced.largest_SN),
         slowest_SN=np.zeros((stages, steps), dtype=np.int64),
         first_rank_SN=to_numpy(window.duration_SNR[:, :, 0]),
         clipped_BN=np.full((len(broad), steps), np.nan),
         wait_slope_S=np.full(stages, np.nan),
         wait_se_S=np.full(stages, np.nan),
-        closure=Closure(float(said.residual_ns) / float(max(1, said.wall_ns)), said.overlap_share),
+        closure=Closure(
+            float(reduction.residual_ns) / float(max(1, reduction.wall_ns)), reduction.overlap_share
+        ),
         consecutive=bool((np.diff(window.step_N) == 1).all()),
         _baseline_SNR=np.empty(0),
         _before_NR=np.empty(0),

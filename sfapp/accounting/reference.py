@@ -11,7 +11,7 @@ from sfapp.model import Diagnosis, Reference
 
 
 def reference_of(source: Measures | Diagnosis) -> Reference:
-    """What a window contributes as a reference.
+    """Return what a window contributes as a reference.
 
     From ``Measures`` it serves deltas and the baseline ``reference``; from a ``Diagnosis``, deltas alone.
     The carry-over part of measures is the one aligned under default gates.
@@ -44,7 +44,7 @@ def _from_diagnosis(diagnosis: Diagnosis, stage_median_ns: dict[str, float]) -> 
 
 
 def healthy_reference(diagnoses: Iterable[Diagnosis]) -> Diagnosis | None:
-    """The run's healthy window: the lowest mean step among complete windows after the first (§12).
+    """Return the run's healthy window: the lowest mean step among complete windows after the first (§12).
 
     Means, not medians: a callback every ten steps leaves the median untouched, and would make a sick window
     the reference. **choice** Complete: closed full, nothing missing, usable shares, no limited telemetry.

@@ -15,12 +15,12 @@ _ROUNDING = 1e-12
 
 
 def ranked(share_B: Floats) -> list[int]:
-    """Positions of the stages by share, largest first; equal ones in stage order."""
+    """Return positions of the stages by share, largest first; equal ones in stage order."""
     return sorted(range(len(share_B)), key=lambda stage: (-float(share_B[stage]), stage))
 
 
 def routing_set(share_B: Floats, tau_c: float) -> list[int]:
-    """C_route: the shortest run of leading stages whose cumulative share reaches τC."""
+    """Return C_route: the shortest run of leading stages whose cumulative share reaches τC."""
     chosen: list[int] = []
     reached = 0.0
     for stage in ranked(share_B):
@@ -32,7 +32,7 @@ def routing_set(share_B: Floats, tau_c: float) -> list[int]:
 
 
 def rivals(measures: Measures, tau_c: float) -> tuple[Rival, ...]:
-    """The five rival rules (paper Section 6.2), normalised to shares and routed by the same τC.
+    """Return the five rival rules (paper Section 6.2), normalised to shares and routed by the same τC.
 
     ``overcount`` is the rule's total over the exposed makespan: what per-stage maxima count twice. Of a
     reduced window those are left out that need rows which it does not have.
@@ -62,10 +62,10 @@ def _rival(rule: str, total_B: Floats, measures: Measures, tau_c: float) -> Riva
 
 
 def by_name(broad: Sequence[str], value_B: Floats) -> dict[str, float]:
-    """One float per stage, in stage order."""
+    """Return one float per stage, in stage order."""
     return {stage: float(value) for stage, value in zip(broad, value_B, strict=True)}
 
 
 def names(broad: Sequence[str], positions: Sequence[int]) -> tuple[str, ...]:
-    """Stage names at these positions."""
+    """Return stage names at these positions."""
     return tuple(broad[position] for position in positions)

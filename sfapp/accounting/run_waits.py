@@ -1,9 +1,10 @@
 """Where the ranks of a run wait for each other, by the wait fits of all its windows (accounting.md §10).
 
-A rank that is late all through a window is late by the same in every step, and what does not change proves
-nothing to a fit (§11): just where a fault has lasted longest, a window alone cannot say where ranks meet. And
-of several stages that ranks wait in, a window alone may find the lesser one. The job is the same in the run's
-other windows, so theirs says it. Where none of them finds any wait, the fit from meeting to meeting is asked.
+A rank that is late all through a window is late by the same amount in every step, and a fit cannot detect a
+constant lag (§11): where a fault lasts, a single window does not show where ranks synchronise. Of several
+stages
+that ranks wait in, a single window may also find the lesser one. The run's other windows show the same job,
+so their fits are used. Where none of them finds a wait, the fit per sync is used.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ class RunWaits:
 
     Attributes:
         stages: the recorded stages that its windows vouch for, in order.
-        boundary: of these the one at whose end ranks meet best; None where there are none.
+        boundary: the stage among them at whose end ranks synchronise best; None where there are none.
     """
 
     stages: tuple[str, ...] = ()
     boundary: str | None = None
 
     def boundary_for(self, own: str | None) -> str | None:
-        """The sync boundary of a window of the run.
+        """Return the sync boundary of a window of the run.
 
         Args:
-            own: what its own fit finds. It stands where the run knows nothing of that stage: a barrier, say,
-                that this window alone holds.
+            own: what its own fit finds. It stands where the run does not have that stage: a barrier that only
+                this window holds, for example.
         """
         return own if own is not None and own not in self.stages else self.boundary
 
 
 def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Recorded stages that are wait stages by the window's own fit (§11)."""
+    """Return the recorded stages that are wait stages by the window's own fit (§11)."""
     fits = (diagnosis.wait_fit or {}).items()
     slope = diagnosis.gates.wait_slope
     return tuple(stage for stage, fit in fits if fit is not None and fit.slope - 2 * fit.se >= slope)

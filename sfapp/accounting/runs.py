@@ -1,4 +1,5 @@
-"""Diagnosing many windows: each run aligned where its ranks meet, and compared with its own healthy window
+"""Diagnosing many windows: each run aligned where its ranks synchronise, and compared with its own healthy
+window
 (accounting.md §10, §12)."""
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BATCH_CELLS = 1 << 21
 def measured(
     windows: Sequence[Window], baseline: Baseline = "cohort_median", reference: Reference | None = None
 ) -> list[Measures]:
-    """Measures of windows of any shapes, in their order, those of one shape measured together."""
+    """Measure windows of any shapes, those of one shape together; the result has their order."""
     by_shape: dict[object, list[int]] = defaultdict(list)
     for index, window in enumerate(windows):
         by_shape[window.stages, tuple(window.duration_SNR.shape)].append(index)
@@ -86,7 +87,7 @@ def aligned(
     gates: Gates | None = None,
     frontier: Frontier = "step",
 ) -> list[tuple[Measures, Diagnosis]]:
-    """Windows as their runs know them: judged again where by the others ranks meet elsewhere (§10).
+    """Judge windows again whose runs show another synchronisation boundary (§10).
 
     Args:
         measures: of the windows. alone: each judged by itself, under the same gates and frontier.
@@ -118,9 +119,11 @@ class _Run:
 
     @cached_property
     def _first_pass(self) -> list[tuple[Measures, Diagnosis]]:
-        """Compared with nothing, but each window with what the others say of where ranks wait. They say it of
-        all their ranks, whatever the group, since it is all of them that wait for each other, and under the
-        default gates, as the store has it."""
+        """Measures and verdicts without a reference, each window aligned where its run's ranks wait.
+
+        Where they wait is found on all ranks, whatever the group, since all of them wait for each other, and
+        under the default gates, as in the store.
+        """
         if not self._windows:
             return []
         found = measured(self._windows, "cohort_median" if self.baseline == "reference" else self.baseline)
@@ -137,11 +140,11 @@ class _Run:
         return [window.of_group(self.group) for window in self.whole if self.group in window.groups]
 
     def measures_of(self, number: int) -> Measures:
-        """The measures of one of the windows."""
+        """Return the measures of one of the windows."""
         return next(measures for measures, found in self._first_pass if found.window == number)
 
     def diagnosed(self, fixed: Reference | None) -> list[Diagnosis]:
-        """Every window against a reference: this one, or the run's healthy window.
+        """Diagnose every window against a reference: this one, or the run's healthy window.
 
         Raises:
             WindowError: baseline ``reference`` for a run without a healthy window.

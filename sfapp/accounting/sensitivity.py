@@ -39,7 +39,7 @@ def nearest_changes(
     diagnosis: Diagnosis,
     gates: Iterable[str] = ("tau_c", "gamma_a", "gamma_g"),
 ) -> Mapping[str, tuple[GateChange, ...]]:
-    """For each of these gates, the nearest change of labels or routing set below and above.
+    """Return for each of these gates the nearest changes of labels or routing set below and above.
 
     Only values where the evidence itself lies can matter (a share, a gain, a cumulated share), so only
     those are tried, on the gate's own grid.
@@ -86,13 +86,13 @@ def _judged(measures: Measures, diagnosis: Diagnosis, gate: str, value: float) -
 
 
 def _around(critical: float, step: float) -> tuple[float, float]:
-    """The grid points on both sides of a critical value."""
+    """Return the grid points on both sides of a critical value."""
     below = math.floor(critical / step + 1e-9) * step
     return below, below + step
 
 
 def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
-    """Values of the evidence that this gate is compared with."""
+    """Return values of the evidence that this gate is compared with."""
     if gate in ("gamma_elig", "eta_q"):
         return _where_rotation_turns(measures, diagnosis, gate)
     shares = list(diagnosis.top_stages().values())
@@ -134,7 +134,7 @@ def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> lis
 
 
 def _where_rotation_turns(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
-    """The nearest values at which the top stage's leader starts or stops to count as rotating.
+    """Return the nearest values at which the top stage's leader starts or stops to count as rotating.
 
     All that these two gates decide of the labels is which steps the leader is counted over (§3, §7.6).
     """

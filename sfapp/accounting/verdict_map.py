@@ -17,10 +17,10 @@ from sfapp.model.labels import STAGE_LABELS
 
 @dataclass(frozen=True, slots=True)
 class StageVerdict:
-    """What a verdict says of stages.
+    """The part of a verdict that concerns stages.
 
     Attributes:
-        labels: the labels that say it, none where no stage stands out.
+        labels: the labels of that part, none where no stage stands out.
         withheld: the ones that would, were the telemetry complete (§7.2 to §7.4).
         stages: the stages they name.
     """
@@ -54,7 +54,7 @@ class VerdictMap:
     verdicts: tuple[tuple[StageVerdict, ...], tuple[StageVerdict, ...]]
 
     def at(self, gamma_a: float, gamma_g: float) -> StageVerdict:
-        """The verdict under these two gates, the others as they are."""
+        """Return the verdict under these two gates, other thresholds fixed."""
         return self.verdicts[int(gamma_a >= self.share)][bisect_left(self.gains, gamma_g)]
 
     @property
@@ -82,7 +82,7 @@ class VerdictMap:
 
 
 def verdict_map(measures: Measures, diagnosis: Diagnosis) -> VerdictMap | None:
-    """The stage verdict over all of γA and γG, the other gates as they are; None below the floor.
+    """Return the stage verdict over all of γA and γG, the other gates as they are; None below the floor.
 
     γA is compared with the share of s1 alone, γG with the gain of s1 and with the largest gain (§7.6, §7.7):
     at most six cells, each judged once.
@@ -104,7 +104,7 @@ def _judged(measures: Measures, diagnosis: Diagnosis, gamma_a: float, gamma_g: f
 
 
 def stage_verdict(diagnosis: Diagnosis) -> StageVerdict:
-    """The part of a diagnosis that γA and γG decide."""
+    """Return the part of a diagnosis that γA and γG decide."""
     labels = tuple(label for label in diagnosis.labels if label.label in STAGE_LABELS)
     stages: tuple[str, ...] = ()
     if any(label.label == "co_critical" for label in labels):
@@ -124,7 +124,8 @@ class RoutingInterval:
 
 
 def routing_intervals(diagnosis: Diagnosis) -> tuple[RoutingInterval, ...]:
-    """The routing set over all of τC: a stage joins where τC passes what those before it add up to (§5)."""
+    """Return the routing set over all of τC: a stage joins where τC passes what those before it add up to
+    (§5)."""
     shares = diagnosis.carry_over_shares if diagnosis.frontier == "carry_over" else diagnosis.shares
     if not shares:
         return ()

@@ -23,7 +23,7 @@ _BLOCK_CELLS = 1 << 17
 
 MIN_STEPS = 10
 MIN_SLACK = 0.001
-"""Slack whose root mean square is below this share of a typical step says nothing about waiting."""
+"""Slack whose root mean square is below this share of a typical step is no evidence of waiting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,16 +75,15 @@ def wait_slopes(duration: Array, before: Array, total: Array, drift: Array) -> W
 
 
 def slopes_since_meeting(duration_SNR: Array) -> WaitSlopes:
-    """Regress d[s,t,r] on how late the others are since ranks met at the end of s in the step before (§11).
+    """Regress d[s,t,r] on how late the others are since the sync at the end of s in the step before (§11).
 
     The carry-over frontier without offsets lies on the ranks that wait for one that is late all along, and
-    how late it is cannot be seen from there; from meeting to meeting it can. Of two slopes the one that says
-    less is returned:
+    how late it is cannot be seen from there; from sync to sync it can. The smaller of two slopes is returned:
 
     - with a rank's own time since the meeting taken out: a rank that waits for a loader of its own spends
       less time in s where it was slower itself, for no other's sake;
     - with each step's mean taken out: what makes a step long on all ranks, such as long sequences, lengthens
-      s and the others' time alike.
+      s and the others' time equally.
 
     Both leave out what s took in the step before, which a slow stage right after a meeting remembers.
 
@@ -153,14 +152,14 @@ def _first_slopes(products: Array, freedom: int, least: float) -> WaitSlopes:
 
 
 def _rank_blocks(cells: int, ranks: int) -> Iterator[slice]:
-    """Slices over ranks of so many cells each, that stay in cache."""
+    """Yield slices over ranks of so many cells each, that stay in cache."""
     width = max(1, _BLOCK_CELLS // max(1, cells))
     for begin in range(0, ranks, width):
         yield slice(begin, begin + width)
 
 
 def _since_meeting(duration: Array) -> Array:
-    """A rank's own time since stage s ended in the step before, until it begins, ns [S, N-1, R]."""
+    """Return a rank's own time since stage s ended in the step before, until it begins, ns [S, N-1, R]."""
     before = duration.cumsum(axis=0) - duration
     after = duration.sum(axis=0) - before - duration
     return before[:, 1:] + after[:, :-1]

@@ -5,7 +5,7 @@ Handlers are plain functions where they ask the store: the server runs those bes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ from sfapp.importers.perfetto_export import perfetto_archive, slice_of
 from sfapp.incidents import document_of
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
-from sfapp.operators import agreement
+from sfapp.operators import Findings, agreement
 from sfapp.service.compare import compare_sides
 from sfapp.service.csv_table import csv_text
 from sfapp.service.judging import JudgedWindow
@@ -89,7 +89,7 @@ def _asked(
 
 Asked = Annotated[WindowQuery, Depends(_asked)]
 
-_WINDOW_TABLES = {
+_WINDOW_TABLES: Mapping[str, Callable[[JudgedWindow], list[tables.Row]]] = {
     "stages": lambda judged: tables.stage_rows(judged.diagnosis),
     "ranks": lambda judged: tables.rank_rows(judged.measures, judged.diagnosis),
     "steps": lambda judged: tables.step_rows(judged.measures, judged.diagnosis),
@@ -97,7 +97,7 @@ _WINDOW_TABLES = {
 
 _EVERY = 2**31
 
-_FINDINGS_TABLES = {
+_FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[tables.Row]]] = {
     "causes": straggler_tables.cause_rows,
     "outliers": lambda findings: straggler_tables.outlier_rows(findings, limit=_EVERY),
     "collectives": lambda findings: straggler_tables.collective_rows(findings, limit=_EVERY),

@@ -98,7 +98,7 @@ class RankCapture:
         events: how many operator events were written.
         trace_bytes: size of the trace they were made of.
         stopped_ns: how long training stood still for the profiler's start and stop.
-        why: why it was refused, or recorded fewer steps than asked for; empty where there is nothing to say.
+        why: why it was refused, or recorded fewer steps than asked for; empty otherwise.
 
     Raises:
         CaptureError: a number is negative, or there is too much of something.

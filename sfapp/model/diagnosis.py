@@ -70,9 +70,9 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
-    """One piece of evidence beside the aim: what it points at, and whether it agrees (§13).
+    """One piece of evidence on the aim: what it points at, and whether it agrees (§13).
 
-    ``agrees`` is None where the evidence is absent; ``reason`` then says why (a key of ``REASONS``).
+    ``agrees`` is None where the evidence is absent; ``reason`` then gives the cause (a key of ``REASONS``).
     ``value`` is the number it rests on, in the unit its name implies (share, ns per step, slope).
     """
 
@@ -88,7 +88,8 @@ class EvidenceLine:
 class Aim:
     """The one place to look first (§13). It never overrides a label.
 
-    ``rank_reason`` says why no rank is named. ``steps`` is ``"all"``, ``"every K"`` or a list of numbers.
+    ``rank_reason`` is the reason why no rank is named. ``steps`` is ``"all"``, ``"every K"`` or a list
+    of numbers.
     """
 
     stage: str
@@ -157,7 +158,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the accounting says of one window under one set of gates.
+    """Verdict of the accounting on one window under one set of gates.
 
     ``own_boundary`` is the sync boundary by the wait fit of this window and these ranks alone,
     ``sync_boundary`` the one that is taken: the run's windows may know better. ``waits_from`` says whether
@@ -233,7 +234,7 @@ class Diagnosis:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the window calls for no action (§12)."""
+        """Whether the window is healthy: it does not need attention (§12)."""
         return self.severity is None or self.severity < QUIET_SEVERITY
 
     @property
@@ -242,7 +243,7 @@ class Diagnosis:
         return self.routing_set[0] if self.routing_set else None
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of this window, the same on every surface.
+        """Return the JSON object of this window, the same on every surface.
 
         What is absent (shares below the denominator floor, a carry-over that is not defined) has no key;
         ``culprit`` is its kind alone, null where no rank stands out, with the rest in ``culprit_detail``.
@@ -254,6 +255,6 @@ class Diagnosis:
         return found
 
     def top_stages(self) -> dict[str, Any]:
-        """The chosen frontier's shares, largest first."""
+        """Return the chosen frontier's shares, largest first."""
         shares = self.carry_over_shares if self.frontier == "carry_over" else self.shares
         return dict(sorted((shares or {}).items(), key=lambda item: -item[1]))

@@ -162,14 +162,14 @@ class Gates:
 
     @classmethod
     def preset(cls, name: str) -> Gates:
-        """The named preset: ``sfapp`` (defaults) or ``paper`` (W as the packet declares it)."""
+        """Return the named preset: ``sfapp`` (defaults) or ``paper`` (W as the packet declares it)."""
         try:
             return PRESETS[name]
         except KeyError:
             raise GateError(f"no preset {name!r}; there are: {', '.join(PRESETS)}") from None
 
     def with_values(self, **values: Any) -> Gates:
-        """A copy with some gates set; unknown names raise GateError."""
+        """Return a copy with some gates set; unknown names raise GateError."""
         known = {field.name for field in fields(self)}
         unknown = sorted(set(values) - known)
         if unknown:
@@ -177,7 +177,7 @@ class Gates:
         return replace(self, **values)
 
     def changed(self) -> dict[str, Any]:
-        """The gates that differ from the defaults, by name."""
+        """Return the gates that differ from the defaults, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value != getattr(PRESETS["sfapp"], name)}
 

@@ -23,7 +23,7 @@ ItemKind = Literal["window", "plot", "comparison", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who did something, under the name they chose, and when (UTC)."""
+    """Author of an edit, under a name of their choice, and its time (UTC)."""
 
     by: str
     at: datetime
@@ -83,7 +83,7 @@ class Note:
 
 
 def notes_on(window: WindowKey | None, notes: Iterable[Note]) -> tuple[Note, ...]:
-    """The notes pinned to a window or to a part of it, in order: places are their numbers."""
+    """Return the notes pinned to a window or to a part of it, in order: places are their numbers."""
     return tuple(note for note in notes if note.pin is not None and note.pin.window == window)
 
 
@@ -97,7 +97,7 @@ class Item:
         view: how it was looked at, as the query of its page's address; of a comparison, which windows too.
         plot: the plot's name.
         note: the note.
-        place: items are told in ascending order of it.
+        place: items are listed in ascending order of it.
     """
 
     id: str

@@ -49,7 +49,7 @@ class RecorderInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """The recorder's own cost in this window, ns, beside the training time it was spent in."""
+    """The recorder's own cost in this window, ns, with the training time it was spent in."""
 
     gather_ns: int = 0
     record_ns: int = 0

@@ -146,7 +146,7 @@ class Operators:
         sequence_E: npt.ArrayLike | None = None,
         sequence_number_E: npt.ArrayLike | None = None,
     ) -> Operators:
-        """Events in any order, put in order; a column that is left out says none of every event.
+        """Return events in any order, put in order; a column that is left out is none for every event.
 
         Raises:
             WindowError: as ``Operators``.
@@ -234,24 +234,25 @@ class Operators:
         return tuple(step for step in np.unique(self.step_E).tolist() if step != NONE)
 
     def name(self, event: int) -> str:
-        """The name of one event."""
+        """Return the name of one event."""
         return self.names[int(self.name_E[event])]
 
     def lane(self, event: int) -> Lane:
-        """The thread or stream of one event."""
+        """Return the thread or stream of one event."""
         return self.lanes[int(self.lane_E[event])]
 
     def select(self, mask: npt.NDArray[np.bool_] | Ints | slice) -> Operators:
-        """Some of the events, by a mask, ascending positions or a slice; the tables stay as they are."""
+        """Return some of the events, by a mask, ascending positions or a slice; the tables stay as they
+        are."""
         return replace(self, **{column: getattr(self, column)[mask] for column in COLUMNS})
 
     def of_rank(self, rank: int) -> Operators:
-        """The events of one rank."""
+        """Return the events of one rank."""
         begin, end = np.searchsorted(self.rank_E, (rank, rank + 1))
         return self.select(slice(int(begin), int(end)))
 
     def of_step(self, step: int) -> Operators:
-        """The events of one step."""
+        """Return the events of one step."""
         return self.select(self.step_E == step)
 
 

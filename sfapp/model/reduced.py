@@ -31,7 +31,7 @@ class NamedRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """What a manifest says of a reduced window.
+    """The part of a manifest that describes a reduction.
 
     Attributes:
         ranks: how many ranks took part, R.
@@ -79,11 +79,11 @@ class ReducedPlanes:
             object.__setattr__(self, f"{name}_SN", as_array(plane))
 
     def planes(self) -> dict[str, Array]:
-        """By the name that the packet's columns have: ``frontier``, ``carry_leader``, …"""
+        """Return the planes by the names of the packet's columns: ``frontier``, ``carry_leader``, …"""
         return {name: getattr(self, f"{name}_SN") for name in PLANES}
 
     def to(self, device: torch.device | str) -> ReducedPlanes:
-        """The same on a device."""
+        """Return the planes on a device."""
         return replace(
             self, **{f"{name}_SN": to_device(plane, device) for name, plane in self.planes().items()}
         )

@@ -82,19 +82,19 @@ class CompareState:
         return "&".join(part for part in parts if part)
 
     def href(self, path: str = "/compare") -> str:
-        """``path`` with this comparison."""
+        """Return ``path`` with this comparison."""
         return f"{path}?{self.query}" if self.query else path
 
     def swapped(self) -> CompareState:
-        """B against A."""
+        """Return the comparison with A and B exchanged."""
         return replace(self, a=self.b, b=self.a)
 
 
 def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState, list[str]]:
-    """What a query asks for, and a notice for everything in it that was not understood."""
+    """Return what a query asks for, and a notice for each part of it that is not understood."""
     pairs = dict(parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query)
     values: dict[str, Any] = {}
-    told: list[str] = []
+    notices: list[str] = []
     for name in SIDES:
         text = pairs.pop(name, None)
         if not text:
@@ -102,9 +102,9 @@ def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState,
         try:
             values[name] = SideKey.parse(text)
         except ValueError as error:
-            told.append(f"In the link, {name} {error}, not {quoted(text, LONGEST_QUOTE)}; pick one.")
+            notices.append(f"In the link, {name} {error}, not {quoted(text, LONGEST_QUOTE)}; pick one.")
     for name in sorted(_OTHERS & pairs.keys()):
         del pairs[name]
-        told.append(f"The link's {name!r} belongs to a window's page; it is ignored.")
+        notices.append(f"The link's {name!r} belongs to a window's page; it is ignored.")
     view, more = parse_query(pairs.items())
-    return CompareState(**values, view=view.judging), [*told, *more]
+    return CompareState(**values, view=view.judging), [*notices, *more]

@@ -36,23 +36,23 @@ _CATEGORY_BY_PREFIX = {
 
 
 def stage_hash(stages: Sequence[str]) -> str:
-    """SHA-256, hex, of the UTF-8 stage names joined by newlines (packet.md, manifest)."""
+    """Return the SHA-256, hex, of the UTF-8 stage names joined by newlines (packet.md, manifest)."""
     return hashlib.sha256("\n".join(stages).encode()).hexdigest()
 
 
 def broad_stage(stage: str) -> str:
-    """The broad stage an accumulation-indexed stage belongs to: ``'a[3]'`` gives ``'a'``."""
+    """Return the broad stage an accumulation-indexed stage belongs to: ``'a[3]'`` gives ``'a'``."""
     match = _MICRO_STEP.match(stage)
     return match["broad"] if match else stage
 
 
 def broad_stages(stages: Sequence[str]) -> tuple[str, ...]:
-    """The broad stages of an (expanded) ordered list, each once, in order of first appearance."""
+    """Return the broad stages of an (expanded) ordered list, each once, in order of first appearance."""
     return tuple(dict.fromkeys(broad_stage(stage) for stage in stages))
 
 
 def expand_stages(stages: Sequence[str], repeated: Sequence[str], factor: int) -> tuple[str, ...]:
-    """The accumulation-expanded schema (accounting.md §9).
+    """Return the accumulation-expanded schema (accounting.md §9).
 
     The stages of ``repeated`` (contiguous in ``stages``) are repeated per micro-step:
     ``data[0], fwd[0], bwd[0], data[1], …``; the others stay once, in place.
@@ -71,7 +71,7 @@ def expand_stages(stages: Sequence[str], repeated: Sequence[str], factor: int) -
 
 
 def stage_category(stage: str) -> str:
-    """One of ``data, forward, backward, callbacks, optimizer, other``: the stage's family."""
+    """Return one of ``data, forward, backward, callbacks, optimizer, other``: the stage's family."""
     name = broad_stage(stage)
     if name.startswith("model."):
         if "fwd" in name or "forward" in name:

@@ -81,7 +81,7 @@ class Zoom:
 
     @classmethod
     def parse(cls, text: str) -> Zoom:
-        """``PLOT.AXIS:LOW:HIGH``; ValueError where it is anything else."""
+        """Parse ``PLOT.AXIS:LOW:HIGH``; ValueError where it is anything else."""
         found = _ZOOM.fullmatch(text)
         if not found:
             raise ValueError("must be PLOT.AXIS:LOW:HIGH")
@@ -136,12 +136,12 @@ class ViewState:
         return urlencode(pairs, quote_via=quote, safe=":,/")
 
     def href(self, path: str) -> str:
-        """``path`` with this view."""
+        """Return ``path`` with this view."""
         query = self.query
         return f"{path}?{query}" if query else path
 
     def with_gate(self, name: str, value: Any) -> ViewState:
-        """This view with one gate moved; GateError where the value is out of range."""
+        """Return this view with one gate moved; GateError where the value is out of range."""
         return replace(self, gates=self.gates.with_values(**{name: value}))
 
     @property
@@ -151,21 +151,21 @@ class ViewState:
                        group=self.group, reference=self.reference)  # fmt: skip
 
     def for_next_window(self) -> ViewState:
-        """What carries over when moving to another window: everything but step, cause and zoom."""
+        """Return what carries over when moving to another window: everything but step, cause and zoom."""
         return replace(self, step=None, cause=None, zoom=())
 
     def zoom_of(self, plot: str) -> tuple[Zoom, ...]:
-        """What is looked at of one plot."""
+        """Return the zoomed axes of one plot."""
         return tuple(zoom for zoom in self.zoom if zoom.plot == plot)
 
     def zoomed(self, plot: str, axes: Mapping[str, tuple[float, float] | None]) -> ViewState:
-        """This view with some axes of a plot zoomed, or whole again where None."""
+        """Return this view with some axes of a plot zoomed, or whole again where None."""
         kept = [zoom for zoom in self.zoom if zoom.plot != plot or zoom.axis not in axes]
         new = [Zoom(plot, axis, *ends) for axis, ends in axes.items() if ends is not None]
         return replace(self, zoom=tuple([*kept, *new][-MAX_ZOOMS:]))
 
     def fitted(self, window: Window) -> tuple[ViewState, list[str]]:
-        """This view with what the window does not have taken back, and a notice for each.
+        """Return this view with what the window does not have taken back, and a notice for each.
 
         Args:
             window: all ranks of the window.
@@ -200,7 +200,7 @@ class ViewState:
 
 
 def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list[str]]:
-    """The view a query asks for, and a notice for everything in it that was not understood.
+    """Return the view a query asks for, and a notice for each part of it that is not understood.
 
     The last of several values counts.
     """
@@ -228,7 +228,7 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
 
 
 def view_parameters() -> list[dict[str, Any]]:
-    """The query of a window's address, for the OpenAPI document."""
+    """Return the query of a window's address, for the OpenAPI document."""
     default = ViewState()
     meanings = {
         "frontier": ", ".join(FRONTIERS),

@@ -1,4 +1,4 @@
-"""One window of one run in memory: the matrix of stage durations with who measured it.
+"""One window of one run in memory: the matrix of stage durations and the ranks that measured it.
 
 Shape suffixes, here and in ``sfapp.accounting``: S ordered stages (accumulation-expanded), N steps,
 R ranks of the diagnosis group. ``duration_SNR`` is stage-major: each stage is one contiguous plane [N, R].
@@ -53,7 +53,7 @@ class RankTable:
 
     @classmethod
     def of(cls, identities: Sequence[RankIdentity]) -> RankTable:
-        """A table of these identities, sorted by global rank."""
+        """Return a table of these identities, sorted by global rank."""
         rows = sorted(identities, key=lambda identity: identity.rank)
         return cls(
             rank=tuple(row.rank for row in rows),
@@ -64,7 +64,7 @@ class RankTable:
         )
 
     def identity(self, index: int) -> RankIdentity:
-        """The identity at a position (not a global rank) of this table."""
+        """Return the identity at a position (not a global rank) of this table."""
         return RankIdentity(
             self.rank[index],
             self.local_rank[index],
@@ -74,7 +74,7 @@ class RankTable:
         )
 
     def select(self, indices: Sequence[int]) -> RankTable:
-        """The rows at these positions."""
+        """Return the rows at these positions."""
         return RankTable.of([self.identity(index) for index in indices])
 
     @property
@@ -165,7 +165,7 @@ class Window:
         if self.step_N.shape != (steps,) or len(self.ranks) != ranks:
             raise WindowError("step numbers and rank identities must match the matrix")
         if (self.reduced is None) != (self.manifest.reduced is None):
-            raise WindowError("a reduced window needs both its planes and what its manifest says of them")
+            raise WindowError("a reduced window needs both its planes and their part of the manifest")
         if self.reduced is not None and any(
             tuple(plane.shape) != (stages, steps) or dtype_name(plane) != "int64"
             for plane in self.reduced.planes().values()
@@ -238,7 +238,8 @@ class Window:
         return (ALL_RANKS, *roles, *(f"node:{node}" for node in self.ranks.nodes))
 
     def of_group(self, group: str) -> Window:
-        """The window of one role's or one node's ranks (lifts ``role_aware_needed``, accounting.md §7.3).
+        """Return the window of one role's or one node's ranks (lifts ``role_aware_needed``, accounting.md
+        §7.3).
 
         Raises:
             WindowNotFoundError: no rank belongs to the group; the message lists those there are.

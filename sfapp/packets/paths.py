@@ -15,7 +15,7 @@ from sfapp.terminal import quoted
 
 SUFFIX = ".parquet"
 OPERATORS_SUFFIX = ".ops.parquet"
-"""Suffix of files of operator events, which lie beside the packets (operators.md)."""
+"""Suffix of files of operator events, stored next to the packets (operators.md)."""
 
 _PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
 _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")

@@ -249,7 +249,7 @@ class Recorder:
         accumulation: Accumulation | None = None,
         role: str | None = None,
     ) -> None:
-        """Change what is recorded, between steps and on every rank alike; a change closes the window.
+        """Change what is recorded, between steps and on every rank; a change closes the window.
 
         A change that cannot work (names that cannot be columns, or within a step) is refused with the fault
         ``reconfigure_refused``, and recording continues as before.
@@ -271,7 +271,7 @@ class Recorder:
         self._windows.rejoin(join_again)
 
     def flush(self) -> None:
-        """Close the current window now, on every rank alike."""
+        """Close the current window now, on every rank."""
         self._windows.close_window("flush")
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSam
 from sfapp.model.view import OVERVIEW, WindowKey
 from sfapp.service.workspace import Workspace
 from sfapp.store import SampleQuery, Store, WindowQuery
+from sfapp.store.samples import Paces
 from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.address import live_page
@@ -116,7 +117,7 @@ class LiveHistory:
     at: datetime
     read_at: datetime
     times: StepTimes
-    paces: Mapping[str, Any]
+    paces: Paces
     nodes: Sequence[Row] = ()
     gpus: Sequence[Row] = ()
 

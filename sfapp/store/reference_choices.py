@@ -68,7 +68,7 @@ def _load(path: Path) -> dict[str, int]:
         return {}
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(
-            f"{path} holds the references you chose and cannot be read ({error}): mend it, or remove it to "
+            f"{path} holds the references you chose and cannot be read ({error}): fix it, or remove it to "
             "go back to the measured ones"
         ) from error
     if document.format != _FORMAT:

@@ -199,7 +199,7 @@ def test_unreadable_choices_are_not_thrown_away(tmp_path: Path) -> None:
     choices = tmp_path / ".sfapp" / "store.references.json"
     choices.parent.mkdir()
     choices.write_text("{not json")
-    with pytest.raises(StoreError, match=r"store\.references\.json.*mend it"):
+    with pytest.raises(StoreError, match=r"store\.references\.json.*fix it"):
         Store.open([tmp_path])
     choices.write_text(json.dumps({"format": 2, "references": {}}))
     with pytest.raises(StoreError, match="newer sfapp"):

@@ -189,8 +189,8 @@ class Session:
 
     @_fail_open
     def joined(self) -> None:
-        """``init_process_group`` has returned: the one place that every rank of a job reaches alike, whatever
-        it does later. So the recorder, which makes a group of its own, is made here."""
+        """``init_process_group`` has returned: the one call that every rank of a job makes. So the
+        recorder, which creates its own group, is created here."""
         if not self.active or threading.get_ident() != self._thread:
             return
         if self._recorder is None:

@@ -1,4 +1,4 @@
-"""What one recorder may capture, whoever asks: it holds itself to this, so that nothing runs away."""
+"""Limits that a recorder applies to every capture request."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Captures:
     def pass_step(self, step: int, window: int) -> None:
         """A step of a window has ended, the next has not begun. Never raises."""
         try:
-            if self._process != os.getpid():  # a forked child, which nobody asked
+            if self._process != os.getpid():  # a forked child has no request of its own
                 self._state.capture_due = NEVER
                 return
             running = self._running

@@ -104,7 +104,7 @@ class Converter:
                 self._child.kill()
 
     def convert(self, captured: Captured, root: Path, folder: Path) -> Converted:
-        """Write the events of a capture as they lie beside packets.
+        """Write the events of a capture next to the packets.
 
         Args:
             root: the folder for packets.

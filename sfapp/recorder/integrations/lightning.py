@@ -159,7 +159,7 @@ class RecorderCallback(Callback):
 
     @never_raises
     def batch_ended(self, trainer: Trainer) -> None:
-        """All callbacks have heard of the batch's end: it ends the step if the optimizer stepped."""
+        """All callbacks have handled the batch's end: it ends the step if the optimizer stepped."""
         stepped = self._manual or trainer.global_step > self._optimizer_steps
         if not self._manual:
             self.phases.set_sync(stepped or not self._skips_sync)
@@ -173,7 +173,7 @@ class RecorderCallback(Callback):
 
     @never_raises
     def callbacks_ended(self, next_stage: str | None) -> None:
-        """All callbacks have heard of it: what follows is this stage, or none that a hook tells."""
+        """All callbacks have handled the event: the next stage begins, if a hook reports one."""
         if next_stage is None or (self._manual and next_stage == OPTIMIZER):
             self.phases.leave()
         else:

@@ -101,5 +101,5 @@ class Detector:
         return False
 
     def shutdown(self) -> None:
-        """Undo ``wrap_callables``. The recorder is closed by whoever made it."""
+        """Undo ``wrap_callables``. The caller that created the recorder closes it."""
         self.restore_original_callables()

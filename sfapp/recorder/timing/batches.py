@@ -2,7 +2,7 @@
 
 A loop fetches its batch before the step or within it; a prefetcher fetches the next step's batch within a
 step. All three count as the data stage of the step that uses the batch: the time that a step waited for its
-successor's batch is subtracted from it, from stage and wall time alike, and put before the next one. Where
+successor's batch is subtracted from it, from stage and wall time, and put before the next one. Where
 the step that a batch is for cannot be known, the window has the fault ``prefetch_unaligned``.
 """
 

@@ -8,7 +8,7 @@ _LOG = logging.getLogger("sfapp")
 
 
 class GatherRefused(Exception):
-    """The ranks' windows cannot be put together, on all ranks alike; the next window may be."""
+    """The ranks' windows cannot be put together, on all ranks; the next window may be."""
 
 
 class GatherFailed(Exception):

@@ -105,7 +105,7 @@ def reduce_window(
         The result on rank 0, None on the others.
 
     Raises:
-        GatherRefused: the ranks' windows do not fit together; on all ranks alike.
+        GatherRefused: the ranks' windows do not fit together; on all ranks.
     """
     rank, rows_NC = identity.rank, buffer.rows()
     agreed = yield ReductionExchange("max_everywhere", _agreement_words(buffer, identity, accumulation))

@@ -54,9 +54,9 @@ def test_an_example_shows_the_papers_numbers_beside_its_own(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".timeline .main-svg").first).to_be_visible()
     page.keyboard.press("?")
-    page.get_by_role("link", name="One late rank, seen three ways").click()
+    page.get_by_role("link", name="One late rank, three summaries").click()
     # Then the paper's first figure is a window like any other
-    together = page.locator(".lesson tr", has_text="together")
+    together = page.locator(".lesson tr", has_text="sum")
     expect(together.locator(".frontier")).to_have_text("8.20 s")
     expect(together.locator(".paper_frontier")).to_have_text("8.20 s")
     expect(together.locator(".maximum")).to_have_text("13.2 s")
@@ -151,7 +151,8 @@ def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
     expect(page.locator("body")).to_have_css("background-color", DARK)
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
     page.wait_for_function(
-        "light => getComputedStyle(document.querySelector('.strip .ytick text')).fill !== light", arg=light
+        "light => getComputedStyle(document.querySelector('.run-timeline .ytick text')).fill !== light",
+        arg=light,
     )
     # And the next page knows
     page.goto("/glossary")

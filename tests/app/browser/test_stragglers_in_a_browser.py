@@ -59,7 +59,7 @@ def test_from_the_tab_to_a_cause_its_step_and_perfetto(page: Page, tmp_path: Pat
     # When it is stepped through, then the timeline follows
     page.keyboard.press("]")
     expect(page).to_have_url(re.compile(r"step=\d+"))
-    expect(page.get_by_text("as picked; [ and ]")).to_be_visible()
+    expect(page.get_by_text("as selected; [ and ] select another step")).to_be_visible()
 
     # When the slice is downloaded, then it is the archive that Perfetto opens
     with page.expect_download() as download:
