@@ -134,7 +134,7 @@ def test_no_pipe_or_link_is_followed_and_names_must_fit(tmp_path: Path) -> None:
             read_request(folder / f"{name}.json")
     with pytest.raises(CaptureError, match="for another run"):
         read_request(folder / f"{good.id}.json", "other")
-    with pytest.raises(CaptureError, match="not there"):
+    with pytest.raises(CaptureError, match="no longer exists"):
         read_request(folder / "gone.json")
 
 
