@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
-from sfapp.recorder.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
+from sfapp.recorder.auto.steps import STAGES, Before, Kind, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
 from sfapp.recorder.transport.rank_group import distributed_rank
 from sfapp.recorder.transport.transports import GatherMode
@@ -87,7 +87,7 @@ class Session:
         self._begin = 0
         self._key = 0
         self._mark: int | None = None
-        self._events: list[Event] = []
+        self._events: list[TrainingEvent] = []
         self._stepping: list[tuple[int, int]] = []  # optimizers whose step is under way, and since when
         self._before = Before()
         self._pending: list[TimedStep] | None = []  # until the number of micro-steps is known
@@ -135,7 +135,7 @@ class Session:
         self.inside = None
         events = self._events
         events.append(
-            Event(kind, self._begin, end, self._key, self._mark if mark is None else mark),
+            TrainingEvent(kind, self._begin, end, self._key, self._mark if mark is None else mark),
         )
         if len(events) > _MOST_EVENTS:
             if any(event.kind == "backward" for event in events):
@@ -173,7 +173,9 @@ class Session:
         end = self._clock()
         if self.active and threading.get_ident() == self._thread:
             self.updates += 1
-            self._events.append(Event("optimizer", end if begin is None else begin, end, id(optimizer)))
+            self._events.append(
+                TrainingEvent("optimizer", end if begin is None else begin, end, id(optimizer))
+            )
             if self._pending is not None:
                 self._optimizer = optimizer
 
@@ -286,7 +288,7 @@ class Session:
             self._take(step)
         self._before.end = end + self._clock() - begin
 
-    def _note_optimizers(self, events: list[Event]) -> None:
+    def _note_optimizers(self, events: list[TrainingEvent]) -> None:
         keys = [events[-1].key]
         place = len(events) - 2
         while place >= 0 and events[place].kind == "optimizer":

@@ -24,7 +24,7 @@ STARTED, BATCH, EXHAUSTED = 0, 1, -1
 """What a loader was asked for, as ``mark``: an iterator, a batch, a batch when none was left."""
 
 
-class Event(NamedTuple):
+class TrainingEvent(NamedTuple):
     """Something seen on the training thread, outermost of its kind; ``begin`` and ``end`` in ns.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Part:
     faults: dict[str, str] = field(default_factory=dict)
 
 
-def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
+def read_step(events: Sequence[TrainingEvent], before: Before) -> TimedStep | None:
     """The step that these events amount to, in order of their ends; None if no backward was among them.
 
     Args:
@@ -106,9 +106,9 @@ def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
     closure = _evaluated_again(backwards, updates)
     if closure is not None:  # a closure that the optimizer evaluates again and again: all of it is its own
         kept = [event for event in work if event.end <= closure.begin]
-        work = [*kept, Event("backward", closure.begin, closure.begin)]
+        work = [*kept, TrainingEvent("backward", closure.begin, closure.begin)]
     step = _Reading(before)
-    region: list[Event] = []
+    region: list[TrainingEvent] = []
     for event in work:
         if event.kind == "backward":
             step.add(region, event)
@@ -120,7 +120,9 @@ def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
     return step.finish(region, updates[-1].end)
 
 
-def _evaluated_again(backwards: Sequence[Event], updates: Sequence[Event]) -> Event | None:
+def _evaluated_again(
+    backwards: Sequence[TrainingEvent], updates: Sequence[TrainingEvent]
+) -> TrainingEvent | None:
     """The optimizer's step that holds more than one backward."""
     if len(backwards) == 1:
         return None
@@ -143,7 +145,7 @@ class _Reading:
         self._late_batches = 0
         self._backward_end = 0
 
-    def add(self, region: Sequence[Event], backward: Event) -> None:
+    def add(self, region: Sequence[TrainingEvent], backward: TrainingEvent) -> None:
         """What lies between the backward before and this one."""
         seen = any(event.kind == "forward" for event in region)
         part = _with_forward(region) if seen else _without(region)
@@ -162,14 +164,14 @@ class _Reading:
         self._late_ns = part.late_ns
         self._late_batches = max(0, self._late_batches - 1) + part.late_batches
 
-    def _begin(self, part: _Part, backward: Event, stages: dict[str, int]) -> None:
+    def _begin(self, part: _Part, backward: TrainingEvent, stages: dict[str, int]) -> None:
         begin = backward.begin if part.begin is None else part.begin
         if self._start is None:
             self._start = begin - part.early_ns
         elif part.has_data or self._late_ns:  # else the wait for data, unseen, is in it: the residual's
             stages[CALLBACKS] = max(0, begin - self._start - part.early_ns)
 
-    def finish(self, tail: Sequence[Event], end: int) -> TimedStep:
+    def finish(self, tail: Sequence[TrainingEvent], end: int) -> TimedStep:
         """The step, with what followed its last backward."""
         late_ns = 0
         for event in tail:
@@ -190,7 +192,7 @@ class _Reading:
         )
 
 
-def _with_forward(region: Sequence[Event]) -> _Part:
+def _with_forward(region: Sequence[TrainingEvent]) -> _Part:
     """Seen with its forwards: what follows the last one is fetched for later; before it lie the waits for its
     batches, and before those other forwards that train, with theirs. All earlier is evaluation."""
     stop = len(region)
@@ -221,7 +223,7 @@ def _with_forward(region: Sequence[Event]) -> _Part:
     return part
 
 
-def _without(region: Sequence[Event]) -> _Part:
+def _without(region: Sequence[TrainingEvent]) -> _Part:
     """Seen without its forwards (compiled, or no module): the batches of the loader asked last."""
     stop = len(region)
     while stop and region[stop - 1].mark == EXHAUSTED:
@@ -238,7 +240,7 @@ def _without(region: Sequence[Event]) -> _Part:
     return part
 
 
-def _part(earlier: Sequence[Event], events: Sequence[Event]) -> _Part:
+def _part(earlier: Sequence[TrainingEvent], events: Sequence[TrainingEvent]) -> _Part:
     """Of its own waits and forwards, and what came before them."""
     part = _Part(begin=events[0].begin, work_begin=events[0].begin)
     keys = set()

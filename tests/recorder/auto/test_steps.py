@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED, Before, Event, TimedStep, read_step
+from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED, Before, TimedStep, TrainingEvent, read_step
 
 TRAIN, HELD_OUT = 1, 2
 
 
-def events(spelled: str, gap: int = 1, last: int = 10) -> list[Event]:
+def events(spelled: str, gap: int = 1, last: int = 10) -> list[TrainingEvent]:
     """One event a letter, ``last`` ns each and ``gap`` ns apart: i(terator), d(ata), x (no batch left), v and
     y the same of the held-out loader, f(orward), n(o gradients), b(ackward), o(ptimizer)."""
     kinds = {
@@ -24,7 +24,7 @@ def events(spelled: str, gap: int = 1, last: int = 10) -> list[Event]:
     for letter in spelled:
         kind, key, mark = kinds[letter]
         now += gap
-        found.append(Event(kind, now, now + last, key, mark))  # type: ignore[arg-type]
+        found.append(TrainingEvent(kind, now, now + last, key, mark))  # type: ignore[arg-type]
         now += last
     return found
 
