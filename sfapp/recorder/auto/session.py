@@ -197,7 +197,7 @@ class Session:
     def process_group_created(self) -> None:
         """Create the recorder after ``init_process_group`` has returned.
 
-        The recorder creates a process group of its own, which takes all ranks at once: this is the one call that
+        The recorder creates a process group of its own, which needs all ranks: this is the one call that
         every rank of a job makes.
         """
         if not self.active or threading.get_ident() != self._thread:
