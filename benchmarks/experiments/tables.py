@@ -129,7 +129,7 @@ def _beyond(rows: Sequence[Seen]) -> Table:
         "## Beyond the paper: the carry-over delta against the run's healthy window",
         "",
         "The stage with the largest growth, and the rank that leads there. A fault inside backward shows on "
-        "all ranks alike: all ranks wait in the same stage, and reporting that counts as right. The paper "
+        "all ranks equally: they wait in the same stage, and reporting that counts as right. The paper "
         "leaves "
         "a callback without a barrier and an optimizer on one host unrouted (0/3 and 0/18, with reason: the "
         "step-aligned frontier charges them to the next step's wait).",

@@ -94,13 +94,13 @@ def parse(content: bytes) -> list[Event]:
             the reason and the place.
     """
     if len(content) > MAX_BYTES:
-        raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is no incident")
+        raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is not an exported incident")
     try:
         found = msgspec.json.decode(content, type=_ExportDocument)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise IncidentError(f"the file is no incident exported by sfapp: {error}") from None
+        raise IncidentError(f"the file is not an incident exported by sfapp: {error}") from None
     if found.format != FORMAT:
-        raise IncidentError(f"the file is no incident exported by sfapp: its format is {found.format!r}")
+        raise IncidentError(f"the file is not an incident exported by sfapp: its format is {found.format!r}")
     if found.version != VERSION:
         raise IncidentError(f"the file is of version {found.version}; this sfapp reads version {VERSION}")
     return checked(found.events)

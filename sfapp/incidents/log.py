@@ -104,7 +104,9 @@ class IncidentLog:
                     self._reset()
                     self._inode = status.st_ino
                 if status.st_size > MAX_BYTES:
-                    raise IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is no log of notes")
+                    raise IncidentError(
+                        f"{self.path} has over {MAX_BYTES >> 20} MB: it is not a log of notes"
+                    )
                 if status.st_size > self._offset:
                     file.seek(self._offset)
                     self._take_in(file.read())
@@ -123,7 +125,7 @@ class IncidentLog:
         try:
             event = decode(line) if line else None
         except IncidentError as error:
-            self._notices.append(f"line {self._line}: {error}; kept and passed over")
+            self._notices.append(f"line {self._line}: {error}; kept and skipped")
         else:
             if event is not None and event.id not in self._ids:
                 self._events.append(event)

@@ -113,7 +113,7 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
     """
     path = request_path(root, request.run_id, request.id)
     if path.exists():
-        raise CaptureError(f"capture {request.id} has been asked for already: {path}")
+        raise CaptureError(f"capture {request.id} exists already: {path}")
     write_whole(path, msgspec.json.encode(request))
     return path
 
@@ -141,13 +141,13 @@ def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
     try:
         request = _REQUEST.decode(_bounded(path))
     except FileNotFoundError as error:
-        raise CaptureError(f"{printable(str(path))} is not there any more") from error
+        raise CaptureError(f"{printable(str(path))} no longer exists") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
         raise CaptureError(
-            f"{printable(str(path))} is no capture request: {first_line(str(error))}"
+            f"{printable(str(path))} is not a capture request: {first_line(str(error))}"
         ) from error
     if path.name != f"{request.id}.json":
-        raise CaptureError(f"{printable(str(path))} is no capture request: its id is {quoted(request.id)}")
+        raise CaptureError(f"{printable(str(path))} is not a capture request: its id is {quoted(request.id)}")
     if run_id is not None and request.run_id != run_id:
         raise CaptureError(f"{printable(str(path))} is for another run, {quoted(request.run_id)}")
     return request
@@ -166,10 +166,10 @@ def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | N
         return None
     except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
         raise CaptureError(
-            f"{printable(str(path))} says nothing of a capture: {first_line(str(error))}"
+            f"{printable(str(path))} is not an answer to a capture request: {first_line(str(error))}"
         ) from error
     if found.rank != rank:
-        raise CaptureError(f"{printable(str(path))} is of another rank, {found.rank}")
+        raise CaptureError(f"{printable(str(path))} is of another rank: {found.rank}")
     return found
 
 

@@ -22,13 +22,13 @@ from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import first_line, quoted
 
 
-class _Head(msgspec.Struct):
+class _FormatNumber(msgspec.Struct):
     """Format number, which manifests of every format have."""
 
     format: int
 
 
-_HEAD = msgspec.json.Decoder(_Head)
+_HEAD = msgspec.json.Decoder(_FormatNumber)
 _MANIFEST = msgspec.json.Decoder(Manifest)
 
 

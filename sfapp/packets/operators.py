@@ -52,7 +52,7 @@ MAX_OPERATOR_NAME = 2**14
 """Longest name of an event, in characters; names of generated kernels have thousands."""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _OperatorsFooter(msgspec.Struct, frozen=True):
     """Metadata in the footer of the file."""
 
     format: int
@@ -69,7 +69,7 @@ def write_operators(operators: Operators, run_id: str, window: int, path: Path) 
         PacketError: there are no events, they break a rule of the format, or the file cannot be written.
     """
     path = Path(path)
-    head = _Head(OPERATORS_FORMAT, run_id, window)
+    head = _OperatorsFooter(OPERATORS_FORMAT, run_id, window)
     faults = Faults()
     _check_head(head, faults)
     faults.raise_first()
@@ -139,9 +139,9 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits) -> Operators:
     return operators
 
 
-def _decode_head(raw: bytes) -> _Head:
+def _decode_head(raw: bytes) -> _OperatorsFooter:
     try:
-        head = msgspec.json.decode(raw, type=_Head)
+        head = msgspec.json.decode(raw, type=_OperatorsFooter)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise PacketError(f"the footer's 'sfapp.operators' is wrong: {first_line(str(error))}") from error
     if head.format > OPERATORS_FORMAT:
@@ -152,7 +152,7 @@ def _decode_head(raw: bytes) -> _Head:
     return head
 
 
-def _check_head(head: _Head, faults: Faults) -> None:
+def _check_head(head: _OperatorsFooter, faults: Faults) -> None:
     if head.format < 1:
         faults.add(f"operator format {head.format} does not exist")
     check_name("run_id", head.run_id, faults)

@@ -61,7 +61,7 @@ def grid_of(step: Array, rank: Array, faults: Faults) -> Grid | None:
         if len(twice):
             first = int(twice[0])
             faults.add(
-                f"step {step[first]}, rank {rank[first]} stands in row {order[first]} already"
+                f"step {step[first]}, rank {rank[first]} is also in row {order[first]}"
                 f"{and_more(len(twice) - 1)}",
                 row=int(order[first + 1]),
             )

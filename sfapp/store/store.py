@@ -225,7 +225,7 @@ class Store:
             if (found.window.run_id, found.window.number) == (run, window):
                 return found.window
         raise StoreError(
-            f"the packets of window {window} of run {run!r} have gone or changed since they were read; "
+            f"the packets of window {window} of run {run!r} were removed or changed after the last scan; "
             "the next scan brings the store in line"
         )
 

@@ -350,11 +350,11 @@ def test_everything_can_be_exported_at_once(log: IncidentLog, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{}", "no incident exported"),
+        (b"{}", "not an incident exported"),
         (b'{"format":"other","version":1,"events":[]}', "its format is 'other'"),
         (b'{"format":"sfapp-incidents","version":9,"events":[]}', "version 9"),
         (b'{"format":"sfapp-incidents","version":1,"events":[{"v":1,"kind":"note"}]}', r"events\[0\]"),
-        (b"PAR1", "no incident exported"),
+        (b"PAR1", "not an incident exported"),
     ],
 )
 def test_a_file_that_is_no_export_is_refused_in_words(content: bytes, said: str) -> None:

@@ -118,7 +118,7 @@ def test_a_file_that_is_no_request_is_refused_and_passed_over(tmp_path: Path, co
     good = new_request("run", [0])
     path = ask_for_capture(tmp_path, good).with_name("a.json")
     path.write_bytes(content)
-    with pytest.raises(CaptureError, match="is no capture request"):
+    with pytest.raises(CaptureError, match="is not a capture request"):
         read_request(path)
     assert [state.request for state in captures(tmp_path, "run")] == [good]
 
@@ -134,7 +134,7 @@ def test_no_pipe_or_link_is_followed_and_names_must_fit(tmp_path: Path) -> None:
             read_request(folder / f"{name}.json")
     with pytest.raises(CaptureError, match="for another run"):
         read_request(folder / f"{good.id}.json", "other")
-    with pytest.raises(CaptureError, match="not there"):
+    with pytest.raises(CaptureError, match="no longer exists"):
         read_request(folder / "gone.json")
 
 

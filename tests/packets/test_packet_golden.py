@@ -98,7 +98,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "role_changes": ("row 7, column 'role': rank 3 changes inside the window",),
     "role_long": ("row 2, column 'role': 'xxxxx",),
     "row_missing": ("column 'rank': step 101 has no row for rank 2",),
-    "row_twice": ("row 12: step 101, rank 1 stands in row 5 already",),
+    "row_twice": ("row 12: step 101, rank 1 is also in row 5",),
     "run_id_empty": ("run_id is empty",),
     "run_id_long": ("run_id 'xxxxx",),
     "sampled_null": (f"row 0, column 'sampled.{EVENT}': is null (and 11 more)",),

@@ -54,7 +54,7 @@ def test_faults_can_be_read_by_scripts() -> None:
         "path": str(GOLDEN / "broken" / "row_twice.parquet"),
         "row": 12,
         "column": None,
-        "reason": "step 101, rank 1 stands in row 5 already",
+        "reason": "step 101, rank 1 is also in row 5",
     } in document["faults"]
 
 

@@ -223,7 +223,7 @@ def test_a_comparison_that_cannot_be_made_is_said_and_the_rest_stands(packets: P
         (["packetz", "-o", "r.html"], "there is no file or folder"),
         (["nothing", "packets", "-o", "r.html"], "there is no incident 'nothing'"),
         (["nothing", "packets", "--gamma-a", "0.5", "-o", "r.html"], "leave those options out"),
-        (["other.json", "packets", "-o", "r.html"], "no incident exported by sfapp"),
+        (["other.json", "packets", "-o", "r.html"], "not an incident exported by sfapp"),
         (["packets", "-o", "no/such/r.html"], "cannot be written"),
     ],
 )

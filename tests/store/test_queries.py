@@ -131,5 +131,5 @@ def test_a_packet_that_went_since_is_said_so(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
         path.unlink()
-        with pytest.raises(StoreError, match="gone or changed"):
+        with pytest.raises(StoreError, match="removed or changed"):
             store.window("run", 0)

@@ -83,7 +83,8 @@ class NoteForm:
             .mark("new-note")
         )
         self._text.on("keydown.ctrl.enter", self._save)
-        stages: dict[str | None, str] = {None: "any stage", **format.short_stages(self._window.broad_stages)}
+        stages: dict[str | None, str] = {None: "any stage"}
+        stages |= format.short_stages(self._window.broad_stages)
         plots: dict[str | None, str] = {None: "no plot"}
         plots |= {spec.name: spec.title for spec in PLOTS.of_windows}
         with box("pins"):

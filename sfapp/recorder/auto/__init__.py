@@ -1,6 +1,5 @@
-"""Recording a training script that knows nothing of it (``sfapp run``).
+"""Record an unmodified training script (``sfapp run``).
 
 ``python -m sfapp.recorder.auto [--out DIR] [--run-id ID] [--window-steps N] [-m] SCRIPT [ARGS]``
-runs a script
-as Python would, and records it; under torchrun, each rank does.
+runs a script as Python would and records it, on each rank under torchrun.
 """

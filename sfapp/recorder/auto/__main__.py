@@ -1,4 +1,4 @@
-"""One training process: hooks first, then the script, as ``__main__``."""
+"""Run a training script as ``__main__``, with hooks that record it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ if TYPE_CHECKING:
     from sfapp.recorder.auto.session import Session
 
 
-class _AfterTorch(MetaPathFinder, Loader):
-    """Starts recording when the script imports torch, not before: what it sets up first (environment
-    variables, for one) counts as without us."""
+class _TorchImportHook(MetaPathFinder, Loader):
+    """Import hook that starts recording when the script imports torch.
+
+    Importing torch earlier would ignore what the script sets up first, such as environment variables.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.session: Session | None = None
         self._options = options
         self._loader: Loader | None = None
-        self._looking = False
+        self._is_searching = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "torch" or self._looking:
+        if name != "torch" or self._is_searching:
             return None
-        self._looking = True
+        self._is_searching = True
         try:
-            spec = find_spec(name)  # may only be asked whether there is one
+            spec = find_spec(name)  # The script may only check whether torch is installed.
         finally:
-            self._looking = False
+            self._is_searching = False
         if spec is not None and spec.loader is not None:
             self._loader, spec.loader = spec.loader, self
         return spec
@@ -50,11 +52,14 @@ class _AfterTorch(MetaPathFinder, Loader):
         self._loader.exec_module(module)
         try:
             self.session = _start(self._options)
-        except Exception as error:  # fail-open: another torch than the hooks know
-            sys.stderr.write(f"sfapp: this PyTorch cannot be recorded: {type(error).__name__}: {error}\n")
+        except Exception as error:  # fail-open: the hooks may not support this version of torch
+            sys.stderr.write(
+                f"sfapp: cannot record with this version of PyTorch: {type(error).__name__}: {error}\n"
+            )
 
 
 def _start(options: argparse.Namespace) -> Session:
+    """Install the hooks and return the session to which they report."""
     from sfapp.recorder.auto.hooks import install
     from sfapp.recorder.auto.session import Session, Settings
 
@@ -65,9 +70,9 @@ def _start(options: argparse.Namespace) -> Session:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the script as ``python SCRIPT ARGS`` or ``python -m SCRIPT ARGS`` would, recorded."""
-    after_torch = _AfterTorch(options)
-    sys.meta_path.insert(0, after_torch)
+    """Run and record the script as ``python SCRIPT ARGS`` or ``python -m SCRIPT ARGS`` would run it."""
+    import_hook = _TorchImportHook(options)
+    sys.meta_path.insert(0, import_hook)
     sys.argv = [options.script, *options.arguments]
     failing = True
     try:
@@ -77,21 +82,21 @@ def run(options: argparse.Namespace) -> None:
             sys.path[0] = str(Path(options.script).resolve().parent)
             runpy.run_path(options.script, run_name="__main__")
         failing = False
-    except SystemExit as leaving:
-        failing = leaving.code not in (None, 0)
+    except SystemExit as request:
+        failing = request.code not in (None, 0)
         raise
     finally:
-        if after_torch.session is not None:
-            after_torch.session.close(failing)
+        if import_hook.session is not None:
+            import_hook.session.close(failing)
 
 
 def main() -> None:
-    """Read the command line, run the script."""
+    """Parse the command line and run the script."""
     parser = argparse.ArgumentParser("python -m sfapp.recorder.auto", allow_abbrev=False)
     parser.add_argument("--out", type=Path, default=Path("packets"), help="folder for packets")
-    parser.add_argument("--run-id", help="the run's name")
-    parser.add_argument("--window-steps", type=int, default=100, help="steps a window")
-    parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module's name")
+    parser.add_argument("--run-id", help="name of the run")
+    parser.add_argument("--window-steps", type=int, default=100, help="optimizer steps per window")
+    parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module name")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     run(parser.parse_args())

@@ -1,11 +1,12 @@
-"""PyTorch's public surface, made to report to a ``Session``.
+"""Hooks on PyTorch's public functions that report to a ``Session``.
 
-Loaders: ``DataLoader.__iter__`` and the iterator it returns. Backward: ``torch.autograd.backward``, which
-``Tensor.backward`` calls. Optimizers: their global step hooks, and ``GradScaler.step`` for the steps that it
-leaves out. Forward: a global forward pre-hook, there only while no module runs: the outermost module's call
-takes it away and puts it back, so that modules inside it pay nothing, and nothing is left on any module.
-``torch.compile`` would compile it in, so its first use takes it away for good; steps are then read without
-forwards.
+- Loaders: ``DataLoader.__iter__`` and the iterator that it returns.
+- Backward: ``torch.autograd.backward``, which ``Tensor.backward`` calls.
+- Optimizers: their global step hooks, and ``GradScaler.step`` for the steps that it skips.
+- Forward: a global forward pre-hook that exists only while no module runs. The outermost module's call
+removes
+  it and registers it again, so that inner modules cost nothing and no module keeps a hook. ``torch.compile``
+  would compile the hook in, so its first use removes it permanently; steps are then read without forwards.
 """
 
 from __future__ import annotations
@@ -20,43 +21,43 @@ from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED
 
 
 def install(session: Session) -> None:
-    """Make torch report to a session. Once a process, after ``import torch``."""
-    forwards = _Forwards(session)
+    """Install the hooks, which report to a session. Call it once per process, after ``import torch``."""
+    forwards = _ForwardHook(session)
     _hook_loaders(session)
     _hook_backward(session, forwards)
     _hook_optimizers(session)
     _hook_process_groups(session)
     _hook_compile(forwards)
-    forwards.watch()
-    os.register_at_fork(after_in_child=session.forget)
+    forwards.enable()
+    os.register_at_fork(after_in_child=session.disable_in_child)
 
 
-class _Forwards:
-    """Outermost calls of modules."""
+class _ForwardHook:
+    """Hook that reports the outermost calls of modules."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._hook: Any = None
         self._on_module: Any = None
-        self._barred = False
+        self._is_barred = False
 
-    def watch(self) -> None:
-        """From here on the next module that is called is an outermost one."""
+    def enable(self) -> None:
+        """Report the next call of a module, which is an outermost one."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        if self._hook is None and not self._barred and self._session.active:
+        if self._hook is None and not self._is_barred and self._session.active:
             self._hook = register_module_forward_pre_hook(self._before)
 
-    def look_away(self) -> None:
-        """From here on modules are called inside something that is timed already."""
+    def disable(self) -> None:
+        """Ignore calls of modules, which happen inside a section that is already timed."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
-    def bar(self) -> None:
-        """Never watch again."""
-        self._barred = True
-        self.look_away()
+    def disable_permanently(self) -> None:
+        """Ignore all further calls of modules."""
+        self._is_barred = True
+        self.disable()
 
     def _before(self, module: Any, args: Any) -> None:
         import torch
@@ -66,26 +67,26 @@ class _Forwards:
         trains = torch.is_grad_enabled() and module.training
         if not self._session.enter("forward", 0, int(trains)):
             if self._session.inside == "backward" or not self._session.active:
-                self.look_away()  # checkpointed modules run again
+                self.disable()  # Checkpointed modules run again in backward.
             return
-        self._session.runs(module, getattr(module, "require_backward_grad_sync", None))
+        self._session.module_called(module, getattr(module, "require_backward_grad_sync", None))
         try:
             self._on_module = module.register_forward_hook(self._after, always_call=True)
-        except Exception:  # fail-open: a module that takes no hooks has no end that we could see
+        except Exception:  # fail-open: without a hook the end of the call is unknown
             self._session.leave("forward")
             return
-        self.look_away()
+        self.disable()
 
     def _after(self, module: Any, args: Any, output: Any) -> None:
         self._session.leave("forward")
         if self._on_module is not None:
             self._on_module.remove()
             self._on_module = None
-        self.watch()
+        self.enable()
 
 
-class _Fetches(Iterator[Any]):
-    """A loader's iterator, its waits reported; otherwise the iterator itself."""
+class _TimedBatches(Iterator[Any]):
+    """Iterator of a loader that reports the waits and otherwise behaves as the original iterator."""
 
     def __init__(self, batches: Iterator[Any], session: Session, key: int) -> None:
         self._batches = batches
@@ -105,7 +106,7 @@ class _Fetches(Iterator[Any]):
         return batch
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]  # as the iterator answers
+        return len(self._batches)  # type: ignore[arg-type]  # as the wrapped iterator defines it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
@@ -124,12 +125,12 @@ def _hook_loaders(session: Session) -> None:
         finally:
             if entered:
                 session.leave("data")
-        return _Fetches(batches, session, id(self)) if session.active else batches
+        return _TimedBatches(batches, session, id(self)) if session.active else batches
 
     DataLoader.__iter__ = iterate  # type: ignore[method-assign]
 
 
-def _hook_backward(session: Session, forwards: _Forwards) -> None:
+def _hook_backward(session: Session, forwards: _ForwardHook) -> None:
     import torch
 
     run = torch.autograd.backward
@@ -142,7 +143,7 @@ def _hook_backward(session: Session, forwards: _Forwards) -> None:
             return run(*args, **kwargs)
         finally:
             session.leave("backward")
-            forwards.watch()
+            forwards.enable()
 
     torch.autograd.backward = backward
 
@@ -151,16 +152,16 @@ def _hook_optimizers(session: Session) -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: session.update_begins(optimizer))
-    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.update_ends(optimizer))
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: session.optimizer_step_begins(optimizer))
+    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_step_ends(optimizer))
     step = torch.amp.GradScaler.step
 
     @functools.wraps(step)
     def scaled_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        updates = session.updates
+        steps_before = session.optimizer_steps
         result = step(self, optimizer, *args, **kwargs)
-        if session.updates == updates:
-            session.update(optimizer)
+        if session.optimizer_steps == steps_before:
+            session.add_optimizer_step(optimizer)
         return result
 
     torch.amp.GradScaler.step = scaled_step  # type: ignore[method-assign]
@@ -178,27 +179,27 @@ def _hook_process_groups(session: Session) -> None:
     @functools.wraps(initialise)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = initialise(*args, **kwargs)
-        session.joined()
+        session.process_group_created()
         return result
 
     @functools.wraps(destroy)
     def destroy_process_group(group: Any = None) -> Any:
         if group is None or group is dist.group.WORLD:
-            session.leaving()
+            session.process_group_closing()
         return destroy(group)
 
     _replace("init_process_group", init_process_group, dist, distributed_c10d, device_mesh)
     _replace("destroy_process_group", destroy_process_group, dist, distributed_c10d)
 
 
-def _hook_compile(forwards: _Forwards) -> None:
+def _hook_compile(forwards: _ForwardHook) -> None:
     import torch
 
     make = torch.compile
 
     @functools.wraps(make)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        forwards.bar()
+        forwards.disable_permanently()
         return make(*args, **kwargs)
 
     torch.compile = compiled

@@ -1,7 +1,7 @@
-"""One process's recording of a training script that knows nothing of it: from hooks to a ``Recorder``.
+"""Record an unmodified training script: turn the hooks' reports of one process into steps of a ``Recorder``.
 
-Nothing here raises into training. Where a loop is not one that the hooks can follow, this says so once and
-records nothing, or records it with a fault; it never guesses.
+Nothing here raises into training. A loop that the hooks cannot follow is recorded with a fault or not at all,
+with one message; its stages are never guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
-from sfapp.recorder.auto.steps import STAGES, Before, Event, Kind, TimedStep, read_step
+from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
 from sfapp.recorder.transport.rank_group import distributed_rank
 from sfapp.recorder.transport.transports import GatherMode
@@ -28,16 +28,16 @@ from sfapp.recorder.wrapper import wrapper_of
 if TYPE_CHECKING:
     from sfapp.recorder import Recorder
 
-LEARNED_FROM = 3
-"""Steps after which the number of micro-steps is known, or known to vary."""
+LEARNING_STEPS = 3
+"""Steps from which the number of micro-steps is learned."""
 
-MOST_KEPT_APART = 32
-"""Micro-steps with columns of their own; with more of them they are added up."""
+MAX_ORDERED_MICRO_STEPS = 32
+"""Most micro-steps that get columns of their own; the times of more are added up."""
 
 _WRAPPERS: tuple[Wrapper, ...] = ("fsdp2", "fsdp1", "zero1", "ddp")
 
-_MOST_EVENTS = 1 << 14
-"""Most that is kept of what happens between two optimizer steps; a long evaluation loses its beginning."""
+_MAX_EVENTS = 1 << 14
+"""Most events kept between two optimizer steps; of a long evaluation the first ones are dropped."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What ``sfapp run`` was asked for."""
+    """Settings from the command line of ``sfapp run``."""
 
     output: Path
     run_id: str | None = None
@@ -55,7 +55,7 @@ class Settings:
 def _fail_open(
     method: Callable[Concatenate[Session, P], R],
 ) -> Callable[Concatenate[Session, P], R | None]:
-    """An error of ours ends the recording, not the training."""
+    """Wrap a method so that its errors end the recording and not the training."""
 
     def guarded(self: Session, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
@@ -69,52 +69,52 @@ def _fail_open(
 
 
 class Session:
-    """What the hooks report to, on the main thread of one training process.
+    """Receiver of the hooks' reports, on the main thread of one training process.
 
     Attributes:
         active: False once recording is over; the hooks then do nothing.
-        inside: what is under way: the outermost counts, what lies within it is its own.
-        updates: optimizer steps seen.
+        inside: kind of the outermost open section; sections inside it are not reported.
+        optimizer_steps: number of optimizer steps so far.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.active = True
         self.inside: Kind | None = None
-        self.updates = 0
+        self.optimizer_steps = 0
         self._settings = settings
         self._clock = clock
         self._thread = threading.get_ident()
         self._begin = 0
         self._key = 0
         self._mark: int | None = None
-        self._events: list[Event] = []
-        self._stepping: list[tuple[int, int]] = []  # optimizers whose step is under way, and since when
-        self._before = Before()
-        self._pending: list[TimedStep] | None = []  # until the number of micro-steps is known
+        self._events: list[TrainingEvent] = []
+        self._stepping: list[tuple[int, int]] = []  # id and begin of each open optimizer step
+        self._previous = PreviousStep()
+        self._pending: list[TimedStep] | None = []  # None once the number of micro-steps is known
         self._recorder: Recorder | None = None
         self._accumulation = Accumulation()
-        self._latest: list[int] = []  # micro-steps of the latest steps
+        self._latest: list[int] = []  # number of micro-steps of the latest steps
         self._optimizers: frozenset[int] = frozenset()
         self._faults: dict[str, str] = {}
         self._sync: bool | None = None
-        self._trained: dict[int, Any] = {}  # modules, until it is known what they are wrapped in
+        self._trained: dict[int, Any] = {}  # modules by id, until their wrapper is known
         self._optimizer: Any = None
         self._wrapper: Wrapper = "other"
         self._steps = self._recorded = 0
-        self._said = False
+        self._has_reported = False
 
-    # ---- what the hooks report ------------------------------------------------------------------
+    # ---- reports of the hooks -------------------------------------------------------------------
 
     @_fail_open
     def enter(self, kind: Kind, key: int = 0, mark: int | None = None) -> bool:
-        """Something begins; False if it lies within something else, or is not the training thread's."""
+        """Begin a section; return False if it is inside another one or on another thread."""
         if not self.active:
             return False
         if threading.get_ident() != self._thread:
             if kind == "data":
                 self._faults.setdefault("prefetch_unaligned", "batches were fetched on another thread")
             return False
-        if self.inside == "forward" and kind == "backward":  # trains inside a module's forward
+        if self.inside == "forward" and kind == "backward":  # The module trains inside its forward.
             self.leave("forward")
         if self.inside is not None:
             return False
@@ -128,32 +128,32 @@ class Session:
 
     @_fail_open
     def leave(self, kind: Kind, mark: int | None = None) -> None:
-        """What was entered ends."""
+        """End the section that ``enter`` began."""
         end = self._clock()
         if self.inside != kind:
             return
         self.inside = None
         events = self._events
         events.append(
-            Event(kind, self._begin, end, self._key, self._mark if mark is None else mark),
+            TrainingEvent(kind, self._begin, end, self._key, self._mark if mark is None else mark),
         )
-        if len(events) > _MOST_EVENTS:
+        if len(events) > _MAX_EVENTS:
             if any(event.kind == "backward" for event in events):
-                self._faults["loop_unclear"] = f"more than {_MOST_EVENTS} events in a step"
-            del events[: _MOST_EVENTS // 2]
+                self._faults["loop_unclear"] = f"more than {_MAX_EVENTS} events in a step"
+            del events[: _MAX_EVENTS // 2]
 
     @_fail_open
-    def update_begins(self, optimizer: Any) -> None:
-        """An optimizer's step begins; those that it makes others take are part of it."""
+    def optimizer_step_begins(self, optimizer: Any) -> None:
+        """Begin an optimizer step; steps of other optimizers inside it are part of it."""
         if self.active and threading.get_ident() == self._thread:
             started = [key for key, _ in self._stepping]
-            if id(optimizer) in started:  # its last step was left by an exception
+            if id(optimizer) in started:  # An exception ended its last step.
                 del self._stepping[started.index(id(optimizer)) :]
             self._stepping.append((id(optimizer), self._clock()))
 
     @_fail_open
-    def update_ends(self, optimizer: Any) -> None:
-        """An optimizer's step has ended."""
+    def optimizer_step_ends(self, optimizer: Any) -> None:
+        """End an optimizer step."""
         if not self.active:
             return
         if threading.get_ident() != self._thread:
@@ -165,32 +165,41 @@ class Session:
             begin = self._stepping[place][1]
             del self._stepping[place:]
             if not self._stepping:
-                self.update(optimizer, begin)
+                self.add_optimizer_step(optimizer, begin)
 
     @_fail_open
-    def update(self, optimizer: Any, begin: int | None = None) -> None:
-        """An optimizer's step, or its turn that was skipped as gradients had overflowed."""
+    def add_optimizer_step(self, optimizer: Any, begin: int | None = None) -> None:
+        """Add an optimizer step, including one that was skipped because gradients overflowed."""
         end = self._clock()
         if self.active and threading.get_ident() == self._thread:
-            self.updates += 1
-            self._events.append(Event("optimizer", end if begin is None else begin, end, id(optimizer)))
+            self.optimizer_steps += 1
+            self._events.append(
+                TrainingEvent("optimizer", end if begin is None else begin, end, id(optimizer))
+            )
             if self._pending is not None:
                 self._optimizer = optimizer
 
     @_fail_open
-    def runs(self, module: Any, sync: bool | None) -> None:
-        """An outermost module is about to run; ``sync``: whether DDP will exchange its gradients."""
+    def module_called(self, module: Any, sync: bool | None) -> None:
+        """Note the call of an outermost module.
+
+        Args:
+            sync: whether DDP will exchange the gradients of this call; None if unknown.
+        """
         if sync is not None:
             self._sync = sync
         if self._pending is not None and self._mark:
             self._trained.setdefault(id(module), module)
 
-    # ---- the job around it ----------------------------------------------------------------------
+    # ---- process group and end of the script ----------------------------------------------------
 
     @_fail_open
-    def joined(self) -> None:
-        """``init_process_group`` has returned: the one call that every rank of a job makes. So the
-        recorder, which creates its own group, is created here."""
+    def process_group_created(self) -> None:
+        """Create the recorder after ``init_process_group`` has returned.
+
+        The recorder creates a process group of its own, which needs all ranks: this is the one call that
+        every rank of a job makes.
+        """
         if not self.active or threading.get_ident() != self._thread:
             return
         if self._recorder is None:
@@ -199,27 +208,27 @@ class Session:
             self._recorder.rejoin()
 
     @_fail_open
-    def leaving(self) -> None:
-        """``destroy_process_group`` is about to run: the last window is gathered while it can be."""
+    def process_group_closing(self) -> None:
+        """Gather the last window before ``destroy_process_group`` runs."""
         if self.active and threading.get_ident() == self._thread:
             self._close(failing=sys.exc_info()[0] is not None)
 
     def close(self, failing: bool = False) -> None:
-        """The script has ended. One that is failing waits for the other ranks no more than moments."""
+        """Close the recorder at the end of the script; if it is failing, hardly wait for the other ranks."""
         self._finish(failing)
         self.active = False
 
-    def forget(self) -> None:
-        """This is a forked child: nothing in it is training's."""
+    def disable_in_child(self) -> None:
+        """Stop recording in a forked child, which does not train."""
         self.active = False
         self._recorder = None
 
     def give_up(self, why: str) -> None:
-        """Record nothing more, and say so once for the job."""
+        """Stop recording and report the reason once per job."""
         self.active = False
-        self._say(why)
+        self._report_once(why)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- steps ----------------------------------------------------------------------------------
 
     @_fail_open
     def _finish(self, failing: bool) -> None:
@@ -228,7 +237,7 @@ class Session:
         self._close(failing)
         if not self._recorded:
             seen = f"{self._steps} optimizer steps, but no backward before them" if self._steps else "no step"
-            self._say(f"nothing was recorded: the process's main thread took {seen}")
+            self._report_once(f"nothing was recorded: the process's main thread took {seen}")
 
     def _close(self, failing: bool) -> None:
         if self._events and self._events[-1].kind == "optimizer":
@@ -240,16 +249,19 @@ class Session:
             recorder.__exit__(InterruptedError if failing else None, None, None)
         # Whatever trains after this (another world, another model) is learned anew.
         self._pending = []
-        self._before = Before()
+        self._previous = PreviousStep()
         self._optimizers, self._sync = frozenset(), None
 
-    def _say(self, what: str) -> None:
-        if not self._said and os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(f"sfapp: {what}\n")
-        self._said = True
+    def _report_once(self, message: str) -> None:
+        if not self._has_reported and os.environ.get("RANK", "0") == "0":
+            sys.stderr.write(f"sfapp: {message}\n")
+        self._has_reported = True
 
-    def _recorder_now(self) -> Recorder:
-        """The recorder; made here, it must not wait for ranks that may never come this far."""
+    def _get_recorder(self) -> Recorder:
+        """Return the recorder, creating it if needed.
+
+        A recorder created here must not wait for other ranks, which may never reach this place.
+        """
         if self._recorder is not None:
             return self._recorder
         return self._make_recorder("gloo" if distributed_rank() is None else "local")
@@ -269,24 +281,25 @@ class Session:
         return self._recorder
 
     def _end_step(self) -> None:
-        """Read the step that the optimizers have ended. What this costs is no part of the next one."""
+        """Record the step that the optimizers have ended; the time this takes is not part of the next
+        step."""
         begin = self._clock()
         events, self._events = self._events, []
         self._steps += 1
-        step = read_step(events, self._before)
+        step = read_step(events, self._previous)
         end = events[-1].end
         if step is None:
-            self._before = Before(end)
+            self._previous = PreviousStep(end)
         else:
-            self._before = step.left
+            self._previous = step.after
             self._note_optimizers(events)
             if self._faults:
                 step.faults.update(self._faults)
                 self._faults = {}
-            self._take(step)
-        self._before.end = end + self._clock() - begin
+            self._add_step(step)
+        self._previous.end = end + self._clock() - begin
 
-    def _note_optimizers(self, events: list[Event]) -> None:
+    def _note_optimizers(self, events: list[TrainingEvent]) -> None:
         keys = [events[-1].key]
         place = len(events) - 2
         while place >= 0 and events[place].kind == "optimizer":
@@ -297,22 +310,22 @@ class Session:
             self._faults["optimizers_alternate"] = f"{len(optimizers | self._optimizers)} optimizers"
         self._optimizers = optimizers
 
-    def _take(self, step: TimedStep) -> None:
+    def _add_step(self, step: TimedStep) -> None:
         if self._pending is None:
             self._record(step)
             return
         self._pending.append(step)
-        if len(self._pending) == LEARNED_FROM:
+        if len(self._pending) == LEARNING_STEPS:
             self._learn(self._pending)
 
     def _learn(self, steps: list[TimedStep]) -> None:
-        """Set the accumulation as the first steps show it, then record them."""
+        """Derive the accumulation from the first steps, then record them."""
         self._pending = None
         self._wrapper = self._find_wrapper()
-        recorder = self._recorder_now()
+        recorder = self._get_recorder()
         counts = Counter(len(step.micro_steps) for step in steps)
         factor = max(counts, key=lambda count: (counts[count], count))
-        self._accumulate(recorder, factor, ordered=len(counts) == 1)
+        self._set_accumulation(recorder, factor, ordered=len(counts) == 1)
         recorder.declare(wrapper=self._wrapper)
         for step in steps:
             self._record(step)
@@ -324,31 +337,31 @@ class Session:
         self._trained, self._optimizer = {}, None
         return next((wrapper for wrapper in _WRAPPERS if wrapper in found), "other")
 
-    def _accumulate(self, recorder: Recorder, factor: int, ordered: bool) -> None:
-        known = self._sync is not None or factor == 1 or self._wrapper == "single"
+    def _set_accumulation(self, recorder: Recorder, factor: int, ordered: bool) -> None:
+        is_known = self._sync is not None or factor == 1 or self._wrapper == "single"
         self._accumulation = Accumulation(
             factor=factor,
-            ordered=ordered and factor <= MOST_KEPT_APART,
-            sync="every" if known else "unknown",
+            ordered=ordered and factor <= MAX_ORDERED_MICRO_STEPS,
+            sync="every" if is_known else "unknown",
         )
         recorder.reconfigure(accumulation=self._accumulation)
         self._latest = []
 
     def _record(self, step: TimedStep) -> None:
-        recorder = self._recorder_now()
+        recorder = self._get_recorder()
         factor, count = self._accumulation.factor, len(step.micro_steps)
         if count != factor or not self._accumulation.ordered:
-            self._follow(recorder, step, count)
+            self._adapt_accumulation(recorder, step, count)
         elif self._latest:
             self._latest.clear()
         recorder.add_step(step.wall_ns, step.micro_steps, step.syncs, step.faults)
         self._recorded += 1
 
-    def _follow(self, recorder: Recorder, step: TimedStep, count: int) -> None:
-        """Another number of micro-steps than learned: a fault, until it has been the same for some steps."""
-        self._latest = [*self._latest, count][-LEARNED_FROM:]
-        same = self._latest == [count] * LEARNED_FROM
-        if same and (count != self._accumulation.factor or count <= MOST_KEPT_APART):
-            self._accumulate(recorder, count, ordered=True)
+    def _adapt_accumulation(self, recorder: Recorder, step: TimedStep, count: int) -> None:
+        """Handle a different number of micro-steps: a fault until it has been the same for some steps."""
+        self._latest = [*self._latest, count][-LEARNING_STEPS:]
+        same = self._latest == [count] * LEARNING_STEPS
+        if same and (count != self._accumulation.factor or count <= MAX_ORDERED_MICRO_STEPS):
+            self._set_accumulation(recorder, count, ordered=True)
         elif count != self._accumulation.factor:
             step.faults["accumulation_mixed"] = f"{count} micro-steps, not {self._accumulation.factor}"

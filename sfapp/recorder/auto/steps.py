@@ -1,10 +1,9 @@
-"""From what was seen of a training loop between two optimizer steps to the stages of one step. Pure.
+"""Compute the stages of one step from the events between two optimizer steps. Pure.
 
-A step reaches from the end of the optimizer step before to the end of its own, so its stages follow each
-other as ``STAGES`` names them. What lies between two things that were seen has its place too: moving the
-batch to the device and the loss belong to forward/loss, clipping and unscaling to the optimizer, and all that
-happens between an optimizer step and the training's next wait for data (logging, checkpoints, evaluation) to
-callbacks.
+A step lasts from the end of the previous optimizer step to the end of its own, so its stages follow each
+other in the order of ``STAGES``. Time between two events is assigned too: moving the batch to the device and
+the loss belong to forward/loss, clipping and unscaling to the optimizer, and everything between an optimizer
+step and the next wait for training data (logging, checkpoints, evaluation) to callbacks.
 """
 
 from __future__ import annotations
@@ -16,21 +15,22 @@ from typing import Literal, NamedTuple
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 STAGES = (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)
-"""In the order in which they happen: callbacks come first, as a step begins when the one before has ended."""
+"""Stages in order of time; callbacks come first, because a step begins when the previous one ends."""
 
 Kind = Literal["data", "forward", "backward", "optimizer"]
 
 STARTED, BATCH, EXHAUSTED = 0, 1, -1
-"""What a loader was asked for, as ``mark``: an iterator, a batch, a batch when none was left."""
+"""Marks of a loader's events: an iterator was created, a batch was returned, no batch was left."""
 
 
-class Event(NamedTuple):
-    """Something seen on the training thread, outermost of its kind; ``begin`` and ``end`` in ns.
+class TrainingEvent(NamedTuple):
+    """Outermost section on the training thread.
 
     Attributes:
-        key: which loader or optimizer.
-        mark: data: STARTED, BATCH or EXHAUSTED. forward: whether it trains (gradients on, training mode).
-            backward: whether it exchanges gradients, None where not known.
+        begin, end: in ns.
+        key: id of the loader or optimizer.
+        mark: for data: STARTED, BATCH or EXHAUSTED; for forward: whether it trains (gradients on, training
+            mode); for backward: whether it exchanges gradients, None if unknown.
     """
 
     kind: Kind
@@ -41,16 +41,17 @@ class Event(NamedTuple):
 
     @property
     def ns(self) -> int:
+        """Return the duration in ns."""
         return self.end - self.begin
 
 
 @dataclass(slots=True)
-class Before:
-    """What the step before leaves.
+class PreviousStep:
+    """State that a step leaves for the next one.
 
     Attributes:
-        end: when it ended, None before the first.
-        held_ns: what was waited in it for batches of the next one.
+        end: end of the step in ns; None before the first step.
+        held_ns: time in the step that was spent waiting for batches of the next one.
     """
 
     end: int | None = None
@@ -59,24 +60,31 @@ class Before:
 
 @dataclass(slots=True)
 class TimedStep:
-    """One step: per micro-step the ns of its stages and, if known of all, whether it exchanged gradients."""
+    """One step.
+
+    Attributes:
+        micro_steps: ns by stage, per micro-step.
+        syncs: whether each micro-step exchanged gradients; empty if unknown for any.
+        after: state for the next step.
+    """
 
     wall_ns: int
     micro_steps: tuple[dict[str, int], ...]
     syncs: tuple[bool, ...]
     faults: dict[str, str]
-    left: Before
+    after: PreviousStep
 
 
 @dataclass(slots=True)
-class _Part:
-    """What leads to one backward: waits for data, then forward and loss.
+class _MicroStep:
+    """Events that lead to one backward: waits for data, then forward and loss.
 
     Attributes:
-        begin: of its first wait or forward, None if nothing was seen.
-        work_begin: when its batch was there.
-        waited_ns: for its batches; ``early_ns`` of it before ``begin``, ``inner_ns`` after ``work_begin``.
-        late_ns: waited for the next part's batches, in this one.
+        begin: begin of the first wait or forward; None if there is no event.
+        work_begin: time when the batch was available.
+        waited_ns: wait for its batches; ``early_ns`` of it before ``begin``, ``inner_ns`` after
+            ``work_begin``.
+        late_ns: wait for the next part's batches, inside this one.
     """
 
     begin: int | None = None
@@ -90,11 +98,12 @@ class _Part:
     faults: dict[str, str] = field(default_factory=dict)
 
 
-def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
-    """The step that these events amount to, in order of their ends; None if no backward was among them.
+def read_step(events: Sequence[TrainingEvent], before: PreviousStep) -> TimedStep | None:
+    """Return the step that these events form; None if there is no backward among them.
 
     Args:
-        events: since the step before; the last ones are the optimizers' steps.
+        events: events since the previous step, by end; the last ones are the optimizer steps.
+        before: state that the previous step left.
     """
     first_update = len(events)
     while first_update and events[first_update - 1].kind == "optimizer":
@@ -103,12 +112,12 @@ def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
     backwards = [event for event in work if event.kind == "backward"]
     if not updates or not backwards:
         return None
-    closure = _evaluated_again(backwards, updates)
-    if closure is not None:  # a closure that the optimizer evaluates again and again: all of it is its own
+    closure = _find_repeated_closure(backwards, updates)
+    if closure is not None:  # A closure evaluated repeatedly belongs to the optimizer.
         kept = [event for event in work if event.end <= closure.begin]
-        work = [*kept, Event("backward", closure.begin, closure.begin)]
-    step = _Reading(before)
-    region: list[Event] = []
+        work = [*kept, TrainingEvent("backward", closure.begin, closure.begin)]
+    step = _StepBuilder(before)
+    region: list[TrainingEvent] = []
     for event in work:
         if event.kind == "backward":
             step.add(region, event)
@@ -120,8 +129,10 @@ def read_step(events: Sequence[Event], before: Before) -> TimedStep | None:
     return step.finish(region, updates[-1].end)
 
 
-def _evaluated_again(backwards: Sequence[Event], updates: Sequence[Event]) -> Event | None:
-    """The optimizer's step that holds more than one backward."""
+def _find_repeated_closure(
+    backwards: Sequence[TrainingEvent], updates: Sequence[TrainingEvent]
+) -> TrainingEvent | None:
+    """Return the optimizer step that contains more than one backward."""
     if len(backwards) == 1:
         return None
     for update in updates:
@@ -130,10 +141,10 @@ def _evaluated_again(backwards: Sequence[Event], updates: Sequence[Event]) -> Ev
     return None
 
 
-class _Reading:
-    """A step under construction: one ``add`` a backward, then ``finish``."""
+class _StepBuilder:
+    """Builder of a step: call ``add`` per backward, then ``finish``."""
 
-    def __init__(self, before: Before) -> None:
+    def __init__(self, before: PreviousStep) -> None:
         self.faults: dict[str, str] = {}
         self._before = before
         self._start = before.end
@@ -143,13 +154,13 @@ class _Reading:
         self._late_batches = 0
         self._backward_end = 0
 
-    def add(self, region: Sequence[Event], backward: Event) -> None:
-        """What lies between the backward before and this one."""
-        seen = any(event.kind == "forward" for event in region)
-        part = _with_forward(region) if seen else _without(region)
+    def add(self, region: Sequence[TrainingEvent], backward: TrainingEvent) -> None:
+        """Add the events between the previous backward and this one."""
+        has_forward = any(event.kind == "forward" for event in region)
+        part = _read_with_forward(region) if has_forward else _read_without_forward(region)
         self.faults.update(part.faults)
         self._backward_end = backward.end
-        if self._micro and part.begin is None:  # one more loss of the same micro-step
+        if self._micro and part.begin is None:  # another loss of the same micro-step
             self._micro[-1][BACKWARD] += backward.ns
             return
         stages = {DATA: part.waited_ns + self._late_ns, BACKWARD: backward.ns}
@@ -162,15 +173,17 @@ class _Reading:
         self._late_ns = part.late_ns
         self._late_batches = max(0, self._late_batches - 1) + part.late_batches
 
-    def _begin(self, part: _Part, backward: Event, stages: dict[str, int]) -> None:
+    def _begin(self, part: _MicroStep, backward: TrainingEvent, stages: dict[str, int]) -> None:
         begin = backward.begin if part.begin is None else part.begin
         if self._start is None:
             self._start = begin - part.early_ns
-        elif part.has_data or self._late_ns:  # else the wait for data, unseen, is in it: the residual's
+        elif (
+            part.has_data or self._late_ns
+        ):  # Otherwise it contains an unseen wait for data and stays in the residual.
             stages[CALLBACKS] = max(0, begin - self._start - part.early_ns)
 
-    def finish(self, tail: Sequence[Event], end: int) -> TimedStep:
-        """The step, with what followed its last backward."""
+    def finish(self, tail: Sequence[TrainingEvent], end: int) -> TimedStep:
+        """Return the step, including the events after its last backward."""
         late_ns = 0
         for event in tail:
             if event.kind == "data":
@@ -186,13 +199,16 @@ class _Reading:
             micro_steps=tuple(self._micro),
             syncs=() if None in self._syncs else tuple(bool(sync) for sync in self._syncs),
             faults=self.faults,
-            left=Before(end, held),
+            after=PreviousStep(end, held),
         )
 
 
-def _with_forward(region: Sequence[Event]) -> _Part:
-    """Seen with its forwards: what follows the last one is fetched for later; before it lie the waits for its
-    batches, and before those other forwards that train, with theirs. All earlier is evaluation."""
+def _read_with_forward(region: Sequence[TrainingEvent]) -> _MicroStep:
+    """Return a micro-step whose forwards were seen.
+
+    Batches fetched after the last forward belong to later micro-steps. The waits before it are for its own
+    batches; other forwards that train may precede, each with its waits. All earlier events are evaluation.
+    """
     stop = len(region)
     while region[stop - 1].kind == "data":
         stop -= 1
@@ -207,40 +223,42 @@ def _with_forward(region: Sequence[Event]) -> _Part:
         data = forward
         while data and region[data - 1].kind == "data" and region[data - 1].mark != EXHAUSTED:
             data -= 1
-        if data == forward and start == stop:  # no loader: what comes before training is evaluation
+        if (
+            data == forward and start == stop
+        ):  # Without a loader, forwards before training ones are evaluation.
             while forward < stop - 1 and not region[forward].mark:
                 forward += 1
             data = forward
         start = data
         if not data or data == forward or region[data - 1].kind != "forward":
             break
-    part = _part(region[:start], region[start:stop])
+    part = _build(region[:start], region[start:stop])
     for event in late:
         part.late_ns += event.ns
         part.late_batches += event.mark == BATCH
     return part
 
 
-def _without(region: Sequence[Event]) -> _Part:
-    """Seen without its forwards (compiled, or no module): the batches of the loader asked last."""
+def _read_without_forward(region: Sequence[TrainingEvent]) -> _MicroStep:
+    """Return a micro-step without forwards (compiled, or no module): it has the last loader's batches."""
     stop = len(region)
     while stop and region[stop - 1].mark == EXHAUSTED:
         stop -= 1
     if not stop:
-        return _Part()
+        return _MicroStep()
     key, start = region[stop - 1].key, stop
     while start and region[start - 1].key == key and region[start - 1].mark != EXHAUSTED:
         start -= 1
-    part = _part(region[:start], region[start:stop])
+    part = _build(region[:start], region[start:stop])
     finished = {event.key for event in region if event.mark == EXHAUSTED}
     if any(event.key not in {key, *finished} for event in region[:start]):
-        part.faults["loop_unclear"] = "several loaders, and no forward between them was seen"
+        part.faults["loop_unclear"] = "several loaders without a forward between them"
     return part
 
 
-def _part(earlier: Sequence[Event], events: Sequence[Event]) -> _Part:
-    """Of its own waits and forwards, and what came before them."""
-    part = _Part(begin=events[0].begin, work_begin=events[0].begin)
+def _build(earlier: Sequence[TrainingEvent], events: Sequence[TrainingEvent]) -> _MicroStep:
+    """Return a micro-step from its own waits and forwards and the events before them."""
+    part = _MicroStep(begin=events[0].begin, work_begin=events[0].begin)
     keys = set()
     working = False
     for event in events:

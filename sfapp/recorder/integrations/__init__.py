@@ -1,2 +1,4 @@
-"""Recording inside other people's training loops. Each module is imported by itself, for what it needs is
-optional: ``lightning``, ``hf`` (Hugging Face), ``nvrx`` and ``megatron`` (jobs instrumented for those)."""
+"""Record training loops of other frameworks: ``lightning``, ``hf`` (Hugging Face), ``nvrx`` and ``megatron``.
+
+Each module is imported separately, because each needs an optional dependency.
+"""

@@ -1,7 +1,9 @@
-"""Hugging Face: a callback for ``transformers.Trainer``, and a context for loops written with Accelerate."""
+"""Record Hugging Face training: a callback for ``transformers.Trainer`` and a context for Accelerate
+loops."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +14,7 @@ import torch
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.integrations.hooks import begins_or_warns, check_options, never_raises
+from sfapp.recorder.integrations.hooks import check_options, never_raises, warns_if_it_fails
 from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.timing.batches import Batch
 from sfapp.recorder.timing.phases import Phases
@@ -27,29 +29,30 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 BACKWARD_AND_CLIP = "model.backward_and_clip_cpu_wall"
-"""From the end of the model's forward pass to the optimizer's step: no hook tells these apart."""
+"""Time from the end of the model's forward pass to the optimizer step; no hook separates backward and
+clipping."""
 
 STAGES = (DATA, FORWARD, BACKWARD_AND_CLIP, OPTIMIZER)
 
-_TAKEN_FROM_THE_LOOP = ("stages", "accumulation", "first_step")
+_SET_BY_THE_TRAINER = ("stages", "accumulation", "first_step")
 
 
 class _ModelHooks:
-    """A module's own forward hooks: where the forward pass ends and the backward pass may begin."""
+    """Forward hooks on a module, which mark the end of the forward and the beginning of the backward pass."""
 
     recording = False
     phases: Phases
     _handles: tuple[Any, ...] = ()
 
-    def _watch(self, model: torch.nn.Module) -> None:
-        # A compiled model calls them too, outside its graph.
+    def _register_hooks(self, model: torch.nn.Module) -> None:
+        # A compiled model calls the hooks too, outside its graph.
         before, after = (
             torch.compiler.disable(self._forward_begins),
             torch.compiler.disable(self._forward_ends),
         )
         self._handles = (model.register_forward_pre_hook(before), model.register_forward_hook(after))
 
-    def _unwatch(self) -> None:
+    def _remove_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = ()
@@ -65,44 +68,46 @@ class _ModelHooks:
             self.phases.enter(BACKWARD_AND_CLIP)
 
 
-class RecorderCallback(_ModelHooks, TrainerCallback):
-    """Records ``Trainer.train`` by the Trainer's own events, and leaves packets.
+class HuggingFaceRecorderCallback(_ModelHooks, TrainerCallback):
+    """Callback that records ``Trainer.train`` by the Trainer's own events.
 
-    >>> Trainer(model, args, train_dataset=data, callbacks=[RecorderCallback("packets", run_id="train-7")])
+    >>> Trainer(model, args, train_dataset=data, callbacks=[HuggingFaceRecorderCallback("packets",
+    run_id="train-7")])
 
-    A step is an optimizer step; with ``gradient_accumulation_steps`` its micro-steps are kept apart. What the
-    Trainer's events and the model's forward hook tell apart:
+    A step is an optimizer step; with ``gradient_accumulation_steps`` its micro-steps are kept apart. The
+    Trainer's events and the model's forward hook separate these stages:
 
-    - data: from the last event between steps (a step's end, a log, a checkpoint, an evaluation) to the next
-      step's beginning. The Trainer fetches the batches of all micro-steps before the first of them, so their
-      wait is the first one's.
-    - forward: from the step's or micro-step's beginning to the end of the model's ``forward``.
-    - ``model.backward_and_clip_cpu_wall``: from there to the optimizer's step: backward pass, clipping and
-      the gradients' norm, and a loss computed outside the model.
-    - optimizer: the optimizer's step.
+    - data: from the last event between steps (end of a step, log, checkpoint, evaluation) to the beginning of
+      the next step. The Trainer fetches the batches of all micro-steps before the first one, so the whole
+      wait belongs to the first micro-step.
+    - forward: from the beginning of the step or micro-step to the end of the model's ``forward``.
+    - ``model.backward_and_clip_cpu_wall``: from there to the optimizer step: backward pass, clipping,
+    gradient
+      norm, and a loss computed outside the model.
+    - optimizer: the optimizer step.
     - residual: schedulers, zeroing gradients and other callbacks, up to this callback's ``on_step_end``.
 
-    Logging, evaluation and checkpoints come after the step and belong to none.
+    Logging, evaluation and checkpoints follow the step and belong to no step.
 
-    The Trainer tells callbacks of no exception: a recorder that it leaves open closes with the process.
+    The Trainer does not notify callbacks of an exception; the recorder is then closed when the process ends.
 
     Args:
         output: folder for packets.
-        options: of ``sfapp.Recorder``, but ``stages``, ``accumulation``, ``first_step``.
+        options: options of ``sfapp.Recorder`` except ``stages``, ``accumulation`` and ``first_step``.
 
     Raises:
-        RecorderError: an option that the recorder does not have.
+        RecorderError: the recorder has no such option.
     """
 
     def __init__(self, output: str | Path, **options: Any) -> None:
-        check_options(options, _TAKEN_FROM_THE_LOOP)
+        check_options(options, _SET_BY_THE_TRAINER)
         self._output = output
         self._options = options
-        self._perf: Recorder | None = None
-        self._micro = 0
+        self._recorder: Recorder | None = None
+        self._micro_step = 0
         self._skips_sync = False
 
-    @begins_or_warns
+    @warns_if_it_fails
     def on_train_begin(
         self,
         args: TrainingArguments,
@@ -112,32 +117,32 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
         optimizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Make the recorder: the ranks are there."""
+        """Create the recorder; the process group exists by now."""
         self._close()
         wrapper = _wrapper_of_trainer(args, model, optimizer)
         factor = args.gradient_accumulation_steps
         self._skips_sync = factor > 1 and wrapper in ("ddp", "fsdp1", "fsdp2") and not _syncs_each_batch(args)
-        self._perf = Recorder(
+        self._recorder = Recorder(
             self._output,
             stages=STAGES,
             accumulation=Accumulation(factor=factor, sync="last" if self._skips_sync else "every"),
             first_step=state.global_step,
             **{"wrapper": wrapper, **self._options},
         )
-        self.phases = self._perf.phases()
+        self.phases = self._recorder.phases()
         self.recording = True
         if model is not None:
-            self._watch(model)
+            self._register_hooks(model)
 
     def on_train_end(self, *event: Any, **kwargs: Any) -> None:
         """Close the recorder."""
         self._close()
 
     def _close(self) -> None:
-        self._unwatch()
-        perf, self._perf, self.recording = self._perf, None, False
-        if perf is not None:
-            perf.close()
+        self._remove_hooks()
+        recorder, self._recorder, self.recording = self._recorder, None, False
+        if recorder is not None:
+            recorder.close()
 
     @never_raises
     def on_epoch_begin(self, *event: Any, **kwargs: Any) -> None:
@@ -145,8 +150,8 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
 
     @never_raises
     def on_step_begin(self, *event: Any, **kwargs: Any) -> None:
-        self._micro = 0
-        self.phases.end_step(completed=False)  # one that the Trainer left in the middle
+        self._micro_step = 0
+        self.phases.end_step(completed=False)  # The Trainer may have left a step unfinished.
         self.phases.begin_step()
         self.phases.micro_step(0)
         self.phases.enter(FORWARD)
@@ -154,8 +159,8 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
     @never_raises
     def on_substep_end(self, *event: Any, **kwargs: Any) -> None:
         self.phases.set_sync(not self._skips_sync)
-        self._micro += 1
-        self.phases.micro_step(self._micro)
+        self._micro_step += 1
+        self.phases.micro_step(self._micro_step)
         self.phases.enter(FORWARD)
 
     @never_raises
@@ -186,10 +191,10 @@ class RecorderCallback(_ModelHooks, TrainerCallback):
 
 
 def _wrapper_of_trainer(args: TrainingArguments, model: Any, optimizer: Any) -> Wrapper:
-    """Callbacks see the model inside its wrapper; the arguments say what that is."""
-    inside = wrapper_of(model, getattr(optimizer, "optimizer", optimizer))
-    if inside != "single":
-        return inside
+    """Return the model's wrapper. Callbacks receive the model without it, so the arguments decide."""
+    wrapper = wrapper_of(model, getattr(optimizer, "optimizer", optimizer))
+    if wrapper != "single":
+        return wrapper
     if args.deepspeed or args.fsdp:
         return "other"
     return "ddp" if args.parallel_mode == ParallelMode.DISTRIBUTED else "single"
@@ -201,8 +206,9 @@ def _syncs_each_batch(args: TrainingArguments) -> bool:
 
 
 class AccelerateRecorder(_ModelHooks):
-    """Records a loop written with Accelerate, by the forward hooks of its model and the step hooks of its
-    optimizer; the loop keeps its code but for ``batches``.
+    """Context that records an Accelerate loop by hooks on its model and optimizer.
+
+    The loop keeps its code, except that it iterates over ``batches``.
 
     >>> with AccelerateRecorder(accelerator, model, optimizer, "packets") as recorded:
     ...     for batch in recorded.batches(loader):
@@ -212,65 +218,65 @@ class AccelerateRecorder(_ModelHooks):
     ...             optimizer.step()
     ...             optimizer.zero_grad()
 
-    A step ends when the batch after an optimizer step is asked for. Stages as in ``RecorderCallback``, but
-    that each micro-step waits for its own batch, and what follows the optimizer is in the residual:
-    schedulers, logging. A forward pass of the model in ``eval`` mode ends a step whose optimizer has stepped:
-    validation belongs to none.
+    A step ends when the batch after an optimizer step is requested. The stages are those of
+    ``HuggingFaceRecorderCallback``, except that each micro-step waits for its own batch, and that schedulers
+    and logging after the optimizer step are in the residual. A forward pass in ``eval`` mode after an
+    optimizer step ends the step, so that validation belongs to no step.
 
     Args:
-        accelerator: an ``accelerate.Accelerator``.
-        model, optimizer: as ``accelerator.prepare`` returned them.
+        accelerator: the ``accelerate.Accelerator``.
+        model, optimizer: the results of ``accelerator.prepare``.
         output: folder for packets.
-        options: of ``sfapp.Recorder``, but ``stages``, ``accumulation``.
+        options: options of ``sfapp.Recorder`` except ``stages`` and ``accumulation``.
 
     Raises:
-        RecorderError: an option that the recorder does not have.
+        RecorderError: the recorder has no such option.
     """
 
     def __init__(
         self, accelerator: Any, model: torch.nn.Module, optimizer: Any, output: str | Path, **options: Any
     ) -> None:
         check_options(options, ("stages", "accumulation"))
-        inside = getattr(optimizer, "optimizer", optimizer)
+        base_optimizer = getattr(optimizer, "optimizer", optimizer)
         self._accelerator = accelerator
         self._factor = int(accelerator.gradient_accumulation_steps)
-        self._micro = 0
-        self._stepped = self._told_sync = False
+        self._micro_step = 0
+        self._stepped = self._has_sync = False
         state = getattr(accelerator, "gradient_state", None)
-        self._syncs_each = bool(getattr(state, "plugin_kwargs", {}).get("sync_each_batch", False))
-        syncs_last = self._factor > 1 and not self._syncs_each
-        self._perf = Recorder(
+        self._syncs_each_batch = bool(getattr(state, "plugin_kwargs", {}).get("sync_each_batch", False))
+        syncs_last = self._factor > 1 and not self._syncs_each_batch
+        self._recorder = Recorder(
             output,
             stages=STAGES,
             accumulation=Accumulation(factor=self._factor, sync="last" if syncs_last else "every"),
-            **{"wrapper": wrapper_of(model, inside), **options},
+            **{"wrapper": wrapper_of(model, base_optimizer), **options},
         )
-        self.phases = self._perf.phases()
+        self.phases = self._recorder.phases()
         self.recording = True
-        self._watch(model)
+        self._register_hooks(model)
         self._handles += (
-            inside.register_step_pre_hook(self._optimizer_begins),
-            inside.register_step_post_hook(self._optimizer_ends),
+            base_optimizer.register_step_pre_hook(self._optimizer_begins),
+            base_optimizer.register_step_post_hook(self._optimizer_ends),
         )
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """The loader's batches, whose waits are recorded and at which steps end and begin."""
+        """Yield the loader's batches, record the wait for each, and begin and end steps between them."""
         batches = iter(loader)
         while True:
-            self._ask()
+            self._batch_requested()
             try:
                 batch = next(batches)
             except StopIteration:
                 return
-            self._got()
+            self._batch_received()
             yield batch
 
     def close(self) -> None:
-        """Close the recorder, and leave model and optimizer as they were."""
+        """Close the recorder and remove the hooks from model and optimizer."""
         self._end_step()
-        self._unwatch()
+        self._remove_hooks()
         self.recording = False
-        self._perf.close()
+        self._recorder.close()
 
     def __enter__(self) -> AccelerateRecorder:
         return self
@@ -281,27 +287,27 @@ class AccelerateRecorder(_ModelHooks):
         if kind is None:
             self.close()
         else:
-            self._unwatch()
+            self._remove_hooks()
             self.recording = False
-            self._perf.__exit__(kind, value, trace)
+            self._recorder.__exit__(kind, value, trace)
 
     @never_raises
-    def _ask(self) -> None:
+    def _batch_requested(self) -> None:
         self._end_step()
         if self.phases.in_step:
-            self._micro += 1
-            self.phases.micro_step(self._micro)
+            self._micro_step += 1
+            self.phases.micro_step(self._micro_step)
             self.phases.enter(DATA)
         else:
             self.phases.wait()
 
     @never_raises
-    def _got(self) -> None:
+    def _batch_received(self) -> None:
         if not self.phases.in_step:
-            self._micro = 0
+            self._micro_step = 0
             self.phases.begin_step()
             self.phases.micro_step(0)
-        self._told_sync = False
+        self._has_sync = False
         self.phases.enter(FORWARD)
 
     @never_raises
@@ -315,9 +321,9 @@ class AccelerateRecorder(_ModelHooks):
         if not module.training:
             self._end_step()
             return
-        if not self._told_sync:
-            self._told_sync = True
-            self.phases.set_sync(self._syncs_each or bool(self._accelerator.sync_gradients))
+        if not self._has_sync:
+            self._has_sync = True
+            self.phases.set_sync(self._syncs_each_batch or bool(self._accelerator.sync_gradients))
         self.phases.enter(FORWARD)
 
     @never_raises
@@ -328,3 +334,17 @@ class AccelerateRecorder(_ModelHooks):
     def _optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.phases.leave()
         self._stepped = True
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class for its deprecated name.
+
+    Raises:
+        AttributeError: the module has no such name.
+    """
+    if name != "RecorderCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "RecorderCallback has been renamed to HuggingFaceRecorderCallback", DeprecationWarning, stacklevel=2
+    )
+    return HuggingFaceRecorderCallback

@@ -1,4 +1,4 @@
-"""What callbacks of training frameworks share: hooks that never raise, options checked before training."""
+"""Shared parts of the framework callbacks: hooks that never raise and a check of options before training."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from sfapp.recorder.timing.phases import Phases
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 HOOK_FAILED = "hook_failed"
-"""The telemetry fault of a hook that raised; its step may lack time in its stages."""
+"""Telemetry fault of a hook that raised; time may be missing from the stages of its step."""
 
 
-class Hooked(Protocol):
-    """What has hooks: its phases are there while it is recording."""
+class HookOwner(Protocol):
+    """Object with hooks; ``phases`` is set while ``recording`` is true."""
 
     recording: bool
     phases: Phases
 
 
 def never_raises(hook: Hook) -> Hook:
-    """Around a hook of training: it does nothing while nothing is recorded, and an error in it is a fault in
-    the packet."""
+    """Wrap a hook: skip it while nothing is recorded, and turn an error in it into a fault in the packet."""
 
     @functools.wraps(hook)
-    def guarded(self: Hooked, *args: Any, **kwargs: Any) -> None:
+    def guarded(self: HookOwner, *args: Any, **kwargs: Any) -> None:
         if not self.recording:
             return
         try:
@@ -40,12 +39,15 @@ def never_raises(hook: Hook) -> Hook:
     return cast(Hook, guarded)
 
 
-def begins_or_warns(begin: Hook) -> Hook:
-    """Around a hook that makes the recorder: options that cannot work are refused, and any other error is a
-    warning in the log and a training that is not recorded."""
+def warns_if_it_fails(begin: Hook) -> Hook:
+    """Wrap a hook that creates the recorder: log an error as a warning and train without recording.
+
+    Raises:
+        RecorderError: the recorder's options are invalid.
+    """
 
     @functools.wraps(begin)
-    def guarded(self: Hooked, *args: Any, **kwargs: Any) -> None:
+    def guarded(self: HookOwner, *args: Any, **kwargs: Any) -> None:
         try:
             begin(self, *args, **kwargs)
         except RecorderError:
@@ -57,18 +59,18 @@ def begins_or_warns(begin: Hook) -> Hook:
     return cast(Hook, guarded)
 
 
-def check_options(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse at once what the recorder would refuse only when training begins.
+def check_options(options: Mapping[str, Any], reserved: tuple[str, ...]) -> None:
+    """Check the recorder's options now instead of when training begins.
 
     Args:
-        options: of ``sfapp.Recorder``.
-        known: those that the framework itself says.
+        options: options of ``sfapp.Recorder``.
+        reserved: options that the integration sets itself.
 
     Raises:
-        RecorderError: an option that does not exist, or is not to be given.
+        RecorderError: an option does not exist or is reserved.
     """
     for name in options:
-        if name in known:
-            raise RecorderError(f"{name} is not to be given: it is taken from the training loop itself")
+        if name in reserved:
+            raise RecorderError(f"{name} cannot be set: it is taken from the training loop")
         if name not in RECORDER_OPTIONS:
             raise RecorderError(f"the recorder has no option {name!r}")

@@ -1,7 +1,8 @@
-"""Lightning: one callback records every ``trainer.fit``."""
+"""Record Lightning training: one callback records every ``trainer.fit``."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.integrations.hooks import begins_or_warns, check_options, never_raises
+from sfapp.recorder.integrations.hooks import check_options, never_raises, warns_if_it_fails
 from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.wrapper import wrapper_of
@@ -23,35 +24,36 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 STAGES = (DATA, FORWARD, BACKWARD, OPTIMIZER, CALLBACKS)
-"""In Lightning's order: most callbacks run when the batch has ended, after the optimizer."""
+"""Stages in Lightning's order: most callbacks run at the end of the batch, after the optimizer."""
 
 
-class RecorderCallback(Callback):
-    """Records training by Lightning's own hooks and leaves packets.
+class LightningRecorderCallback(Callback):
+    """Callback that records training by Lightning's own hooks.
 
-    >>> Trainer(callbacks=[RecorderCallback("packets", run_id="train-7")])
+    >>> Trainer(callbacks=[LightningRecorderCallback("packets", run_id="train-7")])
 
     A step is an optimizer step; with ``accumulate_grad_batches`` its micro-steps are kept apart.
 
-    - data: from the end of one batch's callbacks to the next batch's start. Besides the wait for the loader
-      it holds what no hook tells apart from it: the module's own ``on_train_batch_end``, loggers, schedulers,
-      the broadcast by which Lightning asks all ranks for SIGTERM, moving the batch to its device.
+    - data: from the end of one batch's callbacks to the start of the next batch. Besides the wait for the
+      loader it holds work that no hook separates from it: the module's own ``on_train_batch_end``, loggers,
+      schedulers, the broadcast by which Lightning checks all ranks for SIGTERM, moving the batch to its
+      device.
     - forward: ``training_step``.
     - backward: from the last callback's ``on_before_backward`` to the first one's ``on_after_backward``.
     - optimizer: clipping, ``optimizer.step`` and schedulers, to the batch's end.
-    - callbacks: the other callbacks' hooks round the batch, the backward pass and the optimizer step. This
-      callback goes first, and a part of it last, checkpoints included.
-    - residual: zeroing gradients, the module's own ``on_after_backward``. Under manual optimization also all
-      of ``training_step`` that lies after the first backward pass and in no other: no hook says what it is.
+    - callbacks: the other callbacks' hooks around the batch, the backward pass and the optimizer step,
+      including checkpoints. This callback runs first and its second half last.
+    - residual: zeroing gradients, the module's own ``on_after_backward``. Under manual optimization also
+      the part of ``training_step`` after the first backward pass that is in no other one: no hook covers it.
 
     Validation between batches belongs to no step. A step that Lightning leaves early is not recorded.
 
     Args:
         output: folder for packets.
-        options: of ``sfapp.Recorder``, but ``stages``, ``accumulation``, ``first_step``.
+        options: options of ``sfapp.Recorder`` except ``stages``, ``accumulation`` and ``first_step``.
 
     Raises:
-        RecorderError: an option that the recorder does not have.
+        RecorderError: the recorder has no such option.
     """
 
     phases: Phases
@@ -60,44 +62,44 @@ class RecorderCallback(Callback):
         check_options(options, ("stages", "accumulation", "first_step"))
         self._output = output
         self._options = options
-        self._perf: Recorder | None = None
+        self._recorder: Recorder | None = None
         self.recording = False
-        self._closing = _LastCallback(self)
+        self._last_callback = _LastCallback(self)
         self._factor = 1
-        self._micro = 0
+        self._micro_step = 0
         self._optimizer_steps = 0
         self._manual = False
         self._skips_sync = False
 
-    # ---- the fit --------------------------------------------------------------------------------
+    # ---- fit ------------------------------------------------------------------------------------
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Put this callback before all others, and its other half behind them."""
+        """Move this callback before all others and add its second half after them."""
         if stage == "fit":
-            own = (self, self._closing)
+            own = (self, self._last_callback)
             others = [callback for callback in trainer.callbacks if callback not in own]  # type: ignore[attr-defined]
-            trainer.callbacks = [self, *others, self._closing]  # type: ignore[attr-defined]
+            trainer.callbacks = [self, *others, self._last_callback]  # type: ignore[attr-defined]
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave the other callbacks as they were."""
-        self._remove_closing(trainer)
+        """Remove the second half of this callback."""
+        self._remove_last_callback(trainer)
 
-    @begins_or_warns
+    @warns_if_it_fails
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the recorder: the ranks are there and the model is wrapped."""
+        """Create the recorder; the process group exists and the model is wrapped by now."""
         model = trainer.strategy.model
         self._manual = not pl_module.automatic_optimization
         wrapper = wrapper_of(model, trainer.optimizers[0] if trainer.optimizers else None)
         self._skips_sync = isinstance(model, DistributedDataParallel)
         self._factor = trainer.accumulate_grad_batches
-        self._perf = Recorder(
+        self._recorder = Recorder(
             self._output,
             stages=STAGES,
             accumulation=self._accumulation(),
             first_step=trainer.global_step,
             **{"wrapper": wrapper, **self._options},
         )
-        self.phases = self._perf.phases()
+        self.phases = self._recorder.phases()
         self.recording = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -105,24 +107,24 @@ class RecorderCallback(Callback):
         self._close(None)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Save what was recorded, without waiting long: the process may be failing."""
+        """Save the recorded steps without waiting long, because the process may be failing."""
         self._close(exception)
-        self._remove_closing(trainer)  # there is no teardown after an error
+        self._remove_last_callback(trainer)  # Lightning calls no teardown after an error.
 
-    def _remove_closing(self, trainer: Trainer) -> None:
-        others = [callback for callback in trainer.callbacks if callback is not self._closing]  # type: ignore[attr-defined]
+    def _remove_last_callback(self, trainer: Trainer) -> None:
+        others = [callback for callback in trainer.callbacks if callback is not self._last_callback]  # type: ignore[attr-defined]
         trainer.callbacks = others  # type: ignore[attr-defined]
 
     def _close(self, error: BaseException | None) -> None:
-        perf, self._perf, self.recording = self._perf, None, False
-        if perf is not None:
-            perf.__exit__(None if error is None else type(error), error, None)
+        recorder, self._recorder, self.recording = self._recorder, None, False
+        if recorder is not None:
+            recorder.__exit__(None if error is None else type(error), error, None)
 
     def _accumulation(self) -> Accumulation:
         last = self._skips_sync and self._factor > 1
         return Accumulation(factor=self._factor, sync="last" if last else "every")
 
-    # ---- a batch: each hook begins here and ends in the last callback ----------------------------
+    # ---- batch: each hook begins here and ends in the last callback ------------------------------
 
     @never_raises
     def on_train_batch_start(
@@ -130,7 +132,7 @@ class RecorderCallback(Callback):
     ) -> None:
         if not self.phases.in_step:
             self._optimizer_steps = trainer.global_step
-            self._micro = 0
+            self._micro_step = 0
             self.phases.begin_step()
             self.phases.micro_step(0)
         self.phases.enter(CALLBACKS)
@@ -159,7 +161,7 @@ class RecorderCallback(Callback):
 
     @never_raises
     def batch_ended(self, trainer: Trainer) -> None:
-        """All callbacks have handled the batch's end: it ends the step if the optimizer stepped."""
+        """End the step if the optimizer stepped; called after all callbacks of the batch's end."""
         stepped = self._manual or trainer.global_step > self._optimizer_steps
         if not self._manual:
             self.phases.set_sync(stepped or not self._skips_sync)
@@ -167,13 +169,13 @@ class RecorderCallback(Callback):
             self.phases.end_step()
             self.phases.wait()
         else:
-            self._micro += 1
-            self.phases.micro_step(self._micro)
+            self._micro_step += 1
+            self.phases.micro_step(self._micro_step)
             self.phases.enter(DATA)
 
     @never_raises
     def callbacks_ended(self, next_stage: str | None) -> None:
-        """All callbacks have handled the event: the next stage begins, if a hook reports one."""
+        """Enter the stage that follows the callbacks; None if no hook covers the time after them."""
         if next_stage is None or (self._manual and next_stage == OPTIMIZER):
             self.phases.leave()
         else:
@@ -183,12 +185,12 @@ class RecorderCallback(Callback):
 
     @never_raises
     def epoch_started(self, trainer: Trainer) -> None:
-        """The first batch is waited for. The accumulation may have been scheduled anew."""
-        self.phases.end_step(completed=False)  # one that Lightning left in the middle
+        """Begin to wait for the epoch's first batch; the accumulation may have changed on schedule."""
+        self.phases.end_step(completed=False)  # Lightning may have left a step unfinished.
         if trainer.accumulate_grad_batches != self._factor:
             self._factor = trainer.accumulate_grad_batches
-            if self._perf is not None:
-                self._perf.reconfigure(accumulation=self._accumulation())
+            if self._recorder is not None:
+                self._recorder.reconfigure(accumulation=self._accumulation())
         self.phases.wait()
 
     @never_raises
@@ -198,7 +200,7 @@ class RecorderCallback(Callback):
 
     @never_raises
     def validation_ended(self) -> None:
-        """The next batch is waited for again."""
+        """Wait for the next batch again."""
         if self.phases.in_step:
             self.phases.enter(DATA)
         else:
@@ -206,9 +208,10 @@ class RecorderCallback(Callback):
 
 
 class _LastCallback(Callback):
-    """The other half of ``RecorderCallback``, behind all other callbacks: tells where their time ends."""
+    """Second half of ``LightningRecorderCallback``, after all other callbacks: marks the end of their
+    time."""
 
-    def __init__(self, first: RecorderCallback) -> None:
+    def __init__(self, first: LightningRecorderCallback) -> None:
         self._first = first
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -238,3 +241,17 @@ class _LastCallback(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._first.validation_ended()
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class for its deprecated name.
+
+    Raises:
+        AttributeError: the module has no such name.
+    """
+    if name != "RecorderCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "RecorderCallback has been renamed to LightningRecorderCallback", DeprecationWarning, stacklevel=2
+    )
+    return LightningRecorderCallback

@@ -1,4 +1,4 @@
-"""For jobs instrumented with Megatron's ``stimer``: what it times, recorded by sfapp."""
+"""Record the sections of jobs that are instrumented with Megatron's ``stimer``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfapp.recorder.timing.timers import Stage
 
 
 class StragglerDetector:
-    """Stands where ``megatron.core.utils.StragglerDetector`` stood: the same calls, no reports of its own.
+    """Replacement for ``megatron.core.utils.StragglerDetector`` that records instead of reporting.
 
     >>> stimer = sfapp.recorder.integrations.megatron.StragglerDetector(perf)
     >>> with stimer(bdata=True):
@@ -22,21 +22,23 @@ class StragglerDetector:
     >>> with stimer:
     ...     loss = model(batch)
 
-    It does not say which micro-batch it times: their times add up. With more than one in a step declare that:
-    ``Accumulation(factor=m, ordered=False)``.
+    ``stimer`` does not identify the micro-batch, so the times of all micro-batches add up. With more than one
+    per step declare ``Accumulation(factor=m, ordered=False)``.
 
     Args:
-        perf: the recorder; the loop says ``with perf.step()``.
-        batch: where ``bdata=True`` goes: a stage, or else a side channel of this name, in ms.
-        work: where everything else goes.
+        perf: the recorder; the loop calls ``with perf.step()``.
+        batch: stage for ``bdata=True``, or else the name of a side channel, in ms.
+        work: stage or side channel for all other times.
 
     Raises:
-        RecorderError: micro-steps are kept apart, which this cannot.
+        RecorderError: the recorder keeps micro-steps apart.
     """
 
     def __init__(self, perf: Recorder, batch: str = DATA, work: str = FORWARD) -> None:
         if perf.accumulation.factor > 1 and perf.accumulation.ordered:
-            raise RecorderError("stimer does not say which micro-step it times: declare ordered=False")
+            raise RecorderError(
+                "stimer does not identify the micro-step that it times: declare ordered=False"
+            )
         self._perf = perf
         self._batch = batch
         self._work = work
@@ -44,15 +46,15 @@ class StragglerDetector:
         self.bdata = False
 
     def configure(self, *args: Any, **options: Any) -> None:
-        """Nothing to do: the recorder was made before."""
+        """Do nothing: the recorder already exists."""
 
     def __call__(self, bdata: bool = False) -> StragglerDetector:
-        """Say whether what is timed next fetches a batch."""
+        """Set whether the next timed section fetches a batch."""
         self.bdata = bdata
         return self
 
     def start(self) -> None:
-        """Begin to time. As there, not reentrant: what was timed before ends."""
+        """Begin to time; a section that is still open ends, as in Megatron."""
         self.stop()
         name, self.bdata = (self._batch if self.bdata else self._work), False
         is_stage = name in self._perf.stages
@@ -60,10 +62,10 @@ class StragglerDetector:
         self._open.__enter__()
 
     def stop(self) -> None:
-        """End what ``start`` began."""
-        timed, self._open = self._open, None
-        if timed is not None:
-            timed.__exit__(None, None, None)
+        """End the section that ``start`` began."""
+        section, self._open = self._open, None
+        if section is not None:
+            section.__exit__(None, None, None)
 
     def __enter__(self) -> StragglerDetector:
         self.start()
@@ -76,17 +78,17 @@ class StragglerDetector:
 
     @property
     def enabled(self) -> bool:
-        """True: recording is never off."""
+        """Return True: recording is always on."""
         return True
 
     @property
     def configured(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def reset(self) -> None:
-        """Nothing to do: windows end by themselves."""
+        """Do nothing: the recorder ends windows itself."""
 
     def report(self, total_flops: float = 0.0, log_interval: int = 0) -> bool:
-        """False, nothing was reported: the packets hold what was measured."""
+        """Return False, as nothing is reported: the packets hold the measurements."""
         return False

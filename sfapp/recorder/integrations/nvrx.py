@@ -1,4 +1,4 @@
-"""For jobs instrumented for nvidia-resiliency-ext's straggler detection: its sections, recorded by sfapp."""
+"""Record the sections of jobs that are instrumented for nvidia-resiliency-ext's straggler detection."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from sfapp.recorder.side_channels.channels import RecordedChannel
 from sfapp.recorder.timing.contexts import UncountedStage
 from sfapp.recorder.timing.timers import Stage, Step
 
-_NOT_IN_A_CHANNEL = re.compile(r"[^A-Za-z0-9_.:\[\]/-]")
+_INVALID_IN_CHANNEL_NAME = re.compile(r"[^A-Za-z0-9_.:\[\]/-]")
 
 
 class Detector:
-    """Stands where ``nvidia_resiliency_ext.straggler.Detector`` stood: the same calls, no reports of its own.
+    """Replacement for ``nvidia_resiliency_ext.straggler.Detector`` that records instead of reporting.
 
     >>> Detector = sfapp.recorder.integrations.nvrx.Detector(perf, stages={"fwd": "model.fwd_loss_cpu_wall"})
     >>> with Detector.detection_section("fwd", profile_cuda=True):
     ...     loss = model(batch)
 
-    Sections may nest there, stages may not: sections that are mapped must follow one another. Kernels are not
-    profiled.
+    Sections may nest, stages may not: sections that are mapped to stages must follow one another. Kernels are
+    not profiled.
 
     Args:
         perf: the recorder.
-        stages: the stage that each section is; all others become side channels, in ms, of their names, in
-            which what a channel's name may not hold is an underscore.
-        step: the section that is a whole step; without one the loop says ``with perf.step()``.
+        stages: stage by section name. All other sections become side channels of their names, in ms;
+            characters that a channel's name must not hold are replaced by underscores.
+        step: name of the section that is a whole step; without one the loop calls ``with perf.step()``.
 
     Raises:
-        RecorderError: a stage that the recorder does not have.
+        RecorderError: the recorder does not have a stage.
     """
 
     def __init__(self, perf: Recorder, stages: Mapping[str, str], step: str | None = None) -> None:
@@ -48,13 +48,15 @@ class Detector:
         self._wrapped: list[tuple[Any, str, Any]] = []
 
     def initialize(self, *args: Any, **options: Any) -> None:
-        """Nothing to do: the recorder was made before."""
+        """Do nothing: the recorder already exists."""
 
     def detection_section(
         self, name: str | None = None, profile_cuda: bool = True
     ) -> Step | Stage | RecordedChannel | UncountedStage:
-        """Context of a section: the step, its stage or a side channel. One without a name is called after the
-        line it is in: ``train.py:42``."""
+        """Return the context of a section: the step, a stage or a side channel.
+
+        A section without a name is named after its source line, such as ``train.py:42``.
+        """
         if name is None:
             caller = sys._getframe(1)
             name = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
@@ -63,20 +65,20 @@ class Detector:
         stage = self._stages.get(name)
         if stage is not None:
             return self._perf.stage(stage)
-        return self._perf.side_channel(_NOT_IN_A_CHANNEL.sub("_", str(name))[:64])
+        return self._perf.side_channel(_INVALID_IN_CHANNEL_NAME.sub("_", str(name))[:64])
 
     def wrap_callables(self, callable_ids: Iterable[Any], profile_cuda: bool = True) -> None:
-        """Put a section round each callable, named ``object.callable`` as ``str(callable_id)`` says.
+        """Wrap each callable in a section that is named ``str(callable_id)``.
 
         Args:
-            callable_ids: with ``obj`` and ``name``, the attribute that is the callable.
+            callable_ids: objects with ``obj`` and ``name``, the callable's owner and attribute.
         """
         for callable_id in callable_ids:
             original = getattr(callable_id.obj, callable_id.name)
             self._wrapped.append((callable_id.obj, callable_id.name, original))
-            setattr(callable_id.obj, callable_id.name, self._around(original, str(callable_id)))
+            setattr(callable_id.obj, callable_id.name, self._wrap(original, str(callable_id)))
 
-    def _around(self, original: Any, name: str) -> Any:
+    def _wrap(self, original: Any, name: str) -> Any:
         @functools.wraps(original)
         def section(*args: Any, **kwargs: Any) -> Any:
             with self.detection_section(name):
@@ -87,19 +89,19 @@ class Detector:
     def restore_original_callables(self) -> None:
         """Undo ``wrap_callables``."""
         while self._wrapped:
-            place, name, original = self._wrapped.pop()
-            setattr(place, name, original)
+            owner, name, original = self._wrapped.pop()
+            setattr(owner, name, original)
 
     def generate_report(self) -> None:
-        """None, as on ranks that get no report: the packets hold what was measured."""
+        """Return None, as on ranks without a report: the packets hold the measurements."""
 
     def generate_report_if_interval_elapsed(self) -> None:
-        """None: no interval elapses."""
+        """Return None: no interval elapses."""
 
     def is_interval_elapsed(self) -> bool:
-        """False."""
+        """Return False."""
         return False
 
     def shutdown(self) -> None:
-        """Undo ``wrap_callables``. The caller that created the recorder closes it."""
+        """Undo ``wrap_callables``. The recorder stays open; its creator closes it."""
         self.restore_original_callables()

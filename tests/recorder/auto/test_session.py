@@ -49,9 +49,9 @@ class Loop:
         self.spend("backward", 300)
 
     def update(self) -> None:
-        self.session.update_begins(self.optimizer)
+        self.session.optimizer_step_begins(self.optimizer)
         self.clock.now += 50
-        self.session.update_ends(self.optimizer)
+        self.session.optimizer_step_ends(self.optimizer)
 
     def steps(self, count: int, micro_steps: int = 1) -> None:
         for _ in range(count):
@@ -122,19 +122,19 @@ def test_an_optimizer_within_another_is_part_of_it(tmp_path: Path, loop: Loop) -
     inner = Optimizer()
     for _ in range(3):
         loop.micro_step()
-        loop.session.update_begins(loop.optimizer)
-        loop.session.update_begins(inner)
+        loop.session.optimizer_step_begins(loop.optimizer)
+        loop.session.optimizer_step_begins(inner)
         loop.clock.now += 50
-        loop.session.update_ends(inner)
-        loop.session.update_ends(loop.optimizer)
+        loop.session.optimizer_step_ends(inner)
+        loop.session.optimizer_step_ends(loop.optimizer)
     loop.session.close()
-    assert loop.session.updates == 3
+    assert loop.session.optimizer_steps == 3
     assert read_window(tmp_path).manifest.faults == ()
 
 
 def test_an_optimizer_whose_step_raised_steps_again(tmp_path: Path, loop: Loop) -> None:
     loop.micro_step()
-    loop.session.update_begins(loop.optimizer)  # and never ends
+    loop.session.optimizer_step_begins(loop.optimizer)  # and never ends
     loop.steps(3)
     loop.session.close()
     assert len(read_window(tmp_path).step_N) == 3
@@ -199,7 +199,7 @@ def test_an_error_of_ours_ends_the_recording_and_nothing_else(
     for _ in range(20):
         session.enter("forward")
         session.leave("forward")
-    session.update(Optimizer())
+    session.add_optimizer_step(Optimizer())
     session.close()
     assert not session.active
     assert capsys.readouterr().err == "sfapp: recording stopped: StopIteration: \n"
@@ -217,7 +217,7 @@ def test_a_recorder_made_late_waits_for_no_other_rank(tmp_path: Path, loop: Loop
 
 
 def test_a_forked_child_records_nothing(tmp_path: Path, loop: Loop) -> None:
-    loop.session.forget()
+    loop.session.disable_in_child()
     loop.steps(5)
     loop.session.close()
     assert not list(tmp_path.iterdir())

@@ -6,12 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED, Before, Event, TimedStep, read_step
+from sfapp.recorder.auto.steps import (
+    BATCH,
+    EXHAUSTED,
+    STARTED,
+    PreviousStep,
+    TimedStep,
+    TrainingEvent,
+    read_step,
+)
 
 TRAIN, HELD_OUT = 1, 2
 
 
-def events(spelled: str, gap: int = 1, last: int = 10) -> list[Event]:
+def events(spelled: str, gap: int = 1, last: int = 10) -> list[TrainingEvent]:
     """One event a letter, ``last`` ns each and ``gap`` ns apart: i(terator), d(ata), x (no batch left), v and
     y the same of the held-out loader, f(orward), n(o gradients), b(ackward), o(ptimizer)."""
     kinds = {
@@ -24,13 +32,13 @@ def events(spelled: str, gap: int = 1, last: int = 10) -> list[Event]:
     for letter in spelled:
         kind, key, mark = kinds[letter]
         now += gap
-        found.append(Event(kind, now, now + last, key, mark))  # type: ignore[arg-type]
+        found.append(TrainingEvent(kind, now, now + last, key, mark))  # type: ignore[arg-type]
         now += last
     return found
 
 
-def step_of(spelled: str, before: Before | None = None) -> TimedStep:
-    step = read_step(events(spelled), before or Before(100))
+def step_of(spelled: str, before: PreviousStep | None = None) -> TimedStep:
+    step = read_step(events(spelled), before or PreviousStep(100))
     assert step is not None
     return step
 
@@ -39,11 +47,11 @@ def test_a_plain_step_is_cut_at_what_was_seen() -> None:
     step = step_of("dfbo")
     assert step.micro_steps == ({CALLBACKS: 1, DATA: 10, FORWARD: 12, BACKWARD: 10, OPTIMIZER: 11},)
     assert step.wall_ns == 44
-    assert step.left == Before(144)
+    assert step.after == PreviousStep(144)
 
 
 def test_the_first_step_begins_with_its_first_wait() -> None:
-    step = step_of("ndfbo", Before())
+    step = step_of("ndfbo", PreviousStep())
     assert CALLBACKS not in step.micro_steps[0]
     assert step.wall_ns == 43
 
@@ -63,8 +71,8 @@ def test_the_end_of_an_epoch_is_a_wait_for_data() -> None:
 
 def test_a_batch_fetched_early_is_held_for_the_next_step() -> None:
     for spelled in ("fdbo", "fbdo"):
-        step = step_of(spelled, Before(100, held_ns=7))
-        assert step.left.held_ns == 10
+        step = step_of(spelled, PreviousStep(100, held_ns=7))
+        assert step.after.held_ns == 10
         assert step.micro_steps[0][DATA] == 7
         assert step.wall_ns == 44 - 10 + 7
         assert sum(step.micro_steps[0].values()) == step.wall_ns
@@ -94,13 +102,13 @@ def test_without_forwards_a_loader_that_stops_short_is_unclear() -> None:
 
 
 def test_steps_without_backward_are_none_of_ours() -> None:
-    assert read_step(events("dfo"), Before()) is None
-    assert read_step(events("dfb"), Before()) is None
+    assert read_step(events("dfo"), PreviousStep()) is None
+    assert read_step(events("dfb"), PreviousStep()) is None
 
 
 @given(st.text("idxvyfnb", max_size=14), st.booleans(), st.integers(0, 50))
 def test_whatever_was_seen_the_stages_fit_into_the_step(spelled: str, first: bool, held: int) -> None:
-    step = read_step(events(f"{spelled}bo"), Before(None if first else 100, 0 if first else held))
+    step = read_step(events(f"{spelled}bo"), PreviousStep(None if first else 100, 0 if first else held))
     assert step is not None
     spent = [ns for stages in step.micro_steps for ns in stages.values()]
     assert min(spent) >= 0

@@ -63,7 +63,7 @@ def lightning() -> None:
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-    from sfapp.recorder.integrations.lightning import RecorderCallback
+    from sfapp.recorder.integrations.lightning import LightningRecorderCallback
 
     class Model(pl.LightningModule):
         def __init__(self, automatic: bool = True, fails_at: int | None = None) -> None:
@@ -95,7 +95,7 @@ def lightning() -> None:
                 time.sleep(DELAY)
 
     def fit(run_id: str, model: Model, batches: Any, callbacks: tuple[Any, ...] = (), **options: Any) -> None:
-        mine = RecorderCallback(root, **recorder_options(run_id))
+        mine = LightningRecorderCallback(root, **recorder_options(run_id))
         validation = options.pop("validation", None)
         trainer = pl.Trainer(
             accelerator="cpu",
@@ -155,7 +155,7 @@ class LabelledSamples(Samples):
 def trainer() -> None:
     from transformers import Trainer, TrainingArguments
 
-    from sfapp.recorder.integrations.hf import RecorderCallback
+    from sfapp.recorder.integrations.hf import HuggingFaceRecorderCallback
 
     class OwnSamples(Trainer):
         """Each rank has samples of its own."""
@@ -175,7 +175,7 @@ def trainer() -> None:
             disable_tqdm=True,
             **{"max_steps": STEPS, "logging_steps": 2, **options},
         )
-        callback = RecorderCallback(root, **recorder_options(run_id))
+        callback = HuggingFaceRecorderCallback(root, **recorder_options(run_id))
         model = Regression()
         training = OwnSamples(
             model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -49,19 +50,19 @@ def test_an_option_that_a_callback_does_not_have_is_refused_before_training(
     tmp_path: Path, option: str
 ) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
-    from sfapp.recorder.integrations.hf import RecorderCallback
+    from sfapp.recorder.integrations.hf import HuggingFaceRecorderCallback
 
     with pytest.raises(RecorderError, match=option):
-        RecorderCallback(tmp_path, **{option: ("a",)})
+        HuggingFaceRecorderCallback(tmp_path, **{option: ("a",)})
 
 
 def test_a_recorder_that_cannot_be_made_costs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
-    from sfapp.recorder.integrations.hf import RecorderCallback
+    from sfapp.recorder.integrations.hf import HuggingFaceRecorderCallback
 
-    callback = RecorderCallback(tmp_path, run_id="run")
+    callback = HuggingFaceRecorderCallback(tmp_path, run_id="run")
     nothing_of_the_kind = SimpleNamespace()
     with caplog.at_level(logging.WARNING, logger="sfapp"):
         callback.on_train_begin(nothing_of_the_kind, nothing_of_the_kind, nothing_of_the_kind)
@@ -149,3 +150,19 @@ def test_memory_costs_little(perf: Recorder) -> None:
         spent.append(time.perf_counter_ns() - begin)
     watch.close()
     assert sorted(spent)[len(spent) // 2] < 20_000  # 3 µs where the machine does nothing else
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "name"),
+    [
+        ("hf", "transformers", "HuggingFaceRecorderCallback"),
+        ("lightning", "lightning", "LightningRecorderCallback"),
+    ],
+)
+def test_the_old_name_of_a_callback_still_works_and_warns(module: str, library: str, name: str) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed", exc_type=ImportError)
+    integration = importlib.import_module(f"sfapp.recorder.integrations.{module}")
+    with pytest.warns(DeprecationWarning, match=name):
+        assert integration.RecorderCallback is getattr(integration, name)
+    with pytest.raises(AttributeError, match="no attribute 'Callbacks'"):
+        _ = integration.Callbacks
