@@ -84,7 +84,7 @@ class NoteForm:
         )
         self._text.on("keydown.ctrl.enter", self._save)
         stages: dict[str | None, str] = {None: "any stage"}
-        stages |= format.short_stages(self._window.broad_stages)
+        stages.update(format.short_stages(self._window.broad_stages).items())
         plots: dict[str | None, str] = {None: "no plot"}
         plots |= {spec.name: spec.title for spec in PLOTS.of_windows}
         with box("pins"):
