@@ -1,9 +1,9 @@
-"""A small DDP training that knows nothing of sfapp, to copy and to try things on.
+"""A small DDP training script without any reference to sfapp, as an example and for experiments.
 
     sfapp run --nproc-per-node 4 --ui examples/train.py
     sfapp run --nproc-per-node 4 examples/train.py --slow-rank 3 --slow-from 200
 
-One rank can be made slow from a step on: its batches then take longer.
+One rank can be made slow from a given step: its batches then take longer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RANK = int(os.environ.get("RANK", "0"))
 
 
 class Numbers(Dataset[torch.Tensor]):
-    """Random vectors that take a while to fetch, and longer on a rank that is slow."""
+    """Data set of random vectors that take time to fetch, and longer on the slow rank."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -39,44 +39,44 @@ class Numbers(Dataset[torch.Tensor]):
 
 
 def train(options: argparse.Namespace) -> None:
-    """Steps of forward, backward, optimizer; their gradients are averaged over all ranks."""
+    """Train the model; gradients are averaged over all ranks."""
     torch.manual_seed(0)
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1)).to(device)
     parallel = DistributedDataParallel(model) if dist.is_initialized() else model
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
-    look_every = max(1, round(1000 / max(options.step_ms, 20)))  # steps: about once a second
+    check_every = max(1, round(1000 / max(options.step_ms, 20)))  # steps, about once a second
     for step, batch in enumerate(DataLoader(Numbers(options), batch_size=None)):
         optimizer.zero_grad()
         loss = parallel(batch.to(device)).square().mean()
         time.sleep(options.step_ms / 2000)
         loss.backward()
         optimizer.step()
-        looks = options.until is not None and (step + 1) % look_every == 0
-        if looks and everybody_sees(options.until, device):
+        must_check = options.until is not None and (step + 1) % check_every == 0
+        if must_check and exists_for_all_ranks(options.until, device):
             break
         if step % 100 == 99 and RANK == 0:
             print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
 
 
-def everybody_sees(path: Path, device: torch.device | None) -> bool:
-    """Whether a file is there, as rank 0 sees it: ranks must stop at the same step."""
-    seen = torch.tensor(float(path.exists()), device=device)
+def exists_for_all_ranks(path: Path, device: torch.device | None) -> bool:
+    """Return whether a file exists on rank 0, the same on all ranks, which must stop at the same step."""
+    exists = torch.tensor(float(path.exists()), device=device)
     if dist.is_initialized():
-        dist.broadcast(seen, src=0)
-    return bool(seen)
+        dist.broadcast(exists, src=0)
+    return bool(exists)
 
 
 def main() -> None:
-    """Read the options, join the other ranks where there are any, train."""
+    """Parse the options, join the process group if there is one, and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000, help="optimizer steps")
-    parser.add_argument("--batch", type=int, default=32, help="samples a step and rank")
-    parser.add_argument("--step-ms", type=float, default=20, help="what a step takes at least")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="the rank to make slow")
-    parser.add_argument("--slow-from", type=int, default=0, help="from this step on")
-    parser.add_argument("--slow-ms", type=float, default=20, help="by so much a step")
-    parser.add_argument("--until", type=Path, help="stop once this file is there")
+    parser.add_argument("--steps", type=int, default=1000, help="number of optimizer steps")
+    parser.add_argument("--batch", type=int, default=32, help="samples per step and rank")
+    parser.add_argument("--step-ms", type=float, default=20, help="least duration of a step, in ms")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="rank to slow down")
+    parser.add_argument("--slow-from", type=int, default=0, help="first slow step")
+    parser.add_argument("--slow-ms", type=float, default=20, help="extra duration of a slow step, in ms")
+    parser.add_argument("--until", type=Path, help="stop once this file exists")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if "LOCAL_RANK" in os.environ:

@@ -1,4 +1,4 @@
-"""``sfapp capture``: have ranks of a running job profile some steps, now or when a window calls for it."""
+"""``sfapp capture``: profile some steps on ranks of a running job, now or when a window meets a condition."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from sfapp.operators.sampling import Sampling, SamplingState
     from sfapp.store import Store
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _HINT_SECONDS = 15.0
 
 
 class Ranks(click.ParamType[tuple[int, ...]]):
-    """Ranks as in ``0,3,8-11``."""
+    """Parameter type of a list of ranks such as ``0,3,8-11``."""
 
     name = "ranks"
 
@@ -53,33 +53,37 @@ class Ranks(click.ParamType[tuple[int, ...]]):
     "--ranks",
     type=Ranks(),
     metavar="0,3,8-11",
-    help="Which [default: those that the newest verdict suspects, and peers].",
+    help="Ranks to profile [default: suspects of the newest verdict and some peers].",
 )
 @click.option(
     "--steps", type=click.IntRange(1, MAX_CAPTURE_STEPS), default=CAPTURE_STEPS, show_default=True,
-    help="How many.",
+    help="Number of steps.",
 )  # fmt: skip
-@click.option("--from-step", type=int, help="The first one [default: the ranks choose, seconds ahead].")
-@click.option("--reason", default="", help="Why, for those who read it later.")
-@click.option("--no-wait", is_flag=True, help="Ask, and end.")
-@click.option("--watch", is_flag=True, help="Ask whenever a new window calls for it, until Ctrl-C.")
+@click.option("--from-step", type=int, help="First step [default: a step some seconds ahead].")
+@click.option("--reason", default="", help="Reason, stored with the request.")
+@click.option("--no-wait", is_flag=True, help="Write the request and exit.")
+@click.option(
+    "--watch", is_flag=True, help="Request a capture whenever a new window meets a condition, until Ctrl-C."
+)
 @click.option(
     "--when",
     "rules",
     multiple=True,
     metavar="RULE",
-    help="With --watch, what calls for it too: 'severity>=5%', 'stage=data.next_wait,severity>=10%'.",
+    help="With --watch: a further condition: 'severity>=5%', 'stage=data.next_wait,severity>=10%'.",
 )
 @click.option(
     "--spread", type=float, default=0.05, show_default=True,
-    help="With --watch: by what share of the step ranks' own work must differ. 1e9 leaves it to --when.",
+    help="With --watch: difference of the ranks' own work, as a share of the step, that triggers a capture; 1e9 leaves it to --when.",
 )  # fmt: skip
-@click.option("--suspects", default=2, show_default=True, help="Suspected ranks of a capture, at most.")
-@click.option("--peers", default=2, show_default=True, help="Other ranks of a capture, to compare with.")
-@click.option("--cooldown", default=600.0, show_default=True, help="With --watch: seconds between two.")
-@click.option("--per-hour", default=4, show_default=True, help="With --watch: captures an hour, at most.")
-@click.option("--budget", default=200, show_default=True, help="With --watch: steps in all, at most.")
-@click.option("--seed", default=0, show_default=True, help="Of the choice of peers.")
+@click.option("--suspects", default=2, show_default=True, help="Most suspects per capture.")
+@click.option("--peers", default=2, show_default=True, help="Peers per capture, for comparison.")
+@click.option(
+    "--cooldown", default=600.0, show_default=True, help="With --watch: least seconds between two captures."
+)
+@click.option("--per-hour", default=4, show_default=True, help="With --watch: most captures per hour.")
+@click.option("--budget", default=200, show_default=True, help="With --watch: most steps in total.")
+@click.option("--seed", default=0, show_default=True, help="Random seed for the choice of peers.")
 def capture(
     packets: Path,
     run: str | None,
@@ -98,11 +102,11 @@ def capture(
     budget: int,
     seed: int,
 ) -> None:
-    """Have torch.profiler run on some ranks of a running job for some steps.
+    """Run torch.profiler on some ranks of a running job for some steps.
 
-    PACKETS is the folder that the job's recorders write to, RUN the run [default: the newest]. The events end
-    up beside the packets, where `sfapp analyze` and the app find them. The recorder keeps to limits of its
-    own, whatever is asked.
+    PACKETS is the folder that the job's recorders write to, RUN the run [default: the newest]. The events are
+    written beside the packets, where `sfapp analyze` and the app find them. The recorder's own limits on
+    captures always apply.
 
     \b
     sfapp capture packets t7 --ranks 3,5 --steps 3
@@ -123,7 +127,7 @@ def capture(
         seed=seed,
     )
     if rules and not watch:
-        raise click.UsageError("--when says when to ask: it needs --watch")
+        raise click.UsageError("--when needs --watch")
     with Store.open([packets], memory=True) as store:
         if watch:
             _watch(store, packets, run, settings)
@@ -132,12 +136,14 @@ def capture(
         from sfapp.packets.captures import ask_for_capture, new_request
 
         run = run or _newest_run(store)
-        asked_by = os.environ.get("USER", "")[:64] or "sfapp capture"
-        chosen = ranks or _suspected(store, run, settings)
-        request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=asked_by)
+        requested_by = os.environ.get("USER", "")[:64] or "sfapp capture"
+        chosen = ranks or _choose_ranks(store, run, settings)
+        request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=requested_by)
         root = _root_of(packets, run)
     ask_for_capture(root, request)
-    click.echo(f"{request.id}: asked rank {_listed(request.ranks)} of {run} for {steps} steps", err=True)
+    click.echo(
+        f"{request.id}: requested {steps} steps of rank {_listed(request.ranks)} in run {run}", err=True
+    )
     if not no_wait:
         _wait(root, request)
 
@@ -145,27 +151,32 @@ def capture(
 def _newest_run(store: Store) -> str:
     runs = store.runs()
     if not runs:
-        raise WindowNotFoundError("no run has left a window here yet: name the run and --ranks")
+        raise WindowNotFoundError("no run has written a window here yet: pass RUN and --ranks")
     return runs[0].run_id
 
 
 def _root_of(packets: Path, run: str) -> Path:
-    """The folder that holds the run's: PACKETS itself, or the one above where it is the run's own."""
+    """Return the folder that contains the run's folder: PACKETS, or its parent if PACKETS is the run's
+    folder.
+
+    Raises:
+        WindowNotFoundError: the run has no folder there.
+    """
     from sfapp.packets.paths import folder_name
 
     name = folder_name(run)
     for root in (packets, packets.resolve().parent):
         if (root / name).is_dir() and (root == packets or packets.resolve().name == name):
             return root
-    raise WindowNotFoundError(f"run {run!r} has no folder under {packets}: no recorder of it looks there")
+    raise WindowNotFoundError(f"run {run!r} has no folder under {packets}: its recorders do not write there")
 
 
-def _suspected(store: Store, run: str, settings: Sampling) -> tuple[int, ...]:
+def _choose_ranks(store: Store, run: str, settings: Sampling) -> tuple[int, ...]:
     from sfapp.operators.sampling import chosen_ranks, observed
 
     windows = [row["window"] for row in store.timeline(run)]
     if not windows:
-        raise WindowNotFoundError(f"run {run!r} has left no window yet: name --ranks")
+        raise WindowNotFoundError(f"run {run!r} has not written a window yet: pass --ranks")
     newest = windows[-1]
     return chosen_ranks(observed(store.window(run, newest), store.diagnosis(run, newest)), settings)
 
@@ -174,42 +185,44 @@ def _listed(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-# ---- waiting for one ------------------------------------------------------------------------------
+# ---- waiting for a capture-------------------------------------------------------------------------
 
 
 def _wait(root: Path, request: CaptureRequest) -> None:
-    """Say what comes of it, until all has come.
+    """Print the state of a capture whenever it changes, until it is over.
 
     Raises:
-        CaptureError: nothing was captured.
+        CaptureError: no step was captured.
     """
     from sfapp.packets.captures import state_of
 
-    said, hint_at = "", time.monotonic() + _HINT_SECONDS
+    printed, hint_at = "", time.monotonic() + _HINT_SECONDS
     while True:
         state = state_of(root, request)
         line = progress(state)
         if line == "asked" and time.monotonic() > hint_at:
-            line = "asked, but no rank has answered yet: does the run go on, and write to this folder?"
-        if line != said:
+            line = (
+                "asked, but no rank has answered yet: check that the run continues and writes to this folder"
+            )
+        if line != printed:
             click.echo(f"{request.id}: {line}", err=True)
-            said = line
+            printed = line
         if state.is_over:
             break
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     if state.status != "done":
         raise CaptureError(f"nothing was captured: {printable(state.why) or 'no rank answered'}")
 
 
 def progress(state: CaptureState) -> str:
-    """A capture so far, in a line."""
-    of = len(state.request.ranks)
+    """Return the state of a capture as one line."""
+    total = len(state.request.ranks)
     parts: list[str] = [state.status]
     begin = next((each.first_step for each in state.ranks if each.first_step is not None), None)
     if state.status in ("asked", "running") and begin is not None:
         parts.append(f"from step {begin}")
     if state.ranks_done:
-        parts.append(f"rank {_listed(state.ranks_done)} ({len(state.ranks_done)} of {of})")
+        parts.append(f"rank {_listed(state.ranks_done)} ({len(state.ranks_done)} of {total})")
     if state.is_over and state.windows:
         parts.append(f"in window {_listed(state.windows)}")
     if state.is_over and state.why:
@@ -221,15 +234,15 @@ def progress(state: CaptureState) -> str:
 
 
 def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> None:
-    """Hand every window that comes to the policy, and ask for what it proposes."""
+    """Apply the sampling policy to every new window and request the captures that it proposes."""
     from sfapp.cli.signals import wait_for_stop_signal
     from sfapp.operators.sampling import SamplingState
 
     states: dict[str, SamplingState] = {}
     store.ingest()
-    seen = {summary.run_id: _last(store, summary.run_id) for summary in store.runs()}
+    seen = {summary.run_id: _last_window(store, summary.run_id) for summary in store.runs()}
 
-    def look(_: object) -> None:
+    def examine_new(_: object) -> None:
         for summary in store.runs():
             name = summary.run_id
             if run is not None and name != run:
@@ -242,18 +255,18 @@ def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> 
                 states[name] = _consider(store, packets, name, row["window"], before, settings)
 
     with wait_for_stop_signal() as stop:
-        click.echo(f"watching {packets} for windows that call for a capture", err=True)
-        store.watch(stop, look)
+        click.echo(f"watching {packets} for windows that meet a condition", err=True)
+        store.watch(stop, examine_new)
 
 
-def _last(store: Store, run: str) -> int:
+def _last_window(store: Store, run: str) -> int:
     return max((row["window"] for row in store.timeline(run)), default=-1)
 
 
 def _consider(
     store: Store, packets: Path, run: str, window: int, before: SamplingState, settings: Sampling
 ) -> SamplingState:
-    """What the policy says of a window; it is asked for at once. Files that are gone are no reason to end."""
+    """Apply the policy to one window and request its capture; a window whose files are gone is skipped."""
     from sfapp.operators.sampling import observed, propose
     from sfapp.packets.captures import ask_for_capture, new_id
 
@@ -267,6 +280,6 @@ def _consider(
         ask_for_capture(_root_of(packets, run), proposal.request)
         ranks = _listed(proposal.request.ranks)
         click.echo(
-            f"{printable(run)}: asked rank {ranks} for {settings.steps} steps: {proposal.reason}", err=True
+            f"{printable(run)}: requested {settings.steps} steps of rank {ranks}: {proposal.reason}", err=True
         )
     return proposal.state

@@ -41,7 +41,7 @@ MAX_BYTES = 2**16
 MOST_REQUESTS = 200
 """Number of a run's newest requests that are read."""
 
-_TELLS_APART_NS = 10**9
+_CLOCK_RESOLUTION_NS = 10**9
 
 _REQUEST_NAME = re.compile(r"(?P<id>[a-z0-9][a-z0-9-]{0,63})\.json")
 _OVER: tuple[CaptureStatus, ...] = ("done", "refused", "expired")
@@ -118,14 +118,14 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
     return path
 
 
-def write_rank_capture(root: Path, request: CaptureRequest, found: RankCapture) -> Path:
+def write_rank_capture(root: Path, request: CaptureRequest, answer: RankCapture) -> Path:
     """Write a rank's answer to a request, replacing its earlier one.
 
     Raises:
         PacketError: the file cannot be written.
     """
-    path = rank_path(root, request.run_id, request.id, found.rank)
-    write_whole(path, msgspec.json.encode(found))
+    path = rank_path(root, request.run_id, request.id, answer.rank)
+    write_whole(path, msgspec.json.encode(answer))
     return path
 
 
@@ -182,10 +182,10 @@ def changed_at(root: Path, run_id: str) -> int | None:
         changed = captures_folder(root, run_id).stat().st_mtime_ns
     except OSError:
         return None
-    return changed if time.time_ns() - changed > _TELLS_APART_NS else -1
+    return changed if time.time_ns() - changed > _CLOCK_RESOLUTION_NS else -1
 
 
-def asked(root: Path, run_id: str) -> list[Path]:
+def request_files(root: Path, run_id: str) -> list[Path]:
     """Return the files of a run's newest requests, by name and so by time; empty if there are none."""
     try:
         names = os.listdir(captures_folder(root, run_id))
@@ -201,7 +201,7 @@ def captures(root: Path, run_id: str) -> list[CaptureState]:
     Invalid requests are skipped, and an invalid answer counts as none, so that one bad file hides no capture.
     """
     found = []
-    for path in asked(root, run_id):
+    for path in request_files(root, run_id):
         try:
             found.append(state_of(root, read_request(path, run_id)))
         except CaptureError:

@@ -15,10 +15,10 @@ from sfapp.model.capture import CaptureRequest
 from sfapp.packets import operators_path, read_operators, write_operators
 from sfapp.packets.capture_mailbox import StepPace
 from sfapp.packets.captures import (
-    asked,
     changed_at,
     rank_path,
     read_request,
+    request_files,
     request_path,
     state_of,
     write_rank_capture,
@@ -95,7 +95,7 @@ class CaptureBroker:
             self._changed[run_id] = changed
             self._open[run_id] = [
                 request
-                for path in asked(self._root, run_id)
+                for path in request_files(self._root, run_id)
                 if (request := self._request(path, run_id)) is not None
                 and not state_of(self._root, request).is_over
             ]

@@ -49,7 +49,7 @@ def test_it_asks_those_whom_the_newest_verdict_suspects(tmp_path: Path) -> None:
     assert 5 in state.request.ranks
     assert len(state.request.ranks) == 3
     assert (state.request.steps, state.request.reason, state.request.first_step) == (3, "slow", None)
-    assert f"asked rank {', '.join(map(str, state.request.ranks))} of job for 3 steps" in said
+    assert f"requested 3 steps of rank {', '.join(map(str, state.request.ranks))} in run job" in said
 
 
 def test_ranks_and_steps_can_be_named_and_the_folder_be_the_run_s_own(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_ranks_and_steps_can_be_named_and_the_folder_be_the_run_s_own(tmp_path: 
         (["--ranks", "3-1"], "must be ranks and ranges"),
         (["--ranks", "a"], "must be ranks and ranges"),
         (["--steps", "21"], "not in the range"),
-        (["--when", "severity>=5%"], "it needs --watch"),
-        (["--watch", "--when", "slow"], "is no condition"),
+        (["--when", "severity>=5%"], "needs --watch"),
+        (["--watch", "--when", "slow"], "is not a condition"),
         (["nobody", "--ranks", "1"], "has no folder under"),
     ],
 )
@@ -106,7 +106,7 @@ def test_it_waits_and_says_what_comes_of_it(tmp_path: Path) -> None:
     (window,) = captures(tmp_path, "mine")[0].windows
     assert f": done, rank 0 (1 of 1), in window {window}\n" in said
     assert "sin" in "".join(read_operators(operators_path(tmp_path, "mine", window, 0)).names)
-    assert "nothing was captured: rank 0: the capture before it ended too short a time ago" in refused
+    assert "nothing was captured: rank 0: the previous capture ended too recently" in refused
 
 
 def test_it_watches_for_windows_that_call_for_a_capture(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_it_watches_for_windows_that_call_for_a_capture(tmp_path: Path) -> None:
         finally:
             watching.send_signal(signal.SIGINT)
             assert watching.wait(20) == 0
-    assert line.startswith("job: asked rank ")
+    assert line.startswith("job: requested ")
     assert "window 4: ranks' own work differs by" in line
     (state,) = captures(tmp_path, "job")
     assert 5 in state.request.ranks

@@ -14,16 +14,16 @@ from sfapp.packets.capture_mailbox import StepPace
 from sfapp.packets.captures import new_request
 from sfapp.packets.job import JobInfo, JobRank
 from sfapp.recorder.capture import trace_converter
-from sfapp.recorder.capture.budget import Budget
+from sfapp.recorder.capture.budget import CaptureBudget
 from sfapp.recorder.capture.profiler import Profiling
-from sfapp.recorder.capture.trace_converter import Captured, Converter, Ring
+from sfapp.recorder.capture.trace_converter import CaptureQueue, ProfiledSteps, TraceConverter
 from sfapp.recorder.identity import place_here
 from sfapp.recorder.timing.timer_backend import new_state
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
 
-def captured(root: Path) -> Captured:
+def captured(root: Path) -> ProfiledSteps:
     identity = place_here().identity()
     job = JobInfo(
         root=root,
@@ -36,30 +36,30 @@ def captured(root: Path) -> Captured:
         recorder=RecorderInfo(),
     )
     state = new_state(lambda: 0, lambda begin, end, completed: None, lambda: None, lambda code, detail: None)
-    return Captured(new_request("run", [0]), Profiling(state), JobRank(identity, job))
+    return ProfiledSteps(new_request("run", [0]), Profiling(state), JobRank(identity, job))
 
 
-def test_one_more_than_the_ring_holds_is_dropped(tmp_path: Path) -> None:
-    ring = Ring(2)
+def test_a_full_queue_drops_a_capture(tmp_path: Path) -> None:
+    queue = CaptureQueue(2)
     one, two, three = (captured(tmp_path) for _ in range(3))
-    assert [ring.put(each) for each in (one, two, three)] == [True, True, False]
-    assert len(ring) == 2
-    assert [ring.take(), ring.take(), ring.take()] == [one, two, None]
+    assert [queue.put(each) for each in (one, two, three)] == [True, True, False]
+    assert len(queue) == 2
+    assert [queue.take(), queue.take(), queue.take()] == [one, two, None]
 
 
 def test_a_recorder_holds_itself_to_cooldown_and_budget() -> None:
     limits = CaptureLimits(cooldown_seconds=10, per_hour=2, total_steps=7, total_bytes=100)
-    budget = Budget(limits)
+    budget = CaptureBudget(limits)
     assert budget.refusal(5, 0.0) == ""
     budget.begin(3, 0.0)
     budget.end(60, 1.0)
-    assert "ask again in 5 s" in budget.refusal(1, 6.0)
-    assert "3 of the 7 steps" in budget.refusal(5, 11.0)
+    assert "request again in 5 s" in budget.refusal(1, 6.0)
+    assert "3 of at most 7 steps" in budget.refusal(5, 11.0)
     assert budget.refusal(4, 11.0) == ""
     budget.begin(3, 11.0)
     budget.end(50, 12.0)
-    assert "2 captures within an hour" in budget.refusal(1, 30.0)
-    assert "110 of the 100 bytes" in budget.refusal(1, 4000.0)
+    assert "2 captures per hour" in budget.refusal(1, 30.0)
+    assert "110 of at most 100 bytes" in budget.refusal(1, 4000.0)
 
 
 def test_a_step_is_named_that_lies_so_many_seconds_ahead() -> None:
@@ -91,5 +91,5 @@ def test_a_rank_s_word_is_checked(wrong: dict[str, object]) -> None:
 def test_a_trace_is_read_at_the_lowest_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = 'import json, os, sys; sys.stdin.read(); print(json.dumps({"niceness": os.nice(0)}))'
     monkeypatch.setattr(trace_converter, "_COMMAND", (sys.executable, "-c", script))
-    said = Converter()._read(captured(tmp_path), tmp_path, tmp_path / "trace.json")
-    assert said == {"niceness": 19}
+    answer = TraceConverter()._convert_in_child(captured(tmp_path), tmp_path, tmp_path / "trace.json")
+    assert answer == {"niceness": 19}

@@ -163,7 +163,7 @@ def test_closing_waits_no_longer_than_it_may_and_leaves_no_process(tmp_path: Pat
     assert converters() == []
     (said,) = state_of(tmp_path, request).ranks
     assert said.steps == 1
-    assert said.why.startswith("1 of 2 steps: it took more than 1e-06 s")
+    assert said.why.startswith("1 of 2 steps: it took longer than 1e-06 s")
 
 
 def test_another_profiler_has_precedence(
@@ -203,9 +203,9 @@ def test_a_profiler_that_training_starts_itself_is_let_by(
 @pytest.mark.parametrize(
     ("about", "status", "why"),
     [
-        ({"first_step": 3}, "refused", "had come to step"),
-        ({"steps": 3}, "refused", "steps that may be profiled"),
-        ({"age": 1000}, "expired", "asked for too long ago"),
+        ({"first_step": 3}, "refused", "had already reached step"),
+        ({"steps": 3}, "refused", "steps have been profiled"),
+        ({"age": 1000}, "expired", "the request is too old"),
     ],
 )
 def test_what_may_not_be_captured_is_refused_with_the_reason(
@@ -231,7 +231,7 @@ def test_captures_follow_each_other_only_after_the_cooldown(tmp_path: Path) -> N
         assert train_until_over(perf, tmp_path, first).status == "done"
         state = train_until_over(perf, tmp_path, ask(tmp_path))
     assert state.status == "refused"
-    assert "ask again in" in state.why
+    assert "request again in" in state.why
 
 
 def test_hostile_requests_change_nothing(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_hostile_requests_change_nothing(tmp_path: Path) -> None:
     (folder / f"{other.id}.json").write_bytes(msgspec.json.encode(other))
     ask_for_capture(tmp_path, good)
     with recorder(tmp_path, captures=CaptureLimits(total_steps=0)) as perf:
-        assert "steps that may be profiled" in train_until_over(perf, tmp_path, good).why
+        assert "steps have been profiled" in train_until_over(perf, tmp_path, good).why
         assert len(perf.failures) == 8
     assert [state.request for state in captures(tmp_path, "run")] == [good]
 
@@ -269,7 +269,7 @@ def test_a_request_of_the_process_before_is_not_taken_up_again(tmp_path: Path) -
     with recorder(tmp_path) as perf:
         wait_until_told(tmp_path, request)
         one_step(perf)
-    assert state_of(tmp_path, request).why == "rank 0: the recorder was closed before"
+    assert state_of(tmp_path, request).why == "rank 0: the recorder was closed before the first step"
     with recorder(tmp_path) as perf:
         one_step(perf)
         time.sleep(0.1)

@@ -67,7 +67,7 @@ def test_a_refused_capture_is_reported_through_the_stream(tmp_path: Path) -> Non
         recorder(tmp_path, aggregator.endpoint, captures=CaptureLimits(per_hour=0)) as perf,
     ):
         state = train_until_over(perf, root, ask(root))
-    assert (state.status, state.why) == ("refused", "rank 0: 0 captures within an hour are the most")
+    assert (state.status, state.why) == ("refused", "rank 0: the limit of 0 captures per hour is reached")
 
 
 # ---- message by message ---------------------------------------------------------------------------

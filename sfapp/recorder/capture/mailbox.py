@@ -1,4 +1,4 @@
-"""Where a recorder hears of captures, and says what came of them: files beside its packets, or its stream."""
+"""Exchange capture requests and answers through files beside a recorder's packets."""
 
 from __future__ import annotations
 
@@ -10,86 +10,91 @@ from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET
 from sfapp.packets.job import JobRank
 
-_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 1.0, 8.0
-_RANKS_A_LOOK = 256
-"""Each further so many ranks that share a folder look a second less often: file servers are shared too."""
+_POLL_SECONDS, _LONGEST_POLL_SECONDS = 1.0, 8.0
+_RANKS_PER_POLL_SECOND = 256
+"""The poll interval grows by one second per this many ranks, to spare a shared file server."""
 
-_LOOK_ANYWAY = 15
-"""Looks after which the folder is read though it seems unchanged: its time may be cached."""
+_POLLS_PER_FORCED_READ = 15
+"""Polls after which the folder is read even if it seems unchanged, because its time may be cached."""
 
 
 class FileCaptureMailbox:
-    """Requests and answers as files beside the run's packets.
+    """``CaptureMailbox`` of files beside the run's packets.
 
     Args:
-        failures: requests that are none are told there.
+        failures: receives messages about invalid requests.
     """
 
     def __init__(self, failures: deque[str]) -> None:
         self._failures = failures
         self._known: set[str] = set()
-        self._looks = 0
+        self._polls = 0
         self._changed = -1
 
-    def poll_seconds(self, team: JobRank) -> float:
-        """As ``CaptureMailbox``: the more ranks look into the same folder, the more seldom each does."""
-        return min(_LONGEST_LOOK_SECONDS, _LOOK_SECONDS * max(1.0, team.job.world_size / _RANKS_A_LOOK))
+    def poll_seconds(self, rank: JobRank) -> float:
+        """Return the poll interval in seconds, longer the more ranks share the folder."""
+        return min(
+            _LONGEST_POLL_SECONDS, _POLL_SECONDS * max(1.0, rank.job.world_size / _RANKS_PER_POLL_SECOND)
+        )
 
-    def new_requests(self, team: JobRank) -> list[CaptureRequest]:
-        """As ``CaptureMailbox``. Costs a look at the folder's time where nothing is new."""
-        from sfapp.packets.captures import asked, changed_at
+    def new_requests(self, rank: JobRank) -> list[CaptureRequest]:
+        """Return new requests for this rank. If nothing is new, only the folder's time is read."""
+        from sfapp.packets.captures import changed_at, request_files
 
-        changed = changed_at(team.job.root, team.job.run_id)
-        self._looks += 1
-        if changed is None or (changed >= 0 and changed == self._changed and self._looks % _LOOK_ANYWAY):
+        changed = changed_at(rank.job.root, rank.job.run_id)
+        self._polls += 1
+        if changed is None or (
+            changed >= 0 and changed == self._changed and self._polls % _POLLS_PER_FORCED_READ
+        ):
             return []
         self._changed = changed
-        fresh = [path for path in asked(team.job.root, team.job.run_id) if path.name not in self._known]
-        return [request for path in fresh if (request := self._taken(team, path)) is not None]
+        fresh = [
+            path for path in request_files(rank.job.root, rank.job.run_id) if path.name not in self._known
+        ]
+        return [request for path in fresh if (request := self._read_new(rank, path)) is not None]
 
-    def _taken(self, team: JobRank, path: Path) -> CaptureRequest | None:
-        """The request in a file, if it is for this rank and new to it."""
+    def _read_new(self, rank: JobRank, path: Path) -> CaptureRequest | None:
+        """Return the request in a file if it is for this rank and the rank has not answered it."""
         from sfapp.packets.captures import read_rank, read_request
 
         self._known.add(path.name)
-        rank = team.identity.rank
         try:
-            request = read_request(path, team.job.run_id)
-            if rank not in request.ranks:
+            request = read_request(path, rank.job.run_id)
+            if rank.identity.rank not in request.ranks:
                 return None
-            before = read_rank(team.job.root, request, rank)
+            before = read_rank(rank.job.root, request, rank.identity.rank)
         except SfappError as refusal:
             self._failures.append(f"capture: {refusal}")
             return None
         if before is None:
             return request
         if before.status in ("asked", "running"):
-            why = "the process that was to record it ended"
-            self.report(team, request, RankCapture(rank=rank, status="refused", why=why))
+            why = "the process that was to capture it has ended"
+            self.report(rank, request, RankCapture(rank=rank.identity.rank, status="refused", why=why))
         return None
 
-    def first_step(self, team: JobRank, request: CaptureRequest) -> int:
-        """As ``CaptureMailbox``."""
+    def first_step(self, rank: JobRank, request: CaptureRequest) -> int:
+        """Return the first step that the request's lowest rank has chosen."""
         from sfapp.packets.captures import read_rank
 
-        said = read_rank(team.job.root, request, min(request.ranks))
-        if said is None:
+        answer = read_rank(rank.job.root, request, min(request.ranks))
+        if answer is None:
             return NOT_YET
-        return NEVER_CHOSEN if said.first_step is None else said.first_step
+        return NEVER_CHOSEN if answer.first_step is None else answer.first_step
 
-    def report(self, team: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
-        """As ``CaptureMailbox``.
+    def report(self, rank: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
+        """Write this rank's answer to a request.
 
         Raises:
             PacketError: the file cannot be written.
         """
         from sfapp.packets.captures import write_rank_capture
 
-        write_rank_capture(team.job.root, request, capture)
+        write_rank_capture(rank.job.root, request, capture)
 
-    def root(self, team: JobRank, scratch: Path) -> Path:
-        """As ``CaptureMailbox``: where the packets are."""
-        return team.job.root
+    def root(self, rank: JobRank, scratch: Path) -> Path:
+        """Return the folder for packets."""
+        return rank.job.root
 
-    def deliver(self, team: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
-        """As ``CaptureMailbox``: they are where they belong."""
+    def deliver(self, rank: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
+        """Do nothing: the events were written to their final place."""

@@ -1,7 +1,7 @@
-"""``torch.profiler`` over whole steps, started and stopped by the training's thread between two of them.
+"""Run ``torch.profiler`` over whole steps, started and stopped by the training thread between steps.
 
-The profiler is of the thread that starts it (and of autograd's, to which that thread hands work), so both
-happen there. What it saw is written elsewhere, later.
+The profiler covers the thread that starts it and the autograd threads to which it delegates work, so start
+and stop happen on the training thread. The trace is written later on another thread.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typing import Any
 from sfapp.recorder.timing.timers import Stage, StepState
 
 STEP_NAME = "ProfilerStep#"
-"""A step's range is named as the profiler's own are; every reader of its traces knows them."""
+"""Name of a step's range, as in the profiler's own step ranges, which all trace readers know."""
 
-Yield = Callable[[str], None]
+StopCallback = Callable[[str], None]
 
 
 class CannotProfile(Exception):
-    """The profiler cannot run now. Stays inside the recorder."""
+    """The profiler cannot run now. Never leaves the recorder."""
 
 
 def warm_up() -> None:
-    """Load what the profiler's first start in a process would load, some seconds of it, on another thread."""
+    """Load the modules that the profiler's first start would import, which takes seconds, on this thread."""
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._inductor.config")
 
 
 class MarkedStage(Stage):
-    """A stage that the profiler sees too, as a range of its name."""
+    """Stage that also appears in the profiler's trace, as a range of its name."""
 
     __slots__ = ("_ranges",)
 
     def __init__(self, state: StepState, name: str, index: int) -> None:
         super().__init__(state, name, index)
-        self._ranges: list[Any] = []  # one inside itself is refused, and left all the same
+        self._ranges: list[Any] = []  # A nested enter is refused but its exit is still called.
 
     def __enter__(self) -> None:
         from torch.autograd.profiler import record_function
 
         super().__enter__()
-        named = record_function(self.name)
-        named.__enter__()
-        self._ranges.append(named)
+        profiled_range = record_function(self.name)
+        profiled_range.__enter__()
+        self._ranges.append(profiled_range)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -59,13 +59,13 @@ class MarkedStage(Stage):
 
 
 class Profiling:
-    """The profiler under way. All but ``export`` is called on one thread.
+    """One run of the profiler. All methods except ``export`` are called on one thread.
 
     Attributes:
-        thread: that thread.
-        window_of: the window of each step that is over, by its number, in order.
-        step: the step that is being recorded.
-        spent_ns: how long training stood still for the profiler's start and stop.
+        thread: id of that thread.
+        window_of: window by number of each completed step, in order.
+        step: step that is being profiled.
+        spent_ns: time for which the profiler's start and stop have blocked training.
     """
 
     def __init__(self, state: StepState) -> None:
@@ -80,15 +80,15 @@ class Profiling:
         self._marked: Any = None
         self._guard: _Guard | None = None
 
-    def start(self, step: int, gives_way: Yield) -> None:
-        """Start with this step, which has not begun.
+    def start(self, step: int, on_conflict: StopCallback) -> None:
+        """Start the profiler before this step begins.
 
         Args:
-            gives_way: called when training is about to start a profiler of its own: this one must be stopped
-                by the time it returns.
+            on_conflict: called when training is about to start a profiler of its own; must stop this one
+                before it returns.
 
         Raises:
-            CannotProfile: another profiler runs.
+            CannotProfile: another profiler is running.
         """
         import torch
         from torch.autograd import profiler as autograd_profiler
@@ -101,32 +101,32 @@ class Profiling:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
-        self._guard = _Guard(gives_way)
-        self._guard.put_up()
+        self._guard = _Guard(on_conflict)
+        self._guard.install()
         self._open(step)
         self.spent_ns += time.perf_counter_ns() - begin
 
-    def go_on(self, step: int) -> None:
-        """The step under way is over, and this one follows."""
+    def next_step(self, step: int) -> None:
+        """End the current step and begin this one."""
         self._close()
         self._open(step)
 
-    def stop(self, about: dict[str, Any]) -> None:
-        """Stop, with what the trace is to say of itself. Waits for the device, where there is one."""
+    def stop(self, metadata: dict[str, Any]) -> None:
+        """Stop the profiler and add metadata to its trace. Waits for the device, if there is one."""
         begin = time.perf_counter_ns()
         if self._guard is not None:
-            self._guard.take_down()
+            self._guard.remove()
         if self._plain is not None and self._state.stages is self._marked:
             self._state.use_timers(self._plain)
         self._close()
         try:
-            self._profiler.add_metadata_json("sfapp", json.dumps(about))
+            self._profiler.add_metadata_json("sfapp", json.dumps(metadata))
         finally:
             self._profiler.stop()
         self.spent_ns += time.perf_counter_ns() - begin
 
     def export(self, path: str) -> None:
-        """Write what was seen as a trace file, on any thread. torch keeps Python's lock meanwhile."""
+        """Write the trace file, on any thread. torch holds Python's global lock meanwhile."""
         self._profiler.export_chrome_trace(path)
         self._profiler = None
 
@@ -134,7 +134,7 @@ class Profiling:
         from torch.autograd.profiler import record_function
 
         self.step = step
-        if self._state.stages is not self._marked:  # also where the schema has changed since
+        if self._state.stages is not self._marked:  # The stages may also have been reconfigured.
             self._plain = self._state.stages
             self._marked = [
                 {name: MarkedStage(self._state, name, stage.index) for name, stage in stages.items()}
@@ -151,44 +151,49 @@ class Profiling:
 
 
 class _Guard:
-    """While our profiler runs, one that training starts itself goes first: torch would raise in training's
-    own code. For those few steps the two methods by which profilers start are ours."""
+    """Replacement of the methods that start profilers, so that one that training starts stops ours first.
 
-    def __init__(self, gives_way: Yield) -> None:
+    Otherwise torch would raise in training's own code.
+    """
+
+    def __init__(self, on_conflict: StopCallback) -> None:
         from torch.autograd import profiler as autograd_profiler
 
-        self._home: Any = autograd_profiler.profile
-        self._gives_way = gives_way
+        self._profiler_class: Any = autograd_profiler.profile
+        self._on_conflict = on_conflict
         self._thread = threading.get_ident()
-        self._prepare = self._home._prepare_trace
-        self._start = self._home._start_trace
-        self._is_up = False
+        self._prepare = self._profiler_class._prepare_trace
+        self._start = self._profiler_class._start_trace
+        self._is_installed = False
 
-    def put_up(self) -> None:
-        """From now on."""
+    def install(self) -> None:
+        """Replace the methods."""
 
-        def prepare(theirs: Any) -> Any:
-            self._let_by()
-            return self._prepare(theirs)
+        def prepare(profiler: Any) -> Any:
+            self._stop_own_profiler()
+            return self._prepare(profiler)
 
-        def start(theirs: Any) -> Any:
-            if self._let_by():  # it was prepared before ours started, which undid that
-                self._prepare(theirs)
-            return self._start(theirs)
+        def start(profiler: Any) -> Any:
+            if self._stop_own_profiler():  # Our start has undone its preparation.
+                self._prepare(profiler)
+            return self._start(profiler)
 
-        self._home._prepare_trace, self._home._start_trace = prepare, start
-        self._is_up = True
+        self._profiler_class._prepare_trace, self._profiler_class._start_trace = prepare, start
+        self._is_installed = True
 
-    def take_down(self) -> None:
-        """As it was before."""
-        if self._is_up:
-            self._is_up = False
-            self._home._prepare_trace, self._home._start_trace = self._prepare, self._start
+    def remove(self) -> None:
+        """Restore the methods."""
+        if self._is_installed:
+            self._is_installed = False
+            self._profiler_class._prepare_trace, self._profiler_class._start_trace = (
+                self._prepare,
+                self._start,
+            )
 
-    def _let_by(self) -> bool:
-        """Whether ours had to stop: profilers of other threads are not in its way."""
-        if not self._is_up or threading.get_ident() != self._thread:
+    def _stop_own_profiler(self) -> bool:
+        """Stop our profiler if it runs on this thread, and return whether it did."""
+        if not self._is_installed or threading.get_ident() != self._thread:
             return False
-        self._gives_way("training started a profiler of its own")
-        self.take_down()
+        self._on_conflict("training started a profiler of its own")
+        self.remove()
         return True

@@ -1,8 +1,8 @@
-"""Captures on a rank: hears of requests, runs the profiler for exactly the steps asked for, tells what came.
+"""Run a rank's captures: receive requests, profile exactly the requested steps and report the result.
 
-A thread of its own looks for requests and writes down what was seen. On training's path there is one
-comparison a step, ``StepState.capture_due``. Ranks agree on nothing: each starts at a step's number. Whatever
-goes wrong here is said in the capture's state, and training goes on.
+A separate thread polls for requests and writes the traces. On the training thread a step costs one comparison
+with ``StepState.capture_due``. Ranks do not coordinate: each starts at the same step number. Errors are
+reported in the capture's state, and training continues.
 """
 
 from __future__ import annotations
@@ -23,59 +23,65 @@ from sfapp.errors import SfappError, describe_error
 from sfapp.model.capture import MAX_REASON, CaptureLimits, CaptureRequest, CaptureStatus, RankCapture
 from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET, CaptureMailbox, StepPace
 from sfapp.packets.job import JobRank
-from sfapp.recorder.capture.budget import Budget
+from sfapp.recorder.capture.budget import CaptureBudget
 from sfapp.recorder.capture.profiler import CannotProfile, Profiling, warm_up
-from sfapp.recorder.capture.trace_converter import FREE_BYTES, Captured, Converter, Ring, free_bytes
+from sfapp.recorder.capture.trace_converter import (
+    FREE_BYTES,
+    CaptureQueue,
+    ProfiledSteps,
+    TraceConverter,
+    free_bytes,
+)
 from sfapp.recorder.timing.timers import NEVER, StepState
 
 VARIABLE = "SFAPP_CAPTURES"
-"""Environment variable that turns captures off where it is ``off``."""
+"""Environment variable that disables captures if it is ``off``."""
 
-_ROOM = 2
-"""Captures that may wait to be written down."""
+_QUEUE_CAPACITY = 2
+"""Number of captures that may wait to be written."""
 
 _GRACE_SECONDS = 15.0
-"""How long closing waits at most for a trace to be read."""
+"""Longest time for which closing waits for a trace to be converted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a recorder is.
+    """Current position of a recorder.
 
     Attributes:
-        step: number of the step under way, or of the next one.
-        window_end: the step that the next window begins with.
+        step: number of the current step, or of the next one between steps.
+        window_end: first step of the next window.
     """
 
-    team: JobRank
+    rank: JobRank
     step: int
     window_end: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Armed:
-    """A request that waits for its first step."""
+class _ScheduledCapture:
+    """Request that waits for its first step."""
 
     request: CaptureRequest
     first_step: int
 
 
-class Captures:
-    """A recorder's captures. ``pass_step`` is called on training's thread, between steps.
+class RankCaptures:
+    """Captures of one recorder. ``pass_step`` is called on the training thread, between steps.
 
     Args:
-        mailbox: where captures are asked for and answered.
-        where: where the recorder is; called on this object's thread.
-        mark: puts a mark beside a step that has just been recorded.
-        limits: what is allowed; None allows nothing, and there is no thread.
-        failures: what goes wrong beside a capture is put there.
+        mailbox: source of requests and destination of results.
+        position: returns the recorder's position; called on this object's thread.
+        mark: marks a step that has just been recorded as profiled.
+        limits: limits of captures; None disables captures and starts no thread.
+        failures: receives messages about errors outside a single capture.
     """
 
     def __init__(
         self,
         state: StepState,
         mailbox: CaptureMailbox,
-        where: Callable[[], Position],
+        position: Callable[[], Position],
         mark: Callable[[int], None],
         limits: CaptureLimits | None,
         failures: deque[str],
@@ -83,20 +89,21 @@ class Captures:
         self._process = os.getpid()
         self._state = state
         self._mailbox = mailbox
-        self._where = where
+        self._position = position
         self._mark = mark
         self._failures = failures
         self._limits = limits or CaptureLimits()
-        self._budget = Budget(self._limits)
-        self._lock = threading.Lock()  # who takes an armed request: training, or the thread that gives it up
-        self._armed: _Armed | None = None
-        self._running: Captured | None = None
+        self._budget = CaptureBudget(self._limits)
+        self._lock = threading.Lock()  # held to start or expire the scheduled request
+        self._scheduled: _ScheduledCapture | None = None
+        self._running: ProfiledSteps | None = None
         self._began = 0.0
-        self._told_running = ""
-        self._ring = Ring(_ROOM)
-        self._converter = Converter()
-        self._over: deque[tuple[CaptureRequest, str]] = deque()  # refused on training's thread, not told yet
-        self._undecided: deque[CaptureRequest] = deque()  # another rank is to choose their first step
+        self._reported_running = ""
+        self._queue = CaptureQueue(_QUEUE_CAPACITY)
+        self._converter = TraceConverter()
+        # Requests that the training thread has refused and the capture thread has not reported yet.
+        self._refused: deque[tuple[CaptureRequest, str]] = deque()
+        self._undecided: deque[CaptureRequest] = deque()  # another rank chooses their first step
         self._pace = StepPace()
         self._closing = False
         self._wake = threading.Event()
@@ -105,10 +112,10 @@ class Captures:
             self._thread = threading.Thread(target=self._run, name="sfapp-captures", daemon=True)
             self._thread.start()
 
-    # ---- training's thread ----------------------------------------------------------------------
+    # ---- training thread ------------------------------------------------------------------------
 
     def pass_step(self, step: int, window: int) -> None:
-        """A step of a window has ended, the next has not begun. Never raises."""
+        """Start, continue or end a capture between two steps. Never raises."""
         try:
             if self._process != os.getpid():  # a forked child has no request of its own
                 self._state.capture_due = NEVER
@@ -117,168 +124,169 @@ class Captures:
             if running is None:
                 self._begin(step + 1)
             elif running.profiling.thread == threading.get_ident():
-                self._follow(running, step, window)
+                self._continue(running, step, window)
         except Exception as error:  # fail-open
-            self._abandon(describe_error(error))
+            self._fail(describe_error(error))
 
     def _begin(self, step: int) -> None:
         with self._lock:
-            armed, self._armed, self._state.capture_due = self._armed, None, NEVER
-        if armed is None:
+            scheduled, self._scheduled, self._state.capture_due = self._scheduled, None, NEVER
+        if scheduled is None:
             return
-        if step != armed.first_step:
-            self._refuse(armed.request, f"the rank had come to step {step} already")
+        if step != scheduled.first_step:
+            self._refuse(scheduled.request, f"the rank had already reached step {step}")
             return
-        profiling, team = Profiling(self._state), self._where().team
-        self._running, self._began = Captured(armed.request, profiling, team), time.monotonic()
+        profiling, rank = Profiling(self._state), self._position().rank
+        self._running, self._began = ProfiledSteps(scheduled.request, profiling, rank), time.monotonic()
         try:
-            profiling.start(step, self._give_way)
+            profiling.start(step, self._stop_early)
         except CannotProfile as refusal:
             self._running = None
-            self._refuse(armed.request, str(refusal))
+            self._refuse(scheduled.request, str(refusal))
             return
-        self._budget.begin(armed.request.steps, self._began)
+        self._budget.begin(scheduled.request.steps, self._began)
         self._state.capture_due = 0
         self._wake.set()
 
-    def _follow(self, running: Captured, step: int, window: int) -> None:
+    def _continue(self, running: ProfiledSteps, step: int, window: int) -> None:
         profiling = running.profiling
         if step != profiling.step:
-            self._end("the run went on with other step numbers")
+            self._end("the step numbers changed")
             return
         profiling.window_of[step] = window
         self._mark(step)
         if len(profiling.window_of) == running.request.steps:
             self._end("")
         elif time.monotonic() - self._began > self._limits.longest_seconds:
-            self._end(f"it took more than {self._limits.longest_seconds:g} s")
+            self._end(f"it took longer than {self._limits.longest_seconds:g} s")
         else:
-            profiling.go_on(step + 1)
+            profiling.next_step(step + 1)
 
-    def _give_way(self, why: str) -> None:
-        """Stop in the middle of a step. Never raises: it is training's own code that waits."""
+    def _stop_early(self, why: str) -> None:
+        """Stop in the middle of a step. Never raises, because training's own code calls it."""
         try:
             self._end(why)
         except Exception as error:  # fail-open
-            self._abandon(describe_error(error))
+            self._fail(describe_error(error))
 
     def _end(self, why: str) -> None:
-        """Stop the profiler; of fewer steps than asked for, say why."""
+        """Stop the profiler and queue its trace; ``why`` explains fewer steps than requested."""
         running, self._running, self._state.capture_due = self._running, None, NEVER
         if running is None:
             return
         done, wanted = len(running.profiling.window_of), running.request.steps
         running.why = f"{done} of {wanted} steps: {why}" if why else ""
         request = running.request
-        about = {
+        metadata = {
             "capture": request.id,
-            "run_id": running.team.job.run_id,
-            "rank": running.team.identity.rank,
+            "run_id": running.rank.job.run_id,
+            "rank": running.rank.identity.rank,
             "windows": sorted(set(running.profiling.window_of.values())),
         }
         try:
-            running.profiling.stop(about)
-        except Exception as error:  # fail-open: what it saw is lost
+            running.profiling.stop(metadata)
+        except Exception as error:  # fail-open: the trace is lost
             done, why = 0, describe_error(error)
         self._budget.end(0, time.monotonic())
         if not done:
             self._refuse(request, why)
-        elif not self._ring.put(running):
-            self._refuse(request, "others wait to be written down already")
+        elif not self._queue.put(running):
+            self._refuse(request, "too many captures wait to be written")
         self._wake.set()
 
-    def _abandon(self, why: str) -> None:
-        """The profiler is in trouble: stop it if it can be, and say so."""
+    def _fail(self, why: str) -> None:
+        """Stop the profiler after an error, if possible, and report the failure."""
         running, self._running, self._state.capture_due = self._running, None, NEVER
         if running is None:
             return
         try:
             running.profiling.stop({})
-        except Exception as error:  # fail-open: nothing more can be done about it
+        except Exception as error:  # fail-open: the profiler cannot be stopped
             self._failures.append(f"capture: {describe_error(error)}")
         self._refuse(running.request, why)
 
     def _refuse(self, request: CaptureRequest, why: str) -> None:
-        """To be told by the other thread."""
-        self._over.append((request, why))
+        """Queue a refusal for the capture thread to report."""
+        self._refused.append((request, why))
         self._wake.set()
 
     def stop(self, why: str) -> None:
-        """No further step comes: end what runs, if this is the thread that may."""
+        """End the running capture because no step follows; ignored on threads other than the training
+        thread."""
         running = self._running
         if running is not None and running.profiling.thread == threading.get_ident():
-            self._give_way(why)
+            self._stop_early(why)
 
     def close(self, seconds: float) -> None:
-        """Write down what waits within ``seconds`` and little more, and end the thread."""
+        """Write the queued captures within about ``seconds``, and end the thread."""
         if self._thread is None:
             return
         grace = min(seconds, _GRACE_SECONDS)
-        self._converter.hurry(grace)
+        self._converter.limit_time(grace)
         self._closing = True
         self._wake.set()
         self._thread.join(grace + 1.0)
-        self._converter.hurry(0)
+        self._converter.limit_time(0)
 
     def leave(self) -> None:
-        """The process is about to end, on whatever thread this is called: leave no other behind."""
-        self._converter.hurry(0)
+        """End the child process because this process is about to end. Callable on any thread."""
+        self._converter.limit_time(0)
 
-    # ---- the other thread -----------------------------------------------------------------------
+    # ---- capture thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             closing = self._closing
             try:
                 if not closing:
-                    self._look()
-                self._tell_over()
-                while (captured := self._ring.take()) is not None:
-                    self._write_down(captured)
-                    self._tell_over()
-            except Exception as error:  # fail-open: look again later
+                    self._poll()
+                self._report_refused()
+                while (profiled := self._queue.take()) is not None:
+                    self._write(profiled)
+                    self._report_refused()
+            except Exception as error:  # fail-open: poll again later
                 self._failures.append(f"capture: {describe_error(error)}")
             if closing:
-                self._drop_armed()
+                self._refuse_scheduled()
                 return
-            self._wake.wait(self._mailbox.poll_seconds(self._where().team))
+            self._wake.wait(self._mailbox.poll_seconds(self._position().rank))
             self._wake.clear()
 
-    def _look(self) -> None:
-        """Take up what is asked for anew."""
-        here = self._where()
+    def _poll(self) -> None:
+        """Process new and waiting requests."""
+        here = self._position()
         self._pace.add(time.monotonic(), here.step)
-        self._tell_running()
-        self._give_up_late()
-        self._undecided.extend(self._mailbox.new_requests(here.team))
+        self._report_running()
+        self._expire_scheduled()
+        self._undecided.extend(self._mailbox.new_requests(here.rank))
         for _ in range(len(self._undecided)):
-            self._take_up(self._undecided.popleft())
+            self._schedule(self._undecided.popleft())
 
-    def _take_up(self, request: CaptureRequest) -> None:
+    def _schedule(self, request: CaptureRequest) -> None:
         if why := self._refusal(request):
-            self._tell(request, "expired" if self._is_late(request) else "refused", why)
+            self._report(request, "expired" if self._is_late(request) else "refused", why)
             return
-        warm_up()  # before a step is chosen: that must not come meanwhile
-        here = self._where()
+        warm_up()  # Before a step is chosen, because it takes seconds.
+        here = self._position()
         first = self._first_step(here, request)
         if first == NOT_YET:
             self._undecided.append(request)
         elif first == NEVER_CHOSEN:
-            chooses = min(request.ranks)
-            self._tell(request, "refused", f"rank {chooses}, which was to choose the first step, did not")
+            choosing = min(request.ranks)
+            self._report(request, "refused", f"rank {choosing} did not choose the first step")
         elif first <= here.step:
-            self._tell(request, "refused", f"the rank had come to step {here.step} already")
+            self._report(request, "refused", f"the rank had already reached step {here.step}")
         else:
-            self._tell(request, "asked", first_step=first)
+            self._report(request, "asked", first_step=first)
             with self._lock:
-                self._armed = _Armed(request, first)
+                self._scheduled = _ScheduledCapture(request, first)
                 self._state.capture_due = first
 
     def _refusal(self, request: CaptureRequest) -> str:
         if self._is_late(request):
-            return "it was asked for too long ago"
-        if self._armed is not None or self._running is not None or len(self._ring):
-            return "another capture is under way"
+            return "the request is too old"
+        if self._scheduled is not None or self._running is not None or len(self._queue):
+            return "another capture is running"
         if free_bytes(Path(tempfile.gettempdir())) < FREE_BYTES:
             return f"less than {FREE_BYTES >> 20} MiB are free for temporary files"
         return self._budget.refusal(request.steps, time.monotonic())
@@ -288,49 +296,51 @@ class Captures:
         return age > self._limits.expires_seconds
 
     def _first_step(self, here: Position, request: CaptureRequest) -> int:
-        """As asked; or what the lowest rank chooses: far enough ahead for the others to hear of it, and all
-        steps in one window."""
+        """Return the requested first step, or the one that the lowest rank chooses.
+
+        It is far enough ahead for the other ranks to receive it, with all steps in one window if possible.
+        """
         if request.first_step is not None:
             return request.first_step
-        if here.team.identity.rank != min(request.ranks):
-            return self._mailbox.first_step(here.team, request)
+        if here.rank.identity.rank != min(request.ranks):
+            return self._mailbox.first_step(here.rank, request)
         if len(request.ranks) == 1:
             first: int | None = here.step + 2
         else:
-            first = self._pace.ahead(3 * self._mailbox.poll_seconds(here.team) + 1)
+            first = self._pace.ahead(3 * self._mailbox.poll_seconds(here.rank) + 1)
         if first is None:
             return NOT_YET
         return first if first + request.steps <= here.window_end else max(first, here.window_end)
 
-    def _give_up_late(self) -> None:
-        """What has not begun in time does not begin."""
-        armed = self._armed
-        if armed is None or not self._is_late(armed.request):
+    def _expire_scheduled(self) -> None:
+        """Report a scheduled request as expired if its step did not come in time."""
+        scheduled = self._scheduled
+        if scheduled is None or not self._is_late(scheduled.request):
             return
         with self._lock:
-            if self._armed is not armed:
+            if self._scheduled is not scheduled:
                 return
-            self._armed, self._state.capture_due = None, NEVER
-        self._tell(armed.request, "expired", f"step {armed.first_step} did not come in time")
+            self._scheduled, self._state.capture_due = None, NEVER
+        self._report(scheduled.request, "expired", f"step {scheduled.first_step} was not reached in time")
 
-    def _drop_armed(self) -> None:
-        armed, self._armed = self._armed, None
-        if armed is not None:
-            self._tell(armed.request, "refused", "the recorder was closed before")
+    def _refuse_scheduled(self) -> None:
+        scheduled, self._scheduled = self._scheduled, None
+        if scheduled is not None:
+            self._report(scheduled.request, "refused", "the recorder was closed before the first step")
 
-    def _tell_running(self) -> None:
+    def _report_running(self) -> None:
         running = self._running
-        if running is not None and running.request.id != self._told_running:
-            self._told_running = running.request.id
-            self._tell(running.request, "running")
+        if running is not None and running.request.id != self._reported_running:
+            self._reported_running = running.request.id
+            self._report(running.request, "running")
 
-    def _tell_over(self) -> None:
-        while self._over:
-            request, why = self._over.popleft()
-            self._tell(request, "refused", why)
+    def _report_refused(self) -> None:
+        while self._refused:
+            request, why = self._refused.popleft()
+            self._report(request, "refused", why)
 
-    def _write_down(self, captured: Captured) -> None:
-        profiling = captured.profiling
+    def _write(self, profiled: ProfiledSteps) -> None:
+        profiling = profiled.profiling
         steps = list(profiling.window_of)
         about: dict[str, Any] = {
             "first_step": steps[0],
@@ -340,24 +350,24 @@ class Captures:
         }
         folder = Path(tempfile.mkdtemp(prefix="sfapp-capture-"))
         try:
-            root = self._mailbox.root(captured.team, folder)
-            found = self._converter.convert(captured, root, folder)
-            self._mailbox.deliver(captured.team, captured.request, about["windows"], root)
+            root = self._mailbox.root(profiled.rank, folder)
+            found = self._converter.convert(profiled, root, folder)
+            self._mailbox.deliver(profiled.rank, profiled.request, about["windows"], root)
         except Exception as error:  # fail-open
-            self._tell(captured.request, "refused", describe_error(error), **about)
+            self._report(profiled.request, "refused", describe_error(error), **about)
             return
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._budget.end(found.trace_bytes, time.monotonic())
-        why = "; ".join(part for part in (captured.why, found.why) if part)
+        why = "; ".join(part for part in (profiled.why, found.why) if part)
         status: CaptureStatus = "done" if found.events else "refused"
         about.update(events=found.events, trace_bytes=found.trace_bytes)
-        self._tell(captured.request, status, why, **about)
+        self._report(profiled.request, status, why, **about)
 
-    def _tell(self, request: CaptureRequest, status: CaptureStatus, why: str = "", **about: Any) -> None:
-        team = self._where().team
-        said = RankCapture(rank=team.identity.rank, status=status, why=why[:MAX_REASON])
+    def _report(self, request: CaptureRequest, status: CaptureStatus, why: str = "", **about: Any) -> None:
+        rank = self._position().rank
+        answer = RankCapture(rank=rank.identity.rank, status=status, why=why[:MAX_REASON])
         try:
-            self._mailbox.report(team, request, replace(said, **about))
+            self._mailbox.report(rank, request, replace(answer, **about))
         except SfappError as error:
             self._failures.append(f"capture: {error}")

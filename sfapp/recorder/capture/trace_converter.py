@@ -1,7 +1,7 @@
-"""From a trace to operator events beside the packets: another process does it, at the lowest priority.
+"""Convert a trace into operator events beside the packets, in a child process of the lowest priority.
 
-Reading a trace takes seconds of Python, which in this process would be training's. The other process is
-bounded in time and memory; where it fails, the trace itself is kept.
+Parsing a trace takes seconds of Python, which would slow training in this process. The child process is
+bounded in time and memory; if it fails, the trace itself is kept.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from sfapp.packets.job import JobRank
 from sfapp.recorder.capture.profiler import Profiling
 
 CONVERT_SECONDS = 120.0
-"""How long a trace may take to be read; a large model's hundred megabytes take ten seconds."""
+"""Time limit for parsing a trace; the hundred megabytes of a large model take ten seconds."""
 
 FREE_BYTES = 1 << 30
 """Bytes that must be free on the disk for temporary files before a capture begins."""
 
 _COMMAND = (sys.executable, "-m", "sfapp.importers.capture_converter")
-_PIECE = 1 << 20
-_LOOK_SECONDS = 0.05
+_CHUNK_BYTES = 1 << 20
+_POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Captured:
-    """Steps that were profiled, not yet written down.
+class ProfiledSteps:
+    """Profiled steps that have not been written yet.
 
     Attributes:
-        team: the rank's, when it was profiled.
-        why: why there are fewer steps than asked for.
+        rank: the rank when it was profiled.
+        why: reason for fewer steps than requested; empty if all were profiled.
     """
 
     request: CaptureRequest
     profiling: Profiling
-    team: JobRank
+    rank: JobRank
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
-    """What came of a trace.
+class ConvertedTrace:
+    """Result of converting a trace.
 
     Attributes:
-        events: operator events that were written; 0 where it failed.
+        events: number of operator events written; 0 if the conversion failed.
         trace_bytes: size of the trace.
-        why: what went wrong.
+        why: reason of the failure; empty without one.
     """
 
     events: int = 0
@@ -66,44 +66,44 @@ class Converted:
     why: str = ""
 
 
-class Ring:
-    """A few captures that wait to be written down; one more than it holds is dropped."""
+class CaptureQueue:
+    """Bounded queue of profiled steps that wait to be written; a full queue rejects more."""
 
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._waiting: deque[Captured] = deque()
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._waiting: deque[ProfiledSteps] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, captured: Captured) -> bool:
-        """Hand one over; False if there is no room."""
-        if len(self._waiting) >= self._room:
+    def put(self, profiled: ProfiledSteps) -> bool:
+        """Append an item; return False if the queue is full."""
+        if len(self._waiting) >= self._capacity:
             return False
-        self._waiting.append(captured)
+        self._waiting.append(profiled)
         return True
 
-    def take(self) -> Captured | None:
-        """The oldest, None where there is none."""
+    def take(self) -> ProfiledSteps | None:
+        """Remove and return the oldest item; None if the queue is empty."""
         return self._waiting.popleft() if self._waiting else None
 
 
-class Converter:
-    """Writes captures down, one at a time. ``hurry`` may be called from any thread."""
+class TraceConverter:
+    """Writer of profiled steps, one capture at a time. ``limit_time`` may be called from any thread."""
 
     def __init__(self) -> None:
-        self._until = float("inf")
+        self._deadline = float("inf")
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def hurry(self, seconds: float) -> None:
-        """What is under way may take so long still."""
+    def limit_time(self, seconds: float) -> None:
+        """Limit the remaining time of the current conversion; 0 ends it at once."""
         with self._lock:
-            self._until = min(self._until, time.monotonic() + seconds)
+            self._deadline = min(self._deadline, time.monotonic() + seconds)
             if seconds <= 0 and self._child is not None:
                 self._child.kill()
 
-    def convert(self, captured: Captured, root: Path, folder: Path) -> Converted:
+    def convert(self, profiled: ProfiledSteps, root: Path, folder: Path) -> ConvertedTrace:
         """Write the events of a capture next to the packets.
 
         Args:
@@ -111,29 +111,29 @@ class Converter:
             folder: for the trace meanwhile: on this machine, for writing it holds up Python.
         """
         raw = folder / "trace.json"
-        captured.profiling.export(str(raw))
+        profiled.profiling.export(str(raw))
         size = raw.stat().st_size
-        said = self._read(captured, root, raw)
-        if not said.get("why"):
-            return Converted(int(said["events"]), size)
-        kept = self._keep(captured, root, raw)
-        return Converted(0, size, f"{said['why']}; {kept}"[:300])
+        answer = self._convert_in_child(profiled, root, raw)
+        if not answer.get("why"):
+            return ConvertedTrace(int(answer["events"]), size)
+        kept = self._keep(profiled, root, raw)
+        return ConvertedTrace(0, size, f"{answer['why']}; {kept}"[:300])
 
-    def _read(self, captured: Captured, root: Path, raw: Path) -> dict[str, Any]:
-        """What the other process says."""
+    def _convert_in_child(self, profiled: ProfiledSteps, root: Path, raw: Path) -> dict[str, Any]:
+        """Convert the trace in a child process and return its answer."""
         from sfapp.packets.process_priority import lowest_priority
 
-        order = {
+        request = {
             "trace": str(raw),
             "root": str(root.absolute()),
-            "run_id": captured.team.job.run_id,
-            "rank": captured.team.identity.rank,
-            "window_of": list(captured.profiling.window_of.items()),
+            "run_id": profiled.rank.job.run_id,
+            "rank": profiled.rank.identity.rank,
+            "window_of": list(profiled.profiling.window_of.items()),
         }
         with self._lock:
-            limit = min(time.monotonic() + CONVERT_SECONDS, self._until)
+            limit = min(time.monotonic() + CONVERT_SECONDS, self._deadline)
             if limit <= time.monotonic():
-                return {"why": "the job ended before its trace was read"}
+                return {"why": "the job ended before the trace was converted"}
             child = self._child = subprocess.Popen(
                 _COMMAND,
                 stdin=subprocess.PIPE,
@@ -143,39 +143,40 @@ class Converter:
             )
         try:
             lowest_priority(child.pid)
-            return self._answer(child, json.dumps(order).encode())
+            return self._communicate(child, json.dumps(request).encode())
         finally:
             with self._lock:
                 self._child = None
             child.kill()
             child.wait()
 
-    def _answer(self, child: subprocess.Popen[bytes], order: bytes) -> dict[str, Any]:
+    def _communicate(self, child: subprocess.Popen[bytes], request: bytes) -> dict[str, Any]:
         begin = time.monotonic()
-        more: bytes | None = order
+        pending: bytes | None = request
         with child:
             while True:
                 try:
-                    said, complained = child.communicate(more, timeout=_LOOK_SECONDS)
+                    output, errors = child.communicate(pending, timeout=_POLL_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
-                    more = None
-                if time.monotonic() > min(begin + CONVERT_SECONDS, self._until):
+                    pending = None
+                if time.monotonic() > min(begin + CONVERT_SECONDS, self._deadline):
                     child.kill()
-                    return {"why": "the trace took too long to read"}
+                    return {"why": "the trace took too long to convert"}
         try:
-            answer = json.loads(said)
+            answer = json.loads(output)
         except ValueError:
-            last = complained.decode(errors="replace").strip().rpartition("\n")[2][:200]
-            return {"why": f"what reads the trace ended with {child.returncode}: {last}"}
-        return answer if isinstance(answer, dict) else {"why": "what reads the trace said nothing"}
+            last = errors.decode(errors="replace").strip().rpartition("\n")[2][:200]
+            return {"why": f"the trace converter exited with code {child.returncode}: {last}"}
+        return answer if isinstance(answer, dict) else {"why": "the trace converter returned no result"}
 
-    def _keep(self, captured: Captured, root: Path, raw: Path) -> str:
-        """Leave the trace itself beside the packet of its first window; says where."""
+    def _keep(self, profiled: ProfiledSteps, root: Path, raw: Path) -> str:
+        """Write the trace itself beside the packet of its first window, and return a message with its
+        name."""
         from sfapp.packets.captures import trace_path
 
-        window = next(iter(captured.profiling.window_of.values()))
-        path = trace_path(root, captured.team.job.run_id, window, captured.team.identity.rank)
+        window = next(iter(profiled.profiling.window_of.values()))
+        path = trace_path(root, profiled.rank.job.run_id, window, profiled.rank.identity.rank)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with (
@@ -183,10 +184,10 @@ class Converter:
                 atomic_writer(path, sync=False) as file,
                 gzip.open(file, "wb", compresslevel=1) as target,
             ):
-                while piece := source.read(_PIECE):
-                    if time.monotonic() >= self._until + 1.0:
+                while chunk := source.read(_CHUNK_BYTES):
+                    if time.monotonic() >= self._deadline + 1.0:
                         raise TimeoutError("the trace was too large to keep")
-                    target.write(piece)
+                    target.write(chunk)
         except TimeoutError as error:
             return str(error)
         except OSError as error:
@@ -195,10 +196,10 @@ class Converter:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that are free where a folder is."""
+    """Return the free bytes of the disk that holds a folder."""
     return shutil.disk_usage(folder).free
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """For a process that must not touch devices, nor take more than a core."""
+    """Return the environment of a process that uses no devices and at most one core."""
     return {**environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}

@@ -13,7 +13,7 @@ from sfapp.model.reasons import reason_sentence
 from sfapp.model.stages import stage_category
 from sfapp.packets.sink import PacketSink
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
-from sfapp.recorder.capture.rank_captures import Captures, Position
+from sfapp.recorder.capture.rank_captures import Position, RankCaptures
 from sfapp.recorder.options import SideChannelOptions, WindowOptions
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
@@ -45,7 +45,7 @@ class WindowRecorder:
         captures: profiler captures on this rank; set by ``start``.
     """
 
-    captures: Captures
+    captures: RankCaptures
 
     def __init__(self, clock: Clock, windows: WindowOptions, side: SideChannelOptions) -> None:
         self.state = new_state(clock, self._finish_step, self._follow_steps, self.note, windows.strict)
@@ -76,7 +76,7 @@ class WindowRecorder:
         self._window_number = window
         self._use(schema)
         self._open_window(schema, step)
-        self.captures = Captures(
+        self.captures = RankCaptures(
             self.state, sink.mailbox, self._position, self._mark_profiled, captures, sink.failures
         )
         self.is_recording = True
