@@ -74,7 +74,7 @@ class Ranks(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--spread", type=float, default=0.05, show_default=True,
-    help="With --watch: difference of the ranks' own work, as a share of the step, that triggers a capture; 1e9 leaves it to --when.",
+    help="With --watch: least difference of the ranks' own work, in shares of the step; 1e9 disables it.",
 )  # fmt: skip
 @click.option("--suspects", default=2, show_default=True, help="Most suspects per capture.")
 @click.option("--peers", default=2, show_default=True, help="Peers per capture, for comparison.")

@@ -77,7 +77,7 @@ def test_what_cannot_be_asked_is_said(tmp_path: Path, arguments: list[str], why:
 
 
 def test_without_a_window_it_says_what_to_name(tmp_path: Path) -> None:
-    assert "name the run and --ranks" in capture(tmp_path, expect=2)
+    assert "pass RUN and --ranks" in capture(tmp_path, expect=2)
 
 
 def test_it_waits_and_says_what_comes_of_it(tmp_path: Path) -> None:
