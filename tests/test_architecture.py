@@ -1,4 +1,4 @@
-"""The house keeps its shape: who may import whom, what stays unloaded, which rooms are pure."""
+"""Check the layers: allowed imports, modules loaded at run time, pure packages, sizes and unique names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "sfapp"
 
-# docs/architecture.md's table: room -> rooms it may import. `OPEN` lists what needs no entry.
+# docs/architecture.md's table: package -> packages it may import. `OPEN` lists what needs no entry.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 
-# Third-party libraries that belong to one room only.
+# Third-party libraries that only these packages may import.
 HOMES: dict[str, set[str]] = {
     "duckdb": {"store"},
     "watchfiles": {"store"},
@@ -94,12 +94,12 @@ IMPURE_CALLS = {"open", "print", "input"}
 IMPURE_MODULES = {"os", "time", "logging", "pathlib", "io", "subprocess", "socket"}
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def modules(*rooms: str) -> list[Path]:
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if not rooms or room_of(path) in rooms]
+def modules(*packages: str) -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not packages or package_of(path) in packages]
 
 
 def imported(path: Path) -> set[str]:
@@ -113,29 +113,29 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-# What every room may import: pure ones (True) only errors, the others the atomic writer too.
+# What every package may import: pure ones (True) only errors, the others the atomic writer too.
 OPEN = {True: {"errors", "terminal"}, False: {"errors", "files", "terminal"}}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_follow_the_table(path: Path) -> None:
-    room = room_of(path)
-    if room == "__init__":
+    package = package_of(path)
+    if package == "__init__":
         return
     for name in imported(path):
         parts = name.split(".")
-        if parts[0] == "sfapp" and len(parts) > 1 and parts[1] not in {room, *OPEN[room in PURE]}:
-            assert parts[1] in MAY_IMPORT[room], f"{path.name} imports {name}"
+        if parts[0] == "sfapp" and len(parts) > 1 and parts[1] not in {package, *OPEN[package in PURE]}:
+            assert parts[1] in MAY_IMPORT[package], f"{path.name} imports {name}"
         if parts[0] in HOMES:
-            assert room in HOMES[parts[0]], f"{path.name} imports {name}"
+            assert package in HOMES[parts[0]], f"{path.name} imports {name}"
 
 
-def test_every_room_is_in_the_table() -> None:
-    assert {room_of(path) for path in modules()} - {"__init__"} == set(MAY_IMPORT)
+def test_every_package_is_in_the_table() -> None:
+    assert {package_of(path) for path in modules()} - {"__init__"} == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("path", modules(*PURE), ids=lambda path: str(path.relative_to(ROOT)))
-def test_pure_rooms_touch_nothing_outside(path: Path) -> None:
+def test_pure_packages_do_no_io(path: Path) -> None:
     assert not imported(path) & IMPURE_MODULES
     calls = {
         node.func.id
@@ -235,3 +235,35 @@ def test_public_names_are_all_importable() -> None:
         assert getattr(sfapp, name) is not None
     with pytest.raises(AttributeError):
         sfapp.nothing_of_this_name  # noqa: B018
+
+
+def _definitions(kind: type[ast.AST]) -> list[tuple[Path, ast.AST]]:
+    """Return every definition of a kind in sfapp with its file."""
+    trees = [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in modules()]
+    return [(path, node) for path, tree in trees for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def test_no_class_name_occurs_twice() -> None:
+    homes: dict[str, list[str]] = {}
+    for path, node in _definitions(ast.ClassDef):
+        homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))  # type: ignore[attr-defined]
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_a_long_function_gives_a_reason() -> None:
+    long = {}
+    for path, node in _definitions(ast.FunctionDef) + _definitions(ast.AsyncFunctionDef):
+        lines = node.end_lineno - node.lineno + 1  # type: ignore[attr-defined]
+        source = path.read_text().splitlines()[node.lineno - 1 : node.end_lineno]  # type: ignore[attr-defined]
+        if lines > MAX_FUNCTION_LINES and not any("# Long because" in line for line in source):
+            long[f"{path.name}:{node.name}"] = lines  # type: ignore[attr-defined]
+    assert long == {}

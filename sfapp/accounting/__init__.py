@@ -16,8 +16,9 @@ from sfapp.accounting.comparison_sides import Account, Change, Side, Spread, Sta
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
-from sfapp.accounting.measures import CarryOver, Measures, check_totals, measure, measure_many
+from sfapp.accounting.measures import CarryOver, Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
+from sfapp.accounting.overflow import check_totals
 from sfapp.accounting.reference import healthy_reference, reference_of
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.run_waits import (

@@ -16,7 +16,7 @@ from sfapp.model.arrays import Array, namespace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CarryOver:
+class CarryOverFrontier:
     """The window-aligned accounting.
 
     Attributes:
@@ -59,7 +59,7 @@ def carry_over(
     before_NR: Array,
     offset_R: Array | None = None,
     sync_stage: int | None = None,
-) -> CarryOver:
+) -> CarryOverFrontier:
     """Compute the carry-over accounting with rank offsets o (§10).
 
     Args:
@@ -73,7 +73,7 @@ def carry_over(
     boundaries = running_boundaries(duration_SNR, before_NR - offset_R)
     start = int((-offset_R).max())
     advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN, start)
-    return CarryOver(boundaries, start, advance_SN, offset_R, sync_stage)
+    return CarryOverFrontier(boundaries, start, advance_SN, offset_R, sync_stage)
 
 
 def meeting(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, float]:

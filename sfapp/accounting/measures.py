@@ -19,14 +19,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.accounting.carry_over import CarryOver as DeviceCarryOver
-from sfapp.accounting.carry_over import carry_over, frontier_before, meeting, steps_before
+from sfapp.accounting.carry_over import CarryOverFrontier, carry_over, frontier_before, meeting, steps_before
 from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
 from sfapp.accounting.frontier import Boundaries, Walk, running_boundaries, walk
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
-from sfapp.accounting.kernels import as_float, max_last, median_last, middle_last, placed, previous_boundary
+from sfapp.accounting.kernels import as_float, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
+from sfapp.accounting.overflow import refuse_overflow
 from sfapp.accounting.run_waits import RunWaits
 from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
 from sfapp.errors import WindowError
@@ -37,13 +37,10 @@ Key = TypeVar("Key", bound=int | None)
 Kept = TypeVar("Kept")
 Number = TypeVar("Number", np.int64, np.float64)
 
-_LARGEST_TOTAL = 2**61
-"""Window totals above this (73 years in ns) would overflow int64 in the differences taken of them."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CarryOver:
-    """The carry-over accounting on the host; see ``sfapp.accounting.carry_over.CarryOver``."""
+    """The carry-over accounting on the host; see ``sfapp.accounting.carry_over.CarryOverFrontier``."""
 
     frontier_SN: Ints
     start: int
@@ -54,7 +51,7 @@ class CarryOver:
     boundary: int | None
 
     @classmethod
-    def of(cls, found: DeviceCarryOver) -> CarryOver:
+    def of(cls, found: CarryOverFrontier) -> CarryOver:
         return cls(
             frontier_SN=to_numpy(found.boundaries.frontier_SN),
             start=found.start,
@@ -212,7 +209,7 @@ class Measures:
         needed it, or it was reduced."""
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
         offset_R = np.zeros(len(self.window.ranks), dtype=np.int64)
-        self._kept["carry", None] = CarryOver.of(DeviceCarryOver(boundaries, 0, advance_SN, offset_R, None))
+        self._kept["carry", None] = CarryOver.of(CarryOverFrontier(boundaries, 0, advance_SN, offset_R, None))
 
     def _keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
         with self._lock:
@@ -307,7 +304,7 @@ def _measure_together(
     per_window = (len(windows), steps, ranks)
     duration = _end_to_end([window.duration_SNR for window in windows], axis=1)
     walked = walk(duration)
-    _refuse_overflow(windows, walked.largest_SN.reshape(stages, len(windows), steps))
+    refuse_overflow(windows, walked.largest_SN.reshape(stages, len(windows), steps))
     total = walked.total_NR.reshape(per_window)
     before = steps_before(total)
     drift = running_boundaries(duration, before.reshape(-1, ranks))
@@ -379,25 +376,3 @@ def _end_to_end(parts: Sequence[Array], axis: int) -> Array:
 def _of_rank(duration_SNR: Array, rank_N: Array) -> Array:
     """Return d of one chosen rank a step: [S, N]."""
     return duration_SNR[:, placed(np.arange(len(rank_N)), rank_N), rank_N]
-
-
-def check_totals(window: Window) -> None:
-    """Refuse a window whose durations could overflow when they are added up.
-
-    Σ of the maxima bounds every rank's running total, so it bounds every prefix too.
-
-    Raises:
-        WindowError: with the sum that is too large.
-    """
-    largest_SN = max_last(window.duration_SNR) if window.reduced is None else window.reduced.largest_SN
-    _refuse_overflow([window], largest_SN[:, None])
-
-
-def _refuse_overflow(windows: Sequence[Window], largest_SWN: Array) -> None:
-    bounds = as_float(largest_SWN).sum(axis=(0, 2)).tolist()
-    for window, bound in zip(windows, bounds, strict=True):
-        if bound > _LARGEST_TOTAL:
-            raise WindowError(
-                f"window {window.number} of run {window.run_id!r}: durations add up to {bound:.2e} ns, "
-                f"more than the accounting can hold ({_LARGEST_TOTAL:.2e})"
-            )

@@ -7,7 +7,8 @@ import numpy as np
 from sfapp.accounting.closure import Closure
 from sfapp.accounting.frontier import Boundaries
 from sfapp.accounting.kernels import as_float, previous_boundary
-from sfapp.accounting.measures import Measures, check_totals
+from sfapp.accounting.measures import Measures
+from sfapp.accounting.overflow import check_totals
 from sfapp.model import Baseline, Window, broad_stage
 from sfapp.model.arrays import to_numpy
 
