@@ -113,6 +113,7 @@ def capture(
     sfapp capture packets --watch --when 'severity>=10%'
     """
     from sfapp.operators.sampling import Rule, Sampling
+    from sfapp.packets.captures import ask_for_capture, new_request
     from sfapp.store import Store
 
     settings = Sampling(
@@ -133,12 +134,9 @@ def capture(
             _watch(store, packets, run, settings)
             return
         store.ingest()
-        from sfapp.packets.captures import ask_for_capture, new_request
-
         run = run or _newest_run(store)
-        requested_by = os.environ.get("USER", "")[:64] or "sfapp capture"
         chosen = ranks or _choose_ranks(store, run, settings)
-        request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=requested_by)
+        request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=_user())
         root = _root_of(packets, run)
     ask_for_capture(root, request)
     click.echo(
@@ -146,6 +144,11 @@ def capture(
     )
     if not no_wait:
         _wait(root, request)
+
+
+def _user() -> str:
+    """Return the name that a request carries as its author."""
+    return os.environ.get("USER", "")[:64] or "sfapp capture"
 
 
 def _newest_run(store: Store) -> str:

@@ -162,8 +162,8 @@ class _Guard:
         self._profiler_class: Any = autograd_profiler.profile
         self._on_conflict = on_conflict
         self._thread = threading.get_ident()
-        self._prepare = self._profiler_class._prepare_trace
-        self._start = self._profiler_class._start_trace
+        self._prepare: Any = self._profiler_class._prepare_trace
+        self._start: Any = self._profiler_class._start_trace
         self._is_installed = False
 
     def install(self) -> None:
