@@ -70,17 +70,17 @@ def test_ranks_and_steps_can_be_named_and_the_folder_be_the_run_s_own(tmp_path: 
         (["nobody", "--ranks", "1"], "has no folder under"),
     ],
 )
-def test_what_cannot_be_asked_is_said(tmp_path: Path, arguments: list[str], why: str) -> None:
+def test_invalid_requests_are_reported(tmp_path: Path, arguments: list[str], why: str) -> None:
     put(tmp_path, 0)
     assert why in capture(tmp_path, *arguments, expect=2)
     assert captures(tmp_path, "job") == []
 
 
-def test_without_a_window_it_says_what_to_name(tmp_path: Path) -> None:
+def test_without_a_window_the_error_names_the_options(tmp_path: Path) -> None:
     assert "pass RUN and --ranks" in capture(tmp_path, expect=2)
 
 
-def test_it_waits_and_says_what_comes_of_it(tmp_path: Path) -> None:
+def test_it_waits_and_prints_the_result(tmp_path: Path) -> None:
     enough = threading.Event()
 
     def train() -> None:

@@ -28,7 +28,7 @@ def test_one_node_needs_no_option_and_no_torchrun() -> None:
     assert resolve(Layout(), {"MASTER_ADDR": "somewhere", "MASTER_PORT": "1"}).options() == []
 
 
-def test_a_step_of_slurm_says_where_it_is() -> None:
+def test_the_layout_of_a_slurm_step_is_read_from_the_environment() -> None:
     layout = resolve(Layout(nproc_per_node="8"), SLURM)
     assert layout.options() == [
         "--nproc-per-node=8",
@@ -40,7 +40,7 @@ def test_a_step_of_slurm_says_where_it_is() -> None:
     assert step_name(SLURM) == "4711.0"
 
 
-def test_what_is_told_counts_before_torchruns_variables_and_those_before_slurms() -> None:
+def test_options_take_precedence_over_torchrun_and_torchrun_over_slurm() -> None:
     pet = {"PET_MASTER_ADDR": "there", "PET_MASTER_PORT": "5", "PET_NNODES": "3", "PET_NPROC_PER_NODE": "2"}
     layout = resolve(Layout(master_addr="here", node_rank=0), {**SLURM, **pet})
     assert (layout.master_addr, layout.master_port, layout.node_rank) == ("here", 5, 0)
@@ -52,7 +52,7 @@ def test_a_batch_script_without_srun_is_one_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "environ", "message"),
+    ("options", "environ", "message"),
     [
         (Layout(nnodes="2", master_addr="node0"), {}, "the rank of this node among 2 nodes is unknown"),
         (Layout(nnodes="2", node_rank=1), {}, "the master of the 2 nodes is unknown"),
@@ -62,9 +62,11 @@ def test_a_batch_script_without_srun_is_one_node() -> None:
         (Layout(), {**SLURM, "SLURM_NODEID": "two"}, "SLURM_NODEID='two' is not a number"),
     ],
 )
-def test_what_is_missing_or_cannot_be_is_said(told: Layout, environ: dict[str, str], message: str) -> None:
+def test_missing_and_contradictory_values_are_reported(
+    options: Layout, environ: dict[str, str], message: str
+) -> None:
     with pytest.raises(RunError, match=message.replace("?", r"\?")):
-        resolve(told, environ)
+        resolve(options, environ)
 
 
 def test_nodes_that_meet_elsewhere_are_left_to_torchrun() -> None:
@@ -87,7 +89,7 @@ def node(rank: int) -> Layout:
 
 
 @pytest.mark.parametrize(
-    ("layout", "told", "home"),
+    ("layout", "options", "home"),
     [
         (node(0), None, AggregatorAddress("127.0.0.1", "127.0.0.1")),
         (node(1), None, AggregatorAddress("127.0.0.1", None)),
@@ -101,5 +103,5 @@ def node(rank: int) -> Layout:
         (Layout(nnodes="2", node_rank=0, master_addr="192.0.2.1"), None, AggregatorAddress("192.0.2.1", "*")),
     ],
 )
-def test_one_node_has_the_aggregator(layout: Layout, told: str | None, home: AggregatorAddress) -> None:
-    assert aggregator_address(layout, told, {}) == home
+def test_one_node_has_the_aggregator(layout: Layout, options: str | None, home: AggregatorAddress) -> None:
+    assert aggregator_address(layout, options, {}) == home

@@ -210,7 +210,7 @@ def test_the_script_s_code_is_the_command_s(tmp_path: Path) -> None:
     assert not ours(tmp_path)
 
 
-def test_a_taken_port_is_said_before_anything_trains(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_before_training_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         line = command("--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", steps=1)

@@ -114,7 +114,7 @@ class Session:
             if kind == "data":
                 self._faults.setdefault("prefetch_unaligned", "batches were fetched on another thread")
             return False
-        if self.inside == "forward" and kind == "backward":  # The module trains inside its forward.
+        if self.inside == "forward" and kind == "backward":  # The module's forward runs backward.
             self.leave("forward")
         if self.inside is not None:
             return False
@@ -247,7 +247,7 @@ class Session:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.__exit__(InterruptedError if failing else None, None, None)
-        # Whatever trains after this (another world, another model) is learned anew.
+        # Training after this may use another process group or model, so its loop is learned again.
         self._pending = []
         self._previous = PreviousStep()
         self._optimizers, self._sync = frozenset(), None

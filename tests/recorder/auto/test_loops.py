@@ -85,7 +85,7 @@ def test_a_step_in_a_closure_is_seen_as_if_it_were_not(of: Callable[[str], Windo
     assert median_ms(window, OPTIMIZER) < 2
 
 
-def test_a_closure_evaluated_again_and_again_is_the_optimizers_and_says_so(
+def test_a_closure_evaluated_repeatedly_belongs_to_the_optimizer_with_a_fault(
     of: Callable[[str], Window],
 ) -> None:
     window = of("line_search")
@@ -163,7 +163,7 @@ def test_a_teacher_without_gradients_is_part_of_forward(of: Callable[[str], Wind
     assert median_ms(of("frozen"), FORWARD) >= 8
 
 
-def test_a_script_that_trains_nothing_is_told_so_once(recorded: Path) -> None:
+def test_a_script_that_trains_nothing_gets_one_message(recorded: Path) -> None:
     assert not (recorded / "untrained").exists()
     lines = (recorded / "untrained.err").read_text().splitlines()
     assert lines == ["sfapp: nothing was recorded: the process's main thread took no step"]

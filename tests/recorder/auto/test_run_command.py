@@ -100,9 +100,7 @@ def warm(sharded: dict[str, list[Window]]) -> dict[str, Window]:
 
 
 @pytest.mark.parametrize("wrapper", ["fsdp2", "fsdp1", "zero1"])
-def test_a_sharded_model_is_recorded_and_says_how_it_is_sharded(
-    warm: dict[str, Window], wrapper: str
-) -> None:
+def test_a_sharded_model_is_recorded_with_its_wrapper(warm: dict[str, Window], wrapper: str) -> None:
     window = warm[wrapper]
     assert window.manifest.faults == ()
     assert window.manifest.gather_ok
@@ -139,12 +137,12 @@ def test_under_fsdp1_micro_steps_are_kept_apart_and_their_exchange_is_not_known(
     assert window.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
 
 
-def test_what_one_training_was_says_nothing_of_the_next_one(sharded: dict[str, list[Window]]) -> None:
+def test_time_between_two_trainings_belongs_to_no_step(sharded: dict[str, list[Window]]) -> None:
     for window, _ in sharded.values():
         assert int(window.duration_SNR[0, 0].max()) == 0  # what lies between them belongs to no step
 
 
-def test_a_rank_that_never_takes_a_step_stops_nobody(tmp_path: Path) -> None:
+def test_a_rank_that_never_takes_a_step_does_not_block_the_others(tmp_path: Path) -> None:
     begin = time.monotonic()
     result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "one_rank_trains", "--steps", "5")
     assert "limited in 1 window: Ranks that should have reported are absent." in result.stderr

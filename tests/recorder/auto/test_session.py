@@ -181,7 +181,7 @@ def test_nothing_is_recorded_of_an_optimizer_on_another_thread(
 
 
 @pytest.mark.parametrize(("rank", "said"), [("0", NOTHING), ("1", "")])
-def test_a_job_that_does_not_train_is_told_by_rank_0_alone(
+def test_only_rank_0_reports_that_a_job_does_not_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, said: str
 ) -> None:
     monkeypatch.setenv("RANK", rank)

@@ -89,7 +89,7 @@ def test_a_second_loss_is_the_same_micro_step() -> None:
     assert step.micro_steps[0][BACKWARD] == 20
 
 
-def test_micro_steps_are_told_apart_with_and_without_forwards_seen() -> None:
+def test_micro_steps_are_separated_with_and_without_forwards() -> None:
     assert [len(step_of(spelled).micro_steps) for spelled in ("dfbdfbdfbo", "dbdbdbo", "dddfbfbfbo")] == [
         3
     ] * 3

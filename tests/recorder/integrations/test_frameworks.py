@@ -78,7 +78,7 @@ def test_an_accumulation_that_lightning_changes_closes_the_window(lightning: Pat
     assert first.manifest.faults == second.manifest.faults == ()
 
 
-def test_manual_optimization_is_told_apart_no_further_than_hooks_tell(lightning: Path) -> None:
+def test_manual_optimization_is_separated_as_far_as_hooks_allow(lightning: Path) -> None:
     window = only_window(lightning, "lightning-manual")
     assert int(window.duration_SNR[window.stages.index(OPTIMIZER)].sum()) == 0
 
@@ -128,7 +128,7 @@ def test_a_loop_with_accelerate_leaves_whole_packets_that_name_the_slow_rank(
     assert int(window.duration_SNR[-1].max()) < 0.2 * DELAY_NS
 
 
-def test_a_loop_with_accelerate_says_when_gradients_are_exchanged(accelerate: Path) -> None:
+def test_an_accelerate_loop_records_when_gradients_are_exchanged(accelerate: Path) -> None:
     window = only_window(accelerate, "accelerate-accumulating")
     assert window.manifest.accumulation == IN_TWO
     first, last = (window.stages.index(f"model.backward_and_clip_cpu_wall[{micro}]") for micro in range(2))

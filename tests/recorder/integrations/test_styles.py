@@ -44,7 +44,7 @@ def test_a_style_leaves_whole_packets_that_name_the_slow_rank(
     is_aimed_at_rank_1_s_data(window)
 
 
-def test_accumulation_keeps_micro_steps_apart_and_says_when_gradients_are_exchanged(packets: Path) -> None:
+def test_accumulation_separates_micro_steps_and_records_when_gradients_are_exchanged(packets: Path) -> None:
     window = only_window(packets, "accumulating")
     assert window.manifest.accumulation == Accumulation(factor=2, ordered=True, sync="last")
     waits = np.median(window.duration_SNR, axis=1)[:, 0]
