@@ -44,7 +44,11 @@ def run(size: int = SIZE) -> Iterator[Result]:
 
 def _packed(root: Path, lines: Sequence[bytes], size: int) -> Path:
     """The file with a frame of Python's stack over and over behind its events; one packed part, repeated."""
-    frame = {"ph": "X", "cat": "python_function", "name": "torch/nn/modules/module.py(1532): _call_impl"}
+    frame: dict[str, object] = {
+        "ph": "X",
+        "cat": "python_function",
+        "name": "torch/nn/modules/module.py(1532): _call_impl",
+    }
     frame |= {"pid": 1, "tid": 1, "ts": 1_000.5, "dur": 12.25, "args": {"Python id": 1, "Ev Idx": 1}}
     line = b",\n  " + json.dumps(frame).encode()
     part = gzip.compress(line * (_PART // len(line)), compresslevel=1)

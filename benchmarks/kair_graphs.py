@@ -66,7 +66,7 @@ class _Job:
     ranks: int
     noise: float
     random: np.random.Generator
-    free: np.ndarray = field(init=False)  # type: ignore[type-arg]
+    free: np.ndarray = field(init=False)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     step: int = 0
     correlation: int = 0
@@ -74,7 +74,7 @@ class _Job:
     def __post_init__(self) -> None:
         self.free = np.zeros((len(LANES), self.ranks))
 
-    def took(self, microseconds: float) -> np.ndarray:  # type: ignore[type-arg]
+    def took(self, microseconds: float) -> np.ndarray:
         return microseconds * US * self.random.lognormal(0, self.noise, self.ranks)
 
     def add(self, name: str, category: int, lane: int, begin: Any, end: Any, **more: Any) -> None:
@@ -97,7 +97,7 @@ def job(
     return _operators(made), _truth(plant, ranks)
 
 
-def _at(plant: Plant | None, what: str, layer: int | None, ranks: int) -> np.ndarray:  # type: ignore[type-arg]
+def _at(plant: Plant | None, what: str, layer: int | None, ranks: int) -> np.ndarray:
     delay = np.zeros(ranks)
     if plant is not None and plant.what == what and layer in (None, plant.layer):
         delay[plant.rank] = plant.delay_ns

@@ -6,6 +6,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import sfapp
@@ -27,7 +28,7 @@ def run() -> Iterator[Result]:
             explorer = Explorer(packets.window(window.run_id, window.number))
             slider = explorer.controls["tau_c"]
             moves = [0.5 + 0.01 * place for place in range(30)]
-            times = [timed(lambda value=value: setattr(slider, "value", value)) for value in moves]
+            times = [timed(partial(setattr, slider, "value", value)) for value in moves]
         yield Result("a slider in a notebook, 64 × 100 × 6, kernel's part", statistics.median(times), 0.150)
         if jupyter_lab() is None:
             print("a slider to its plots: left out, JupyterLab is not installed", file=sys.stderr)

@@ -90,7 +90,7 @@ def _served(program: Path, folder: Path, run: str, window: int) -> Iterator[str]
     spec = {"argv": launch, "display_name": "sfapp", "language": "python"}
     (kernel / "kernel.json").write_text(json.dumps(spec))
     source = f"import sfapp\nsfapp.open({str(folder)!r}).window({run!r}, {window}).explore()"
-    cell = {
+    cell: dict[str, object] = {
         "cell_type": "code",
         "execution_count": None,
         "id": "a",

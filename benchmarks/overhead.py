@@ -117,10 +117,12 @@ def _bootstrap(statistic: Callable[[Seconds, Seconds], Seconds], off: Seconds, o
 
 def _lost(off: Seconds, on: Seconds) -> Seconds:
     """Return percent; the last axis is the rounds'."""
-    return 100 * (1 - off.sum(-1) / on.sum(-1))
+    lost: Seconds = 100 * (1 - off.sum(-1) / on.sum(-1))
+    return lost
 
 
 def _lost_in_the_middle(off: Seconds, on: Seconds) -> Seconds:
     ratio = np.sort(np.log(on / off), axis=-1)
     left_out = int(TRIMMED * ratio.shape[-1])
-    return 100 * (1 - np.exp(-ratio[..., left_out : ratio.shape[-1] - left_out].mean(-1)))
+    lost: Seconds = 100 * (1 - np.exp(-ratio[..., left_out : ratio.shape[-1] - left_out].mean(-1)))
+    return lost

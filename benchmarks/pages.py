@@ -108,7 +108,7 @@ def first_page(address: str, browser: Browser) -> Iterator[Result]:
 
 def until_drawn(page: Page, acts: Iterable[Callable[[], None]]) -> float:
     """Median seconds from an act to its last plot drawn."""
-    times = []
+    times: list[float] = []
     for act in acts:
         page.evaluate(SIGTERM_WATCH)
         act()

@@ -23,7 +23,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -260,7 +260,8 @@ def _launched(plan: Plan) -> dict[str, Any]:
         command = _launcher(plan.tool, folder, Path(__file__).with_name("recorder_job.py"))
         numbers = (plan.step_ms, plan.rounds, plan.groups, plan.steps, int(plan.real_time))
         command += [str(out), plan.tool, *map(str, numbers)]
-        with _aggregator(folder) if plan.tool == "stream" else nullcontext({}) as address:
+        no_aggregator: AbstractContextManager[dict[str, str]] = nullcontext({})
+        with _aggregator(folder) if plan.tool == "stream" else no_aggregator as address:
             environment = {**os.environ, **address, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
             environment |= {} if plan.compiled else {COMPILED_VARIABLE: "off"}
             done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
@@ -277,7 +278,7 @@ def _launched(plan: Plan) -> dict[str, Any]:
 def _aggregator(folder: str) -> Iterator[dict[str, str]]:
     """Start an aggregator for the job, and yield the environment with its address."""
     address = f"tcp://127.0.0.1:{_free_port()}"
-    command = [Path(sys.executable).with_name("sfapp"), "aggregate", folder, "--listen", address]
+    command = [str(Path(sys.executable).with_name("sfapp")), "aggregate", folder, "--listen", address]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

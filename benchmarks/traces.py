@@ -27,7 +27,7 @@ from benchmarks import huge_trace, kair, trace_page, trace_verdicts
 from benchmarks.costs import HTA, IMPORT, LOAD, cost, holistic, stragglers
 from benchmarks.harness import HEADER, Result
 from benchmarks.kineto_job import Shape, write_job
-from benchmarks.machine import Others
+from benchmarks.machine import OtherPrograms
 from sfapp.accounting import diagnose
 from sfapp.importers import ImportOptions, read_traces
 from sfapp.importers.straggler_operations import read_table
@@ -142,7 +142,9 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="folder for traces.md")
     options = parser.parse_args()
-    others, beside, bars = Others(), [], []
+    others = OtherPrograms()
+    beside: list[str] = []
+    bars: list[str] = []
     missed = 0
     print(HEADER)
     for result in itertools.chain(results(beside), kair.run(), huge_trace.run() if options.huge else ()):

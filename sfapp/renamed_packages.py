@@ -46,7 +46,11 @@ class RenamedPackageFinder:
         if found is None:
             return None
         is_package = found.submodule_search_locations is not None
-        return spec_from_loader(name, _AliasLoader(found), is_package=is_package)
+        return spec_from_loader(
+            name,
+            _AliasLoader(found),  # type: ignore[arg-type]  # the stub wants load_module, which nothing calls
+            is_package=is_package,
+        )
 
 
 class _AliasLoader:

@@ -136,8 +136,10 @@ class Training:
         """DDP's all-reduce, which one rank may come late to."""
         time.sleep(self._extra("backward/comm"))
         if nodes is None:
-            return allreduce_hook(dist.group.WORLD, bucket)
-        summed = torch.futures.Future()
+            world = dist.group.WORLD
+            assert world is not None
+            return allreduce_hook(world, bucket)
+        summed: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         summed.set_result(nodes.mean(bucket.buffer()))
         return summed
 

@@ -168,7 +168,7 @@ def spread_of(window: Window, waits: Iterable[str] = ()) -> float | None:
         return None
     kept_N: npt.NDArray[np.bool_] = np.ones(len(window.step_N), np.bool_)
     if PROFILED in window.side:
-        kept_N = ~to_numpy(window.side[PROFILED].sampled_NR).any(axis=1)
+        kept_N = np.logical_not(to_numpy(window.side[PROFILED].sampled_NR).any(axis=1))
     if not kept_N.any():
         return None
     spent_SR: npt.NDArray[np.float64] = to_numpy(window.duration_SNR)[:, kept_N].mean(axis=1)

@@ -15,11 +15,11 @@ import pytest
 os.environ.setdefault("NICEGUI_STORAGE_PATH", tempfile.mkdtemp(prefix="sfapp-test-"))
 
 from nicegui.testing import User
-from recorded_job import FAULTS, RUN, job_window, put
-from simulation import simulated
 
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.recorded_job import FAULTS, RUN, job_window, put
+from tests.app.simulation import simulated
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from nicegui import ui
 from nicegui.testing import User, UserInteraction
 
 
-def one(user: User, kind: type, marker: str) -> Any:
+def one(user: User, kind: type[ui.element], marker: str) -> Any:
     """The only element of this kind with this mark."""
     (element,) = user.find(kind=kind, marker=marker).elements
     return element
@@ -16,12 +16,14 @@ def one(user: User, kind: type, marker: str) -> Any:
 
 def slider(user: User, gate: str) -> ui.slider:
     """A gate's slider."""
-    return one(user, ui.slider, gate)
+    found: ui.slider = one(user, ui.slider, gate)
+    return found
 
 
 def number(user: User, gate: str) -> ui.number:
     """A gate's number field."""
-    return one(user, ui.number, f"number-{gate}")
+    found: ui.number = one(user, ui.number, f"number-{gate}")
+    return found
 
 
 def chooser(user: User, name: str) -> Any:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
-
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
+from tests.builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
 
 HOSTILE = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
 """A name that means harm where it is taken for markup."""

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trac
 from torch.utils.data import DataLoader, Dataset
 
 
-class Slow(Dataset):
+class Slow(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Samples that rank 1 waits for."""
 
     def __len__(self) -> int:

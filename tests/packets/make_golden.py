@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def taken(rows: list[int]) -> Columns:
     return {name: column.take(pa.array(rows, pa.int64())) for name, column in columns().items()}
 
 
-def side_columns(values: list[float | None] | None = None, name: str = EVENT) -> Columns:
+def side_columns(values: Sequence[float | None] | None = None, name: str = EVENT) -> Columns:
     sampled = [row % 2 == 0 for row in range(ROWS)]
     values = values or [row / 4 if row % 4 == 0 else None for row in range(ROWS)]
     return {f"side.{name}": pa.array(values, pa.float64()), f"sampled.{name}": pa.array(sampled)}
@@ -175,7 +175,7 @@ def write_valid(folder: Path) -> None:
         write(folder / "parts" / f"00000007.rank{rank}.parquet", mine, about)
 
 
-Broken = Callable[[Path], None]
+Broken = Callable[[Path], object]
 
 
 def _broken(table: Callable[[], Any] = columns, **changed: Any) -> Broken:

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import sfapp
 from sfapp.model import Accumulation, RankIdentity
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
-from sfapp.recorder.transport.gather_group import GatherGroup
+from sfapp.recorder.transport.gather_group import GatheredWindow, GatherGroup
 
 WINDOW = 20
 FORWARD, BACKWARD = "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
@@ -52,7 +52,9 @@ def gather() -> None:
     buffer.add(np.array([[step, 1_000, 100 + rank, 200 + step] for step in range(4)]))
     _, found = group.gather([buffer])
     if rank == 0:
-        torch.save(found[0].row_RNC, root / "rows.pt")
+        (window,) = found
+        assert isinstance(window, GatheredWindow)
+        torch.save(window.row_RNC, root / "rows.pt")
     (reason,) = group.confirm(["written"])
     (root / f"confirmed.{rank}").write_text(reason)
 

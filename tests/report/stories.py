@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-
-from builders import ddp_job, window_of
 
 from sfapp.accounting import diagnose
 from sfapp.incidents import draft_incident, state_from_events
@@ -16,6 +15,7 @@ from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
 from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.packet_evidence import PacketEvidence
+from tests.builders import ddp_job, window_of
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -24,6 +24,19 @@ HARM = (
     '#import "@preview/x:1.0.0" #panic() $x^2$ *b* _i_ `r` ] [l](javascript:alert(1)) ![p](http://x.y/p.png) '
     "<script>alert(1)</script> <label> @ref \\ https://evil.example | = h"
 )
+
+
+@dataclass(frozen=True)
+class _OneWindow:
+    """Evidence source that answers every key with the same window."""
+
+    evidence: WindowEvidence
+
+    def __call__(self, key: WindowKey, view: ViewState) -> WindowEvidence:
+        return self.evidence
+
+    def windows(self, run_id: str) -> Sequence[int]:
+        return (self.evidence.window.number,)
 
 
 @cache
@@ -45,6 +58,6 @@ def harmful() -> Report:
     evidence = WindowEvidence(window, diagnose(window), (EvidenceFile(HARM, "ab" * 32),), run_waits=None)
     key = WindowKey(HARM, window.number)
     book, incident = draft_incident(HARM, [(key, ViewState())], WHEN, state_from_events(()))
-    made = document(book.incident(incident), lambda *_: evidence, command=HARM, version="1.2.3")
+    made = document(book.incident(incident), _OneWindow(evidence), command=HARM, version="1.2.3")
     parts = (*made.parts, Remark(2, HARM, HARM, HARM, (HARM,)), Missing(HARM))
     return replace(made, summary=f"{HARM}\n{HARM}", facts=(("status", HARM),), parts=parts)

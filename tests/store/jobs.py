@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
 
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
 from sfapp.store import Store, WindowQuery
 from sfapp.store.schema import TABLES
+from tests.builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
 
 STEPS, RANKS = 12, 4
 

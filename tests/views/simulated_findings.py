@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
-import simulated_windows as jobs
 
 from benchmarks.kair_graphs import PLANTS, US, Plant
 from benchmarks.kair_graphs import job as planted_job
 from sfapp.model import Diagnosis, Lane, Operators, Window
 from sfapp.operators import Findings, RankSimilarity, examine, examine_stages, ks_distances
 from tests.operators.lanes import event, operators
+from tests.views import simulated_windows as jobs
 
 RANKS = 8
 CULPRIT = 5
@@ -57,7 +57,7 @@ def outside_steps() -> Operators:
 
 
 ALL: Mapping[str, Callable[[], Operators]] = {
-    **{what: (lambda what=what: planted(what)) for what in PLANTS},
+    **{what: partial(planted, what) for what in PLANTS},
     "nothing wrong": lambda: healthy(RANKS),
     "hostile": hostile,
     "one rank": lambda: healthy(1),

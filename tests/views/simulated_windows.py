@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from builders import reduced
 
 from sfapp.accounting import Measures, judge, measure, reference_of
 from sfapp.model import (
     DEFAULT_STAGES,
     Accumulation,
     Diagnosis,
+    Frontier,
     Gates,
     Manifest,
     RankIdentity,
@@ -19,7 +21,7 @@ from sfapp.model import (
     expand_stages,
     stage_hash,
 )
-from sfapp.model.diagnosis import Frontier
+from tests.builders import reduced
 
 MS = 1_000_000
 
@@ -35,7 +37,7 @@ def window(
     roles: tuple[str | None, ...] = (),
     first_step: int = 400,
     step_numbers: list[int] | None = None,
-    **manifest: object,
+    **manifest: Any,
 ) -> Window:
     """A window of these durations (ns), four ranks a node unless said otherwise."""
     duration = np.ascontiguousarray(duration_SNR.round().astype(np.int64))
@@ -59,7 +61,7 @@ def window(
             stages=stages,
             stage_hash=stage_hash(stages),
             world_size=ranks,
-            **manifest,  # type: ignore[arg-type]
+            **manifest,
         ),
         duration_SNR=duration,
         wall_NR=duration.sum(axis=0),
@@ -73,7 +75,7 @@ def ddp(
     steps: int = 40,
     extra_SNR: dict[str, np.ndarray] | None = None,
     seed: int = 0,
-    **settings: object,
+    **settings: Any,
 ) -> Window:
     """A data-parallel job whose ranks meet at the end of backward.
 
@@ -106,7 +108,7 @@ def ddp(
         for name in ("callbacks", "optimizer", "other"):
             planes[name][step] = own[name][step]
             clock_R = clock_R + own[name][step]
-    return window(np.stack(list(planes.values())), **settings)  # type: ignore[arg-type]
+    return window(np.stack(list(planes.values())), **settings)
 
 
 def on(rank: int, ms: float, ranks: int = 8, steps: int = 40, every: int = 1) -> np.ndarray:
@@ -116,8 +118,8 @@ def on(rank: int, ms: float, ranks: int = 8, steps: int = 40, every: int = 1) ->
     return extra
 
 
-def healthy(**settings: object) -> Window:
-    return ddp(seed=1, number=3, **settings)  # type: ignore[arg-type]
+def healthy(**settings: Any) -> Window:
+    return ddp(seed=1, number=3, **settings)
 
 
 def slow_callback() -> Window:

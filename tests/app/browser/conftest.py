@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
-from recorded_job import hostile_window, put
-from served import Served, served
+
+from tests.app.recorded_job import hostile_window, put
+from tests.app.served import Served, served
 
 ROOT = Path(__file__).parents[3]
 CHROMIUM = "/usr/bin/chromium"

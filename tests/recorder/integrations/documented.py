@@ -32,7 +32,8 @@ class Regression(torch.nn.Module):
 def names(example: str) -> dict[str, Any]:
     """What an example takes as given."""
     model = network()
-    loader = torch.utils.data.DataLoader([torch.ones(WIDTH) for _ in range(BATCHES)], batch_size=1)
+    samples: Any = [torch.ones(WIDTH) for _ in range(BATCHES)]  # DataLoader takes any sequence
+    loader: torch.utils.data.DataLoader[torch.Tensor] = torch.utils.data.DataLoader(samples, batch_size=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     given: dict[str, Any] = {"model": model, "loader": loader, "optimizer": optimizer}
     if "lightning_module" in example:
@@ -55,7 +56,8 @@ def lightning_module() -> Any:
             self.network = network()
 
         def training_step(self, batch: torch.Tensor) -> torch.Tensor:
-            return self.network(batch).square().mean()
+            loss: torch.Tensor = self.network(batch).square().mean()
+            return loss
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)

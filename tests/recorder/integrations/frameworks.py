@@ -75,9 +75,9 @@ def lightning() -> None:
         def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
             if batch_idx == self._fails_at:
                 raise MemoryError("out of memory, on purpose")
-            loss = self._network(batch).square().mean()
+            loss: torch.Tensor = self._network(batch).square().mean()
             if not self.automatic_optimization:
-                optimizer = self.optimizers()
+                optimizer: Any = self.optimizers()
                 optimizer.zero_grad()
                 self.manual_backward(loss)
                 optimizer.step()
@@ -97,7 +97,7 @@ def lightning() -> None:
     def fit(run_id: str, model: Model, batches: Any, callbacks: tuple[Any, ...] = (), **options: Any) -> None:
         mine = LightningRecorderCallback(root, **recorder_options(run_id))
         validation = options.pop("validation", None)
-        trainer = pl.Trainer(
+        trainer: Any = pl.Trainer(  # its class declares no callbacks
             accelerator="cpu",
             devices=2,
             strategy="ddp",
@@ -161,7 +161,8 @@ def trainer() -> None:
         """Each rank has samples of its own."""
 
         def get_train_dataloader(self) -> Any:
-            return DataLoader(self.train_dataset, batch_size=1)
+            samples: Any = self.train_dataset
+            return DataLoader(samples, batch_size=1)
 
     def fit(run_id: str, samples: Any, **options: Any) -> None:
         arguments = TrainingArguments(

@@ -213,7 +213,7 @@ def nvrx() -> None:
             "bwd": "model.backward_cpu_wall",
             "SGD.step": "optim.step_cpu_wall",
         }
-        detector = Detector(perf, stages, step="train_step")
+        detector: Any = Detector(perf, stages, step="train_step")
         detector.initialize(scores_to_compute="all", gather_on_rank0=True, profiling_interval=1)
         detector.wrap_callables(callable_ids=[CallableId(optimizer, "step")])
         batches = iter(loader())

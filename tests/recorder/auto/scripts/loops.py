@@ -50,7 +50,7 @@ class Slow(nn.Module):
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         time.sleep(self.seconds)
-        out = self.inner(batch)
+        out: torch.Tensor = self.inner(batch)
         if out.requires_grad:
             out.register_hook(lambda gradient: time.sleep(self.after))
         return out
@@ -79,10 +79,11 @@ def plain(options: argparse.Namespace) -> None:
 
 def accumulated(options: argparse.Namespace) -> None:
     model = model_of(options)
+    no_sync: Any = model.no_sync
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for place, batch in enumerate(loader_of(options, 4 * options.steps)):
         last = place % 4 == 3
-        with contextlib.nullcontext() if last else model.no_sync():
+        with contextlib.nullcontext() if last else no_sync():
             model(batch).square().mean().backward()
         if last:
             optimizer.step()
@@ -177,7 +178,7 @@ def line_search(options: argparse.Namespace) -> None:
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss = (model(batch) - 100).square().mean()  # noqa: B023
+            loss: torch.Tensor = (model(batch) - 100).square().mean()  # noqa: B023
             loss.backward()
             return loss
 
@@ -192,7 +193,7 @@ def closure_once(options: argparse.Namespace) -> None:
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss = model(batch).square().mean()  # noqa: B023
+            loss: torch.Tensor = model(batch).square().mean()  # noqa: B023
             loss.backward()
             return loss
 
