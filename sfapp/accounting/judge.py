@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -104,7 +103,7 @@ def judge(
         below = Label("telemetry_limited", ("denominator_floor",))
         return replace(raw, labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
-    return with_reference(replace(judged, **_wait_fields(measures, gates, waits)), reference)
+    return with_reference(_with_waits(judged, measures, gates, waits), reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +177,20 @@ def _judge_shares(
     )
 
 
-def _wait_fields(measures: Measures, gates: Gates, waits: _FoundWaits) -> dict[str, Any]:
-    """Return the fields of a diagnosis that state where ranks wait (§10, §11)."""
+def _with_waits(judged: Diagnosis, measures: Measures, gates: Gates, waits: _FoundWaits) -> Diagnosis:
+    """Return the diagnosis with the fields that state where ranks wait (§10, §11)."""
     stages = measures.window.stages
     met = None if waits.own else _met(measures, gates)
-    return {
-        "wait_fit": _wait_fit(measures) if measures.has_all_rows else None,
-        "wait_stages": names(stages, waits.stages),
-        "met_boundary": None if met is None else stages[met],
-        "met_fit": None if met is None else _fit(*measures.slopes_since_meeting(), met),
-        "own_boundary": None if waits.own_boundary is None else stages[waits.own_boundary],
-        "sync_boundary": None if waits.boundary is None else stages[waits.boundary],
-        "waits_from": None if waits.boundary is None else "window" if waits.boundary in waits.own else "run",
-    }
+    return replace(
+        judged,
+        wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
+        wait_stages=names(stages, waits.stages),
+        met_boundary=None if met is None else stages[met],
+        met_fit=None if met is None else _fit(*measures.slopes_since_meeting(), met),
+        own_boundary=None if waits.own_boundary is None else stages[waits.own_boundary],
+        sync_boundary=None if waits.boundary is None else stages[waits.boundary],
+        waits_from=None if waits.boundary is None else "window" if waits.boundary in waits.own else "run",
+    )
 
 
 def _named(measures: Measures, value_B: Floats | None) -> dict[str, float] | None:

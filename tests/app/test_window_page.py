@@ -151,7 +151,7 @@ async def test_a_link_restores_the_view(user: User) -> None:
     assert slider(user, "gamma_a").value == 0.99
     assert chooser(user, "frontier").value == "carry_over"
     await user.should_see("step 85")
-    await user.should_see("the comparisons that decided")
+    await user.should_see("the comparisons that decide the verdict")
 
 
 async def test_what_a_link_gets_wrong_is_told(user: User) -> None:
@@ -274,7 +274,7 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
         ("ranks", "Changes of the slowest rank"),
         ("node:0", "Ranks of node 0"),
         ("ambiguity", "Ambiguity plane"),
-        ("evidence", "what each claims, and why it holds or is suppressed"),
+        ("evidence", "what each label claims, and why it holds or is suppressed"),
         ("rules", "Comparison with other rules"),
         ("data", "metadata written by the recorder"),
     ],
@@ -387,7 +387,7 @@ async def test_a_link_restores_the_zoom_and_a_double_click_ends_it(user: User) -
 
 async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None:
     await user.open(f"{SICK}?tab=ambiguity")
-    await user.should_see("how far each is from the next change of verdict")
+    await user.should_see("distance to the next change of verdict")
     # Given the verdict at dominance 0.4, when its line is dragged past the share of the top stage
     card = plot(user, "Verdict map")
     before = card.figure["layout"]["meta"]["alt"]
@@ -403,7 +403,7 @@ async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None
 async def test_the_table_of_gates_follows_once_a_drag_rests(user: User) -> None:
     # Given the table of all gates with their distance to the next verdict
     await user.open(f"{SICK}?tab=ambiguity")
-    await user.should_see("how far each is from the next change of verdict", retries=20)
+    await user.should_see("distance to the next change of verdict", retries=20)
 
     def dominance() -> dict[str, object]:
         tables = user.find(kind=ui.table).elements

@@ -33,7 +33,7 @@ OTHER_WORDS = {
 }
 """Options and settings, which the page explains where they are chosen."""
 
-OF_COMPARISONS = {"compare.py"}
+OF_COMPARISONS = {"compare.py", "comparison.py", "comparison_document.py", "comparison_sides.py"}
 """Has words of its own, explained where a comparison is shown."""
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
@@ -106,11 +106,11 @@ def test_a_new_word_without_a_meaning_would_be_found(source: str) -> None:
     assert undocumented(source)
 
 
-@pytest.mark.parametrize("room", ["recorder", "packets"])
-def test_every_fault_of_the_telemetry_is_a_documented_reason(room: str) -> None:
+@pytest.mark.parametrize("package", ["recorder", "packets"])
+def test_every_fault_of_the_telemetry_is_a_documented_reason(package: str) -> None:
     found = {
         fault
-        for path in (PACKAGE / room).glob("*.py")
+        for path in (PACKAGE / package).rglob("*.py")
         for fault in faults_of(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert found
