@@ -64,7 +64,8 @@ def test_ordinary_loops_close_without_a_fault(of: Callable[[str], Window], kind:
     assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
     residual = int(window.duration_SNR[-1].sum()) / int(window.wall_NR.sum())
     assert residual < 0.05
-    assert int(window.duration_SNR[window.stages.index(CALLBACKS), 0]) == 0  # nothing before the first step
+    callbacks = window.stages.index(CALLBACKS)
+    assert int(window.duration_SNR[callbacks, 0, 0]) == 0  # nothing comes before the first step
 
 
 def test_an_evaluation_between_steps_is_a_callback_and_its_batches_are_no_wait(
