@@ -37,7 +37,7 @@ OF_COMPARISONS = {"compare.py", "comparison.py", "comparison_document.py", "comp
 """Has words of its own, explained where a comparison is shown."""
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
-_FAULT_SINKS = {"_note", "note", "on_fault"}
+_FAULT_SINKS = {"_note", "_on_fault", "note", "on_fault"}
 
 
 def names(kind: str) -> set[str]:
