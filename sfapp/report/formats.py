@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from sfapp.errors import ReportError
@@ -18,7 +19,18 @@ from sfapp.report.document import Report
 Files = Mapping[str, bytes]
 """Files of a report by path relative to its folder, the report itself first."""
 
-Format = Callable[[str, Report, IncidentState, str], Files]
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat:
+    """One format of reports.
+
+    Attributes:
+        purpose: words in which the app offers it.
+        files: makes the files from name, report, state of incidents and the incident's id.
+    """
+
+    purpose: str
+    files: Callable[[str, Report, IncidentState, str], Files]
 
 
 # Each format is imported when a report is written in it: the app starts without their libraries.
@@ -57,16 +69,16 @@ def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) 
     return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
 
 
-FORMATS: Mapping[str, Format] = {
-    ".html": _html,
-    ".md": _markdown,
-    ".pdf": _pdf,
-    ".ipynb": _notebook,
-    ".json": _json,
+FORMATS: Mapping[str, ReportFormat] = {
+    ".html": ReportFormat("HTML: single self-contained file with interactive plots", _html),
+    ".md": ReportFormat("Markdown: a ZIP of text and drawings, for an issue or a wiki", _markdown),
+    ".pdf": ReportFormat("PDF: for printing and filing", _pdf),
+    ".ipynb": ReportFormat("Notebook: recomputes everything from the packets", _notebook),
+    ".json": ReportFormat("JSON: for import and for other tools", _json),
 }
 
 
-def format_of(name: str) -> Format:
+def format_of(name: str) -> ReportFormat:
     """Return the format for a file name.
 
     Raises:
@@ -88,7 +100,7 @@ def render(name: str, report: Report, book: IncidentState, incident_id: str) -> 
     Raises:
         ReportError: no format has this suffix.
     """
-    return format_of(name)(name, report, book, incident_id)
+    return format_of(name).files(name, report, book, incident_id)
 
 
 def packed(files: Files) -> tuple[str, bytes]:

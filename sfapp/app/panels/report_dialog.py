@@ -14,15 +14,6 @@ from sfapp.report import FORMATS
 from sfapp.report.workspace_report import CancelledReportError, ReportMaker, ReportOptions, ReportProgress
 from sfapp.views import format
 
-FORMAT_WORDS = {
-    ".html": "HTML: single self-contained file with interactive plots",
-    ".pdf": "PDF: for printing and filing",
-    ".md": "Markdown: a ZIP of text and drawings, for an issue or a wiki",
-    ".ipynb": "Notebook: recomputes everything from the packets",
-    ".json": "JSON: for import and for other tools",
-}
-"""Purpose of each format."""
-
 
 def report_button(what: str, make: Callable[[], ReportMaker]) -> ui.element:
     """Build a button and the dialog that it opens, inside the current container.
@@ -49,7 +40,7 @@ class ReportDialog:
         self._progress: ReportProgress | None = None
         with ui.dialog().on("hide", self.cancel) as self._dialog, box("sheet report"):
             label_text(f"Report on {what}", "h2")
-            self._format = ui.radio({ending: FORMAT_WORDS[ending] for ending in FORMATS}, value=".html")
+            self._format = ui.radio({ending: each.purpose for ending, each in FORMATS.items()}, value=".html")
             self._format.props("dense").mark("report-format")
             self._redact = ui.checkbox("Hide the names of runs and hosts").props("dense")
             self._redact.mark("report-redact")
