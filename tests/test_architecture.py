@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -267,3 +268,10 @@ def test_a_long_function_gives_a_reason() -> None:
         if lines > MAX_FUNCTION_LINES and not any("# Long because" in line for line in source):
             long[f"{path.name}:{node.name}"] = lines  # type: ignore[attr-defined]
     assert long == {}
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:sfapp|assets|tests|docs)/[\w./]*\w)", page)
+    assert len(named) > 30
+    assert [path for path in named if not (ROOT / path).exists()] == []
