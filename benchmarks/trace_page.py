@@ -11,7 +11,7 @@ from sfapp.operators import AGREEMENT_REASONS
 
 PAGE = """# Other tools' traces, down to the operator
 
-WrittenFiles by `{command}` on {machine};
+Written by `{command}` on {machine};
 other programs used {others:.0%} of the cores meanwhile.
 
 ```

@@ -56,6 +56,7 @@ def test_unchanged_jobs_stream_to_complete_windows(tmp_path: Path) -> None:
     assert not list(left.rglob("*.parquet"))
 
 
+@pytest.mark.quiet  # the surviving ranks have a second to deliver after SIGTERM
 def test_the_last_sent_steps_of_a_dead_rank_are_stored(tmp_path: Path) -> None:
     packets, left = tmp_path / "packets", tmp_path / "left"
     with aggregating(packets, abandon_after=2.0) as aggregator:
