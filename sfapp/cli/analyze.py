@@ -160,7 +160,7 @@ def print_table(
 ) -> None:
     """Print a table in which slow windows stand out. What operator events say of a window
     stands below it."""
-    header = ("window", "step", "change", "severity", "aim", "labels")
+    header = ("window", "step", "change", "severity", "likely cause", "labels")
     rows = [_table_row(diagnosis) for diagnosis in diagnoses]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     run = None
