@@ -1,10 +1,9 @@
-"""Where the ranks of a run wait for each other, by the wait fits of all its windows (accounting.md §10).
+"""Find where the ranks of a run wait for each other, by the wait fits of all its windows (accounting.md §10).
 
 A rank that is late all through a window is late by the same amount in every step, and a fit cannot detect a
-constant lag (§11): where a fault lasts, a single window does not show where ranks synchronise. Of several
-stages
-that ranks wait in, a single window may also find the lesser one. The run's other windows show the same job,
-so their fits are used. Where none of them finds a wait, the fit per sync is used.
+constant lag (§11): if a fault lasts, a single window does not show where ranks synchronise. If ranks wait in
+several stages, a single window may also find the lesser one. The run's other windows show the same job, so
+their fits are used. If none of them finds a wait, the fit per sync is used.
 """
 
 from __future__ import annotations

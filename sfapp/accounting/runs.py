@@ -1,6 +1,7 @@
-"""Diagnosing many windows: each run aligned where its ranks synchronise, and compared with its own healthy
-window
-(accounting.md §10, §12)."""
+"""Diagnose many windows: align each run where its ranks synchronise, and compare it with its healthy window.
+
+Source: accounting.md §10, §12.
+"""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ CROSSINGS = Example(
     leaders=(0, 1, 2),
 )
 """A different rank is slowest at every boundary. The paper prints the slowest ranks and their times; the
-other
-ranks' durations are chosen to fit."""
+other ranks' durations are chosen to fit."""
 
 EXAMPLES: Mapping[str, Example] = {example.run_id: example for example in (DISPLACED, TWO_RANKS, CROSSINGS)}
 """Every example by its run."""

@@ -31,9 +31,8 @@ def suspect_and_peer(
 
     Of two selected ranks, the one with the more abnormal timing pattern is the suspect; a single one is the
     suspect itself. Without a selection it is the cause's rank, else the verdict's, else the most abnormal
-    one.
-    The peer is the rank whose score is nearest to the median. None where no rank, or no other one, has events
-    in steps.
+    one. The peer is the rank whose score is nearest to the median. None if no rank, or no other one, has
+    events in steps.
     """
     rhythm = findings.similarity
     score_of = dict(zip(rhythm.ranks, rhythm.score_R.tolist(), strict=True))

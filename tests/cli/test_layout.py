@@ -99,7 +99,7 @@ def node(rank: int) -> Layout:
             node(1),
             "192.0.2.1",
             AggregatorAddress("192.0.2.1", None),
-        ),  # on neither: somebody has started it there
+        ),  # on neither node: the user starts it there
         (Layout(nnodes="2", node_rank=0, master_addr="192.0.2.1"), None, AggregatorAddress("192.0.2.1", "*")),
     ],
 )

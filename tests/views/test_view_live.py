@@ -261,8 +261,8 @@ def test_a_node_s_ranks_have_a_line_each_on_one_scale() -> None:
     assert level[2, 0] == pytest.approx(0.85 - 2)
     assert level[0, 0] == pytest.approx(0.85 * 100 / 130)
     assert np.isnan(level[:, -1]).all()
-    nobody = live_courses(job(), 7)["layout"]["meta"]["alt"]
-    assert "no rank of node 7 has finished a step yet" in nobody
+    without_ranks = live_courses(job(), 7)["layout"]["meta"]["alt"]
+    assert "no rank of node 7 has finished a step yet" in without_ranks
 
 
 def test_layers_are_means_over_what_was_sampled() -> None:

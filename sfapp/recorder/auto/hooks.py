@@ -4,9 +4,9 @@
 - Backward: ``torch.autograd.backward``, which ``Tensor.backward`` calls.
 - Optimizers: their global step hooks, and ``GradScaler.step`` for the steps that it skips.
 - Forward: a global forward pre-hook that exists only while no module runs. The outermost module's call
-removes
-  it and registers it again, so that inner modules cost nothing and no module keeps a hook. ``torch.compile``
-  would compile the hook in, so its first use removes it permanently; steps are then read without forwards.
+  removes it and registers it again, so that inner modules cost nothing and no module keeps a hook.
+  ``torch.compile`` would compile the hook in, so its first use removes it permanently; steps are then read
+  without forwards.
 """
 
 from __future__ import annotations

@@ -82,8 +82,7 @@ class HuggingFaceRecorderCallback(_ModelHooks, TrainerCallback):
       wait belongs to the first micro-step.
     - forward: from the beginning of the step or micro-step to the end of the model's ``forward``.
     - ``model.backward_and_clip_cpu_wall``: from there to the optimizer step: backward pass, clipping,
-    gradient
-      norm, and a loss computed outside the model.
+      gradient norm, and a loss computed outside the model.
     - optimizer: the optimizer step.
     - residual: schedulers, zeroing gradients and other callbacks, up to this callback's ``on_step_end``.
 
