@@ -144,46 +144,61 @@ cdef extern from *:
          int64_t *largest, int64_t *sums, int64_t *totals),
         (duration, stage_stride, stages, ranks, start, out_stride, top, leader, second, largest, sums, totals))
 
-    /* The frontier and its leaders of one step, and nothing else. */
+    #define SFAPP_STRIP 32 /* ranks whose prefixes stay in registers through all stages */
+    #define SFAPP_SEARCH 512 /* ranks among which a leader is looked for once its stretch is known */
+
+    typedef int64_t sfapp_wide __attribute__((vector_size(64), aligned(8)));
+
+    /* The frontier and its leaders of one step, and nothing else. `room` holds one vector a stage. */
     SFAPP_INLINE int sfapp_step_frontier_body(
         const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
-        ptrdiff_t out_stride, int64_t *top, int64_t *leader)
+        ptrdiff_t out_stride, int64_t *top, int64_t *leader, int64_t *room)
     {
-        int64_t prefix[SFAPP_TILE];
-        for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_TILE) {
-            const ptrdiff_t count = ranks - begin < SFAPP_TILE ? ranks - begin : SFAPP_TILE;
-            memset(prefix, 0, count * sizeof(int64_t));
-            for (ptrdiff_t stage = 0; stage < stages; stage++) {
-                const int64_t *spent = duration + stage * stage_stride + begin;
-                sfapp_vector first[4];
-                for (int place = 0; place < 4 * SFAPP_LANES; place++)
-                    first[place / SFAPP_LANES][place % SFAPP_LANES] = INT64_MIN;
-                ptrdiff_t rank = 0;
-                for (; rank + 4 * SFAPP_LANES <= count; rank += 4 * SFAPP_LANES)
-                    for (int part = 0; part < 4; part++) {
-                        const ptrdiff_t at = rank + part * SFAPP_LANES;
-                        const sfapp_vector p =
-                            *(sfapp_vector *)(prefix + at) + *(const sfapp_vector *)(spent + at);
-                        *(sfapp_vector *)(prefix + at) = p;
-                        first[part] = SFAPP_MAX(first[part], p);
-                    }
-                int64_t best = INT64_MIN;
-                for (int place = 0; place < 4 * SFAPP_LANES; place++) {
-                    const int64_t p = first[place / SFAPP_LANES][place % SFAPP_LANES];
-                    if (p > best) best = p;
-                }
-                for (; rank < count; rank++) {
-                    const int64_t p = prefix[rank] += spent[rank];
-                    if (p > best) best = p;
-                }
-                const ptrdiff_t cell = stage * out_stride;
-                if (begin == 0 || best > top[cell]) {
-                    ptrdiff_t place = 0;
-                    while (prefix[place] != best) place++;
-                    top[cell] = best;
-                    leader[cell] = begin + place;
+        sfapp_wide *const most = (sfapp_wide *)room;
+        for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_SEARCH) {
+            const ptrdiff_t end = ranks - begin < SFAPP_SEARCH ? ranks : begin + SFAPP_SEARCH;
+            for (ptrdiff_t i = 0; i < 8 * stages; i++) room[i] = INT64_MIN;
+            ptrdiff_t rank = begin;
+            for (; rank + SFAPP_STRIP <= end; rank += SFAPP_STRIP) {
+                sfapp_wide a = {0}, b = {0}, c = {0}, d = {0};
+                for (ptrdiff_t stage = 0; stage < stages; stage++) {
+                    const sfapp_wide *spent = (const sfapp_wide *)(duration + stage * stage_stride + rank);
+                    a += spent[0];
+                    b += spent[1];
+                    c += spent[2];
+                    d += spent[3];
+                    const sfapp_wide one = SFAPP_MAX(a, b), other = SFAPP_MAX(c, d), both = SFAPP_MAX(one, other);
+                    most[stage] = SFAPP_MAX(most[stage], both);
                 }
             }
+            for (; rank < end; rank++) {
+                int64_t prefix = 0;
+                for (ptrdiff_t stage = 0; stage < stages; stage++) {
+                    prefix += duration[stage * stage_stride + rank];
+                    if (prefix > room[8 * stage]) room[8 * stage] = prefix;
+                }
+            }
+            for (ptrdiff_t stage = 0; stage < stages; stage++) {
+                const ptrdiff_t cell = stage * out_stride;
+                int64_t best = INT64_MIN;
+                for (int lane = 0; lane < 8; lane++) if (room[8 * stage + lane] > best) best = room[8 * stage + lane];
+                if (begin == 0 || best > top[cell]) {
+                    top[cell] = best;
+                    leader[cell] = begin;
+                }
+            }
+        }
+        for (ptrdiff_t stage = 0; stage < stages; stage++) {
+            const ptrdiff_t cell = stage * out_stride, begin = leader[cell];
+            const ptrdiff_t count = ranks - begin < SFAPP_SEARCH ? ranks - begin : SFAPP_SEARCH;
+            int64_t prefix[SFAPP_SEARCH] = {0};
+            for (ptrdiff_t earlier = 0; earlier <= stage; earlier++) {
+                const int64_t *spent = duration + earlier * stage_stride + begin;
+                for (ptrdiff_t place = 0; place < count; place++) prefix[place] += spent[place];
+            }
+            ptrdiff_t place = 0;
+            while (prefix[place] != top[cell]) place++;
+            leader[cell] = begin + place;
         }
         return 0;
     }
@@ -191,8 +206,8 @@ cdef extern from *:
     SFAPP_VARIANTS(
         int, sfapp_step_frontier,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
-         ptrdiff_t out_stride, int64_t *top, int64_t *leader),
-        (duration, stage_stride, stages, ranks, out_stride, top, leader))
+         ptrdiff_t out_stride, int64_t *top, int64_t *leader, int64_t *room),
+        (duration, stage_stride, stages, ranks, out_stride, top, leader, room))
 
     /* The largest of some values; lanes by hand, since a compiler may not reorder comparisons of floats. */
     SFAPP_INLINE double sfapp_largest(const double *x, ptrdiff_t count)
@@ -351,7 +366,8 @@ cdef extern from *:
     """
     int sfapp_level() noexcept nogil
     int sfapp_step_frontier(
-        const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int64_t *, int64_t *) noexcept nogil
+        const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int64_t *, int64_t *,
+        int64_t *) noexcept nogil
     int sfapp_step_boundaries(
         const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const int64_t *, Py_ssize_t, int64_t *, int64_t *,
         int64_t *, int64_t *, int64_t *, int64_t *) noexcept nogil
@@ -381,6 +397,9 @@ def frontier(
     """Fill in frontier and leaders of the steps from ``begin`` until ``end``."""
     cdef Py_ssize_t stages = duration_SNR.shape[0], steps = duration_SNR.shape[1], ranks = duration_SNR.shape[2]
     cdef Py_ssize_t stride = steps * ranks, step
+    cdef int64_t *room = <int64_t *>malloc(8 * stages * sizeof(int64_t))
+    if room == NULL:
+        raise MemoryError()
     with nogil:
         for step in range(begin, end):
             sfapp_step_frontier(
@@ -391,7 +410,9 @@ def frontier(
                 steps,
                 &frontier_SN[0, step],
                 &leader_SN[0, step],
+                room,
             )
+    free(room)
 
 
 def boundaries(

@@ -88,7 +88,17 @@ def in_parallel(work: Callable[[int, int], None], rows: int, cells: int) -> None
         work(0, rows)
         return
     ends = np.linspace(0, rows, min(rows, 4 * threads()) + 1).astype(int).tolist()
-    list(_pool().map(work, ends[:-1], ends[1:]))
+    shares = iter(list(zip(ends, ends[1:], strict=False)))
+
+    def draw() -> None:
+        for begin, end in shares:
+            work(begin, end)
+
+    # The calling thread works too: it has a core, and no other thread need be woken for its share.
+    helpers = [_pool().submit(draw) for _ in range(threads() - 1)]
+    draw()
+    for helper in helpers:
+        helper.result()
 
 
 def as_float(x: Array) -> Array:
