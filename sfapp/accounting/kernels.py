@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def in_parallel(work: Callable[[int, int], None], rows: int, cells: int) -> None
         work(0, rows)
         return
     ends = np.linspace(0, rows, min(rows, 4 * threads()) + 1).astype(int).tolist()
-    shares = iter(list(zip(ends, ends[1:], strict=False)))
+    shares = iter(list(pairwise(ends)))
 
     def draw() -> None:
         for begin, end in shares:

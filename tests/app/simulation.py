@@ -6,11 +6,25 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from nicegui.testing import User, user_simulation
 
 from sfapp.app.server import build_pages
 from sfapp.service.workspace import Workspace
+
+RETRIES = 100
+"""How often, ten times a second or more, a simulated user looks again before a test fails."""
+
+
+class PatientUser(User):
+    """A user who waits for what an action brings, as long as a busy machine may take."""
+
+    async def should_see(self, *args: Any, retries: int = RETRIES, **filters: Any) -> None:
+        await super().should_see(*args, retries=retries, **filters)
+
+    async def should_not_see(self, *args: Any, retries: int = RETRIES, **filters: Any) -> None:
+        await super().should_not_see(*args, retries=retries, **filters)
 
 
 @asynccontextmanager
@@ -22,7 +36,7 @@ async def simulated(workspace: Workspace) -> AsyncIterator[User]:
         async with user_simulation() as user:
             build_pages(workspace)
             workspace.start()
-            yield user
+            yield PatientUser(user.http_client)
             # Cancelling a queue that is just being emptied can get lost in Python 3.11: let it rest first.
             await asyncio.sleep(0.06)
             workspace.close()

@@ -21,7 +21,6 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 TAB = f"/w/{RUN}/0?tab=stragglers"
-PATIENT = 60
 
 
 def put_now(root: Path) -> None:
@@ -43,14 +42,14 @@ async def user(tmp_path: Path) -> AsyncIterator[User]:
 async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: Path) -> None:
     # Given a job that runs, when a capture of the suspect and some peers is asked for
     await user.open(TAB)
-    await user.should_see("Capture a trace", retries=PATIENT)
-    await user.should_see("Verdict and operators", retries=PATIENT)
+    await user.should_see("Capture a trace")
+    await user.should_see("Verdict and operators")
     offered = one(user, ui.input, "capture-ranks").value
     assert "2" in offered.split(", ")
     assert len(offered.split(", ")) >= 3
     one(user, ui.number, "capture-steps").value = 3
     user.find(marker="capture-start").click()
-    await user.should_see("requested", retries=PATIENT)
+    await user.should_see("requested")
     # Then the request lies where recorders look, and the page says what they make of it
     (state,) = captures(tmp_path, RUN)
     assert (state.request.steps, ", ".join(map(str, state.request.ranks))) == (3, offered)
@@ -58,7 +57,7 @@ async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: P
         write_rank_capture(
             tmp_path, state.request, RankCapture(rank=rank, status="done", steps=3, windows=(4,), events=9)
         )
-    await user.should_see("Window 4", retries=PATIENT)
+    await user.should_see("Window 4")
     assert href(user, "captured-window") == f"/w/{RUN}/4?tab=stragglers"
 
 
@@ -74,7 +73,7 @@ async def test_what_cannot_be_asked_for_is_told(
     user: User, tmp_path: Path, ranks: str, steps: int, says: str
 ) -> None:
     await user.open(TAB)
-    await user.should_see("Capture a trace", retries=PATIENT)
+    await user.should_see("Capture a trace")
     one(user, ui.input, "capture-ranks").value = ranks
     one(user, ui.number, "capture-steps").value = steps
     user.find(marker="capture-start").click()
@@ -88,5 +87,5 @@ async def test_a_job_that_is_over_cannot_be_captured(tmp_path: Path) -> None:
         store.ingest()
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open(TAB)
-            await user.should_see("no operator trace for this window", retries=PATIENT)
+            await user.should_see("no operator trace for this window")
             await user.should_not_see("Capture a trace")

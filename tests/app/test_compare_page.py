@@ -66,7 +66,7 @@ async def test_an_a_b_a_says_where_the_change_lies_who_led_and_what_came_back(us
 
 async def test_each_side_can_be_opened_as_it_is_judged_here(user: User) -> None:
     await user.open("/compare?a=job&b=job/2&gamma_a=0.9")
-    await user.should_see("Open B · window 2", retries=20)
+    await user.should_see("Open B · window 2")
     links = {
         element.text: element.props["href"]
         for element in user.find(kind=TextElement, content="Open ").elements
@@ -136,7 +136,7 @@ async def test_gates_of_the_address_hold_until_the_defaults_are_asked_for(user: 
     await user.open("/compare?a=job/1&b=job/2&tau_c=0.3&step=3")
     await user.should_see("'step' belongs to a window's page")
     await user.should_see("Judged with tau_c=0.3")
-    await user.should_see("Shares and labels", retries=20)
+    await user.should_see("Shares and labels")
     routed = [row for row in one(user, ui.table, "sides").rows if row["what"] == "routing set"]
     assert routed[0]["B"] == "backward"
     user.find(marker="defaults").click()
@@ -162,7 +162,7 @@ async def test_a_run_that_grows_is_compared_anew(
     await watching_user.open("/compare?a=job/1&b=job")
     await watching_user.should_see("200 steps in 5 windows")
     put(packets, job_window(5, {(CALLBACKS, 3): 60 * MS}))
-    await watching_user.should_see("240 steps in 6 windows", retries=100)
+    await watching_user.should_see("240 steps in 6 windows")
 
 
 async def test_the_twin_is_the_comparison_of_the_stored_diagnoses(
@@ -218,7 +218,7 @@ async def test_other_stages_are_refused_with_what_differs(
 ) -> None:
     put(packets, window_of(ddp_job()[:5], run_id="five", window=0))
     await watching_user.open("/compare?a=job/1&b=five/0")
-    await watching_user.should_see("only the first has 'step.other_cpu_wall'", retries=100)
+    await watching_user.should_see("only the first has 'step.other_cpu_wall'")
 
 
 async def test_a_click_on_a_window_of_the_spread_opens_it(user: User) -> None:

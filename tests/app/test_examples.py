@@ -33,7 +33,7 @@ async def test_every_example_is_a_window_page_with_its_lesson(user: User, run_id
 async def test_controls_and_plots_work_on_an_example_as_on_any_window(user: User) -> None:
     # Given the paper's first figure
     await user.open(PAGE)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     figure = plot(user, "Critical-path time by stage").figure
     assert "8.20 s" in str(figure["data"]) + str(figure["layout"])
     # When dominance is asked of more than any stage has
@@ -66,7 +66,7 @@ async def test_an_empty_folder_offers_the_examples(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/")
-            await user.should_see("Or open a worked example", retries=20)
+            await user.should_see("Or open a worked example")
 
 
 async def test_examples_are_not_among_the_operators_runs(user: User, workspace: Workspace) -> None:
@@ -110,7 +110,7 @@ async def test_an_operator_s_run_of_the_same_name_is_shown_instead(packets: Path
 
 async def test_the_only_window_of_a_run_has_no_strip_of_neighbours(user: User) -> None:
     await user.open(PAGE)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     titles = {element.figure["layout"]["meta"]["title"] for element in user.find(kind=ui.plotly).elements}
     assert "Windows" not in titles
 
@@ -118,6 +118,6 @@ async def test_the_only_window_of_a_run_has_no_strip_of_neighbours(user: User) -
 async def test_the_data_tab_names_the_example_s_packet(user: User) -> None:
     await user.open(f"{PAGE}?tab=data")
     assert href(user, "json") == f"{PAGE}.json?tab=data"
-    await user.should_see("Packet", retries=20)
+    await user.should_see("Packet")
     listed = str([table.rows for table in user.find(kind=ui.table).elements])
     assert f"{DISPLACED.run_id}/00000000.parquet" in listed

@@ -65,7 +65,7 @@ async def test_tables_of_labels_evidence_and_gates_lead_to_their_meaning(user: U
     anchors = {f"/glossary#{row['kind']}-{row['name']}" for row in glossary()}
     for tab, some in (("evidence", "/glossary#evidence-delta"), ("ambiguity", "/glossary#gate-eta_q")):
         await user.open(f"/w/job/2?tab={tab}")
-        await user.should_see(kind=ui.table, retries=20)
+        await user.should_see(kind=ui.table)
         rows = [row for table in user.find(kind=ui.table).elements for row in table.rows]
         found = {row["term"] for row in rows if "term" in row}
         assert some in found

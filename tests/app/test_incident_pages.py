@@ -23,8 +23,6 @@ from sfapp.service.workspace import Workspace
 
 KEY = WindowKey(RUN, 2)
 SICK = "/w/job/2"
-SHOWN = 30
-"""Attempts to see evidence: it is looked up after the page is there."""
 
 
 def only(workspace: Workspace) -> Incident:
@@ -84,9 +82,9 @@ async def test_evidence_is_shown_as_it_was_looked_at_and_what_is_gone_says_so(
     user = watching_user
     await user.open(f"/incident/{told.short_id}")
     await user.should_see("step 85 · 1 threshold changed")
-    await user.should_see("callbacks on rank 3", retries=SHOWN)
+    await user.should_see("callbacks on rank 3")
     await user.should_see("It begins here.")
-    await user.should_see("No longer available: no run 'gone' in the store", retries=SHOWN)
+    await user.should_see("No longer available: no run 'gone' in the store")
     shown = plot(user, "Exposed time per step").figure["layout"]
     assert shown["xaxis"]["range"] == [84.5, 90.5]
     # The note is marked in the plot, too
@@ -221,7 +219,7 @@ async def test_a_comparison_is_told_in_a_sentence(watching_user: User, own_works
     user.find(marker="add-to-incident").click()
     await user.should_see("This comparison added")
     await user.open(f"/incident/{only(own_workspace).id}")
-    await user.should_see("per step slower than A", retries=SHOWN)
+    await user.should_see("per step slower than A")
     assert href(user, "item-link") == "/compare?a=job/1&b=job/2"
 
 
@@ -255,7 +253,7 @@ async def test_an_incident_is_begun_from_the_list(watching_user: User, own_works
     await user.should_see("An incident needs a title")
     one(user, ui.input, "new-title").value = "Slow callback"
     user.find(marker="new-incident").click()
-    await user.should_see("No evidence yet", retries=SHOWN)
+    await user.should_see("No evidence yet")
     assert only(own_workspace).title == "Slow callback"
 
 
@@ -323,17 +321,17 @@ async def test_evidence_whose_packets_go_says_so_and_the_rest_stays(
 ) -> None:
     user = watching_user
     await user.open(f"/incident/{told.id}")
-    await user.should_see("callbacks on rank 3", retries=SHOWN)
+    await user.should_see("callbacks on rank 3")
     # When the packets are deleted while somebody looks
     packet = own_workspace.source(KEY).packets[0].path
     content = packet.read_bytes()
     packet.unlink()
-    await user.should_see("No longer available: run 'job' has no window 2", retries=60)
+    await user.should_see("No longer available: run 'job' has no window 2")
     await user.should_not_see("callbacks on rank 3")
     await user.should_see("It begins here.")
     # And come back, so does the evidence
     packet.write_bytes(content)
-    await user.should_see("callbacks on rank 3", retries=60)
+    await user.should_see("callbacks on rank 3")
 
 
 async def test_a_note_is_added_by_itself(

@@ -34,7 +34,7 @@ async def test_a_window_opens_from_the_timeline(user: User) -> None:
     await user.open("/")
     await user.should_see("mean exposed step, split by stage")
     fire(user, plot(user, "Windows"), "plotly_click", {"x": 2, "y": 1, "customdata": [RUN, 2]})
-    await user.should_see("callbacks on rank 3", retries=20)
+    await user.should_see("callbacks on rank 3")
 
 
 async def test_the_list_is_filtered_and_the_links_follow(user: User) -> None:
@@ -70,7 +70,7 @@ async def test_new_windows_appear_by_themselves(watching_user: User, packets: Pa
     await user.open("/")
     await user.should_see("3 of 5 windows need attention")
     put(packets, job_window(5, {}))
-    await user.should_see("Window 5 of job arrived", retries=60)
+    await user.should_see("Window 5 of job arrived")
     await user.should_see("3 of 6 windows need attention")
 
 
@@ -117,7 +117,7 @@ async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/")
-            await user.should_see("No packets yet", retries=20)
+            await user.should_see("No packets yet")
             await user.should_see("sfapp.Recorder")
             await user.should_see(str(tmp_path))
 

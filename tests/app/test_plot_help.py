@@ -30,13 +30,13 @@ async def test_the_first_visit_teaches_rises_crossings_and_that_seconds_count_on
     user: User, lesson: str
 ) -> None:
     await user.open(SICK)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     assert open_tips(user, lesson) == [True]
 
 
 async def test_a_narrow_plot_keeps_its_aid_behind_the_i(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("Rank × step", retries=20)
+    await user.should_see("Rank × step")
     assert open_tips(user, "Stages by their share") == [False]
     user.find(kind=ui.element, marker="read-routing_pareto").click()
     assert open_tips(user, "Stages by their share") == [True]
@@ -45,9 +45,9 @@ async def test_a_narrow_plot_keeps_its_aid_behind_the_i(user: User) -> None:
 async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
     # Given the same plot on two tabs, with its aid open on both
     await user.open(SICK)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     user.find(kind=ui.tab, content="Frontier").click()
-    await user.should_see("Highlight ranks", retries=20)
+    await user.should_see("Highlight ranks")
     assert open_tips(user, RISE) == [True, True]
     # When it is dismissed on one
     user.find(kind=ui.element, marker="got-frontier_steps").click()
@@ -62,19 +62,19 @@ async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
 async def test_what_a_browser_dismissed_stays_closed(user: User) -> None:
     user.http_client.cookies.set("sfapp-read", "frontier_steps.rules")
     await user.open(SICK)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     assert open_tips(user, RISE) == [False]
     assert open_tips(user, CROSSING) == [True]
 
 
 async def test_all_of_them_can_be_dismissed_at_once(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     user.find(kind=ui.element, marker="got-all").click()
     assert not any(open_tips(user, ""))
     user.http_client.cookies.set("sfapp-read", "all")
     await user.open(SICK)
-    await user.should_see("Critical-path time by stage", retries=20)
+    await user.should_see("Critical-path time by stage")
     assert not any(open_tips(user, ""))
 
 

@@ -25,8 +25,6 @@ from sfapp.views.address import incident_page
 
 TAB = f"{WINDOW}?tab=stragglers"
 STAGES_ONLY = "/w/job/0?tab=stragglers"
-PATIENT = 60
-"""Times a tenth of a second: examining takes a while on a machine that does other things too."""
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +51,7 @@ async def user(profiled: Path, profiled_store: Store) -> AsyncIterator[User]:
 
 async def test_the_operator_that_held_all_up_is_named_and_the_verdict_agrees(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Verdict and operators agree", retries=PATIENT)
+    await user.should_see("Verdict and operators agree")
     await user.should_see("operator events of 8 ranks")
     rows = one(user, ui.table, "causes").rows
     assert rows[0]["rank"] == 5
@@ -72,13 +70,13 @@ async def test_operators_are_examined_only_when_the_tab_is_opened(
         judged = workspace.judge(workspace.source(WindowKey(PROFILED, 0)), ViewState())
         assert workspace.cached_findings(judged) is None
         await user.open(TAB)
-        await user.should_see("Verdict and operators agree", retries=PATIENT)
+        await user.should_see("Verdict and operators agree")
         assert workspace.cached_findings(judged) is not None
 
 
 async def test_a_picked_cause_is_in_the_link_and_in_the_plots(user: User) -> None:
     await user.open(f"{TAB}&ranks=1,2")
-    await user.should_see("Causes", retries=PATIENT)
+    await user.should_see("Causes")
     table = one(user, ui.table, "causes")
     other = next(row["cause"] for row in table.rows if row["cause"] != 0)
     fire(user, table, "rowClick", other)
@@ -92,7 +90,7 @@ async def test_a_picked_cause_is_in_the_link_and_in_the_plots(user: User) -> Non
 
 async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Compare ranks", retries=PATIENT)
+    await user.should_see("Compare ranks")
     assert chooser(user, "suspect").value == 5
     chooser(user, "peer").value = 7
     await user.should_see("Back to the suspect")
@@ -104,7 +102,7 @@ async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
 
 async def test_an_operator_is_counted_over_time(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Operator", retries=PATIENT)
+    await user.should_see("Operator")
     wanted = next(name for name in chooser(user, "operator").options if "AllReduce" in name)
     chooser(user, "operator").value = wanted
     await user.should_see("Operator")
@@ -113,24 +111,24 @@ async def test_an_operator_is_counted_over_time(user: User) -> None:
 
 async def test_abnormal_events_of_one_rank_are_listed(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Abnormal events", retries=PATIENT)
+    await user.should_see("Abnormal events")
     chooser(user, "outlier-rank").value = 5
     assert {row["rank"] for row in one(user, ui.table, "outliers").rows} == {5}
 
 
 async def test_a_cause_that_there_is_not_shows_the_first(user: User) -> None:
     await user.open(f"{TAB}&cause=999&operator=nothing")
-    await user.should_see("Verdict and operators agree", retries=PATIENT)
+    await user.should_see("Verdict and operators agree")
 
 
 async def test_one_node_is_examined_by_itself(user: User) -> None:
     await user.open(f"{TAB}&group=node:0")
-    await user.should_see("operator events of 4 ranks", retries=PATIENT)
+    await user.should_see("operator events of 4 ranks")
 
 
 async def test_without_operator_events_stages_stand_in_and_that_is_said(user: User) -> None:
     await user.open(STAGES_ONLY)
-    await user.should_see("no operator trace for this window", retries=PATIENT)
+    await user.should_see("no operator trace for this window")
     await user.should_see("Based on stages, not on operators")
 
 
@@ -140,7 +138,7 @@ async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         store.ingest()
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open(STAGES_ONLY)
-            await user.should_see("Nothing to examine: a reduced window", retries=PATIENT)
+            await user.should_see("Nothing to examine: a reduced window")
             await user.should_see("sfapp import kineto")
 
 
@@ -154,7 +152,7 @@ async def test_a_damaged_file_is_told_and_the_rest_of_the_page_stands(profiled: 
         async with simulated(Workspace(store, [root])) as user:
             await user.open(TAB)
             await user.should_see("data on rank 5")
-            await user.should_see("The operator events of this window cannot be read", retries=PATIENT)
+            await user.should_see("The operator events of this window cannot be read")
             await user.should_see(path.name)
             await user.should_see("no operator trace for this window")
 
@@ -171,10 +169,10 @@ async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -
             while workspace.status().kind == "reading":
                 await asyncio.sleep(0.02)
             await user.open(TAB)
-            await user.should_see("no operator trace for this window", retries=PATIENT)
+            await user.should_see("no operator trace for this window")
             # When they come, then the open page shows them
             away.rename(path)
-            await user.should_see("operator events of 8 ranks", retries=PATIENT)
+            await user.should_see("operator events of 8 ranks")
 
 
 async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path: Path) -> None:
@@ -189,13 +187,13 @@ async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path:
         grace.add_plot(incident, WindowKey(PROFILED, 0), "blame_path", "tab=stragglers&cause=1")
         async with simulated(workspace) as user:
             await user.open(incident_page(incident.id))
-            await user.should_see(kind=ui.plotly, retries=PATIENT)
+            await user.should_see(kind=ui.plotly)
             assert "rank 2" in str(plot(user, "Path from cause to delayed rank").figure["layout"]["meta"])
 
 
 async def test_a_plot_of_it_can_be_noted_on(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Verdict and operators agree", retries=PATIENT)
+    await user.should_see("Verdict and operators agree")
     user.find(marker="note-blame_path").click()
     await user.should_see("Path from cause to delayed rank")
     assert one(user, ui.element, "note-form").visible

@@ -130,20 +130,20 @@ async def test_the_carry_over_frontier_moves_the_blame(user: User) -> None:
 async def test_the_baseline_is_measured_anew(user: User) -> None:
     await user.open("/w/job/3")
     chooser(user, "baseline").value = "reference"
-    await user.should_see("Clips each stage to its median in the healthy window.", retries=20)
+    await user.should_see("Clips each stage to its median in the healthy window.")
 
 
 async def test_one_node_can_be_judged_by_itself(user: User) -> None:
     await user.open(SICK)
     chooser(user, "group").value = "node:1"
     # On node 1 nothing is wrong: the slow callback is on node 0.
-    await user.should_not_see("callbacks on rank 3", retries=20)
+    await user.should_not_see("callbacks on rank 3")
 
 
 async def test_another_window_can_be_compared_with(user: User) -> None:
     await user.open(SICK)
     chooser(user, "reference").value = "job/4"
-    await user.should_see("Suspect: callbacks grew most since window 4", retries=20)
+    await user.should_see("Suspect: callbacks grew most since window 4")
 
 
 async def test_a_link_restores_the_view(user: User) -> None:
@@ -173,7 +173,7 @@ async def test_the_baseline_without_a_healthy_window_is_told(watching_user: User
     user = watching_user
     put(packets, job_window(0, {}, run_id="alone"))
     await user.open("/")
-    await user.should_see("alone", retries=60)
+    await user.should_see("alone")
     await user.open("/w/alone/0?baseline=reference")
     await user.should_see("no healthy window to take as the baseline")
     assert chooser(user, "baseline").value == "cohort_median"
@@ -184,7 +184,7 @@ async def test_a_new_window_of_the_run_is_announced(watching_user: User, packets
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
     put(packets, job_window(5, {}))
-    await user.should_see("Window 5 arrived", retries=60)
+    await user.should_see("Window 5 arrived")
 
 
 async def test_a_window_that_was_recorded_again_is_judged_again(watching_user: User, packets: Path) -> None:
@@ -192,7 +192,7 @@ async def test_a_window_that_was_recorded_again_is_judged_again(watching_user: U
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
-    await user.should_see("optimizer on rank 6", retries=60)
+    await user.should_see("optimizer on rank 6")
 
 
 async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
@@ -218,7 +218,7 @@ async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
     await user.should_see("no stage label.")
     resume.set()
     # Then the new durations are judged under the gate as it is now
-    await user.should_see("optimizer on rank 6", retries=60)
+    await user.should_see("optimizer on rank 6")
     await user.should_see("no stage label.")
     assert slider(user, "gamma_a").value == 0.99
 
@@ -242,7 +242,7 @@ async def test_a_baseline_that_new_packets_take_away_is_replaced(
     monkeypatch.setattr(own_workspace, "judge", judge_without_healthy_window)
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     # Then the page is refreshed against the default baseline, and says so
-    await user.should_see("optimizer on rank 6", retries=60)
+    await user.should_see("optimizer on rank 6")
     await user.should_see("no healthy window to take as the baseline")
     assert chooser(user, "baseline").value == "cohort_median"
 
@@ -258,12 +258,12 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
     await user.open(SICK)
     monkeypatch.setattr(own_workspace, "judge", fail)
     put(packets, job_window(5, {}))
-    await user.should_see("the window's packet is damaged", retries=60)
+    await user.should_see("the window's packet is damaged")
     await user.should_not_see("StoreError")
     await user.should_see("callbacks on rank 3")
     monkeypatch.setattr(own_workspace, "judge", judge)
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
-    await user.should_see("optimizer on rank 6", retries=60)
+    await user.should_see("optimizer on rank 6")
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None
 async def test_the_table_of_gates_follows_once_a_drag_rests(user: User) -> None:
     # Given the table of all gates with their distance to the next verdict
     await user.open(f"{SICK}?tab=ambiguity")
-    await user.should_see("distance to the next change of verdict", retries=20)
+    await user.should_see("distance to the next change of verdict")
 
     def dominance() -> dict[str, object]:
         tables = user.find(kind=ui.table).elements

@@ -144,7 +144,7 @@ async def test_a_link_that_is_followed_while_packets_are_read_opens_by_itself(
             await user.should_see("Packets are still being read")
             # And once they are read, the page is there
             may_read.set()
-            await user.should_see(opened, retries=40)
+            await user.should_see(opened)
             assert (await user.http_client.get("/w/job/77")).status_code == 404
 
 
@@ -154,7 +154,7 @@ async def test_reading_can_be_stopped_and_says_so(packets: Path) -> None:
         workspace.cancel_ingest()
         async with simulated(workspace) as user:
             await user.open("/")
-            await user.should_see("Reading cancelled", retries=20)
+            await user.should_see("Reading cancelled")
 
 
 async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> None:

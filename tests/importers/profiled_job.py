@@ -23,7 +23,7 @@ class Slow(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if index % 8 == 0 and dist.get_rank() == 1:
-            time.sleep(0.03)
+            time.sleep(0.06)
         return torch.randn(128), torch.randn(1)
 
 
