@@ -88,6 +88,9 @@ class Database:
             try:
                 with self._handing_out:
                     self._connection.close()
+                    # Routes and pages may outlive the store; what they hold shall not be a connection,
+                    # of which DuckDB complains when the interpreter ends.
+                    del self._connection
             finally:
                 if self._lock is not None:
                     self._lock.release()
@@ -97,6 +100,8 @@ class Database:
         """Yield a cursor for one call, turning DuckDB's exceptions into StoreError."""
         try:
             with self._handing_out:
+                if self._closed:
+                    raise StoreError("the store has been closed")
                 cursor = self._connection.cursor()
             try:
                 yield cursor
