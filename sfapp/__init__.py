@@ -1,4 +1,4 @@
-"""sfapp: where a distributed training step's exposed time goes, and how far the evidence reaches.
+"""Find the stage and the rank that make a distributed training step slow, and state how certain that is.
 
 Names are loaded on first use, so that ``import sfapp`` costs nothing on a training node or for ``--help``.
 """

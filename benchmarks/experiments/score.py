@@ -10,10 +10,10 @@ import numpy as np
 from benchmarks.experiments.plan import BACKWARD, Fault
 from sfapp.accounting.routing import routing_set
 from sfapp.model import Diagnosis
+from sfapp.model.labels import STRONG_LABELS
 
 FRONTIER = "frontier"
 RULES = (FRONTIER, "per_stage_max", "per_stage_mean", "rank_spread", "slowest_rank", "rank_0")
-STRONG = {"direct_exposure", "sync_wait_dependent", "likely_sync_wait"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Seen:
 
     @property
     def is_strong(self) -> bool:
-        return bool(STRONG & set(self.diagnosis.label_names))
+        return bool(set(STRONG_LABELS) & set(self.diagnosis.label_names))
 
 
 @dataclass(frozen=True, slots=True)

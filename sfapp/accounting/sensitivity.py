@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from sfapp.accounting.judge import judge
@@ -92,45 +93,78 @@ def _around(critical: float, step: float) -> tuple[float, float]:
 
 
 def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
-    """Return values of the evidence that this gate is compared with."""
+    """Return values of the evidence that this gate is compared with; its own grid where none are listed."""
     if gate in ("gamma_elig", "eta_q"):
         return _where_rotation_turns(measures, diagnosis, gate)
-    shares = list(diagnosis.top_stages().values())
-    gains = list((diagnosis.static_gain or {}).values())
-    if gate == "tau_c":
-        return [sum(shares[: count + 1]) for count in range(len(shares))]
-    if gate == "gamma_a":
-        return shares[:1]
-    if gate == "gamma_g":
-        return gains
-    if gate == "eta_a":
-        spread = [value for rival in diagnosis.rivals for value in _gaps(list(rival.shares.values()))]
-        return _gaps(shares) + spread
-    if gate == "eta_g":
-        return _gaps(gains)
-    if gate == "gamma_switch":
-        return [diagnosis.switch_rate or 0.0]
-    if gate == "max_residual":
-        return [diagnosis.closure_residual_share or 0.0]
-    if gate == "max_overlap":
-        return [diagnosis.overlap_error_share or 0.0]
-    if gate == "max_missing_ranks":
-        return [float(len(diagnosis.missing_ranks))]
-    if gate == "wait_slope":
-        fits = [fit for fit in (diagnosis.wait_fit or {}).values() if fit is not None]
-        return [fit.slope - 2 * fit.se for fit in fits]
-    if gate == "floor_ns":
-        return [float(diagnosis.exposed_makespan_ns)]
+    compared_with = COMPARED_WITH.get(gate)
+    if compared_with is not None:
+        return list(compared_with(diagnosis))
+    doc = GATE_BY_NAME[gate]
+    steps = min(_GRID_POINTS, round((doc.high - doc.low) / doc.step))
+    return [doc.low + (doc.high - doc.low) * place / steps for place in range(steps + 1)]
+
+
+_GRID_POINTS = 100
+"""Values tried of a gate that has no entry in ``COMPARED_WITH``."""
+
+
+def _shares(diagnosis: Diagnosis) -> list[float]:
+    return list(diagnosis.top_stages().values())
+
+
+def _gains(diagnosis: Diagnosis) -> list[float]:
+    return list((diagnosis.static_gain or {}).values())
+
+
+def _share_ties(diagnosis: Diagnosis) -> list[float]:
+    rivals = [gap for rival in diagnosis.rivals for gap in _gaps(list(rival.shares.values()))]
+    return _gaps(_shares(diagnosis)) + rivals
+
+
+def _wait_slopes(diagnosis: Diagnosis) -> list[float]:
+    fits = [fit for fit in (diagnosis.wait_fit or {}).values() if fit is not None]
+    return [fit.slope - 2 * fit.se for fit in fits]
+
+
+def _ready_events(diagnosis: Diagnosis) -> list[float]:
+    return [float(diagnosis.device.ready)] if diagnosis.device else []
+
+
+def _ready_ratio(diagnosis: Diagnosis) -> list[float]:
     device = diagnosis.device
-    if device is not None and gate == "min_event_samples":
-        return [float(device.ready)]
-    if device is not None and gate == "min_event_ready" and device.sampled:
-        return [device.ready / device.sampled]
-    if device is not None and gate == "gamma_dev":
-        return [value for value in (device.device_share, *shares) if value is not None]
-    if device is not None and gate == "gamma_host" and device.host_ratio is not None:
-        return [device.host_ratio]
-    return []
+    return [device.ready / device.sampled] if device and device.sampled else []
+
+
+def _device_shares(diagnosis: Diagnosis) -> list[float]:
+    device = diagnosis.device
+    return (
+        [share for share in (device.device_share, *_shares(diagnosis)) if share is not None] if device else []
+    )
+
+
+def _host_ratio(diagnosis: Diagnosis) -> list[float]:
+    device = diagnosis.device
+    return [device.host_ratio] if device and device.host_ratio is not None else []
+
+
+COMPARED_WITH: dict[str, Callable[[Diagnosis], Iterable[float]]] = {
+    "tau_c": lambda diagnosis: accumulate(_shares(diagnosis)),
+    "gamma_a": lambda diagnosis: _shares(diagnosis)[:1],
+    "gamma_g": _gains,
+    "eta_a": _share_ties,
+    "eta_g": lambda diagnosis: _gaps(_gains(diagnosis)),
+    "gamma_switch": lambda diagnosis: [diagnosis.switch_rate or 0.0],
+    "max_residual": lambda diagnosis: [diagnosis.closure_residual_share or 0.0],
+    "max_overlap": lambda diagnosis: [diagnosis.overlap_error_share or 0.0],
+    "max_missing_ranks": lambda diagnosis: [float(len(diagnosis.missing_ranks))],
+    "wait_slope": _wait_slopes,
+    "floor_ns": lambda diagnosis: [float(diagnosis.exposed_makespan_ns)],
+    "min_event_samples": _ready_events,
+    "min_event_ready": _ready_ratio,
+    "gamma_dev": _device_shares,
+    "gamma_host": _host_ratio,
+}
+"""The values that decide, of the gates that are compared with few."""
 
 
 def _where_rotation_turns(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:

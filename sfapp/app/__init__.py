@@ -1,0 +1,1 @@
+"""The web application: pages, their panels and the JSON API, served by NiceGUI."""

@@ -47,7 +47,7 @@ from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
 from sfapp.views.findings import document
 from sfapp.views.glossary import glossary
-from sfapp.views.window_rows import window_row
+from sfapp.views.window_list_rows import window_row
 
 MAX_ROWS = 1000
 """Most windows in one JSON answer; ``offset`` asks for the next."""

@@ -182,4 +182,7 @@ class Gates:
         return {name: value for name, value in values.items() if value != getattr(PRESETS["sfapp"], name)}
 
 
+if {doc.name for doc in GATE_DOCS} ^ {field.name for field in fields(Gates)} != {"model_fit"}:
+    raise TypeError("each numeric gate needs a field in Gates and an entry in GATE_DOCS")
+
 PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared")}

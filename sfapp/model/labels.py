@@ -228,6 +228,9 @@ LABELS: Mapping[str, LabelSpec] = label_table(
 )  # fmt: skip
 """Every label by its machine name, in the order in which the glossary lists them."""
 
+UNIVERSAL_LABEL = "frontier_accounting"
+"""Holds for every usable window, so that lists leave it out."""
+
 STRONG_LABELS = tuple(
     spec.name for spec in LABELS.values() if spec.group == "stage" and spec.strength == "strong"
 )

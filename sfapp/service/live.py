@@ -27,7 +27,7 @@ from sfapp.views import text as words
 from sfapp.views.address import live_page
 from sfapp.views.figures.live import recent_rows
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
-from sfapp.views.window_rows import window_row
+from sfapp.views.window_list_rows import window_row
 
 SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
 """Spans that a page can show: seconds and their label."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sfapp.accounting import LETTERS, Change, Comparison, Side
-from sfapp.model.labels import label_words
+from sfapp.model.labels import UNIVERSAL_LABEL, label_words
 from sfapp.views import format
 from sfapp.views.tables import Row, TableColumn
 from sfapp.views.text.compare import leader_words, side_names
@@ -165,12 +165,12 @@ def _spread(found: Comparison, side: Side) -> str:
 
 
 def _labels(side: Side) -> str:
-    """Labels other than ``frontier_accounting``, which always holds; of several windows, in how many."""
+    """Labels other than the one that always holds; of several windows, in how many."""
     windows = len(side.windows)
     named = [
         label_words(label) if windows == 1 else f"{label_words(label)} ({count} of {windows})"
         for label, count in side.labels.items()
-        if label != "frontier_accounting"
+        if label != UNIVERSAL_LABEL
     ]
     return ", ".join(named) or "none"
 

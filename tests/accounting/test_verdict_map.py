@@ -8,7 +8,15 @@ from builders import BACKWARD, DATA, FORWARD, by_rank, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.accounting import judge, measure, nearest_changes, routing_intervals, stage_verdict, verdict_map
+from sfapp.accounting import (
+    judge,
+    measure,
+    nearest_changes,
+    routing_intervals,
+    sensitivity,
+    stage_verdict,
+    verdict_map,
+)
 from sfapp.model import Frontier
 
 SHARE = st.floats(0, 1)
@@ -72,3 +80,12 @@ def test_the_gates_of_eligibility_know_where_the_leader_stops_to_rotate() -> Non
     (change,) = nearest_changes(measures, diagnosis, ("gamma_elig",))["gamma_elig"]
     assert change.direction == "above"
     assert change.value == pytest.approx(0.91)
+
+
+def test_a_gate_without_listed_values_is_tried_on_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    measures = measure(window_of(by_rank((30, 40, 30), (90, 40, 30)), stages=STAGES))
+    diagnosis = judge(measures)
+    from_evidence = nearest_changes(measures, diagnosis, ("gamma_a",))
+    assert from_evidence["gamma_a"]
+    monkeypatch.delitem(sensitivity.COMPARED_WITH, "gamma_a")
+    assert nearest_changes(measures, diagnosis, ("gamma_a",)) == from_evidence

@@ -25,7 +25,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import WindowQuery
 from sfapp.views import format
 from sfapp.views.address import incident_page
-from sfapp.views.window_rows import window_row
+from sfapp.views.window_list_rows import window_row
 
 OFFERED = 300
 """Windows offered for adding: the most severe ones."""

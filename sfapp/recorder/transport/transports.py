@@ -2,8 +2,8 @@
 
 A transport over a process group implements ``GatherGroup`` (see ``reduce_group.py`` for an example) and gets
 an entry in ``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. A transport that sends windows
-elsewhere implements ``sfapp.packets.sink.PacketSink`` and is registered in ``sfapp/__init__.py``, as the
-stream is.
+elsewhere implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` as the stream
+is, and is chosen in ``open_sink``.
 """
 
 from __future__ import annotations

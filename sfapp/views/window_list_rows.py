@@ -7,7 +7,7 @@ from typing import Any
 
 from sfapp.model import CULPRITS
 from sfapp.model.diagnosis import QUIET_SEVERITY
-from sfapp.model.labels import label_words
+from sfapp.model.labels import UNIVERSAL_LABEL, label_words
 from sfapp.model.view import WindowKey
 from sfapp.views import format, palette
 from sfapp.views.address import window_page
@@ -29,7 +29,7 @@ def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "imbalance": format.severity(row["exposed_imbalance"]),
         "top": f"{short.get(row['top_stage'], '')} {format.percent(row['top_share'])}".strip(),
         "routing": " + ".join(short.get(stage, stage) for stage in row["routing_set"] or ()),
-        "labels": [label_words(label) for label in row["labels"] if label != "frontier_accounting"],
+        "labels": [label_words(label) for label in row["labels"] if label != UNIVERSAL_LABEL],
         "leader": _leader(row),
         "steps": f"{row['first_step']}–{row['last_step']}",
         "ranks": format.count(row["ranks"]),
