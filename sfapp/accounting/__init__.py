@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfapp.accounting.aim import delta_ns, with_reference
+from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.compare import compare
 from sfapp.accounting.comparison import CAVEATS, LETTERS, Comparison
 from sfapp.accounting.comparison_sides import Account, Change, Side, Spread, StageLeader
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
-from sfapp.accounting.measures import CarryOver, Measures, measure, measure_many
+from sfapp.accounting.measures import Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.overflow import check_totals
 from sfapp.accounting.reference import healthy_reference, reference_of
@@ -40,6 +41,7 @@ from sfapp.accounting.verdict_map import (
     stage_verdict,
     verdict_map,
 )
+from sfapp.accounting.what_if import WhatIf, what_if, what_if_suspect
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ __all__ = [
     "StepTimes",
     "VerdictMap",
     "WaitFacts",
+    "WhatIf",
     "aligned",
     "check_totals",
     "compare",
@@ -93,6 +96,8 @@ __all__ = [
     "tie_set",
     "verdict_map",
     "waits_of_windows",
+    "what_if",
+    "what_if_suspect",
     "with_reference",
 ]
 

@@ -87,7 +87,7 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
     if diagnosis.delta_ns is not None and diagnosis.change is not None and diagnosis.change >= GROWTH:
         return _largest(diagnosis.delta_ns), "delta"
     if (diagnosis.exposed_imbalance or 0.0) >= QUIET_SEVERITY:
-        return _largest(diagnosis.carry_over_excess or diagnosis.excess or {}), "excess"
+        return _largest(diagnosis.telling_excess), "excess"
     return (diagnosis.routing_set or diagnosis.stages)[0], "share"
 
 
@@ -169,12 +169,12 @@ def _delta_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
 
 
 def _excess_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
-    if diagnosis.exposed_imbalance is None:
-        return EvidenceLine("excess", reason="reduced_rows")
     imbalance = diagnosis.exposed_imbalance
+    if imbalance is None:
+        return EvidenceLine("excess", reason="reduced_rows")
     if imbalance < QUIET_SEVERITY:
         return EvidenceLine("excess", reason="quiet", value=imbalance)
-    return _pointing("excess", diagnosis.carry_over_excess or diagnosis.excess, aim)
+    return _pointing("excess", diagnosis.telling_excess, aim)
 
 
 def _gain_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
@@ -204,9 +204,11 @@ def _persistence_line(aim: Aim, culprit: Culprit) -> EvidenceLine:
 
 def _wait_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
     """Return the wait fit's line: ranks that wait in a stage wait for another one, so the fit contradicts an
-    aim at that stage."""
+    aim at that stage. Where own time and waiting in that stage are known, it says nothing more."""
     if diagnosis.wait_fit is None:
         return EvidenceLine("wait_fit", reason="reduced_rows")
+    if aim.stage in (diagnosis.wait_advances_ns or {}):
+        return EvidenceLine("wait_fit", reason="waits_measured")
     if diagnosis.sync_boundary is None:
         return EvidenceLine("wait_fit", reason="no_wait_measured")
     fit = None

@@ -12,7 +12,10 @@ import numpy as np
 
 from sfapp.accounting.frontier import Boundaries, running_boundaries
 from sfapp.accounting.kernels import max_last, median_last, placed
-from sfapp.model.arrays import Array, namespace
+from sfapp.accounting.leaders import Ints
+from sfapp.accounting.own_time import OwnBoundaries, at_own_end
+from sfapp.model import Window
+from sfapp.model.arrays import Array, namespace, to_numpy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,3 +92,48 @@ def meeting(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, f
     offset_R = median_last(deviation_NR.T)
     spread_N = max_last(abs(deviation_NR - offset_R))
     return offset_R, float(median_last(spread_N))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CarryOver:
+    """The carry-over accounting of a window, in NumPy on the host; fields as those of ``CarryOverFrontier``.
+
+    ``own_advance_SN``, ``leader_SN`` and ``gap_SN`` are as those of ``Measures``.
+    """
+
+    frontier_SN: Ints
+    start: int
+    advance_SN: Ints
+    own_advance_SN: Ints
+    leader_SN: Ints
+    gap_SN: Ints
+    offset_R: Ints
+    boundary: int | None
+
+    @classmethod
+    def of(cls, found: CarryOverFrontier, window: Window, before_NR: Array) -> CarryOver:
+        """Return the accounting of a window.
+
+        Args:
+            before_NR: int64 ns, from ``steps_before``.
+        """
+        frontier_SN, advance_SN = to_numpy(found.boundaries.frontier_SN), to_numpy(found.advance_SN)
+        whole = OwnBoundaries(
+            advance_SN, to_numpy(found.boundaries.leader_SN), to_numpy(found.boundaries.gap_SN)
+        )
+        own = whole
+        if window.waits and window.reduced is None:
+            before_SN = frontier_before(frontier_SN, found.start)
+            own = at_own_end(
+                window, before_SN, whole, before_NR - placed(to_numpy(found.offset_R), before_NR)
+            )
+        return cls(
+            frontier_SN=frontier_SN,
+            start=found.start,
+            advance_SN=advance_SN,
+            own_advance_SN=own.advance_SN,
+            leader_SN=own.leader_SN,
+            gap_SN=own.gap_SN,
+            offset_R=to_numpy(found.offset_R),
+            boundary=found.sync_stage,
+        )

@@ -1,4 +1,4 @@
-"""From measures to a verdict: gates only, never the matrix (architecture.md, "One Diagnosis")."""
+"""From measures to a verdict: gates only, never the matrix (docs/architecture.md, Rules that shape the code)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfapp.accounting.aim import with_reference
+from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.device import device_labels
 from sfapp.accounting.labels import (
+    LimitFacts,
     StageFacts,
-    accumulation_label,
     ambiguity_set,
-    role_label,
+    limiting_labels,
     stage_labels,
     suppress,
-    telemetry_label,
 )
 from sfapp.accounting.leaders import (
     Flags,
@@ -28,7 +28,7 @@ from sfapp.accounting.leaders import (
     stage_leaders,
     switch_rate,
 )
-from sfapp.accounting.measures import CarryOver, Measures
+from sfapp.accounting.measures import Measures
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import (
     ALL_RANKS,
@@ -150,6 +150,7 @@ def _judge_shares(
     residual_share = _residual_share(measures, step_share_B)
     labels, suppressed = _labels(measures, gates, facts, routing, residual_share)
     carry_excess_B = None if carry is None else _excess(measures, carry.advance_SN)
+    own_excess_B = _own_excess(measures, carry or measures)
     excess_B = _excess(measures, measures.advance_SN)
     worst_B = excess_B if carry_excess_B is None else carry_excess_B
     return replace(
@@ -160,7 +161,8 @@ def _judge_shares(
         takeover=_named(measures, facts.takeover_B),
         carry_over_shares=_named(measures, carry_share_B),
         carry_over_excess=_named(measures, carry_excess_B),
-        exposed_imbalance=None if worst_B is None else float(worst_B.sum()),
+        own_excess=_named(measures, own_excess_B),
+        exposed_imbalance=_imbalance(worst_B, own_excess_B),
         routing_set=routing,
         co_critical_stages=names(measures.broad, ambiguity_set(facts, gates)),
         labels=tuple(labels),
@@ -221,20 +223,37 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
         exposed_makespan_ns=measures.makespan,
         advances_ns=_integers(measures, measures.advance_SN),
         carry_over_advances_ns=None if carry is None else _integers(measures, carry.advance_SN),
+        wait_advances_ns=_wait_advances(measures, carry or measures),
         step_time=StepTime(mean, float(p50), float(p95)),
-        typical_ns=_typical_ns(measures),
+        typical_ns=_typical_ns(measures, carry or measures),
         missing_ranks=missing_ranks(measures),
         gather_ok=window.manifest.gather_ok,
         recorder_labels=window.manifest.labels,
     )
 
 
-def _typical_ns(measures: Measures) -> dict[str, float]:
+def _typical_ns(measures: Measures, frontier: CarryOver | Measures) -> dict[str, float]:
     """Return by broad stage the mean over steps of what more than half of the ranks took; empty where not
-    known."""
+    known.
+
+    Of a stage with known waits that is their own time, and what all waited after the last had arrived: a
+    rank that waits for a slow one took long, but not by itself (§15).
+    """
     if not measures.has_all_rows:
         return {}
-    return by_name(measures.broad, measures.by_broad(measures.most_SN.mean(axis=1)))
+    typical_SN = measures.most_SN
+    if measures.own is not None:
+        typical_SN = measures.own.most_SN + (frontier.advance_SN - frontier.own_advance_SN)
+    return by_name(measures.broad, measures.by_broad(typical_SN.mean(axis=1)))
+
+
+def _wait_advances(measures: Measures, frontier: CarryOver | Measures) -> dict[str, int] | None:
+    """Return Σ_t a_wait of the broad stages with known waits, ns; None where there are none (§15)."""
+    if measures.own is None:
+        return None
+    wait_B = measures.by_broad((frontier.advance_SN - frontier.own_advance_SN).sum(axis=1))
+    known = {measures.broad_of_S[stage] for stage in np.flatnonzero(measures.own.split_SN.any(axis=1))}
+    return {measures.broad[place]: int(wait_B[place]) for place in sorted(known)}
 
 
 def _integers(measures: Measures, advance_SN: Ints) -> dict[str, int]:
@@ -255,6 +274,22 @@ def _excess(measures: Measures, advance_SN: Ints) -> Floats | None:
         return None
     over_S = (advance_SN - measures.median_SN).clip(min=0).sum(axis=1)
     return np.asarray(measures.by_broad(over_S) / advance_SN.sum())
+
+
+def _own_excess(measures: Measures, frontier: CarryOver | Measures) -> Floats | None:
+    """Return the part of the advances that own time took beyond a typical rank's, by broad stage; None where
+    no waits are known (§15)."""
+    if measures.own is None:
+        return None
+    over_S = (frontier.own_advance_SN - measures.own.median_SN).clip(min=0).sum(axis=1)
+    return np.asarray(measures.by_broad(over_S) / frontier.advance_SN.sum())
+
+
+def _imbalance(excess_B: Floats | None, own_excess_B: Floats | None) -> float | None:
+    """Return the exposed imbalance (§4, §10). Ranks that wait for a slow one within a stage take as long as
+    it does: with known waits, the excess of own time counts where it is larger (§15)."""
+    known = [float(value_B.sum()) for value_B in (excess_B, own_excess_B) if value_B is not None]
+    return max(known, default=None)
 
 
 def _facts(
@@ -290,15 +325,8 @@ def _labels(
     measures: Measures, gates: Gates, facts: StageFacts, routing: tuple[str, ...], residual_share: float
 ) -> tuple[list[Label], list[Label]]:
     """Return all labels in order, and the strong ones that were suppressed (§7)."""
-    window = measures.window
-    limits = (
-        telemetry_label(
-            window, missing_ranks(measures), residual_share, measures.closure.overlap_share, gates
-        ),
-        role_label(window),
-        accumulation_label(window),
-    )
-    found = [Label("frontier_accounting"), *(label for label in limits if label)]
+    limits = LimitFacts(measures, missing_ranks(measures), residual_share, measures.closure.overlap_share)
+    found = [Label("frontier_accounting"), *limiting_labels(limits, gates)]
     if measures.ranks > 1:
         found += stage_labels(facts, gates)
     if measures.device is not None:

@@ -5,10 +5,11 @@ Labels are axes, not a ladder: several can hold at once. Nothing here touches th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sfapp.accounting.leaders import Floats
+from sfapp.accounting.measures import Measures
 from sfapp.accounting.routing import ranked
 from sfapp.model import Gates, Label, Window
 from sfapp.model.labels import STRONG_LABELS, SUPPRESSING_LABELS
@@ -40,16 +41,34 @@ class StageFacts:
     waits: bool
 
 
-def telemetry_label(
-    window: Window, missing: Sequence[int], residual_share: float, overlap_share: float, gates: Gates
-) -> Label | None:
+@dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """What the limiting labels are decided on.
+
+    Attributes:
+        measures: everything that the window's matrix shows.
+        missing: expected ranks without rows.
+        residual_share, overlap_share: closure of the step (§2).
+    """
+
+    measures: Measures
+    missing: Sequence[int]
+    residual_share: float
+    overlap_share: float
+
+    @property
+    def window(self) -> Window:
+        return self.measures.window
+
+
+def telemetry_label(facts: LimitFacts, gates: Gates) -> Label | None:
     """Return ``telemetry_limited`` with every reason that applies (§7.2)."""
-    manifest = window.manifest
+    manifest = facts.window.manifest
     checks = (
         ("gather_failed", not manifest.gather_ok),
-        ("missing_ranks", len(missing) > gates.max_missing_ranks),
-        ("closure_residual", residual_share > gates.max_residual),
-        ("overlap_error", overlap_share > gates.max_overlap),
+        ("missing_ranks", len(facts.missing) > gates.max_missing_ranks),
+        ("closure_residual", facts.residual_share > gates.max_residual),
+        ("overlap_error", facts.overlap_share > gates.max_overlap),
         ("prefetch_unaligned", manifest.prefetch == "unaligned"),
     )
     reasons = [reason for reason, applies in checks if applies]
@@ -57,9 +76,10 @@ def telemetry_label(
     return Label("telemetry_limited", tuple(reasons)) if reasons else None
 
 
-def role_label(window: Window) -> Label | None:
+def role_label(facts: LimitFacts, _: Gates) -> Label | None:
     """Return ``role_aware_needed`` (§7.3): roles are mixed, or model parallelism is declared without
     roles."""
+    window = facts.window
     roles = set(window.ranks.role)
     reduced = window.manifest.reduced
     if len(roles) > 1 or (reduced is not None and reduced.roles_differ):
@@ -70,9 +90,10 @@ def role_label(window: Window) -> Label | None:
     return None
 
 
-def accumulation_label(window: Window) -> Label | None:
+def accumulation_label(facts: LimitFacts, _: Gates) -> Label | None:
     """Return ``gradient_accumulation_ambiguous`` (§7.4): micro-steps were collapsed, or mixed in one
     window."""
+    window = facts.window
     accumulation = window.manifest.accumulation
     reasons = []
     if accumulation.factor > 1 and not accumulation.ordered:
@@ -80,6 +101,19 @@ def accumulation_label(window: Window) -> Label | None:
     if "accumulation_mixed" in window.manifest.faults:
         reasons.append("accumulation_mixed")
     return Label("gradient_accumulation_ambiguous", tuple(reasons)) if reasons else None
+
+
+LIMITS: tuple[Callable[[LimitFacts, Gates], Label | None], ...] = (
+    telemetry_label,
+    role_label,
+    accumulation_label,
+)
+"""Rules of the limiting labels, in the order in which labels are listed."""
+
+
+def limiting_labels(facts: LimitFacts, gates: Gates) -> list[Label]:
+    """Return every limiting label that applies."""
+    return [label for rule in LIMITS if (label := rule(facts, gates)) is not None]
 
 
 def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:

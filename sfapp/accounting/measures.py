@@ -19,7 +19,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.accounting.carry_over import CarryOverFrontier, carry_over, frontier_before, meeting, steps_before
+from sfapp.accounting.carry_over import (
+    CarryOver,
+    CarryOverFrontier,
+    carry_over,
+    frontier_before,
+    meeting,
+    steps_before,
+)
 from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
 from sfapp.accounting.frontier import Boundaries, Walk, running_boundaries, walk
@@ -27,6 +34,7 @@ from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makesp
 from sfapp.accounting.kernels import as_float, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.overflow import refuse_overflow
+from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations
 from sfapp.accounting.run_waits import RunWaits
 from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
 from sfapp.errors import WindowError
@@ -36,31 +44,6 @@ from sfapp.model.arrays import Array, namespace, to_numpy
 Key = TypeVar("Key", bound=int | None)
 Kept = TypeVar("Kept")
 Number = TypeVar("Number", np.int64, np.float64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CarryOver:
-    """The carry-over accounting on the host; see ``sfapp.accounting.carry_over.CarryOverFrontier``."""
-
-    frontier_SN: Ints
-    start: int
-    advance_SN: Ints
-    leader_SN: Ints
-    gap_SN: Ints
-    offset_R: Ints
-    boundary: int | None
-
-    @classmethod
-    def of(cls, found: CarryOverFrontier) -> CarryOver:
-        return cls(
-            frontier_SN=to_numpy(found.boundaries.frontier_SN),
-            start=found.start,
-            advance_SN=to_numpy(found.advance_SN),
-            leader_SN=to_numpy(found.boundaries.leader_SN),
-            gap_SN=to_numpy(found.boundaries.gap_SN),
-            offset_R=to_numpy(found.offset_R),
-            boundary=found.sync_stage,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +56,9 @@ class Measures:
         window: where it was measured.
         baseline: the b̃ that gains were taken against.
         broad: the broad stages in order; ``broad_of_S[s]`` is the position of recorded stage s in it.
-        frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3).
+        frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3); leader and gap at
+            the end of the own part where the stage's waits are known (§15).
+        own_advance_SN: how far own time alone moves the frontier; ``advance_SN`` where waits are not known.
         median_SN, mean_SN, max_SN: of d over ranks.
         most_SN: what more than half of the ranks took at least: the lower middle value of d over ranks.
         first_rank_SN: d of the lowest rank (rival rule); a reduced window keeps its rows.
@@ -91,6 +76,7 @@ class Measures:
     broad_of_S: tuple[int, ...]
     frontier_SN: Ints
     advance_SN: Ints
+    own_advance_SN: Ints
     leader_SN: Ints
     gap_SN: Ints
     median_SN: Floats
@@ -189,6 +175,13 @@ class Measures:
         return self._keep("carry", boundary, self._carry)
 
     @cached_property
+    def own(self) -> OwnDurations | None:
+        """Own time over the ranks; None where no stage's waits are known (§15)."""
+        if not (self.window.waits and self.has_all_rows):
+            return None
+        return own_durations(self.window, self.median_SN, self.most_SN)
+
+    @cached_property
     def device(self) -> DeviceEvidence | None:
         """Evidence of sampled device events (§7.8)."""
         return device_evidence(self.window, self.makespan_N) if self.has_all_rows else None
@@ -209,7 +202,8 @@ class Measures:
         needed it, or it was reduced."""
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
         offset_R = np.zeros(len(self.window.ranks), dtype=np.int64)
-        self._kept["carry", None] = CarryOver.of(CarryOverFrontier(boundaries, 0, advance_SN, offset_R, None))
+        unaligned = CarryOverFrontier(boundaries, 0, advance_SN, offset_R, None)
+        self._kept["carry", None] = CarryOver.of(unaligned, self.window, self._before_NR)
 
     def _keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
         with self._lock:
@@ -254,7 +248,8 @@ class Measures:
         if boundary is not None:
             # np.rint rounds half to even, as §10 asks.
             offset_R = placed(np.rint(self.meeting(boundary)[0]).astype(np.int64), self._before_NR)
-        return CarryOver.of(carry_over(self.window.duration_SNR, self._before_NR, offset_R, boundary))
+        found = carry_over(self.window.duration_SNR, self._before_NR, offset_R, boundary)
+        return CarryOver.of(found, self.window, self._before_NR)
 
 
 def measure(
@@ -345,13 +340,25 @@ def _measure_together(
             consecutive=consecutive,
             _baseline_SNR=level[:, rows] if level.shape[1] == duration.shape[1] else level,
             _before_NR=before[index],
-            **cast(dict[str, Any], {name: plane[:, rows] for name, plane in planes.items()}),
+            **cast(
+                dict[str, Any], _with_own(window, {name: plane[:, rows] for name, plane in planes.items()})
+            ),
         )
         measured.remember_unaligned(
             Boundaries(drift.frontier_SN[:, rows], drift.leader_SN[:, rows], drift.second_SN[:, rows])
         )
         found.append(measured)
     return found
+
+
+def _with_own(window: Window, planes: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the planes of one window with leaders at the end of own time where waits are known (§15)."""
+    whole = OwnBoundaries(planes["advance_SN"], planes["leader_SN"], planes["gap_SN"])
+    own = whole
+    if window.waits:
+        own = at_own_end(window, previous_boundary(planes["frontier_SN"]), whole)
+    found = {"own_advance_SN": own.advance_SN, "leader_SN": own.leader_SN, "gap_SN": own.gap_SN}
+    return planes | found
 
 
 def _host_planes(duration: Array, walked: Walk) -> dict[str, npt.NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""How far each gate is from the next change of verdict: how robust a verdict is (ui.md, Controls)."""
+"""How far each gate is from the next change of verdict: how robust a verdict is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GateChange:
     Attributes:
         gate: its name.
         direction: ``above`` or ``below`` the current value.
-        value: the first value, on the gate's own grid of steps, under which the verdict differs.
+        value: the first of the values tried under which the verdict differs.
         labels: the stage labels there. routing_set: the candidate set there.
         changes: what differs: ``labels``, ``routing_set`` or both.
     """
@@ -42,8 +42,8 @@ def nearest_changes(
 ) -> Mapping[str, tuple[GateChange, ...]]:
     """Return for each of these gates the nearest changes of labels or routing set below and above.
 
-    Only values where the evidence itself lies can matter (a share, a gain, a cumulated share), so only
-    those are tried, on the gate's own grid.
+    Only values where the evidence itself lies can matter (a share, a gain, a cumulated share): those are
+    tried, rounded to the gate's grid. A gate without an entry in ``COMPARED_WITH`` is tried on a coarse grid.
     """
     if diagnosis.shares is None:
         return dict.fromkeys(gates, ())

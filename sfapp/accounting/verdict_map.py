@@ -21,12 +21,12 @@ class StageVerdict:
 
     Attributes:
         labels: the labels of that part, none where no stage stands out.
-        withheld: the ones that would, were the telemetry complete (§7.2 to §7.4).
+        suppressed: the ones that would, were the telemetry complete (§7.2 to §7.4).
         stages: the stages they name.
     """
 
     labels: tuple[Label, ...]
-    withheld: tuple[Label, ...]
+    suppressed: tuple[Label, ...]
     stages: tuple[str, ...]
 
 

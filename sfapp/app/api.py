@@ -14,6 +14,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
+from sfapp.accounting import what_if, what_if_suspect
 from sfapp.app import api_docs
 from sfapp.app.address import run_of
 from sfapp.app.prometheus import Metrics
@@ -191,6 +192,26 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         return _json(judged.diagnosis.document())
 
     @application.get(
+        "/w/{run:path}/{window:int}/what-if.json",
+        summary="The step time with a stage as fast as on a typical rank, from a replay",
+        openapi_extra=documented,
+    )
+    def what_if_json(
+        request: Request,
+        run: str,
+        window: int,
+        mend: Annotated[str | None, Query(description="a broad stage; the suspect's where absent")] = None,
+        rank: Annotated[int | None, Query(ge=0, description="whose time is clipped; every rank's")] = None,
+    ) -> Response:
+        key = WindowKey(run_of(request, after=2), window)
+        judged = _judge(workspace, request, key, extra=("mend", "rank"))
+        if mend is None:
+            found = what_if_suspect(judged.measures, judged.diagnosis)
+        else:
+            found = what_if(judged.measures, judged.diagnosis, mend, rank)
+        return _json({"what_if": None if found is None else asdict(found)})
+
+    @application.get(
         "/w/{run:path}/{window:int}/{table}.csv",
         summary="One window's stages, ranks or steps; causes, outliers or collectives",
         openapi_extra=documented,
@@ -228,7 +249,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
         window: int,
         limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="rows of each list")] = 100,
     ) -> Response:
-        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window), beside={"limit"})
+        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window), extra={"limit"})
         found = workspace.examine(judged).result()
         verdict_agreement = None
         if found.findings is not None:
@@ -337,19 +358,19 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _judge(
-    workspace: Workspace, request: Request, key: WindowKey, *, beside: Collection[str] = ()
+    workspace: Workspace, request: Request, key: WindowKey, *, extra: Collection[str] = ()
 ) -> JudgedWindow:
     """Judge a window under the view of a query; what a page only notes is an error here.
 
     Args:
-        beside: what the query may hold that is no part of the view.
+        extra: what the query may hold that is no part of the view.
 
     Raises:
         WindowNotFoundError: no such window, or the query names what it does not have.
         GateError: the query has values that mean nothing.
     """
     asked = request.query_params.multi_items()
-    view, notices = parse_query([(name, value) for name, value in asked if name not in beside])
+    view, notices = parse_query([(name, value) for name, value in asked if name not in extra])
     if notices:
         raise GateError(" ".join(notices))
     source = workspace.source(key)

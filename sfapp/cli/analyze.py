@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sfapp.accounting import WhatIf
 from sfapp.cli.options import gate_options, view_from, view_options
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
+from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
 from sfapp.service.csv_table import csv_text
-from sfapp.service.packet_windows import diagnose_windows, load_windows
+from sfapp.service.packet_windows import diagnose_windows, load_windows, what_if_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.text.what_if import what_if_sentence
 
 
 @click.command()
@@ -35,6 +38,15 @@ from sfapp.views import text as words
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the rows of --csv to this Parquet file.",
 )
+@click.option(
+    "--what-if",
+    "mended",
+    is_flag=False,
+    flag_value="",
+    metavar="[STAGE[@RANK]]",
+    help="Predict the step time with a stage as fast as on a typical rank, by replaying each window; without "
+    "a value, of the suspect. Needs waits within stages.",
+)
 @click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")
 def analyze(
     paths: Sequence[Path],
@@ -46,6 +58,7 @@ def analyze(
     as_json: bool,
     as_csv: bool,
     parquet: Path | None,
+    mended: str | None,
     strict: bool,
     **gates: Any,
 ) -> None:
@@ -67,17 +80,25 @@ def analyze(
             f"no packets under {', '.join(map(str, paths))}: sfapp.Recorder and `sfapp import` write them as "
             ".parquet files"
         )
+    predicted: dict[WindowKey, WhatIf] = {}
+    if mended is not None:
+        windows = (found.window for found in loaded.windows)
+        predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(mended))
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]
     if parquet is not None:
         write_parquet(rows, parquet)
     if as_json:
-        click.echo(json.dumps(document(diagnoses, loaded, seen), ensure_ascii=False, separators=(",", ":")))
+        click.echo(
+            json.dumps(
+                document(diagnoses, loaded, seen, predicted), ensure_ascii=False, separators=(",", ":")
+            )
+        )
     elif as_csv:
         click.echo(csv_text(rows), nl=False)
     elif parquet is None:
-        print_table(diagnoses, loaded, seen)
+        print_table(diagnoses, loaded, seen, predicted)
     if strict and loaded.quarantined:
         sys.exit(1)
 
@@ -86,14 +107,31 @@ def _key(diagnosis: Diagnosis) -> tuple[str, int]:
     return diagnosis.run_id, diagnosis.window
 
 
+def _stage_and_rank(text: str) -> tuple[str | None, int | None]:
+    """Return the parts of ``STAGE@RANK``; None for what is not given."""
+    stage, _, rank = text.rpartition("@")
+    if stage and rank.isascii() and rank.isdigit():
+        return stage, int(rank)
+    return text or None, None
+
+
 def document(
-    diagnoses: Sequence[Diagnosis], loaded: Loaded, seen: Mapping[tuple[str, int], Causes]
+    diagnoses: Sequence[Diagnosis],
+    loaded: Loaded,
+    seen: Mapping[tuple[str, int], Causes],
+    predicted: Mapping[WindowKey, WhatIf],
 ) -> dict[str, Any]:
-    """Return the object of ``--json``; a window with operator events has ``kair`` beside the verdict."""
+    """Return the object of ``--json``; a window with operator events has ``kair`` beside the verdict, a
+    replayed one ``what_if``."""
     windows = []
     for diagnosis in diagnoses:
         found = seen.get(_key(diagnosis))
-        windows.append(diagnosis.document() | ({} if found is None else {"kair": found.document()}))
+        replayed = predicted.get(WindowKey(*_key(diagnosis)))
+        windows.append(
+            diagnosis.document()
+            | ({} if found is None else {"kair": found.document()})
+            | ({} if replayed is None else {"what_if": asdict(replayed)})
+        )
     return {
         "windows": windows,
         "quarantined": [
@@ -156,9 +194,12 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def print_table(
-    diagnoses: Sequence[Diagnosis], loaded: Loaded, seen: Mapping[tuple[str, int], Causes]
+    diagnoses: Sequence[Diagnosis],
+    loaded: Loaded,
+    seen: Mapping[tuple[str, int], Causes],
+    predicted: Mapping[WindowKey, WhatIf],
 ) -> None:
-    """Print a table in which slow windows stand out. What operator events say of a window
+    """Print a table in which slow windows stand out. What operator events and a replay say of a window
     stands below it."""
     header = ("window", "step", "change", "severity", "likely cause", "labels")
     rows = [_table_row(diagnosis) for diagnosis in diagnoses]
@@ -174,6 +215,8 @@ def print_table(
         if (found := seen.get(_key(diagnosis))) is not None:
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
+        if (replayed := predicted.get(WindowKey(*_key(diagnosis)))) is not None:
+            click.echo(f"{'':{widths[0]}}  {printable(what_if_sentence(replayed))}")
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:

@@ -141,7 +141,7 @@ class Reference:
         stage_median_ns: per recorded stage, the median over steps and ranks; empty where the reference
             was taken from a stored diagnosis, which serves deltas but not the baseline ``reference``.
         typical_ns: per broad stage, the mean over steps of what more than half of the ranks took at least:
-            the lower middle value where their number is even.
+            the lower middle value where their number is even. With known waits, of own time (§15).
         advance_ns: per broad stage, mean advance a step of the step-aligned frontier.
         carry_advance_ns: the same of the carry-over frontier, None where absent.
     """
@@ -164,6 +164,11 @@ class Diagnosis:
     ``sync_boundary`` the one that is taken: the run's windows may know better. ``waits_from`` says whether
     this window's fit shows a wait there too (§10). ``met_boundary`` is where all ranks synchronise by the
     fit per sync, used where ``wait_fit`` finds no wait, and ``met_fit`` is that fit (§11).
+
+    Where waits within stages were measured, ``wait_advances_ns`` is what is left of those stages' advances
+    once the last rank has arrived, and ``own_excess`` the excess of own time, both on the carry-over frontier
+    where there is one; else both are None. ``exposed_imbalance`` is then Σ of ``own_excess`` where that is
+    larger (§15).
     """
 
     run_id: str
@@ -185,12 +190,14 @@ class Diagnosis:
     step_time: StepTime
     typical_ns: dict[str, float]
     carry_over_advances_ns: dict[str, int] | None = None
+    wait_advances_ns: dict[str, int] | None = None
     shares: dict[str, float] | None = None
     static_gain: dict[str, float] | None = None
     excess: dict[str, float] | None = None
     takeover: dict[str, float] | None = None
     carry_over_shares: dict[str, float] | None = None
     carry_over_excess: dict[str, float] | None = None
+    own_excess: dict[str, float] | None = None
     wait_fit: dict[str, WaitFit | None] | None = None
     wait_stages: tuple[str, ...] = ()
     met_boundary: str | None = None
@@ -231,6 +238,12 @@ class Diagnosis:
     def all_reasons(self) -> tuple[str, ...]:
         """Every reason, whether it belongs to a label or to none."""
         return (*(reason for label in self.labels for reason in label.reasons), *self.reasons)
+
+    @property
+    def telling_excess(self) -> dict[str, float]:
+        """Excess by stage from the best evidence there is: of own time, on the carry-over frontier, or
+        step-aligned; empty where none is known."""
+        return self.own_excess or self.carry_over_excess or self.excess or {}
 
     @property
     def is_quiet(self) -> bool:

@@ -20,7 +20,15 @@ FRONTIERS: tuple[Frontier, ...] = get_args(Frontier)
 
 @dataclass(frozen=True, slots=True)
 class GateDoc:
-    """How one numeric gate is named, bounded and explained, wherever it is shown."""
+    """How one numeric gate is named, bounded and explained, wherever it is shown.
+
+    Attributes:
+        name: the field of ``Gates``, the CLI option and the URL parameter; symbol: on screen.
+        low, high: its range, both included.
+        step: by how much a click changes it, and the grid on which the next change of verdict is looked for.
+        whole: whether it is an integer.
+        paper: whether the paper defines it; the others are choices of ours.
+    """
 
     name: str
     symbol: str

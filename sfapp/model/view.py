@@ -19,7 +19,7 @@ from sfapp.model.parse import parse_ranks, parse_run_window
 from sfapp.model.window import ALL_RANKS, Window
 from sfapp.terminal import quoted
 
-Quantity = Literal["duration", "slack", "lag", "lead"]
+Quantity = Literal["duration", "slack", "lag", "lead", "own", "wait"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 
 OVERVIEW = "overview"

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ALL_RANKS = "all"
 """The group of every rank in a window; other groups are ``role:NAME`` and ``node:K``."""
 
+NOT_MEASURED = -1
+"""Stands for a wait that was not measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
@@ -132,6 +135,8 @@ class Window:
         group: ``all``, ``role:NAME`` or ``node:K``.
         reduced: what all ranks found together, where the rows above are those of a few; None where every rank
             has rows.
+        waits: by recorded stage int64 ns [N, R]: how long each rank was blocked in group communication within
+            the stage, ``NOT_MEASURED`` where that is not known (accounting.md §15). Others are absent.
 
     Raises:
         WindowError: shapes, types or signs do not fit together.
@@ -145,11 +150,13 @@ class Window:
     side: Mapping[str, SideChannel] = field(default_factory=dict)
     group: str = ALL_RANKS
     reduced: ReducedPlanes | None = None
+    waits: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "duration_SNR", as_array(self.duration_SNR))
         object.__setattr__(self, "wall_NR", as_array(self.wall_NR))
         object.__setattr__(self, "step_N", to_numpy(as_array(self.step_N)))
+        object.__setattr__(self, "waits", {stage: as_array(wait) for stage, wait in self.waits.items()})
         if dtype_name(self.duration_SNR) != "int64" or self.duration_SNR.ndim != 3:
             raise WindowError(
                 f"durations must be int64 [stages, steps, ranks], not {dtype_name(self.duration_SNR)} "
@@ -164,6 +171,11 @@ class Window:
             raise WindowError(f"step times must be int64 [{steps}, {ranks}]")
         if self.step_N.shape != (steps,) or len(self.ranks) != ranks:
             raise WindowError("step numbers and rank identities must match the matrix")
+        for stage, wait_NR in self.waits.items():
+            if stage not in self.manifest.stages:
+                raise WindowError(f"waits of {stage!r}, which is no stage of the window")
+            if tuple(wait_NR.shape) != (steps, ranks) or dtype_name(wait_NR) != "int64":
+                raise WindowError(f"waits of {stage!r} must be int64 [{steps}, {ranks}]")
         if (self.reduced is None) != (self.manifest.reduced is None):
             raise WindowError("a reduced window needs both its planes and their part of the manifest")
         if self.reduced is not None and any(
@@ -266,6 +278,7 @@ class Window:
             wall_NR=self.wall_NR[:, chosen],
             ranks=self.ranks.select(chosen),
             side={name: channel.select_ranks(chosen) for name, channel in self.side.items()},
+            waits={stage: wait_NR[:, chosen] for stage, wait_NR in self.waits.items()},
             group=group,
         )
 
@@ -276,5 +289,6 @@ class Window:
             duration_SNR=to_device(self.duration_SNR, device),
             wall_NR=to_device(self.wall_NR, device),
             side={name: channel.to(device) for name, channel in self.side.items()},
+            waits={stage: to_device(wait_NR, device) for stage, wait_NR in self.waits.items()},
             reduced=None if self.reduced is None else self.reduced.to(device),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
-from sfapp.accounting import Measures
+from sfapp.accounting import Measures, WhatIf, what_if, what_if_suspect
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
@@ -131,6 +131,20 @@ class WindowView:
             WindowError: there are none, and the stages cannot be compared.
         """
         return examine_window(self.read_operators(), self.measures.window, self.diagnosis.wait_stages)
+
+    def what_if(self, stage: str | None = None, rank: int | None = None) -> WhatIf | None:
+        """Return the step time with a stage as fast as on a typical rank, from a replay of the window.
+
+        Args:
+            stage: a broad stage; the suspect's stage and rank where None.
+            rank: whose time is clipped; every rank's where None.
+
+        Raises:
+            WindowNotFoundError: the window has no such stage or rank.
+        """
+        if stage is None:
+            return what_if_suspect(self.measures, self.diagnosis)
+        return what_if(self.measures, self.diagnosis, stage, rank)
 
     @property
     def figures(self) -> Figures:

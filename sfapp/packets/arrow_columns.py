@@ -25,6 +25,7 @@ from sfapp.packets.packet_layout import (
     SAMPLED_PREFIX,
     SIDE_PREFIX,
     TEXT_COLUMNS,
+    WAIT_PREFIX,
     WALL,
     Limits,
 )
@@ -121,10 +122,18 @@ def side_channels(names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def needed_columns(manifest: Manifest, channels: Sequence[str]) -> tuple[str, ...]:
+def measured_waits(names: Sequence[str], manifest: Manifest) -> tuple[str, ...]:
+    """Return the stages whose waits are among these columns. A stage that is named like the waits of another
+    one is a stage."""
+    columns = set(names) - set(manifest.stages)
+    return tuple(stage for stage in manifest.stages if WAIT_PREFIX + stage in columns)
+
+
+def needed_columns(manifest: Manifest, channels: Sequence[str], waits: Sequence[str] = ()) -> tuple[str, ...]:
     """Return every column that a reader decodes; others in the file are ignored."""
     sides = (prefix + name for name in channels for prefix in (SIDE_PREFIX, SAMPLED_PREFIX))
-    return (*FIXED_COLUMNS, *manifest.stages, *reduced_columns(manifest), *sides)
+    waited = (WAIT_PREFIX + stage for stage in waits)
+    return (*FIXED_COLUMNS, *manifest.stages, *waited, *reduced_columns(manifest), *sides)
 
 
 def column_of(plane: str, stage: str) -> str:
@@ -139,7 +148,9 @@ def reduced_columns(manifest: Manifest) -> tuple[str, ...]:
     return tuple(column_of(plane, stage) for plane in PLANES for stage in manifest.stages)
 
 
-def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str], faults: Faults) -> bool:
+def check_columns(
+    file: PacketFile, manifest: Manifest, channels: Sequence[str], waits: Sequence[str], faults: Faults
+) -> bool:
     """Return whether the needed columns exist once each with a suitable type, and report those that do
     not.
     """
@@ -149,8 +160,8 @@ def check_columns(file: PacketFile, manifest: Manifest, channels: Sequence[str],
     for name in file.names:
         counted[name] = counted.get(name, 0) + 1
     stages = frozenset(manifest.stages)
-    durations = stages | {WALL, *reduced_columns(manifest)}
-    for name in needed_columns(manifest, channels):
+    durations = stages | {WALL, *reduced_columns(manifest), *(WAIT_PREFIX + stage for stage in waits)}
+    for name in needed_columns(manifest, channels, waits):
         if name not in types:
             what = "a stage of the manifest is no column" if name in stages else "the column is missing"
             faults.add(what, column=name)
@@ -200,11 +211,12 @@ def check_size(
     return len(faults.found) == before
 
 
-def without_nulls(columns: dict[str, Any], faults: Faults) -> dict[str, Any]:
-    """Return the columns without nulls; the first null of any other column is reported."""
+def without_nulls(columns: dict[str, Any], waits: Sequence[str], faults: Faults) -> dict[str, Any]:
+    """Return the columns without those that must have no null and do; the first null of each is reported."""
+    nullable = {ROLE, *(WAIT_PREFIX + stage for stage in waits)}
     full = {}
     for name, column in columns.items():
-        if column.null_count and name != ROLE and not name.startswith(SIDE_PREFIX):
+        if column.null_count and name not in nullable and not name.startswith(SIDE_PREFIX):
             faults.add(f"is null{and_more(column.null_count - 1)}", row=_first_null(column), column=name)
         else:
             full[name] = column
@@ -222,6 +234,12 @@ def integers(column: Any) -> np.ndarray[Any, Any]:
     """
     parts = [chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def nullable_integers(column: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return an integer column as one array, 0 for null, and where it is null."""
+    with arrow_errors():
+        return integers(column.fill_null(0)), np.asarray(column.is_null().to_numpy())
 
 
 def text(column: Any) -> Text:

@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from sfapp.errors import PacketError
 from sfapp.model import Manifest, RankTable, SideChannel, Window
+from sfapp.model.arrays import to_numpy
 from sfapp.model.manifest import Prefetch
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import IntArray
 from sfapp.packets.read import Packet
 
@@ -125,12 +127,17 @@ def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
     ranks = [window.ranks.identity(index) for window in cut for index in range(len(window.ranks))]
     order = np.argsort([identity.rank for identity in ranks], kind="stable")
     names = dict.fromkeys(name for window in cut for name in window.side)
+    waited = dict.fromkeys(stage for window in cut for stage in window.waits)
     return replace(
         cut[0],
         duration_SNR=np.concatenate([window.duration_SNR for window in cut], axis=2)[:, :, order],
         wall_NR=np.concatenate([window.wall_NR for window in cut], axis=1)[:, order],
         ranks=RankTable.of(ranks),
         side={name: _merge_side([_side_of(window, name) for window in cut], order) for name in names},
+        waits={
+            stage: np.concatenate([_waits_of(window, stage) for window in cut], axis=1)[:, order]
+            for stage in waited
+        },
     )
 
 
@@ -148,7 +155,13 @@ def _on_steps(window: Window, steps: IntArray) -> Window:
             name: SideChannel(channel.value_NR[index], channel.sampled_NR[index])
             for name, channel in window.side.items()
         },
+        waits={stage: wait_NR[index] for stage, wait_NR in window.waits.items()},
     )
+
+
+def _waits_of(window: Window, stage: str) -> IntArray:
+    found = window.waits.get(stage)
+    return np.full(window.wall_NR.shape, NOT_MEASURED, dtype=np.int64) if found is None else to_numpy(found)
 
 
 def _side_of(window: Window, name: str) -> SideChannel:

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from sfapp.model.manifest import Manifest, Overhead
 from sfapp.model.reduced import ReducedPlanes
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity, RankTable
+from sfapp.model.window import NOT_MEASURED, RankIdentity, RankTable
 from sfapp.packets.job import JobInfo
+from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import (
     FIRST_STAGE_COLUMN,
@@ -68,15 +69,30 @@ def compose_draft(
     """Return the draft that holds these rows; arguments are those of ``whole_draft``."""
     cell_CNR = row_RNC.transpose(2, 1, 0)
     ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
+    sides = {name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)}
+    duration_SNR = np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered])
+    waits = {
+        stage: _waits(*sides.pop(WAIT_PREFIX + stage), plane)
+        for stage, plane in zip(manifest.stages, duration_SNR, strict=True)
+        if WAIT_PREFIX + stage in sides
+    }
     return WindowDraft(
         manifest=manifest,
-        duration_SNR=np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered]),
+        duration_SNR=duration_SNR,
         wall_NR=np.ascontiguousarray(cell_CNR[WALL_COLUMN]),
         step_N=np.ascontiguousarray(cell_CNR[STEP_COLUMN, :, 0]),
         ranks=RankTable.of(identities),
-        side={name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)},
+        side=sides,
+        waits=waits,
         reduced=reduced,
     )
+
+
+def _waits(value_NR: Values, sampled_NR: npt.NDArray[np.bool_], duration_NR: Rows) -> Rows:
+    """Return the waits of a stage, ns, from the side channel that carried them."""
+    with np.errstate(invalid="ignore"):
+        wait_NR = np.nan_to_num(value_NR).astype(np.int64).clip(0, duration_NR)
+    return np.where(sampled_NR & ~np.isnan(value_NR), wait_NR, NOT_MEASURED)
 
 
 def _side(bits_NR: Rows) -> tuple[Values, npt.NDArray[np.bool_]]:

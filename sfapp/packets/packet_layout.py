@@ -17,6 +17,9 @@ TEXT_COLUMNS = (HOSTNAME, ROLE)
 
 SIDE_PREFIX, SAMPLED_PREFIX = "side.", "sampled."
 
+WAIT_PREFIX = "wait."
+"""Prefix of ``wait.<stage>``: the part of the stage's duration in which the rank was blocked."""
+
 REDUCED_PREFIX = "reduced."
 """Prefix of ``<plane>.<stage>``: results over all ranks, equal in all rows of a step."""
 

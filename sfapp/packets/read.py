@@ -16,6 +16,7 @@ import numpy as np
 
 from sfapp.errors import PacketError
 from sfapp.model import Manifest, RankTable, Window
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
     IntArray,
     PacketFile,
@@ -24,7 +25,9 @@ from sfapp.packets.arrow_columns import (
     check_size,
     floats,
     integers,
+    measured_waits,
     needed_columns,
+    nullable_integers,
     side_channels,
     text,
     without_nulls,
@@ -42,6 +45,7 @@ from sfapp.packets.packet_layout import (
     SIDE_PREFIX,
     STEP,
     TEXT_COLUMNS,
+    WAIT_PREFIX,
     WALL,
     Limits,
 )
@@ -53,6 +57,7 @@ from sfapp.packets.value_checks import (
     check_names,
     check_range,
     check_side_channel,
+    check_waits,
 )
 from sfapp.packets.window_draft import BoolArray, FloatArray, WindowDraft
 from sfapp.terminal import first_line
@@ -205,14 +210,15 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
         raise PacketError("no manifest: the Parquet footer has no key 'sfapp.packet'")
     manifest = decode_manifest(raw)
     channels = side_channels(file.names)
-    needed = needed_columns(manifest, channels)
+    waited = measured_waits(file.names, manifest)
+    needed = needed_columns(manifest, channels, waited)
     if not (
         check_manifest(manifest, faults)
-        and check_columns(file, manifest, channels, faults)
+        and check_columns(file, manifest, channels, waited, faults)
         and check_size(file, manifest, needed, limits, faults)
     ):
         return None
-    columns = without_nulls(file.decode(needed), faults)
+    columns = without_nulls(file.decode(needed), waited, faults)
     if STEP not in columns or RANK not in columns:
         return None
     grid = grid_of(integers(columns[STEP]), integers(columns[RANK]), faults)
@@ -223,6 +229,7 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
     wall_NR = _wall(columns, grid, faults)
     ranks = _identities(columns, grid, faults)
     side = _side_channels(columns, channels, grid, faults)
+    measured = _waits(columns, waited, duration_SNR, manifest, grid, faults)
     reduced = None if manifest.reduced is None else read_planes(columns, manifest, grid, faults)
     if faults.found or ranks is None or wall_NR is None:
         return None
@@ -233,6 +240,7 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
         step_N=grid.step_N,
         ranks=ranks,
         side=side,
+        waits=measured,
         reduced=reduced,
     )
     check_rows(draft, grid, faults)
@@ -256,6 +264,28 @@ def _durations(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults)
             check_durations(stage, values, grid.row, faults)
             plane[...] = values
     return planes
+
+
+def _waits(
+    columns: Columns,
+    stages: Sequence[str],
+    duration_SNR: IntArray,
+    manifest: Manifest,
+    grid: Grid,
+    faults: Faults,
+) -> dict[str, IntArray]:
+    """Return the waits of these stages, int64 ns [N, R]."""
+    found = {}
+    for stage in stages:
+        column = WAIT_PREFIX + stage
+        values, is_null = nullable_integers(columns[column])
+        wait_NR = grid.arrange(values)
+        check_durations(column, wait_NR, grid.row, faults)
+        if stage in columns:
+            duration_NR = duration_SNR[manifest.stages.index(stage)]
+            check_waits(stage, wait_NR, duration_NR, grid.row, faults)
+        found[stage] = np.where(grid.arrange(is_null), NOT_MEASURED, wait_NR.astype(np.int64))
+    return found
 
 
 def _wall(columns: Columns, grid: Grid, faults: Faults) -> np.ndarray[Any, Any] | None:

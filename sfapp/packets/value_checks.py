@@ -12,7 +12,7 @@ import numpy as np
 
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets.faults import Faults, and_more
-from sfapp.packets.packet_layout import MAX_VALUE, SIDE_PREFIX
+from sfapp.packets.packet_layout import MAX_VALUE, SIDE_PREFIX, WAIT_PREFIX
 from sfapp.terminal import quoted
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +25,13 @@ def check_durations(name: str, values: Array, row_of: RowOf, faults: Faults) -> 
         _report(name, values, values < 0, "is negative", row_of, faults)
     if int(values.max()) > MAX_VALUE:
         _report(name, values, values > MAX_VALUE, "is above 2^62", row_of, faults)
+
+
+def check_waits(stage: str, wait_NR: Array, duration_NR: Array, row_of: RowOf, faults: Faults) -> None:
+    """Report waits that are longer than the stage that they are a part of."""
+    longer = wait_NR > duration_NR
+    if longer.any():
+        _report(WAIT_PREFIX + stage, wait_NR, longer, "is longer than the stage itself", row_of, faults)
 
 
 def check_range(name: str, values: Array, low: int, high: int, row_of: RowOf, faults: Faults) -> bool:

@@ -24,6 +24,7 @@ class WindowDraft:
     Attributes:
         duration_SNR: int64 ns [S, N, R]; wall_NR: int64 ns [N, R]; step_N: int64 [N].
         side: by name float64 [N, R], NaN where not ready, and bool [N, R], whether it was sampled there.
+        waits: by stage int64 ns [N, R], ``NOT_MEASURED`` where not known.
         reduced: as of ``Window``.
 
     Raises:
@@ -37,6 +38,7 @@ class WindowDraft:
     ranks: RankTable
     side: Mapping[str, tuple[FloatArray, BoolArray]] = field(default_factory=dict)
     reduced: ReducedPlanes | None = None
+    waits: Mapping[str, IntArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = (len(self.manifest.stages), len(self.step_N), len(self.ranks))
@@ -59,6 +61,7 @@ class WindowDraft:
                 name: (to_numpy(channel.value_NR), to_numpy(channel.sampled_NR))
                 for name, channel in window.side.items()
             },
+            waits={stage: to_numpy(wait_NR) for stage, wait_NR in window.waits.items()},
             reduced=window.reduced,
         )
 
@@ -77,6 +80,7 @@ class WindowDraft:
             side={
                 name: SideChannel(value_NR, sampled_NR) for name, (value_NR, sampled_NR) in self.side.items()
             },
+            waits=self.waits,
             reduced=self.reduced,
         )
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from sfapp.errors import PacketError
 from sfapp.files import write_atomic
 from sfapp.model import RankTable, Window
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, encode_manifest
 from sfapp.packets.packet_layout import (
@@ -29,6 +30,7 @@ from sfapp.packets.packet_layout import (
     SIDE_PREFIX,
     STEP,
     TEXT_COLUMNS,
+    WAIT_PREFIX,
     WALL,
 )
 from sfapp.packets.paths import part_rank_of
@@ -39,6 +41,7 @@ from sfapp.packets.value_checks import (
     check_names,
     check_range,
     check_side_channel,
+    check_waits,
 )
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.terminal import first_line
@@ -91,8 +94,16 @@ def _check(window: WindowDraft, part_rank: int | None) -> None:
         check_names(name, names, grid.row, faults)
     for name, (value_NR, _) in window.side.items():
         check_side_channel(name, value_NR, grid.row, faults)
+    for name in window.waits:
+        if WAIT_PREFIX + name in window.stages:
+            faults.add("is a stage, and the name of another stage's waits", column=WAIT_PREFIX + name)
     for name, plane in zip(window.stages, window.duration_SNR, strict=True):
         check_durations(name, plane, grid.row, faults)
+        if name in window.waits:
+            wait_NR = window.waits[name]
+            known_NR = np.where(wait_NR == NOT_MEASURED, 0, wait_NR)
+            check_durations(WAIT_PREFIX + name, known_NR, grid.row, faults)
+            check_waits(name, wait_NR, plane, grid.row, faults)
     check_durations(WALL, window.wall_NR, grid.row, faults)
     if window.reduced is not None:
         check_planes(window.reduced, window.manifest, grid, faults)
@@ -112,6 +123,9 @@ def _columns(window: WindowDraft) -> dict[str, Any]:
         columns[name] = _flat(plane)
     for name, values_N in values_of(window).items():
         columns[name] = pa.array(np.repeat(values_N, len(ranks)))
+    for name, wait_NR in window.waits.items():
+        wait = wait_NR.ravel()
+        columns[WAIT_PREFIX + name] = pa.array(wait, pa.int64(), mask=wait == NOT_MEASURED)
     for name, (value_NR, sampled_NR) in window.side.items():
         value = value_NR.ravel()
         columns[SIDE_PREFIX + name] = pa.array(value, pa.float64(), mask=np.isnan(value))
@@ -135,8 +149,9 @@ def _identity_columns(ranks: RankTable, steps: int) -> dict[str, Any]:
 
 def _table(window: WindowDraft) -> Any:
     columns = _columns(window)
+    nullable = {ROLE, *(WAIT_PREFIX + stage for stage in window.waits)}
     fields = [
-        pa.field(name, column.type, nullable=name == ROLE or name.startswith(SIDE_PREFIX))
+        pa.field(name, column.type, nullable=name in nullable or name.startswith(SIDE_PREFIX))
         for name, column in columns.items()
     ]
     return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))

@@ -229,6 +229,20 @@ class Recorder:
         """
         self._channels.watch_memory(model)
 
+    def watch_waits(self, model: Any = None) -> None:
+        """Measure from now on how long this rank waits for others within each stage, as ``wait.<stage>``.
+
+        A rank that is slow inside a stage in which ranks wait for each other can then be named
+        (docs/accounting.md, section 15). Call it on every rank and on the training thread, once the model is
+        wrapped. While the recorder is open, calls of torch.distributed are timed; it costs a few µs a step
+        and about one a call.
+
+        Args:
+            model: the model as it is trained. DistributedDataParallel waits inside C++: there, waiting in
+                backward is what follows the last gradient.
+        """
+        self._channels.watch_waits(model)
+
     def time_layers(self, model: Any) -> None:
         """Record host time of each layer's forward and backward pass from now on.
 

@@ -194,4 +194,5 @@ def _measures_key(source: WindowSource, view: ViewState, reference: Reference | 
 
 
 def _window_bytes(window: Window) -> int:
-    return 2 * int(window.duration_SNR.nbytes)
+    waits = sum(int(wait_NR.nbytes) for wait_NR in window.waits.values())
+    return 2 * (int(window.duration_SNR.nbytes) + waits)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sfapp.accounting import check_totals, diagnose_runs
+from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, what_if, what_if_suspect
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
-from sfapp.model.view import ViewState
+from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import Loaded, Quarantined, read_windows
 
 
@@ -44,3 +44,26 @@ def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnos
         group=view.group,
         reference=None if view.reference is None else (view.reference.run_id, view.reference.window),
     )
+
+
+def what_if_windows(
+    windows: Iterable[Window],
+    diagnoses: Sequence[Diagnosis],
+    stage: str | None = None,
+    rank: int | None = None,
+) -> dict[WindowKey, WhatIf]:
+    """Return what mending a stage would bring in each window; of the suspect where no stage is named.
+
+    Raises:
+        WindowNotFoundError: a window has no such stage or rank.
+    """
+    by_key = {WindowKey(window.run_id, window.number): window for window in windows}
+    found = {}
+    for diagnosis in diagnoses:
+        key = WindowKey(diagnosis.run_id, diagnosis.window)
+        measures = measure(by_key[key].of_group(diagnosis.group))
+        if stage is not None:
+            found[key] = what_if(measures, diagnosis, stage, rank)
+        elif (suspect := what_if_suspect(measures, diagnosis)) is not None:
+            found[key] = suspect
+    return found

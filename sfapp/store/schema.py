@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -196,7 +196,7 @@ WINDOWS = SchemaTable(
         SchemaColumn("aim_rank", "INTEGER", "suspect rank; null if no rank stands out"),
         SchemaColumn("aim_hostname", "VARCHAR", "its host"),
         SchemaColumn("aim_rank_reason", "VARCHAR", "why no rank is named"),
-        SchemaColumn("exposed_imbalance", "DOUBLE", "Σ_s X'[s], as a share"),
+        SchemaColumn("exposed_imbalance", "DOUBLE", "Σ_s X'[s], or of own time where larger; as a share"),
         SchemaColumn(
             "change", "DOUBLE", "change of the mean step against the run's reference; 0.1 = 10 % longer"
         ),

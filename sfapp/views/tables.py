@@ -152,7 +152,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     """Return one row per rank, ascending.
 
     ``stage:<name>`` and ``lead:<name>`` hold the mean time in each broad stage (ns) and the share of the
-    steps in which the rank is slowest at its end.
+    steps in which the rank is slowest at its end; ``wait:<name>`` the mean of its known waits there (ns).
     """
     ranks = measures.window.ranks
     mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
@@ -163,6 +163,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     lead_R = lead_shares(measures, diagnosis)
     leads_BR = _leads(measures, diagnosis)
     marked = stragglers(measures, diagnosis)
+    waited = _mean_waits(measures)
     rows = []
     for place in range(len(ranks)):
         identity = ranks.identity(place)
@@ -181,9 +182,21 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         row |= _duration("lag_ns", float(lag_R[place]) if measures.has_all_rows else None)
         for index, name in enumerate(measures.broad):
             row[f"stage:{name}"] = float(mean_BR[index, place])
+            if name in waited:
+                row[f"wait:{name}"] = float(waited[name][place])
             row[f"lead:{name}"] = float(leads_BR[index, place])
         rows.append(row)
     return rows
+
+
+def _mean_waits(measures: Measures) -> dict[str, Floats]:
+    """Mean over the steps of each rank's known waits by broad stage, ns [R]; 0 where none is known."""
+    found: dict[str, Floats] = {}
+    for stage, wait_NR in measures.window.waits.items():
+        name = measures.broad[measures.broad_of_S[measures.window.stages.index(stage)]]
+        mean_R = to_numpy(wait_NR).clip(min=0).mean(axis=0)
+        found[name] = found[name] + mean_R if name in found else mean_R
+    return found
 
 
 def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:

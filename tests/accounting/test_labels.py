@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from builders import BACKWARD, DATA, FORWARD, MS, Ints, by_rank, ddp_job, reduced, window_of
 
 from sfapp.accounting import diagnose
-from sfapp.model import FORWARD_EVENT, LABELS, Accumulation, Diagnosis, Gates, Label, Parallelism, SideChannel
+from sfapp.model import (
+    FORWARD_EVENT,
+    LABELS,
+    Accumulation,
+    Diagnosis,
+    Gates,
+    Label,
+    Parallelism,
+    SideChannel,
+    Window,
+)
 from sfapp.model.reasons import REASONS
 
 STAGES = (DATA, FORWARD, BACKWARD)
@@ -112,7 +123,10 @@ def test_every_label_is_reached(label: str) -> None:
 
 @pytest.mark.parametrize("reason", REASON_CASES)
 def test_every_reason_is_reached(reason: str) -> None:
-    assert reason in REASON_CASES[reason]().all_reasons
+    found = REASON_CASES[reason]()
+    assert reason in found.all_reasons
+    for label in found.labels:
+        assert set(label.reasons) <= set(LABELS[label.label].reasons)
 
 
 AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
@@ -134,9 +148,20 @@ AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "too_few_events": LABEL_CASES["forward_event_scope_limited"],
     "no_device_share": lambda: with_events(1.0),
     "reduced_rows": lambda: diagnose(reduced(window_of(ddp_job()))),
+    "waits_measured": lambda: diagnose(slow_inside_backward()),
     "single_rank": REASON_CASES["single_rank"],
     "steps_not_consecutive": REASON_CASES["steps_not_consecutive"],
 }
+
+
+def slow_inside_backward() -> Window:
+    """A window whose suspect stage is one with measured waits."""
+    own_SNR = np.full((3, 12, 4), 20 * MS)
+    own_SNR[2, :, 1] += 60 * MS
+    wait_NR = own_SNR[2].max(axis=1, keepdims=True) - own_SNR[2]
+    duration_SNR = own_SNR.copy()
+    duration_SNR[2] += wait_NR
+    return replace(window_of(duration_SNR, stages=STAGES), waits={STAGES[2]: wait_NR})
 
 
 def two_leaders_in_turn_of_twenty() -> Ints:

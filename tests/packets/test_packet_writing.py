@@ -30,6 +30,7 @@ from sfapp.model import (
     expand_stages,
     stage_hash,
 )
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import find_packets, read_packet, write_packet
 
 BAR_32_BY_40_BY_6 = 35_000
@@ -41,6 +42,9 @@ def assert_same(window: Window, other: Window) -> None:
     assert np.array_equal(other.duration_SNR, window.duration_SNR)
     assert np.array_equal(other.wall_NR, window.wall_NR)
     assert np.array_equal(other.step_N, window.step_N)
+    assert list(other.waits) == [stage for stage in window.stages if stage in window.waits]
+    for stage, wait_NR in window.waits.items():
+        assert np.array_equal(other.waits[stage], wait_NR)
     assert list(other.side) == list(window.side)
     for name, channel in window.side.items():
         assert np.array_equal(
@@ -73,6 +77,16 @@ def windows(draw: st.DrawFn) -> Window:
         return np.array(flat, dtype=kind).reshape(size)
 
     numbers = st.floats(allow_nan=True, allow_infinity=False)
+    duration_SNR = tensor(values, shape, np.int64)
+    waits = {
+        stage: np.where(
+            tensor(st.booleans(), shape[1:], np.bool_),
+            NOT_MEASURED,
+            (duration_SNR[place] * draw(st.sampled_from((0.0, 0.5)))).astype(np.int64),
+        )
+        for place, stage in enumerate(stages)
+        if draw(st.booleans())
+    }
     return Window(
         manifest=Manifest(
             run_id=draw(names),
@@ -91,7 +105,7 @@ def windows(draw: st.DrawFn) -> Window:
                 st.dictionaries(names, st.none() | st.booleans() | st.integers(0, 9) | names, max_size=2)
             ),
         ),
-        duration_SNR=tensor(values, shape, np.int64),
+        duration_SNR=duration_SNR,
         wall_NR=tensor(values, shape[1:], np.int64),
         step_N=np.array(steps, dtype=np.int64),
         ranks=RankTable.of(
@@ -112,6 +126,7 @@ def windows(draw: st.DrawFn) -> Window:
             )
             for name in draw(st.lists(names, max_size=2, unique=True))
         },
+        waits=waits,
     )
 
 

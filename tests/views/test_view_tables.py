@@ -77,7 +77,7 @@ def test_steps_show_their_largest_stage_and_leader() -> None:
     assert row["time_ns"] == measures.makespan_N[17]
 
 
-def test_labels_that_were_withheld_are_listed_as_such() -> None:
+def test_suppressed_labels_are_listed_as_such() -> None:
     _, diagnosis = jobs.look(jobs.hostile())
     states = by(tables.label_rows(diagnosis), "label")
     assert states["telemetry_limited"]["state"] == "holds"

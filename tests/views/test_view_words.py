@@ -279,7 +279,7 @@ def test_why_names_gates_with_both_numbers() -> None:
     assert any("reaches τC 0.80" in line for line in reasons)
 
 
-def test_a_withheld_label_says_what_withholds_it() -> None:
+def test_a_suppressed_label_says_what_suppresses_it() -> None:
     assert any(
         line.startswith("Delay in the stage itself suppressed by incomplete data")
         for line in card("hostile").why

@@ -10,6 +10,7 @@ from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, V
 from sfapp.recorder.side_channels.channels import EventSample, EventSampler, RecordedChannel, cuda_device
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
+from sfapp.recorder.side_channels.waits import StageWaits
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
 
@@ -31,6 +32,7 @@ class RecordedChannels:
         self._sampler: EventSampler | None = None
         self._memory: MemoryWatch | None = None
         self._layers: LayerTimes | None = None
+        self._waits: StageWaits | None = None
         if event_fraction:
             device, self.no_events = cuda_device()
             self._sampler = None if device is None else EventSampler(event_fraction, device)
@@ -103,6 +105,18 @@ class RecordedChannels:
             self._layers.close()
         self._layers = LayerTimes(self._state, layers)
 
+    def watch_waits(self, model: Any) -> None:
+        """See ``Recorder.watch_waits``."""
+        if self._waits is not None:
+            self._waits.close()
+        self._waits = StageWaits(self._state, model)
+        self._state.reports_every_step = True
+
+    def use_other_stages(self) -> None:
+        """Follow a change of the recorded stages."""
+        if self._waits is not None:
+            self._waits.use_other_stages()
+
     def mark(self, name: str, step: int) -> None:
         """Set a channel to 1 in a step's row, if that is the row that was added last."""
         buffer = self.buffer
@@ -121,6 +135,8 @@ class RecordedChannels:
         side = self._state.side
         if self._memory is not None:
             self._sample_memory(self._memory, step)
+        if self._waits is not None:
+            self._store_waits(self._waits)
         if side:
             self.buffer.add_side(side)
         if self._sampler is not None:
@@ -130,6 +146,8 @@ class RecordedChannels:
         """Clear the values of the current step, which is not recorded."""
         self.drop_events()
         self.buffer.reset_side()
+        if self._waits is not None:
+            self._waits.drop_step()
 
     def drop_events(self) -> None:
         """End the window: device events that have not happened are not stored."""
@@ -138,7 +156,7 @@ class RecordedChannels:
 
     def close(self) -> None:
         """Release the model and the device."""
-        for watch in (self._memory, self._layers):
+        for watch in (self._memory, self._layers, self._waits):
             if watch is not None:
                 watch.close()
 
@@ -148,6 +166,21 @@ class RecordedChannels:
         except Exception as error:  # fail-open: no more samples
             self._memory = None
             self.buffer.note_side("memory", describe_error(error))
+
+    def _store_waits(self, waits: StageWaits) -> None:
+        side = self._state.side
+
+        def store(name: str, blocked: float) -> None:
+            if name in self._channels or self._may_add(name):
+                self._channels.setdefault(name, RecordedChannel(self._state, name))
+                side[name] = blocked
+
+        try:
+            waits.finish_step(self.buffer.schema.stages, store)
+        except Exception as error:  # fail-open: no more waits
+            waits.close()
+            self._waits = None
+            self.buffer.note_side("wait", describe_error(error))
 
     def _reserve(self, names: Any) -> None:
         for name in names:

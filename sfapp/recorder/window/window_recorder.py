@@ -255,6 +255,7 @@ class WindowRecorder:
         """Make the contexts of a schema."""
         self.schema = schema
         self.state.use(schema.column_of, len(schema.stages) - 1)
+        self.channels.use_other_stages()
         self.micro_steps = [MicroStep(self.state, micro) for micro in range(len(self.state.stages))]
         self._step_cost_ns = self._bare_step_ns + self._stage_ns * len(schema.broad)
         data = [name for name in schema.broad if stage_category(name) == "data"]

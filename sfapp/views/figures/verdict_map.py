@@ -102,8 +102,8 @@ def _lines(verdict: StageVerdict, diagnosis: Diagnosis) -> list[str]:
     reasons = [reason for label in verdict.labels for reason in label.reasons]
     if reasons:
         lines.append(" + ".join(map(reason_words, reasons)))
-    if verdict.withheld:
-        lines.append(f"suppressed: {' + '.join(label_words(label.label) for label in verdict.withheld)}")
+    if verdict.suppressed:
+        lines.append(f"suppressed: {' + '.join(label_words(label.label) for label in verdict.suppressed)}")
     short = format.short_stages(diagnosis.stages)
     if verdict.stages:
         lines.append(format.listed([short[stage] for stage in verdict.stages], 3))

@@ -8,8 +8,9 @@ from sfapp.views.text.advice import coarse
 
 
 def waits_inside(diagnosis: Diagnosis) -> bool:
-    """Return whether ranks measurably wait in the suspect stage itself: that hides which rank is late."""
-    waits = {broad_stage(stage) for stage in diagnosis.wait_stages}
+    """Return whether ranks measurably wait in the suspect stage itself: that hides which rank is late, unless
+    their waits were recorded."""
+    waits = {broad_stage(stage) for stage in diagnosis.wait_stages} - set(diagnosis.wait_advances_ns or ())
     return diagnosis.aim is not None and diagnosis.aim.stage in waits
 
 

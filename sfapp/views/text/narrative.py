@@ -46,7 +46,18 @@ def _ranks_sentence(diagnosis: Diagnosis) -> str:
             f"All ranks spend this time equally, but they wait for each other inside "
             f"{format.short_stage(aim.stage)}: one late rank there would look the same."
         )
+    waited = (diagnosis.wait_advances_ns or {}).get(aim.stage)
+    if waited is not None and 2 * waited >= _advances(diagnosis)[aim.stage]:
+        return (
+            f"The collective itself takes long: {format.duration(waited / diagnosis.steps)} of "
+            f"{format.duration(_advances(diagnosis)[aim.stage] / diagnosis.steps)} per step pass after the "
+            "last rank has arrived."
+        )
     return "All ranks spend this time equally, so no rank stands out."
+
+
+def _advances(diagnosis: Diagnosis) -> dict[str, int]:
+    return diagnosis.carry_over_advances_ns or diagnosis.advances_ns
 
 
 def _healthy_sentence(diagnosis: Diagnosis) -> str:
@@ -76,7 +87,7 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
     if aim is None:
         return ""
     if aim.basis != "delta" or reference is None or deltas is None:
-        excess = (diagnosis.carry_over_excess or diagnosis.excess or {}).get(aim.stage, 0.0)
+        excess = diagnosis.telling_excess.get(aim.stage, 0.0)
         lost = format.duration(excess * diagnosis.step_time.mean_ns)
         return (
             f"{lost} of each step ({format.percent(excess)}) is {format.short_stage(aim.stage)} time "

@@ -1,0 +1,112 @@
+"""Own time and waiting inside a stage: who arrives last at what the ranks wait for (accounting.md §15).
+
+A rank that is slow inside the stage in which ranks wait for each other makes that stage equally long on all
+of them. Where each rank's waiting was measured, the frontier at the end of its own part tells who was late.
+Nothing moves at the end of a stage, so every advance and share stays what it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfapp.accounting.kernels import first_argmax, middle_last, two_largest_last
+from sfapp.accounting.leaders import Flags, Floats, Ints
+from sfapp.model import Window
+from sfapp.model.arrays import Array, to_numpy
+from sfapp.model.window import NOT_MEASURED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnBoundaries:
+    """A frontier whose leaders are taken at the end of the own part of each stage. NumPy on the host.
+
+    Attributes:
+        advance_SN: a_own, int64 ns: how far the own part moves the frontier; the whole advance of a stage
+            whose waits are not known in that step.
+        leader_SN: position of the rank whose own part ends last.
+        gap_SN: ns from it to the next rank.
+    """
+
+    advance_SN: Ints
+    leader_SN: Ints
+    gap_SN: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnDurations:
+    """Own time over the ranks: like the same fields of ``Measures``, with waiting taken out.
+
+    Attributes:
+        split_SN: bool, where the waits of every rank are known.
+        median_SN: median over ranks, ns; most_SN: the lower middle value.
+    """
+
+    split_SN: Flags
+    median_SN: Floats
+    most_SN: Floats
+
+
+def split_steps(window: Window) -> Flags:
+    """Return in which steps the waits of every rank in a stage are known: bool [S, N].
+
+    A rank without a measured wait would look as if it had only own time, so such a step is not split.
+    """
+    split_SN = np.zeros(window.duration_SNR.shape[:2], dtype=bool)
+    for stage, wait_NR in window.waits.items():
+        split_SN[window.stages.index(stage)] = (to_numpy(wait_NR) != NOT_MEASURED).all(axis=-1)
+    return split_SN
+
+
+def own_duration(window: Window, stage: int) -> Array:
+    """Return d less the wait of a recorded stage with measured waits, int64 ns [N, R]."""
+    wait_NR = window.waits[window.stages[stage]]
+    return window.duration_SNR[stage] - wait_NR.clip(min=0)
+
+
+def own_durations(window: Window, median_SN: Floats, most_SN: Floats) -> OwnDurations:
+    """Return medians over ranks of own time; of the whole stage where its waits are not known.
+
+    Args:
+        median_SN, most_SN: of the whole durations.
+    """
+    split_SN = split_steps(window)
+    median_SN, most_SN = median_SN.copy(), most_SN.copy()
+    for stage in np.flatnonzero(split_SN.any(axis=1)).tolist():
+        most_N, median_N = map(to_numpy, middle_last(own_duration(window, stage)))
+        median_SN[stage] = np.where(split_SN[stage], median_N, median_SN[stage])
+        most_SN[stage] = np.where(split_SN[stage], most_N, most_SN[stage])
+    return OwnDurations(split_SN, median_SN, most_SN)
+
+
+def at_own_end(
+    window: Window,
+    before_SN: Ints,
+    whole: OwnBoundaries,
+    start_NR: Array | None = None,
+) -> OwnBoundaries:
+    """Return a frontier's leaders and advances with those of stages with known waits taken at the end of the
+    own part.
+
+    Args:
+        before_SN: the frontier at the boundary before each (s, t), ns.
+        whole: advances, leaders and gaps at the end of each stage.
+        start_NR: int64 ns, what each rank's prefix starts from in each step; 0 where None.
+    """
+    split_SN = split_steps(window)
+    stages = np.flatnonzero(split_SN.any(axis=1)).tolist()
+    if not stages:
+        return whole
+    advance_SN, leader_SN, gap_SN = whole.advance_SN.copy(), whole.leader_SN.copy(), whole.gap_SN.copy()
+    for stage in stages:
+        prefix_NR = window.duration_SNR[:stage].sum(axis=0) + own_duration(window, stage)
+        if start_NR is not None:
+            prefix_NR = prefix_NR + start_NR
+        two_N2 = to_numpy(two_largest_last(prefix_NR))
+        split_N = split_SN[stage]
+        own_N = two_N2[:, 0] - before_SN[stage]
+        advance_SN[stage] = np.where(split_N, own_N, advance_SN[stage])
+        leader_SN[stage] = np.where(split_N, to_numpy(first_argmax(prefix_NR)), leader_SN[stage])
+        gap_SN[stage] = np.where(split_N, two_N2[:, 0] - two_N2[:, -1], gap_SN[stage])
+    return OwnBoundaries(advance_SN, leader_SN, gap_SN)

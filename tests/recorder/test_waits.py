@@ -1,0 +1,73 @@
+"""Own time and waiting are told apart inside a stage: the rank that is slow in there is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+
+from sfapp.accounting import diagnose
+from sfapp.model import Window
+from sfapp.model.window import NOT_MEASURED
+from sfapp.packets import read_windows
+
+pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # who is late is a matter of milliseconds
+
+JOB = Path(__file__).parent / "wait_jobs.py"
+SLOW_RANK = 2
+STAGE = {"forward": "model.fwd_loss_cpu_wall", "backward": "model.backward_cpu_wall"}
+
+
+def recorded(tmp_path: Path, wrapper: str, where: str) -> Window:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    result = subprocess.run(
+        [*command, str(JOB), str(tmp_path), wrapper, where],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    (found,) = read_windows([tmp_path]).windows
+    return found.window
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "where"),
+    [
+        ("ddp", "backward"),
+        ("zero1", "backward"),
+        ("manual", "backward"),
+        ("fsdp1", "backward"),
+        ("fsdp2", "backward"),
+        ("fsdp2", "forward"),
+    ],
+)
+def test_a_rank_slow_inside_a_stage_that_others_wait_in_is_named(
+    tmp_path: Path, wrapper: str, where: str
+) -> None:
+    window = recorded(tmp_path, wrapper, where)
+    stage = STAGE[where]
+    wait_NR = window.waits[stage]
+    assert (wait_NR[3:] != NOT_MEASURED).all()
+    waited_R = np.median(wait_NR[3:], axis=0)
+    assert waited_R.argmin() == SLOW_RANK
+    aim = diagnose(window).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (stage, SLOW_RANK)
+
+
+def test_without_a_listener_nothing_stays_wrapped() -> None:
+    from sfapp.recorder.side_channels.communication import CommunicationHooks
+
+    hooks = CommunicationHooks()
+    before = dist.all_reduce
+    hooks.listen(1, lambda _: None)
+    assert dist.all_reduce is not before
+    hooks.stop(1)
+    assert dist.all_reduce is before

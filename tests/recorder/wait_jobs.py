@@ -1,0 +1,129 @@
+"""Four ranks that train under one wrapper, rank 2 slow inside backward or forward: waits are watched.
+
+``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER WHERE [STEPS]``; WRAPPER is ddp, fsdp1, fsdp2, zero1
+or manual, WHERE is backward or forward.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from sfapp import Recorder
+
+SLOW_RANK, SLOW_SECONDS = 2, 0.02
+WIDTH, LAYERS = 64, 4
+
+
+def busy(seconds: float) -> None:
+    """Compute for so long, as a slow rank does."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+class SlowBackward(torch.autograd.Function):
+    """Identity whose gradient takes long to compute on one rank."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        if dist.get_rank() == SLOW_RANK:
+            busy(SLOW_SECONDS)
+        return gradients[0]
+
+
+class Block(torch.nn.Module):
+    """A layer in the middle of which one rank may be slow."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+        self.where = where
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.linear(x))
+        if self.where == "forward" and dist.get_rank() == SLOW_RANK:
+            busy(SLOW_SECONDS)
+        if self.where == "backward":
+            x = SlowBackward.apply(x)  # type: ignore[no-untyped-call]
+        return x
+
+
+def model_of(where: str) -> torch.nn.Sequential:
+    """Layers of which the middle one holds the fault."""
+    torch.manual_seed(0)
+    blocks = [Block(where if place == LAYERS // 2 else "nowhere") for place in range(LAYERS)]
+    return torch.nn.Sequential(*blocks, torch.nn.Linear(WIDTH, 1))
+
+
+def wrapped(wrapper: str, model: torch.nn.Sequential) -> tuple[Any, Callable[[], None]]:
+    """Return the model as it is trained, and what its optimizer step is."""
+    if wrapper == "fsdp2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for block in model:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        trained: Any = model
+    elif wrapper == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        trained = FullyShardedDataParallel(
+            model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu")
+        )
+    elif wrapper == "manual":
+        trained = model
+    else:
+        trained = DistributedDataParallel(model)
+    if wrapper == "zero1":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        optimizer: Any = ZeroRedundancyOptimizer(trained.parameters(), torch.optim.SGD, lr=0.01)
+    else:
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return trained, step
+
+
+def main(folder: str, wrapper: str, where: str, steps: int = 30) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model, optimize = wrapped(wrapper, model_of(where))
+    with Recorder(folder, run_id=f"{wrapper}-{where}", window_steps=steps) as perf:
+        perf.watch_waits(model)
+        for _ in range(steps):
+            with perf.step():
+                with perf.stage("data.next_wait"):
+                    inputs = torch.randn(8, WIDTH)
+                with perf.stage("model.fwd_loss_cpu_wall"):
+                    loss = model(inputs).square().mean()
+                with perf.stage("model.backward_cpu_wall"):
+                    loss.backward()
+                    if wrapper == "manual":
+                        for parameter in model.parameters():
+                            dist.all_reduce(parameter.grad)
+                with perf.stage("optim.step_cpu_wall"):
+                    optimize()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
