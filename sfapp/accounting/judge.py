@@ -1,4 +1,4 @@
-"""From measures to a verdict: gates only, never the matrix (docs/architecture.md, Rules that shape the code)."""
+"""From measures to a verdict: gates only, never the matrix (docs/architecture.md, Rules)."""
 
 from __future__ import annotations
 
