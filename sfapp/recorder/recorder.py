@@ -175,6 +175,7 @@ class Recorder:
         micro_steps: Sequence[Mapping[str, int]],
         syncs: Sequence[bool] = (),
         faults: Mapping[str, str] | None = None,
+        waits: Sequence[Mapping[str, int]] = (),
     ) -> None:
         """Record a whole step that was timed elsewhere, instead of with ``step()`` and ``stage()``.
 
@@ -182,8 +183,9 @@ class Recorder:
             micro_steps: per micro-step the ns of its stages by name; the rest of ``wall_ns`` is the residual.
             syncs: per micro-step whether gradients were exchanged, where known for all.
             faults: details by fault code.
+            waits: per micro-step the ns by stage in which this rank was blocked in group communication.
         """
-        self._windows.add_step(wall_ns, micro_steps, syncs, faults or {})
+        self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits)
 
     def declare(self, *, wrapper: Wrapper) -> None:
         """Set what the model is wrapped in, where that is known only after the recorder was created.

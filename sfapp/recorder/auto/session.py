@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
+from sfapp.recorder.auto.waits import ScriptWaits
 from sfapp.recorder.identity import place_here
 from sfapp.recorder.transport.rank_group import distributed_rank
 from sfapp.recorder.transport.transports import GatherMode
@@ -88,6 +89,7 @@ class Session:
         self._key = 0
         self._mark: int | None = None
         self._events: list[TrainingEvent] = []
+        self._waits = ScriptWaits(self._thread, clock)
         self._stepping: list[tuple[int, int]] = []  # id and begin of each open optimizer step
         self._previous = PreviousStep()
         self._pending: list[TimedStep] | None = []  # None once the number of micro-steps is known
@@ -133,6 +135,8 @@ class Session:
         if self.inside != kind:
             return
         self.inside = None
+        if kind == "backward" and self._mark:
+            self._waits.backward_ended(self._begin, end)
         events = self._events
         events.append(
             TrainingEvent(kind, self._begin, end, self._key, self._mark if mark is None else mark),
@@ -188,6 +192,7 @@ class Session:
         """
         if sync is not None:
             self._sync = sync
+            self._waits.watch(module)
         if self._pending is not None and self._mark:
             self._trained.setdefault(id(module), module)
 
@@ -202,6 +207,7 @@ class Session:
         """
         if not self.active or threading.get_ident() != self._thread:
             return
+        self._waits.listen()
         if self._recorder is None:
             self._make_recorder("gloo")
         else:
@@ -245,6 +251,7 @@ class Session:
         if self._pending:
             self._learn(self._pending)
         recorder, self._recorder = self._recorder, None
+        self._waits.stop()
         if recorder is not None:
             recorder.__exit__(InterruptedError if failing else None, None, None)
         # Training after this may use another process group or model, so its loop is learned again.
@@ -286,7 +293,7 @@ class Session:
         begin = self._clock()
         events, self._events = self._events, []
         self._steps += 1
-        step = read_step(events, self._previous)
+        step = read_step(events, self._previous, self._waits.take())
         end = events[-1].end
         if step is None:
             self._previous = PreviousStep(end)
@@ -354,7 +361,7 @@ class Session:
             self._adapt_accumulation(recorder, step, count)
         elif self._latest:
             self._latest.clear()
-        recorder.add_step(step.wall_ns, step.micro_steps, step.syncs, step.faults)
+        recorder.add_step(step.wall_ns, step.micro_steps, step.syncs, step.faults, step.waits)
         self._recorded += 1
 
     def _adapt_accumulation(self, recorder: Recorder, step: TimedStep, count: int) -> None:

@@ -8,6 +8,7 @@ step and the next wait for training data (logging, checkpoints, evaluation) to c
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -16,6 +17,9 @@ from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 STAGES = (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Stages in order of time; callbacks come first, because a step begins when the previous one ends."""
+
+Interval = tuple[int, int]
+"""Begin and end, in ns."""
 
 Kind = Literal["data", "forward", "backward", "optimizer"]
 
@@ -66,6 +70,7 @@ class TimedStep:
         micro_steps: ns by stage, per micro-step.
         syncs: whether each micro-step exchanged gradients; empty if unknown for any.
         after: state for the next step.
+        waits: per micro-step the ns by stage in which the rank waited for others.
     """
 
     wall_ns: int
@@ -73,6 +78,7 @@ class TimedStep:
     syncs: tuple[bool, ...]
     faults: dict[str, str]
     after: PreviousStep
+    waits: tuple[dict[str, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,12 +104,15 @@ class _MicroStep:
     faults: dict[str, str] = field(default_factory=dict)
 
 
-def read_step(events: Sequence[TrainingEvent], before: PreviousStep) -> TimedStep | None:
+def read_step(
+    events: Sequence[TrainingEvent], before: PreviousStep, waits: Sequence[Interval] = ()
+) -> TimedStep | None:
     """Return the step that these events form; None if there is no backward among them.
 
     Args:
         events: events since the previous step, by end; the last ones are the optimizer steps.
         before: state that the previous step left.
+        waits: when the rank waited for others, in order of time.
     """
     first_update = len(events)
     while first_update and events[first_update - 1].kind == "optimizer":
@@ -126,6 +135,7 @@ def read_step(events: Sequence[TrainingEvent], before: PreviousStep) -> TimedSte
             region.append(event)
     if closure is not None:
         step.faults["nested_stages"] = "the optimizer evaluates a closure more than once"
+    step.assign(waits)
     return step.finish(region, updates[-1].end)
 
 
@@ -141,6 +151,14 @@ def _find_repeated_closure(
     return None
 
 
+class _Stretch(NamedTuple):
+    """A stage of a micro-step, from its begin (ns) until the next stretch."""
+
+    begin: int
+    stage: str
+    micro: int
+
+
 class _StepBuilder:
     """Builder of a step: call ``add`` per backward, then ``finish``."""
 
@@ -153,6 +171,8 @@ class _StepBuilder:
         self._late_ns = before.held_ns
         self._late_batches = 0
         self._backward_end = 0
+        self._stretches: list[_Stretch] = []
+        self._waits: list[dict[str, int]] = []
 
     def add(self, region: Sequence[TrainingEvent], backward: TrainingEvent) -> None:
         """Add the events between the previous backward and this one."""
@@ -162,12 +182,16 @@ class _StepBuilder:
         self._backward_end = backward.end
         if self._micro and part.begin is None:  # another loss of the same micro-step
             self._micro[-1][BACKWARD] += backward.ns
+            self._stretches.append(_Stretch(backward.begin, BACKWARD, len(self._micro) - 1))
             return
         stages = {DATA: part.waited_ns + self._late_ns, BACKWARD: backward.ns}
         if part.work_begin is not None:
             stages[FORWARD] = backward.begin - part.work_begin - part.inner_ns - part.late_ns
         if not self._micro:
             self._begin(part, backward, stages)
+        if part.work_begin is not None:
+            self._stretches.append(_Stretch(part.work_begin, FORWARD, len(self._micro)))
+        self._stretches.append(_Stretch(backward.begin, BACKWARD, len(self._micro)))
         self._micro.append(stages)
         self._syncs.append(backward.mark)
         self._late_ns = part.late_ns
@@ -181,6 +205,17 @@ class _StepBuilder:
             part.has_data or self._late_ns
         ):  # Otherwise it contains an unseen wait for data and stays in the residual.
             stages[CALLBACKS] = max(0, begin - self._start - part.early_ns)
+
+    def assign(self, waits: Sequence[Interval]) -> None:
+        """Assign waits to the stages in which they begin; those before the first forward are left out."""
+        self._waits = [{} for _ in self._micro]
+        stretches = [*self._stretches, _Stretch(self._backward_end, OPTIMIZER, len(self._micro) - 1)]
+        begins = [stretch.begin for stretch in stretches]
+        for begin, end in waits:
+            place = bisect_right(begins, begin) - 1
+            if place >= 0:
+                micro, stage = stretches[place].micro, stretches[place].stage
+                self._waits[micro][stage] = self._waits[micro].get(stage, 0) + end - begin
 
     def finish(self, tail: Sequence[TrainingEvent], end: int) -> TimedStep:
         """Return the step, including the events after its last backward."""
@@ -200,6 +235,7 @@ class _StepBuilder:
             syncs=() if None in self._syncs else tuple(bool(sync) for sync in self._syncs),
             faults=self.faults,
             after=PreviousStep(end, held),
+            waits=tuple(self._waits),
         )
 
 

@@ -10,7 +10,7 @@ from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, V
 from sfapp.recorder.side_channels.channels import EventSample, EventSampler, RecordedChannel, cuda_device
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
-from sfapp.recorder.side_channels.waits import StageWaits
+from sfapp.recorder.side_channels.waits import StageWaits, WatchedWaits
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
 
@@ -109,8 +109,14 @@ class RecordedChannels:
         """See ``Recorder.watch_waits``."""
         if self._waits is not None:
             self._waits.close()
-        self._waits = StageWaits(self._state, model)
+        self._waits = WatchedWaits(self._state, model)
         self._state.reports_every_step = True
+
+    def add_wait(self, column: int, blocked: int) -> None:
+        """Add ns to the wait in a stage column of the current step, which was timed elsewhere."""
+        if self._waits is None:
+            self._waits = StageWaits(self._state)
+        self._waits.add(column, blocked)
 
     def use_other_stages(self) -> None:
         """Follow a change of the recorded stages."""

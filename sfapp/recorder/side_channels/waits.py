@@ -7,7 +7,6 @@ Both are host time: with NCCL most waiting is on the device and shows in the sta
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
@@ -15,10 +14,8 @@ from typing import Any
 from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.recorder.side_channels.communication import COMMUNICATION
+from sfapp.recorder.side_channels.last_gradient import LastGradient, data_parallel_parts
 from sfapp.recorder.timing.timers import StepState
-
-_LEARNING_STEPS = 3
-"""Steps in which every gradient is watched, to find the parameter whose gradient comes last."""
 
 
 class StageWaits:
@@ -27,17 +24,13 @@ class StageWaits:
     A column appears once something was waited for in it and then in every step, 0 where nothing was.
     """
 
-    def __init__(self, state: StepState, model: Any) -> None:
-        """Measure waits on this thread from now on.
-
-        Args:
-            model: wrapped as it is trained; its gradients are watched where DistributedDataParallel is in it.
-        """
+    def __init__(self, state: StepState) -> None:
         self._state = state
-        self._thread = get_ident()
         self._blocked: dict[int, int] = {}
-        self._gradients = [_LastGradient(state, part) for part in _data_parallel_parts(model)]
-        COMMUNICATION.listen(self._thread, self._add)
+
+    def add(self, column: int, blocked: int) -> None:
+        """Add ns to the wait in a column of the current step."""
+        self._blocked[column] = self._blocked.get(column, 0) + blocked
 
     def finish_step(self, stages: Sequence[str], store: Callable[[str, float], None]) -> None:
         """Store the waits of the step that ends, ns.
@@ -47,13 +40,10 @@ class StageWaits:
             store: takes a channel's name and value.
         """
         spent = self._state.spent()
-        for gradients in self._gradients:
-            for column, own in gradients.take().items():
-                if column < len(spent) and own <= spent[column]:
-                    self._blocked[column] = max(self._blocked.get(column, 0), spent[column] - own)
+        self._add_last(spent)
         for column, blocked in self._blocked.items():
             if column < len(spent):
-                store(WAIT_PREFIX + stages[column], float(min(blocked, spent[column])))
+                store(WAIT_PREFIX + stages[column], float(max(0, min(blocked, spent[column]))))
                 self._blocked[column] = 0
 
     def drop_step(self) -> None:
@@ -66,71 +56,61 @@ class StageWaits:
 
     def close(self) -> None:
         """Remove all hooks."""
+
+    def _add_last(self, spent: Sequence[int]) -> None:
+        """Add what is known only at the end of a step.
+
+        Args:
+            spent: ns of each stage in the step.
+        """
+
+
+class WatchedWaits(StageWaits):
+    """Waits of the stages that are timed on this thread."""
+
+    def __init__(self, state: StepState, model: Any) -> None:
+        """Measure waits on this thread from now on.
+
+        Args:
+            model: wrapped as it is trained; its gradients are watched where DistributedDataParallel is in it.
+        """
+        super().__init__(state)
+        self._thread = get_ident()
+        self._own: dict[int, int] = {}
+        self._gradients = [LastGradient(part, self._gradient_is_ready) for part in data_parallel_parts(model)]
+        COMMUNICATION.listen(self._thread, self._was_blocked)
+
+    def drop_step(self) -> None:
+        super().drop_step()
+        self._own.clear()
+
+    def close(self) -> None:
         COMMUNICATION.stop(self._thread)
         for gradients in self._gradients:
             gradients.close()
         self._gradients.clear()
 
-    def _add(self, blocked: int) -> None:
+    def _add_last(self, spent: Sequence[int]) -> None:
+        own, self._own = self._own, {}
+        for column, own_ns in own.items():
+            if column < len(spent):
+                blocked = spent[column] - own_ns
+                self._blocked[column] = max(self._blocked.get(column, 0), blocked)
+        for gradients in self._gradients:
+            gradients.end_step()
+
+    def _open_column(self) -> int | None:
         stage = self._state.open_stage
-        if stage is not None and stage is not self._state.outside:
-            column = stage.index - FIRST_STAGE_COLUMN
-            self._blocked[column] = self._blocked.get(column, 0) + blocked
+        if stage is None or stage is self._state.outside:
+            return None
+        return int(stage.index) - FIRST_STAGE_COLUMN
 
+    def _was_blocked(self, blocked: int) -> None:
+        column = self._open_column()
+        if column is not None:
+            self.add(column, blocked)
 
-def _data_parallel_parts(model: Any) -> list[Any]:
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
-    if not isinstance(model, torch.nn.Module):
-        return []
-    return [part for part in model.modules() if isinstance(part, DistributedDataParallel)]
-
-
-class _LastGradient:
-    """When a model's last gradient of a step was ready.
-
-    Every gradient is watched for a few steps, then only the one that came last most often: one hook a step.
-    """
-
-    def __init__(self, state: StepState, model: Any) -> None:
-        self._state = state
-        self._own: dict[int, int] = {}
-        self._last = -1
-        self._counts: Counter[int] = Counter()
-        self._steps = 0
-        self._handles: dict[int, Any] = {}
-        for place, parameter in enumerate(model.parameters()):
-            if parameter.requires_grad:
-                hook = self._hook_of(place)
-                self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)
-
-    def _hook_of(self, place: int) -> Callable[[Any], None]:
-        def ready(_: Any) -> None:
-            state = self._state
-            stage = state.open_stage
-            if stage is None or stage is state.outside:
-                return
-            self._own[stage.index - FIRST_STAGE_COLUMN] = state.clock() - stage.begin
-            self._last = place
-
-        return ready
-
-    def take(self) -> dict[int, int]:
-        """Return by column the own time of the stages in which gradients came, ns; begins the next step."""
-        found, self._own = self._own, {}
-        if self._last >= 0 and len(self._handles) > 1:
-            self._counts[self._last] += 1
-            self._steps += 1
-            if self._steps == _LEARNING_STEPS:
-                (chosen, _), *_ = self._counts.most_common(1)
-                for place in [place for place in self._handles if place != chosen]:
-                    self._handles.pop(place).remove()
-        self._last = -1
-        return found
-
-    def close(self) -> None:
-        """Remove the hooks."""
-        for handle in self._handles.values():
-            handle.remove()
-        self._handles.clear()
+    def _gradient_is_ready(self) -> None:
+        column, stage = self._open_column(), self._state.open_stage
+        if column is not None and stage is not None:
+            self._own[column] = self._state.clock() - stage.begin

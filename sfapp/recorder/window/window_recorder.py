@@ -99,6 +99,7 @@ class WindowRecorder:
         micro_steps: Sequence[Mapping[str, int]],
         syncs: Sequence[bool],
         faults: Mapping[str, str],
+        waits: Sequence[Mapping[str, int]] = (),
     ) -> None:
         """Record a step that was timed elsewhere; arguments are those of ``Recorder.add_step``."""
         state, end = self.state, self.state.clock()
@@ -114,6 +115,10 @@ class WindowRecorder:
                     spent[columns[name]] += stage_ns
                 else:
                     _ = state.by_name[name]  # An unknown stage: looking it up records the fault.
+        for stages, column_of in zip(waits, self.schema.column_of, strict=False):
+            for name, blocked in stages.items():
+                if name in column_of:
+                    self.channels.add_wait(column_of[name], blocked)
         try:
             state.set_spent(spent)
         except (TypeError, OverflowError) as error:

@@ -61,6 +61,8 @@ def test_a_delay_on_one_rank_is_named_at_the_end(tmp_path: Path) -> None:
     aim = sfapp.diagnose(last).aim
     assert aim is not None
     assert (aim.stage, aim.rank) == (DATA, 1)
+    waited_R = np.median(last.waits[BACKWARD], axis=0) / MS
+    assert waited_R[0] > waited_R[1] + 10
 
 
 def test_of_very_many_packets_the_newest_are_looked_at(tmp_path: Path) -> None:
@@ -126,6 +128,8 @@ def test_ranks_wait_where_their_sharding_has_them_meet(
     assert median_SR[window.stages.index(data), 1] >= 40
     wait_R = median_SR[window.stages.index(meeting)]
     assert wait_R[0] > wait_R[1] + 20
+    waited_R = np.median(window.waits[meeting], axis=0) / MS
+    assert waited_R[0] > waited_R[1] + 20
 
 
 def test_under_fsdp1_micro_steps_are_kept_apart_and_their_exchange_is_not_known(

@@ -113,3 +113,22 @@ def test_whatever_was_seen_the_stages_fit_into_the_step(spelled: str, first: boo
     spent = [ns for stages in step.micro_steps for ns in stages.values()]
     assert min(spent) >= 0
     assert 0 <= sum(spent) <= step.wall_ns
+
+
+def test_a_wait_belongs_to_the_stage_in_which_it_begins() -> None:
+    # dfbo: data 101 to 111, forward 112 to 122, backward 123 to 133, optimizer 134 to 144
+    waits = [(105, 106), (113, 116), (120, 121), (125, 133), (135, 140)]
+    step = read_step(events("dfbo"), PreviousStep(100), waits)
+    assert step is not None
+    assert step.waits == ({FORWARD: 4, BACKWARD: 8, OPTIMIZER: 5},)
+
+
+def test_waits_of_micro_steps_are_kept_apart() -> None:
+    # dfb: as above; dfb again 33 ns later
+    step = read_step(events("dfbdfbo"), PreviousStep(100), [(124, 126), (157, 160)])
+    assert step is not None
+    assert step.waits == ({BACKWARD: 2}, {BACKWARD: 3})
+
+
+def test_without_waits_there_are_none() -> None:
+    assert step_of("dfbo").waits == ({},)
