@@ -1,9 +1,9 @@
-"""The paper's worked examples as windows of one step, with the numbers it prints (accounting.md §8)."""
+"""Worked examples as windows of one step: the paper's, with its numbers, and ours (accounting.md §8)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,13 +16,14 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One matrix of the paper (arXiv 2606.06751).
+    """One matrix, of the paper (arXiv 2606.06751) or of sfapp.
 
     Attributes:
         run_id: run of the window, which has number 0.
-        source: figure or section of the paper.
+        source: figure or section of the paper; empty where the example is not the paper's.
         stages: in order.
         seconds: per rank, the duration of each stage.
+        wait_s: per rank, the wait within the last stage, where it was measured.
         advance_s: the paper's frontier advance of each stage; they add up to ``exposed_s``.
         maximum_s: per-stage maxima, where the paper prints them; they add up to ``maxima_s``.
         co_critical: the ambiguity set, if the paper names it.
@@ -33,8 +34,9 @@ class Example:
     source: str
     stages: tuple[str, ...]
     seconds: tuple[tuple[float, ...], ...]
-    advance_s: tuple[float, ...]
-    exposed_s: float
+    advance_s: tuple[float, ...] = ()
+    exposed_s: float | None = None
+    wait_s: tuple[float, ...] = ()
     maximum_s: tuple[float, ...] = ()
     maxima_s: float | None = None
     co_critical: tuple[str, ...] = ()
@@ -45,6 +47,9 @@ class Example:
         duration_RS = np.array(self.seconds, dtype=np.float64)
         duration_SNR = np.ascontiguousarray((duration_RS.T * NS).round().astype(np.int64)[:, None])
         ranks = len(self.seconds)
+        waits = {}
+        if self.wait_s:
+            waits[self.stages[-1]] = (np.array([self.wait_s]) * NS).round().astype(np.int64)
         return Window(
             manifest=Manifest(
                 run_id=self.run_id,
@@ -57,6 +62,7 @@ class Example:
             wall_NR=duration_SNR.sum(axis=0),
             step_N=np.zeros(1, dtype=np.int64),
             ranks=RankTable.of([RankIdentity(rank, rank, 0, "node-0") for rank in range(ranks)]),
+            waits=waits,
         )
 
 
@@ -95,5 +101,18 @@ CROSSINGS = Example(
 """A different rank is slowest at every boundary. The paper prints the slowest ranks and their times; the
 other ranks' durations are chosen to fit."""
 
-EXAMPLES: Mapping[str, Example] = {example.run_id: example for example in (DISPLACED, TWO_RANKS, CROSSINGS)}
+HIDDEN = Example(
+    run_id="slow-backward-hidden",
+    source="",
+    stages=(DATA, FORWARD, BACKWARD),
+    seconds=((1.0, 2.0, 7.0), (1.0, 2.0, 7.0), (1.0, 2.0, 7.0), (1.0, 2.0, 7.0)),
+)
+"""One rank is slow inside backward, where the others wait for it: the durations are equal."""
+
+MEASURED = replace(HIDDEN, run_id="slow-backward-measured", wait_s=(3.1, 3.0, 0.2, 2.9))
+"""The same step with the waits inside backward measured."""
+
+EXAMPLES: Mapping[str, Example] = {
+    example.run_id: example for example in (DISPLACED, TWO_RANKS, CROSSINGS, HIDDEN, MEASURED)
+}
 """Every example by its run."""

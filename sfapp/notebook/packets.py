@@ -234,5 +234,5 @@ def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = N
 
 
 def open_examples() -> Packets:
-    """Open the built-in examples: small matrices of the paper, one run each (``sfapp.model.examples``)."""
+    """Open the built-in examples: small matrices, one run each (``sfapp.model.examples``)."""
     return open_packets(assets() / EXAMPLES)

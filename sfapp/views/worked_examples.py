@@ -8,7 +8,8 @@ from typing import Any
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis, Gates
-from sfapp.model.examples import CROSSINGS, DISPLACED, NS, TWO_RANKS, Example
+from sfapp.model.examples import CROSSINGS, DISPLACED, HIDDEN, MEASURED, NS, TWO_RANKS, Example
+from sfapp.model.stages import BACKWARD
 from sfapp.model.view import ViewState
 from sfapp.views import format
 
@@ -101,6 +102,26 @@ LESSONS: Mapping[str, Lesson] = {
             ("simpler rules on the same numbers", _RULES),
         ),
     ),
+    HIDDEN.run_id: Lesson(
+        "A slow rank inside backward, hidden",
+        (
+            "All four ranks spend 7.0 s in backward. One of them computes for 6.8 s; the others are done "
+            "after about 4 s and wait for its gradients, inside the same stage.",
+            "No summary of these durations can show which rank is slow: they are equal. The window is healthy "
+            "as far as the evidence reaches.",
+        ),
+        (("time of each rank in each step", ViewState(tab="ranks", stage=BACKWARD)),),
+    ),
+    MEASURED.run_id: Lesson(
+        "A slow rank inside backward, with waits measured",
+        (
+            "The durations are those of the hidden example, but each rank also recorded how long it was "
+            "blocked in communication inside backward: 3.1, 3.0, 0.2 and 2.9 s.",
+            "What is left is each rank's own time. Rank 2 needed 6.8 s, the others 4.1 s at most: it is "
+            "the rank that the others wait for. Frontier and shares do not change.",
+        ),
+        (("own time of each rank", ViewState(tab="ranks", stage=BACKWARD, quantity="own")),),
+    ),
 }
 """Lessons by the example's run."""
 
@@ -113,7 +134,7 @@ def lesson_rows(example: Example, measures: Measures, diagnosis: Diagnosis) -> l
     frontier = [diagnosis.advances_ns[stage] for stage in measures.broad]
     printed = [_nanoseconds(value) for value in example.maximum_s]
     paper_maxima = printed or [None] * len(measures.broad)
-    paper_frontier = [_nanoseconds(value) for value in example.advance_s]
+    paper_frontier = [_nanoseconds(value) for value in example.advance_s] or [None] * len(measures.broad)
     stages = [format.short_stage(stage) for stage in measures.broad]
     columns = zip(stages, means, maxima, paper_maxima, frontier, paper_frontier, strict=True)
     return [

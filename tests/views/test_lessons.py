@@ -12,10 +12,15 @@ from sfapp.accounting import judge, measure
 from sfapp.assets import EXAMPLES as FOLDER
 from sfapp.assets import assets
 from sfapp.model import Gates
-from sfapp.model.examples import CROSSINGS, DISPLACED, EXAMPLES, TWO_RANKS, Example
+from sfapp.model.examples import CROSSINGS, DISPLACED, EXAMPLES, HIDDEN, MEASURED, TWO_RANKS, Example
 from sfapp.packets import packet_path, read_window
 from sfapp.views.worked_examples import LESSONS, Row, lesson_rows
 
+of_the_paper = pytest.mark.parametrize(
+    "example",
+    [example for example in EXAMPLES.values() if example.source],
+    ids=lambda example: example.run_id,
+)
 every_example = pytest.mark.parametrize("example", EXAMPLES.values(), ids=lambda example: example.run_id)
 
 
@@ -24,7 +29,7 @@ def rows_of(example: Example) -> list[Row]:
     return lesson_rows(example, measures, judge(measures))
 
 
-@every_example
+@of_the_paper
 def test_every_number_that_the_paper_prints_is_the_one_computed(example: Example) -> None:
     for row in rows_of(example):
         assert row["frontier"] == row["paper_frontier"]
@@ -59,6 +64,8 @@ def test_every_sum_in_a_story_is_computed(example: Example) -> None:
     # Given the numbers of the table, and durations and waits of the matrix itself
     computed = {f"{value:.1f}" for row in rows_of(example) for value in _seconds(row)}
     computed |= {f"{value:.1f}" for rank in example.seconds for value in (*rank, sum(rank))}
+    for rank, wait in zip(example.seconds, example.wait_s or MEASURED.wait_s, strict=False):
+        computed |= {f"{value:.1f}" for value in (wait, rank[-1] - wait)}
     story = " ".join(LESSONS[example.run_id].story)
     # Then every number with a decimal that a story names is among them
     assert set(re.findall(r"\d+\.\d", story)) <= computed
@@ -75,6 +82,17 @@ def test_the_packed_example_is_the_window_of_the_table(example: Example) -> None
     assert packed.ranks == made.ranks
     assert np.array_equal(packed.duration_SNR, made.duration_SNR)
     assert np.array_equal(packed.wall_NR, made.wall_NR)
+    assert packed.waits.keys() == made.waits.keys()
+    for stage, wait_NR in made.waits.items():
+        assert np.array_equal(packed.waits[stage], wait_NR)
+
+
+def test_a_slow_rank_inside_backward_is_named_where_waits_were_measured() -> None:
+    hidden, measured = (judge(measure(example.window())) for example in (HIDDEN, MEASURED))
+    assert hidden.is_quiet
+    assert measured.aim is not None
+    assert (measured.aim.stage, measured.aim.rank) == (BACKWARD, 2)
+    assert measured.shares == hidden.shares
 
 
 def test_there_is_a_lesson_for_every_example() -> None:

@@ -17,7 +17,8 @@ def lesson_card(example: Example, judged: JudgedWindow) -> None:
         card.mark("lesson")
         with box("", "summary"):
             label_text(lesson.title, "h2")
-            label_text(f"Worked example, from {example.source} of the paper", "span", "muted")
+            origin = f", from {example.source} of the paper" if example.source else ""
+            label_text(f"Worked example{origin}", "span", "muted")
         with box("lesson-columns"):
             with box("story"):
                 for paragraph in lesson.story:
