@@ -107,8 +107,8 @@ LESSONS: Mapping[str, Lesson] = {
         (
             "All four ranks spend 7.0 s in backward. One of them computes for 6.8 s; the others are done "
             "after about 4 s and wait for its gradients, inside the same stage.",
-            "No summary of these durations can show which rank is slow: they are equal. The window is healthy "
-            "as far as the evidence reaches.",
+            "No summary of these durations can show which rank is slow: they are equal. The window counts as "
+            "healthy.",
         ),
         (("time of each rank in each step", ViewState(tab="ranks", stage=BACKWARD)),),
     ),

@@ -1,0 +1,276 @@
+"""How often verdicts are right: simulated jobs of known truth, healthy or with planted faults.
+
+    python -m benchmarks.ensemble [--jobs 300] [--seed 0]
+
+Each job is simulated rank by rank and step by step; ranks go on together where their wrapper makes them
+wait. Jobs vary in ranks, wrapper, noise (of ranks, of whole steps, heavy tails, autocorrelation), drift and
+bias between ranks. A fault begins with the third window. Verdicts are those of ``diagnose_runs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.accounting import diagnose_runs
+from sfapp.model import DEFAULT_STAGES, Diagnosis, Manifest, RankTable, Window, stage_hash
+from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+
+Floats = npt.NDArray[np.float64]
+FaultKind = Literal["persistent", "rotating", "periodic", "transient", "all"]
+
+MS = 1_000_000
+STEP_MS = 100.0
+SHARES = (0.02, 0.28, 0.60, 0.02, 0.07, 0.01)
+"""Part of a healthy step that each of the six default stages takes."""
+
+WINDOWS, STEPS, HEALTHY_WINDOWS = 4, 40, 2
+NOISES = (0.01, 0.04, 0.10)
+PERIOD, TRANSIENT_STEPS = 10, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A planted fault.
+
+    Attributes:
+        size: time that it takes in each step it occurs in, as a part of a healthy step.
+        rank: who has it; ignored where ranks take turns or all have it.
+    """
+
+    kind: FaultKind
+    stage: str
+    rank: int
+    size: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedJob:
+    """What a job is simulated from; noises and biases are relative standard deviations.
+
+    Attributes:
+        meets: stages at whose end ranks wait for each other.
+        noise: of each rank's time in each step; ``tails``: whether it has heavy tails (Student's t, 3 degrees
+            of freedom); ``memory``: its autocorrelation from step to step.
+        common: of all ranks' time in a step together, such as varying sequence lengths.
+        bias: between ranks, the same in all steps. drift: by how much the last step is longer than the first.
+    """
+
+    seed: int
+    ranks: int
+    meets: tuple[str, ...]
+    noise: float
+    tails: bool
+    memory: float
+    common: float
+    bias: float
+    drift: float
+    faults: tuple[Fault, ...] = ()
+
+
+def jobs(count: int, seed: int, *, healthy: bool) -> Iterator[SimulatedJob]:
+    """Yield varied jobs; those that are not healthy have one fault, or two in one of eight."""
+    random = np.random.default_rng(seed)
+    for place in range(count):
+        ranks = int(random.choice([2, 4, 8, 32, 128, 256, 1024], p=[0.1, 0.15, 0.25, 0.2, 0.15, 0.1, 0.05]))
+        meets = (BACKWARD,) if random.random() < 0.5 else (FORWARD, BACKWARD)
+        job = SimulatedJob(
+            seed=int(random.integers(2**32)),
+            ranks=ranks,
+            meets=meets,
+            noise=NOISES[place % len(NOISES)],
+            tails=bool(random.random() < 0.3),
+            memory=float(random.choice([0.0, 0.0, 0.5, 0.9])),
+            common=float(random.choice([0.0, 0.05, 0.20])),
+            bias=float(random.choice([0.0, 0.005, 0.01])),
+            drift=float(random.choice([0.0, 0.0, 0.02])),
+        )
+        if not healthy:
+            faults = [_fault(random, ranks)]
+            if random.random() < 1 / 8 and ranks > 2:
+                faults.append(_fault(random, ranks))
+            job = replace(job, faults=tuple(faults))
+        yield job
+
+
+def _fault(random: np.random.Generator, ranks: int) -> Fault:
+    kinds: Sequence[FaultKind] = (
+        "persistent",
+        "persistent",
+        "persistent",
+        "rotating",
+        "periodic",
+        "transient",
+        "all",
+    )
+    return Fault(
+        kind=kinds[int(random.integers(len(kinds)))],
+        stage=str(random.choice([DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER])),
+        rank=int(random.integers(ranks)),
+        size=float(random.choice([0.03, 0.05, 0.10, 0.20, 0.40])),
+    )
+
+
+def simulate(job: SimulatedJob, *, waits: bool) -> list[Window]:
+    """Return the windows of a job; with the waits within stages where asked for."""
+    random = np.random.default_rng(job.seed)
+    steps, stages = WINDOWS * STEPS, len(DEFAULT_STAGES)
+    work_SNR = _work(job, random, steps)
+    transfer_N = STEP_MS * MS * 0.01 * np.exp(0.1 * random.standard_normal(steps))
+    wait_SNR = np.zeros_like(work_SNR)
+    clock_R = np.zeros(job.ranks)
+    for step in range(steps):
+        for stage in range(stages):
+            clock_R += work_SNR[stage, step]
+            if DEFAULT_STAGES[stage] in job.meets:
+                together = clock_R.max() + transfer_N[step]
+                wait_SNR[stage, step] = together - clock_R
+                clock_R[:] = together
+    wait_SNR = wait_SNR.astype(np.int64)
+    duration_SNR = work_SNR.astype(np.int64) + wait_SNR
+    return [_window(job, number, duration_SNR, wait_SNR, waits) for number in range(WINDOWS)]
+
+
+def _work(job: SimulatedJob, random: np.random.Generator, steps: int) -> Floats:
+    """Return each rank's own time, ns [stages, steps, ranks]."""
+    shape = (len(DEFAULT_STAGES), steps, job.ranks)
+    drawn = random.standard_t(3, shape) / np.sqrt(3) if job.tails else random.standard_normal(shape)
+    for step in range(1, steps):
+        drawn[:, step] = job.memory * drawn[:, step - 1] + np.sqrt(1 - job.memory**2) * drawn[:, step]
+    base_S11 = np.array(SHARES).reshape(-1, 1, 1) * STEP_MS * MS
+    common_N1 = np.exp(job.common * random.standard_normal((steps, 1)))
+    bias_R = 1 + job.bias * random.standard_normal(job.ranks)
+    drift_N1 = 1 + job.drift * np.linspace(0, 1, steps)[:, None]
+    work = base_S11 * np.clip(1 + job.noise * drawn, 0.05, None) * bias_R * drift_N1
+    computing = [DEFAULT_STAGES.index(FORWARD), DEFAULT_STAGES.index(BACKWARD)]
+    work[computing] *= common_N1
+    for fault in job.faults:
+        _plant(fault, work, random)
+    return work
+
+
+def _plant(fault: Fault, work: Floats, random: np.random.Generator) -> None:
+    stage = DEFAULT_STAGES.index(fault.stage)
+    first, steps = HEALTHY_WINDOWS * STEPS, work.shape[1]
+    extra = fault.size * STEP_MS * MS
+    affected = np.arange(first, steps)
+    if fault.kind == "periodic":
+        affected = affected[::PERIOD]
+    elif fault.kind == "transient":
+        affected = np.concatenate(
+            [begin + 7 + np.arange(TRANSIENT_STEPS) for begin in range(first, steps, STEPS)]
+        )
+    if fault.kind == "all":
+        work[stage, affected] += extra
+    elif fault.kind == "rotating":
+        work[stage, affected, random.integers(work.shape[2], size=len(affected))] += extra
+    else:
+        work[stage, affected, fault.rank] += extra
+
+
+def _window(
+    job: SimulatedJob,
+    number: int,
+    duration_SNR: npt.NDArray[np.int64],
+    wait_SNR: npt.NDArray[np.int64],
+    waits: bool,
+) -> Window:
+    rows = slice(number * STEPS, (number + 1) * STEPS)
+    ranks = tuple(range(job.ranks))
+    cut_SNR = np.ascontiguousarray(duration_SNR[:, rows])
+    return Window(
+        manifest=Manifest(
+            run_id=f"job-{job.seed}",
+            window=number,
+            stages=DEFAULT_STAGES,
+            stage_hash=stage_hash(DEFAULT_STAGES),
+            world_size=job.ranks,
+        ),
+        duration_SNR=cut_SNR,
+        wall_NR=cut_SNR.sum(axis=0),
+        step_N=np.arange(number * STEPS, (number + 1) * STEPS),
+        ranks=RankTable(
+            rank=ranks,
+            local_rank=tuple(rank % 8 for rank in ranks),
+            node_rank=tuple(rank // 8 for rank in ranks),
+            hostname=tuple(f"node-{rank // 8}" for rank in ranks),
+            role=(None,) * job.ranks,
+        ),
+        waits={
+            stage: np.ascontiguousarray(wait_SNR[DEFAULT_STAGES.index(stage), rows])
+            for stage in (job.meets if waits else ())
+        },
+    )
+
+
+def outcome(job: SimulatedJob, diagnosis: Diagnosis) -> str:
+    """Return ``right``, ``stage only``, ``missed`` or ``wrong`` for the verdict on a window with a fault."""
+    if diagnosis.is_quiet or diagnosis.aim is None:
+        return "missed"
+    aim = diagnosis.aim
+    of_stage = [fault for fault in job.faults if fault.stage == aim.stage]
+    if not of_stage:
+        return "wrong"
+    if any(aim.rank == fault.rank and fault.kind not in ("all", "rotating") for fault in of_stage):
+        return "right"
+    if any(fault.kind == "all" and aim.rank_reason == "all_ranks" for fault in of_stage):
+        return "right"
+    if any(
+        fault.kind == "rotating" and aim.rank_reason in ("rotating", "no_clear_leader") for fault in of_stage
+    ):
+        return "right"
+    return "stage only" if aim.rank is None else "wrong"
+
+
+def main() -> None:
+    """Print how healthy and faulty windows are judged, by noise."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=300, help="healthy jobs, and as many with faults")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    print("healthy windows that need attention, and strong labels in healthy windows")
+    for noise, (windows, attention, strong) in sorted(_healthy(options.jobs, options.seed).items()):
+        labelled = f"{strong / windows:6.1%} with a strong label"
+        print(f"  noise {noise:4.0%}: {attention / windows:6.1%} of {windows}; {labelled}")
+    for waits in (False, True):
+        print(f"faults of 10 % of a step and more, waits {'' if waits else 'not '}measured")
+        for noise, counts in sorted(_faulty(options.jobs, options.seed + 1, waits).items()):
+            total = counts.total()
+            shares = ", ".join(
+                f"{name} {counts[name] / total:.1%}" for name in ("right", "stage only", "missed", "wrong")
+            )
+            print(f"  noise {noise:4.0%}: {shares} of {total} windows")
+
+
+def _healthy(count: int, seed: int) -> dict[float, tuple[int, int, int]]:
+    strong = {"direct_exposure", "sync_wait_dependent", "likely_sync_wait"}
+    found: dict[float, tuple[int, int, int]] = defaultdict(lambda: (0, 0, 0))
+    for job in jobs(count, seed, healthy=True):
+        for diagnosis in diagnose_runs(simulate(job, waits=False)):
+            windows, attention, labelled = found[job.noise]
+            labelled += bool(strong & set(diagnosis.label_names))
+            found[job.noise] = windows + 1, attention + (not diagnosis.is_quiet), labelled
+    return dict(found)
+
+
+def _faulty(count: int, seed: int, waits: bool) -> dict[float, Counter[str]]:
+    found: dict[float, Counter[str]] = defaultdict(Counter)
+    for job in jobs(count, seed, healthy=False):
+        if max(fault.size for fault in job.faults) < 0.10:
+            continue
+        for diagnosis in diagnose_runs(simulate(job, waits=waits)):
+            if diagnosis.window >= HEALTHY_WINDOWS:
+                found[job.noise][outcome(job, diagnosis)] += 1
+    return dict(found)
+
+
+if __name__ == "__main__":
+    main()
