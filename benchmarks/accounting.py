@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from sfapp.accounting.frontier import walk
 from sfapp.accounting.gains import clipped_makespan
 from sfapp.accounting.kernels import middle_last
 from sfapp.model import DEFAULT_STAGES, Gates, Manifest, RankTable, Window, stage_hash
+from sfapp.model.stages import BACKWARD
 
 
 def job(ranks: int, steps: int = 100, seed: int = 0) -> Window:
@@ -23,7 +25,8 @@ def job(ranks: int, steps: int = 100, seed: int = 0) -> Window:
     slow_N = torch.randint(0, ranks, (steps,), generator=generator).numpy()
     duration_SNR[0, np.arange(steps), slow_N] += 60_000_000
     late_NR = duration_SNR[:3].sum(axis=0)
-    duration_SNR[2] += late_NR.max(axis=-1, keepdims=True) - late_NR
+    wait_NR = late_NR.max(axis=-1, keepdims=True) - late_NR
+    duration_SNR[2] += wait_NR
     table = RankTable(
         rank=tuple(range(ranks)),
         local_rank=tuple(rank % 8 for rank in range(ranks)),
@@ -38,7 +41,8 @@ def job(ranks: int, steps: int = 100, seed: int = 0) -> Window:
         stage_hash=stage_hash(DEFAULT_STAGES),
         world_size=ranks,
     )
-    return Window(manifest, duration_SNR, duration_SNR.sum(axis=0), np.arange(steps), table)
+    wall_NR = duration_SNR.sum(axis=0)
+    return Window(manifest, duration_SNR, wall_NR, np.arange(steps), table, waits={BACKWARD: wait_NR})
 
 
 def numpy_rank_major(matrix_RNS: np.ndarray) -> np.ndarray:
@@ -49,7 +53,8 @@ def numpy_rank_major(matrix_RNS: np.ndarray) -> np.ndarray:
 
 def run() -> Iterator[Result]:
     """Large windows: 16,384 ranks × 100 steps × 6 stages (79 MB); gates: 1,024 × 100 × 6."""
-    window = job(16_384)
+    waited = job(16_384)
+    window = replace(waited, waits={})
     duration_SNR = window.duration_SNR
     tensor_SNR = torch.from_numpy(duration_SNR)
     total, core = side_by_side(lambda: tensor_SNR.sum(), lambda: frontier(duration_SNR), runs=15)
@@ -62,12 +67,16 @@ def run() -> Iterator[Result]:
         clipped_makespan(duration_SNR, walked.total_NR, median_SN[..., None], range(len(duration_SNR)))
 
     matrix_RNS = np.ascontiguousarray(duration_SNR.transpose(2, 1, 0))
-    textbook, whole, paper = side_by_side(
-        lambda: numpy_rank_major(matrix_RNS), lambda: diagnose(window), paper_part
+    textbook, whole, with_waits, paper = side_by_side(
+        lambda: numpy_rank_major(matrix_RNS), lambda: diagnose(window), lambda: diagnose(waited), paper_part
     )
     yield Result("diagnose, the paper's part / NumPy cumsum+max+diff", paper, 1.5, yardstick=textbook)
     yield Result(
         "diagnose with carry-over and wait fit / NumPy cumsum+max+diff", whole, 8.0, yardstick=textbook
+    )
+
+    yield Result(
+        "the same with waits within a stage / NumPy cumsum+max+diff", with_waits, 10.0, yardstick=textbook
     )
 
     measures = measure(job(1_024))
