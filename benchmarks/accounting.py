@@ -17,8 +17,8 @@ from sfapp.model import DEFAULT_STAGES, Gates, Manifest, RankTable, Window, stag
 from sfapp.model.stages import BACKWARD
 
 
-def job(ranks: int, steps: int = 100, seed: int = 0) -> Window:
-    """A synthetic window in which ranks wait in backward for a random slow data loader."""
+def job(ranks: int, steps: int = 100, seed: int = 0, *, waits: bool = False) -> Window:
+    """A synthetic window in which ranks wait in backward for a random slow data loader; with these waits."""
     generator = torch.Generator().manual_seed(seed)
     scale = torch.tensor([2.0, 20.0, 40.0, 1.0, 3.0, 0.1]).reshape(-1, 1, 1) * 1e6
     duration_SNR = (scale * (1 + 0.05 * torch.rand(6, steps, ranks, generator=generator))).long().numpy()
@@ -42,7 +42,9 @@ def job(ranks: int, steps: int = 100, seed: int = 0) -> Window:
         world_size=ranks,
     )
     wall_NR = duration_SNR.sum(axis=0)
-    return Window(manifest, duration_SNR, wall_NR, np.arange(steps), table, waits={BACKWARD: wait_NR})
+    return Window(
+        manifest, duration_SNR, wall_NR, np.arange(steps), table, waits={BACKWARD: wait_NR} if waits else {}
+    )
 
 
 def numpy_rank_major(matrix_RNS: np.ndarray) -> np.ndarray:
@@ -53,7 +55,7 @@ def numpy_rank_major(matrix_RNS: np.ndarray) -> np.ndarray:
 
 def run() -> Iterator[Result]:
     """Large windows: 16,384 ranks × 100 steps × 6 stages (79 MB); gates: 1,024 × 100 × 6."""
-    waited = job(16_384)
+    waited = job(16_384, waits=True)
     window = replace(waited, waits={})
     duration_SNR = window.duration_SNR
     tensor_SNR = torch.from_numpy(duration_SNR)
