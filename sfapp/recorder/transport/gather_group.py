@@ -17,7 +17,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,6 +40,7 @@ from sfapp.recorder.transport.gather_messages import (
     plan_of,
     to_block,
 )
+from sfapp.recorder.transport.transport_group import AgreedStart, GatherResult
 
 if TYPE_CHECKING:
     from sfapp.packets import WindowDraft
@@ -75,21 +76,6 @@ class GatheredWindow:
     def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft:
         """Return the window's draft; ``gather_ns`` is the time that gathering took."""
         return whole_draft(job, buffer, self.row_RNC.numpy(), self.channels, self.identities, gather_ns)
-
-
-class GatherResult(Protocol):
-    """A window of all ranks, on rank 0."""
-
-    @property
-    def faults(self) -> dict[str, str]:
-        """Every rank's faults by code."""
-
-    @property
-    def objection(self) -> str:
-        """Why there is no window after all; empty if there is."""
-
-    def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft:
-        """Return the window's draft; ``gather_ns`` is the time that gathering took."""
 
 
 class GatherGroup:
@@ -134,7 +120,7 @@ class GatherGroup:
         self.world_size = dist.get_world_size()
         self.training_backend = str(dist.get_backend())
 
-    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> GatherHello:
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> AgreedStart:
         """Agree on the run's name and the attempt's (rank 0's), and its next window and step (the highest).
 
         Raises:
@@ -154,7 +140,7 @@ class GatherGroup:
                 next_window=max(hello.next_window for hello in hellos),
                 next_step=max(hello.next_step for hello in hellos),
             )
-        return decode_message(self._broadcast(msgspec.json.encode(agreed)), GatherHello)
+        return decode_message(self._broadcast(msgspec.json.encode(agreed)), GatherHello).start
 
     def successor(self, rendezvous: str, seconds: float) -> GatherGroup | None:
         """Return a group of the same ranks with new connections, which its first gather makes.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sfapp.errors import describe_error
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
-from sfapp.recorder.transport.gather_group import GatherGroup
+from sfapp.recorder.transport.transport_group import TransportGroup
 
 _FIRST_RETRY_INTERVAL, _LONGEST_RETRY_INTERVAL = 8, 64
 """Windows between two attempts to gather again. Each interval is a multiple of the one before, so that ranks
@@ -31,11 +31,11 @@ class GatherRank(JobRank):
         group: None in a job of one rank, and for a while after a failed gather.
     """
 
-    group: GatherGroup | None = None
-    _failed_group: GatherGroup | None = None
+    group: TransportGroup | None = None
+    _failed_group: TransportGroup | None = None
     _retry_interval: int = _FIRST_RETRY_INTERVAL
 
-    def group_for(self, window: int, train_ns: int) -> GatherGroup | None:
+    def group_for(self, window: int, train_ns: int) -> TransportGroup | None:
         """Return the group to gather a window over; None where this rank writes its part.
 
         After a failed gather all ranks try again at the same windows, whenever each of them failed: at every
@@ -48,7 +48,7 @@ class GatherRank(JobRank):
             )
         return self.group
 
-    def drop_group(self, group: GatherGroup, window: int, reason: str) -> None:
+    def drop_group(self, group: TransportGroup, window: int, reason: str) -> None:
         """Stop using a group that failed at this window."""
         if self._failed_group is not None:
             self._retry_interval = min(2 * self._retry_interval, _LONGEST_RETRY_INTERVAL)
@@ -60,7 +60,7 @@ class GatherRank(JobRank):
         self._failed_group, self._retry_interval, self.part_reason = None, _FIRST_RETRY_INTERVAL, None
 
 
-def group_of(rank: JobRank) -> GatherGroup | None:
+def group_of(rank: JobRank) -> TransportGroup | None:
     """Return the group that this rank's windows are gathered over; None where it writes parts."""
     return rank.group if isinstance(rank, GatherRank) else None
 
@@ -82,7 +82,7 @@ def distributed_world_size() -> int:
 def join(
     job: JobInfo,
     identity: RankIdentity,
-    connect: Callable[[], GatherGroup] | None,
+    connect: Callable[[], TransportGroup] | None,
     window: int = 0,
     step: int = 0,
 ) -> tuple[GatherRank, int, int]:

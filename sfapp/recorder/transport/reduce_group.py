@@ -15,9 +15,10 @@ from sfapp.packets.compose import compose_draft, manifest_of
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import WindowBuffer
-from sfapp.recorder.transport.gather_group import GatherGroup, GatherResult
+from sfapp.recorder.transport.gather_group import GatherGroup
 from sfapp.recorder.transport.gather_messages import GatherHello, accumulation_text, decode_message
 from sfapp.recorder.transport.reduce_algorithm import Ints, ReducedRows, ReductionExchange, reduce_window
+from sfapp.recorder.transport.transport_group import AgreedStart, GatherResult
 
 
 class ReduceGroup(GatherGroup):
@@ -25,13 +26,13 @@ class ReduceGroup(GatherGroup):
 
     takes_several = False
 
-    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> GatherHello:
+    def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> AgreedStart:
         self._identity = identity
         newest = self._reduce(
             ReductionExchange("max_everywhere", np.array([next_window, next_step], dtype=np.int64))
         )
         mine = GatherHello.of(identity, run_id, *newest.tolist())
-        return decode_message(self._broadcast(msgspec.json.encode(mine)), GatherHello)
+        return decode_message(self._broadcast(msgspec.json.encode(mine)), GatherHello).start
 
     def gather(self, buffers: Sequence[WindowBuffer]) -> tuple[int, list[GatherResult]]:
         """Find the first window's frontier with the other ranks; the result is on rank 0.
