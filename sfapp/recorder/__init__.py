@@ -8,7 +8,7 @@ It fails open: errors are recorded in the packet or the log, and not raised. The
 4. ``WindowRecorder`` (``window/window_recorder.py``) closes the window and submits it to the sink.
 5. The sink of ``transport/transports.py`` takes it over: ``GatherSink``, or the stream's ``StreamWriter``.
 6. ``GatherSink`` queues it (``transport/window_queue.py``) for the recorder's thread.
-7. ``GatherGroup`` or ``ReduceGroup`` (``transport/``) brings the ranks' rows to rank 0.
+7. A ``TransportGroup`` (``transport/``), by default ``GatherGroup``, brings the ranks' rows to rank 0.
 8. ``sfapp/packets/compose.py`` makes the draft of the packet from them.
 9. ``PacketWriter`` (``transport/packet_writer.py``) writes it, in this process or another one.
 

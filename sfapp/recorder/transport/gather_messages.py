@@ -15,6 +15,7 @@ from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import MAX_CHANNELS, STEP_COLUMN, WindowBuffer
 from sfapp.recorder.transport.errors import GatherFailed
+from sfapp.recorder.transport.transport_group import AgreedStart
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
@@ -50,6 +51,11 @@ class GatherHello(msgspec.Struct, frozen=True):
             identity.hostname,
             secrets.token_hex(8),
         )
+
+    @property
+    def start(self) -> AgreedStart:
+        """What the ranks agree on, where this is the message that rank 0 sends to all of them."""
+        return AgreedStart(self.run_id, self.attempt, self.next_window, self.next_step)
 
 
 class GatherHeader(msgspec.Struct, frozen=True):

@@ -21,9 +21,9 @@ from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.capture.mailbox import FileCaptureMailbox
 from sfapp.recorder.transport.errors import GatherFailed, GatherRefused, warn
-from sfapp.recorder.transport.gather_group import GatherGroup, GatherResult
 from sfapp.recorder.transport.packet_writer import PacketWriter
 from sfapp.recorder.transport.rank_group import GatherRank, group_of
+from sfapp.recorder.transport.transport_group import GatherResult, TransportGroup
 from sfapp.recorder.transport.window_queue import ClosedWindow, EarlyGather, WindowQueue
 
 _LAST_IN_PARTS = "over NCCL the last window is left in parts"
@@ -185,7 +185,7 @@ class GatherSink:
             with self._claims:
                 self._unclaimed.pop(buffer.number, None)
 
-    def _gather(self, rank: JobRank, group: GatherGroup, buffers: Sequence[WindowBuffer]) -> list[str]:
+    def _gather(self, rank: JobRank, group: TransportGroup, buffers: Sequence[WindowBuffer]) -> list[str]:
         """Gather windows and, on rank 0, write them.
 
         Returns:
@@ -279,7 +279,7 @@ class GatherSink:
         self.failures.append(f"window {buffer.number}: {describe_error(error)}")
 
 
-def _gather_early(rank: GatherRank, group: GatherGroup, buffer: WindowBuffer) -> EarlyGather:
+def _gather_early(rank: GatherRank, group: TransportGroup, buffer: WindowBuffer) -> EarlyGather:
     begin = time.perf_counter_ns()
     try:
         _, results = group.gather([buffer])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sfapp.errors import describe_error
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
-from sfapp.recorder.transport.gather_group import GatherGroup
+from sfapp.recorder.transport.transport_group import Transport, TransportGroup
 
 _FIRST_RETRY_INTERVAL, _LONGEST_RETRY_INTERVAL = 8, 64
 """Windows between two attempts to gather again. Each interval is a multiple of the one before, so that ranks
@@ -31,11 +30,11 @@ class GatherRank(JobRank):
         group: None in a job of one rank, and for a while after a failed gather.
     """
 
-    group: GatherGroup | None = None
-    _failed_group: GatherGroup | None = None
+    group: TransportGroup | None = None
+    _failed_group: TransportGroup | None = None
     _retry_interval: int = _FIRST_RETRY_INTERVAL
 
-    def group_for(self, window: int, train_ns: int) -> GatherGroup | None:
+    def group_for(self, window: int, train_ns: int) -> TransportGroup | None:
         """Return the group to gather a window over; None where this rank writes its part.
 
         After a failed gather all ranks try again at the same windows, whenever each of them failed: at every
@@ -48,7 +47,7 @@ class GatherRank(JobRank):
             )
         return self.group
 
-    def drop_group(self, group: GatherGroup, window: int, reason: str) -> None:
+    def drop_group(self, group: TransportGroup, window: int, reason: str) -> None:
         """Stop using a group that failed at this window."""
         if self._failed_group is not None:
             self._retry_interval = min(2 * self._retry_interval, _LONGEST_RETRY_INTERVAL)
@@ -60,7 +59,7 @@ class GatherRank(JobRank):
         self._failed_group, self._retry_interval, self.part_reason = None, _FIRST_RETRY_INTERVAL, None
 
 
-def group_of(rank: JobRank) -> GatherGroup | None:
+def group_of(rank: JobRank) -> TransportGroup | None:
     """Return the group that this rank's windows are gathered over; None where it writes parts."""
     return rank.group if isinstance(rank, GatherRank) else None
 
@@ -82,20 +81,22 @@ def distributed_world_size() -> int:
 def join(
     job: JobInfo,
     identity: RankIdentity,
-    connect: Callable[[], GatherGroup] | None,
+    transport: Transport,
+    timeout: float,
     window: int = 0,
     step: int = 0,
 ) -> tuple[GatherRank, int, int]:
     """Join the other ranks and agree with them on the run's name, its next window and its next step.
 
-    Collective where torch.distributed is initialised. Where joining fails, this rank records alone: its rows
-    become parts, and the job does not fail.
+    Collective where torch.distributed is initialised, or the transport does without it. Where joining fails,
+    this rank records alone: its rows become parts, and the job does not fail.
 
     Args:
-        connect: makes the group to gather over; None where every rank writes parts.
+        timeout: seconds that a rank waits for the others in each exchange.
         window, step: where this rank would continue; all ranks continue at the highest of their values.
     """
-    if distributed_rank() is None:
+    connect = transport.connect
+    if distributed_rank() is None and (connect is None or transport.needs_process_group):
         reason = NOT_DISTRIBUTED if job.world_size > 1 else None
         return GatherRank(identity, job, reason), max(window, job.next_window(identity.rank)), step
     if connect is None:
@@ -103,7 +104,7 @@ def join(
         return GatherRank(identity, job, LOCAL), max(window, job.next_window(identity.rank)), step
     window = max(window, job.next_window())
     try:
-        group = connect()
+        group = connect(timeout)
         job = replace(
             job,
             world_size=group.world_size,

@@ -1,7 +1,8 @@
 """The transports that bring a recorder's windows to packets. To add one, implement it and enter it here.
 
-A transport over a process group implements ``GatherGroup`` (see ``reduce_group.py`` for an example) and gets
-an entry in ``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. A transport that sends windows
+A transport that brings the ranks' rows together on rank 0 implements ``TransportGroup`` and gets an entry in
+``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. ``reduce_group.py`` is an example over
+torch.distributed, ``tests/recorder/thread_transport.py`` one without it. A transport that sends windows
 elsewhere implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` as the stream
 is, and is chosen in ``open_sink``.
 """
@@ -9,8 +10,7 @@ is, and is chosen in ``open_sink``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -18,35 +18,23 @@ from sfapp.errors import MissingExtraError
 from sfapp.packets.sink import STREAM_VARIABLE, PacketSink
 from sfapp.recorder.transport.gather_group import GatherGroup
 from sfapp.recorder.transport.gather_sink import GatherSink
+from sfapp.recorder.transport.nccl_gather_group import NcclGatherGroup
 from sfapp.recorder.transport.reduce_group import ReduceGroup
+from sfapp.recorder.transport.transport_group import Transport
 from sfapp.sink_registry import STREAM, sink_factory
 
 GatherMode = Literal["gloo", "nccl", "reduce", "local"]
-
-
-@dataclass(frozen=True, slots=True)
-class Transport:
-    """How the ranks' rows of a window come together.
-
-    Attributes:
-        title: what it does, for an error message or a list.
-        connect: makes the group that windows are gathered over, given the seconds that a rank waits for the
-            others; collective over all ranks. None where every rank writes its own part.
-    """
-
-    title: str
-    connect: Callable[[float], GatherGroup] | None
-
+"""Names of the transports, for type checkers, which cannot derive them from ``TRANSPORTS``."""
 
 TRANSPORTS: Mapping[GatherMode, Transport] = {
-    "gloo": Transport("gather all rows on rank 0 over Gloo", partial(GatherGroup, backend="gloo")),
-    "nccl": Transport("gather all rows on rank 0 over NCCL", partial(GatherGroup, backend="nccl")),
+    "gloo": Transport("gather all rows on rank 0 over Gloo", GatherGroup),
+    "nccl": Transport("gather all rows on rank 0 over NCCL, on the training thread", NcclGatherGroup),
     "reduce": Transport("reduce to the frontier and a few ranks' rows over Gloo", ReduceGroup),
     "local": Transport("write every rank's rows as a part, which readers assemble", None),
 }
 
 if set(TRANSPORTS) != set(get_args(GatherMode)):
-    raise AssertionError("GatherMode and TRANSPORTS differ")
+    raise AssertionError(f"GatherMode and TRANSPORTS differ: {set(TRANSPORTS) ^ set(get_args(GatherMode))}")
 
 
 def open_sink(stream: Any, max_pending: int) -> PacketSink:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
-from sfapp.recorder.transport.gather_group import GatherResult
 from sfapp.recorder.transport.gather_messages import BLOCK_BYTES
 from sfapp.recorder.transport.rank_group import group_of
+from sfapp.recorder.transport.transport_group import GatherResult
 
 _BATCH_SECONDS, _MAX_BATCH = 5.0, 8
 """Most training time and most windows in one batch."""
