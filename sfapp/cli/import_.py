@@ -12,7 +12,7 @@ import click
 
 from sfapp.errors import TraceError
 from sfapp.importers import (
-    FORMATS,
+    IMPORT_FORMATS,
     ImportNote,
     ImportOptions,
     ImportResult,
@@ -28,7 +28,7 @@ _SHOWN_NOTES = 20
 
 
 @click.command("import")
-@click.argument("source", metavar="FORMAT", type=click.Choice(list(FORMATS)))
+@click.argument("source", metavar="FORMAT", type=click.Choice(list(IMPORT_FORMATS)))
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "-o",

@@ -17,7 +17,7 @@ from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow
-from sfapp.report import FORMATS, TITLE, ReportRequest, build_report, format_of, write
+from sfapp.report import REPORT_FORMATS, TITLE, ReportRequest, build_report, format_of, write
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
@@ -33,7 +33,7 @@ MOST = 5
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"File to write; its ending selects the format: {', '.join(FORMATS)}.",
+    help=f"File to write; its ending selects the format: {', '.join(REPORT_FORMATS)}.",
 )
 @click.option(
     "--window",

@@ -41,7 +41,7 @@ class Reader(Protocol):
         ...
 
 
-FORMATS: Table[str, Format] = {
+IMPORT_FORMATS: Table[str, Format] = {
     each.name: each
     for each in (
         Format(
@@ -96,9 +96,9 @@ def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> Imp
     Raises:
         TraceError: unknown format or path, or no file of this format in the folders.
     """
-    if name not in FORMATS:
-        raise TraceError(f"unknown format {name!r}; known formats: {', '.join(FORMATS)}")
-    form = FORMATS[name]
+    if name not in IMPORT_FORMATS:
+        raise TraceError(f"unknown format {name!r}; known formats: {', '.join(IMPORT_FORMATS)}")
+    form = IMPORT_FORMATS[name]
     files = find_files(paths, form.suffixes)
     if not files:
         where = ", ".join(str(path) for path in paths)

@@ -8,10 +8,10 @@ render("incident.html", …)            -> files           in the format of that
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.command import TITLE, command
 from sfapp.report.document import CollectedPlot, Missing, Remark, Report, Section, document
-from sfapp.report.formats import FORMATS, Files, format_of, packed, render, write
+from sfapp.report.formats import REPORT_FORMATS, Files, format_of, packed, render, write
 
 __all__ = [
-    "FORMATS",
+    "REPORT_FORMATS",
     "TITLE",
     "CollectedPlot",
     "Files",

@@ -1,6 +1,6 @@
 """Write a report in the format selected by the suffix of a file name.
 
-To add a format, write its module, one function here and one entry in ``FORMATS``.
+To add a format, write its module, one function here and one entry in ``REPORT_FORMATS``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) 
     return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
 
 
-FORMATS: Mapping[str, ReportFormat] = {
+REPORT_FORMATS: Mapping[str, ReportFormat] = {
     ".html": ReportFormat("HTML: single self-contained file with interactive plots", _html),
     ".md": ReportFormat("Markdown: a ZIP of text and drawings, for an issue or a wiki", _markdown),
     ".pdf": ReportFormat("PDF: for printing and filing", _pdf),
@@ -85,9 +85,9 @@ def format_of(name: str) -> ReportFormat:
         ReportError: no format has this suffix.
     """
     ending = PurePath(name).suffix.lower()
-    if ending not in FORMATS:
-        raise ReportError(f"{name} should end in {', '.join(FORMATS)}")
-    return FORMATS[ending]
+    if ending not in REPORT_FORMATS:
+        raise ReportError(f"{name} should end in {', '.join(REPORT_FORMATS)}")
+    return REPORT_FORMATS[ending]
 
 
 def render(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:

@@ -21,7 +21,7 @@ from sfapp.incidents import IncidentEditor
 from sfapp.model import Gates, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path
-from sfapp.report import FORMATS
+from sfapp.report import REPORT_FORMATS
 from sfapp.report.workspace_report import (
     CancelledReportError,
     ReportOptions,
@@ -89,7 +89,7 @@ def made(
     )
 
 
-@pytest.mark.parametrize("ending", sorted(FORMATS))
+@pytest.mark.parametrize("ending", sorted(REPORT_FORMATS))
 def test_every_format_comes_as_one_file(workspace: Workspace, ending: str) -> None:
     name, content = made(workspace, ending)
     assert name == ("sfapp-window-2.zip" if ending == ".md" else f"sfapp-window-2{ending}")

@@ -21,7 +21,7 @@ from sfapp.errors import ReportError
 from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
-from sfapp.report import FORMATS
+from sfapp.report import REPORT_FORMATS
 
 NAMES = ("gpt-small", "node-0", "node-1", "moe-two-roles", "Zürich")
 """Runs, hosts, and a part of a file's name."""
@@ -65,7 +65,7 @@ def unfolded(content: bytes) -> bytes:
     return whole + whole.decode("utf-8", "replace").encode("ascii", "backslashreplace")
 
 
-@pytest.mark.parametrize("ending", sorted(FORMATS))
+@pytest.mark.parametrize("ending", sorted(REPORT_FORMATS))
 def test_a_redacted_report_holds_no_real_name_in_any_byte(ending: str, packets: Path, tmp_path: Path) -> None:
     asked = ["--window", "gpt-small-ddp/13", "--title", "gpt-small-ddp on node-0 is slow"]
     out = tmp_path / "out"
@@ -89,7 +89,7 @@ def test_a_redacted_report_holds_no_real_name_in_any_byte(ending: str, packets: 
     assert b"run-1 on host-1 is slow" in whole
 
 
-@pytest.mark.parametrize("ending", sorted(FORMATS))
+@pytest.mark.parametrize("ending", sorted(REPORT_FORMATS))
 def test_the_same_report_has_the_same_bytes(ending: str, tmp_path: Path) -> None:
     found = []
     for _ in range(2):
