@@ -1,7 +1,8 @@
 """Import other tools' traces as packets: one module per format, each with ``read(paths, options) ->
 ImportResult``.
 
-To add a format, write its module and add one entry to ``formats.IMPORT_FORMATS``.
+To add a format, write its module, add one entry to ``formats.IMPORT_FORMATS`` and one row to the table of
+docs/traces.md. ``nccl_inspector`` is a short module to start from.
 """
 
 from sfapp.importers.formats import IMPORT_FORMATS, Format, read_traces
