@@ -1,8 +1,8 @@
 """Reports: an incident with verdicts, plots, notes and provenance, in one file.
 
-build_report(request, evidence, book) -> Report, files   everything; the caller reads and writes
-document(incident, evidence)          -> Report          its content as plain data
-render("incident.html", …)            -> files           in the format of that name
+build_report(request, evidence, incident_state) -> Report, files   everything; the caller reads and writes
+document(incident, evidence)                    -> Report          its content as plain data
+render("incident.html", …)                      -> files           in the format of that name
 """
 
 from sfapp.report.build import ReportRequest, build_report
