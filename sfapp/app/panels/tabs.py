@@ -176,10 +176,15 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         node: the node of a node's tab, None for the others.
         many_nodes: whether the nodes share one tab, which needs a chooser then.
     """
+    return [item for _, item in placed_items(tab, node, many_nodes)]
+
+
+def placed_items(tab: str, node: int | None, many_nodes: bool) -> Sequence[tuple[int, Item]]:
+    """Return the plots and blocks of a tab with their positions; no two share one."""
     shown = NODE_TAB if node is not None else tab
     placed: list[tuple[int, Item]] = [*_blocks(tab, node, many_nodes).items()]
     placed += [(place.position, PlacedPlot(spec, place)) for spec, place in PLOTS.on_tab(shown)]
-    return [item for _, item in sorted(placed, key=lambda each: each[0])]
+    return sorted(placed, key=lambda each: each[0])
 
 
 class Panel:
