@@ -13,7 +13,6 @@ from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of
 from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
-from sfapp.app.pages.window_session import WindowSession, judge_fitted
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.controls import FIRST_GATES, ControlActions, Controls
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
@@ -29,6 +28,7 @@ from sfapp.app.panels.verdict_card import VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
+from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
