@@ -14,7 +14,7 @@ from sfapp.app.address import run_of
 from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
-from sfapp.app.panels.controls import FIRST_GATES, ControlActions, Controls
+from sfapp.app.panels.controls import ControlActions, Controls
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
 from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_card import Reactions
@@ -36,6 +36,7 @@ from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
 from sfapp.views.address import run_page, window_page
+from sfapp.views.glossary import FIRST_GATES
 
 WELCOME = (
     "New here? The card names the likely cause and how certain it is. Move the thresholds on the left and "
