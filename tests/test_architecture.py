@@ -13,82 +13,28 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "sfapp"
 
-# docs/architecture.md's table: package -> packages it may import. `OPEN` lists what needs no entry.
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "files": set(),
-    "terminal": set(),
-    "assets": set(),
-    "model": set(),
-    "accounting": {"model"},
-    "operators": {"model"},
-    "packets": {"model"},
-    "sink_registry": {"packets"},
-    "renamed_packages": set(),
-    "recorder": {"model", "packets", "sink_registry"},
-    "metrics": {"model", "packets"},
-    "stream": {"model", "packets", "metrics"},
-    "importers": {"model", "packets"},
-    "store": {"model", "packets", "accounting", "metrics"},
-    "incidents": {"model"},
-    "views": {"model", "accounting", "operators"},
-    "service": {"model", "accounting", "operators", "packets", "store", "incidents", "views", "assets"},
-    "app": {
-        "model",
-        "accounting",
-        "operators",
-        "packets",
-        "importers",
-        "store",
-        "incidents",
-        "views",
-        "service",
-        "report",
-        "assets",
-    },
-    "report": {"model", "accounting", "operators", "store", "incidents", "views", "service", "assets"},
-    "notebook": {"model", "accounting", "operators", "store", "incidents", "views", "service", "assets"},
-    "cli": {
-        "model",
-        "accounting",
-        "operators",
-        "packets",
-        "store",
-        "incidents",
-        "views",
-        "service",
-        "app",
-        "recorder",
-        "report",
-        "stream",
-        "importers",
-    },
-}
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-# Third-party libraries that only these packages may import.
-HOMES: dict[str, set[str]] = {
-    "duckdb": {"store"},
-    "watchfiles": {"store"},
-    "filelock": {"store"},
-    "nicegui": {"app"},
-    "cachetools": {"service"},
-    "plotly": {"notebook"},
-    "ipywidgets": {"notebook"},
-    "IPython": {"notebook"},
-    "prometheus_client": {"app"},
-    "pyarrow": {"packets", "store", "cli", "importers"},
-    "polars": {"store", "app", "notebook"},
-    "click": {"cli"},
-    "rich": {"cli"},
-    "jinja2": {"report"},
-    "typst": {"report"},
-    "lightning": {"recorder"},
-    "transformers": {"recorder"},
-    "accelerate": {"recorder"},
-    "zmq": {"stream"},
-    "psutil": {"stream"},
-    "pynvml": {"stream"},
-}
+
+def names_in(cell: str) -> set[str]:
+    """Return the names that a cell of the table lists, without remarks in parentheses."""
+    listed = re.sub(r"\([^)]*\)", "", cell).split(",")
+    return {name.strip() for name in listed} - {"–", ""}
+
+
+def imports_allowed_by(page: str) -> dict[str, tuple[set[str], set[str]]]:
+    """Return which packages of sfapp and which third-party modules each package may import."""
+    _, rest = page.split("| package | holds | may import | third party |\n| --- | --- | --- | --- |\n")
+    allowed = {}
+    for row in rest.partition("\n\n")[0].splitlines():
+        _, packages, _, own, third_party, _ = row.split("|")
+        for package in re.findall(r"`(\w+)(?:/|\.py)`", packages):
+            allowed[package] = names_in(own), names_in(third_party)
+    return allowed
+
+
+ALLOWED = imports_allowed_by(PAGE)
+"""By package: the packages of sfapp and the third-party modules that it may import."""
 
 PURE = ("model", "accounting", "operators", "views")
 IMPURE_CALLS = {"open", "print", "input"}
@@ -123,16 +69,24 @@ def test_imports_follow_the_table(path: Path) -> None:
     package = package_of(path)
     if package == "__init__":
         return
+    own, third_party = ALLOWED[package]
     for name in imported(path):
         parts = name.split(".")
-        if parts[0] == "sfapp" and len(parts) > 1 and parts[1] not in {package, *OPEN[package in PURE]}:
-            assert parts[1] in MAY_IMPORT[package], f"{path.name} imports {name}"
-        if parts[0] in HOMES:
-            assert package in HOMES[parts[0]], f"{path.name} imports {name}"
+        if parts[0] == "sfapp":
+            assert {*parts[1:2]} <= {package, *own, *OPEN[package in PURE]}, f"{path.name} imports {name}"
+        elif parts[0] not in sys.stdlib_module_names:
+            assert parts[0] in third_party, f"{path.name} imports {name}"
 
 
 def test_every_package_is_in_the_table() -> None:
-    assert {package_of(path) for path in modules()} - {"__init__"} == set(MAY_IMPORT)
+    assert {package_of(path) for path in modules()} - {"__init__"} == set(ALLOWED)
+    assert set().union(*(own for own, _ in ALLOWED.values())) <= set(ALLOWED)
+
+
+def test_the_table_lists_third_party_modules_by_their_homes() -> None:
+    homes = {"duckdb": {"store"}, "nicegui": {"app"}, "zmq": {"stream"}, "click": {"cli"}}
+    for module, packages in homes.items():
+        assert {package for package, (_, third_party) in ALLOWED.items() if module in third_party} == packages
 
 
 @pytest.mark.parametrize("path", modules(*PURE), ids=lambda path: str(path.relative_to(ROOT)))
@@ -271,7 +225,6 @@ def test_a_long_function_gives_a_reason() -> None:
 
 
 def test_the_architecture_page_names_files_that_exist() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:sfapp|assets|tests|docs)/[\w./]*\w)", page)
+    named = re.findall(r"`((?:sfapp|assets|tests|docs)/[\w./]*\w)", PAGE)
     assert len(named) > 30
     assert [path for path in named if not (ROOT / path).exists()] == []

@@ -16,13 +16,13 @@ from sfapp import __version__
 from sfapp.errors import MissingExtraError, SfappError
 from sfapp.terminal import printable
 
-# Name and one line of help, here so that `--help` imports no command.
+# Name and one line of help, here so that `--help` imports no command. Module and function: `module_of`.
 COMMANDS = {
     "run": "Run a training script as torchrun does, and record it without changes to the script.",
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
     "analyze": "Print the verdict on every window as a table, JSON, CSV or Parquet.",
     "compare": "Compare two or three windows or runs: how much slower, and in which stages.",
-    "report": "Write verdicts, plots and notes as HTML, PDF, Markdown, a notebook or JSON.",
+    "report": "Write a report with verdicts, plots and notes.",
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
     "capture": "Profile some ranks of a running job for some steps, now or when a window needs attention.",
     "aggregate": "Receive the streams of a job's ranks while it runs, and write packets.",
@@ -33,8 +33,14 @@ COMMANDS = {
 }
 
 
+def module_of(command: str) -> str:
+    """Return the name of a command's module and function: ``import_`` for ``import``, ``a_b`` for ``a-b``."""
+    name = command.replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
 class LazyGroup(click.Group):
-    """Group of commands, each imported from ``sfapp.cli.<name>`` when it is used."""
+    """Group of commands, each imported from its module in ``sfapp.cli`` when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -42,7 +48,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        python_name = f"{name}_" if keyword.iskeyword(name) else name
+        python_name = module_of(name)
         command: click.Command = getattr(importlib.import_module(f"sfapp.cli.{python_name}"), python_name)
         return command
 

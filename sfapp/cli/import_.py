@@ -12,7 +12,7 @@ import click
 
 from sfapp.errors import TraceError
 from sfapp.importers import (
-    FORMATS,
+    IMPORT_FORMATS,
     ImportNote,
     ImportOptions,
     ImportResult,
@@ -27,8 +27,16 @@ from sfapp.views import format
 _SHOWN_NOTES = 20
 
 
-@click.command("import")
-@click.argument("source", metavar="FORMAT", type=click.Choice(list(FORMATS)))
+class _ImportCommand(click.Command):
+    """Command whose help ends with the list of formats."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Formats"):
+            formatter.write_dl([(form.name, form.summary) for form in IMPORT_FORMATS.values()])
+
+
+@click.command("import", cls=_ImportCommand)
+@click.argument("source", metavar="FORMAT", type=click.Choice(list(IMPORT_FORMATS)))
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "-o",

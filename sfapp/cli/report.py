@@ -17,7 +17,7 @@ from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow
-from sfapp.report import FORMATS, TITLE, ReportRequest, build_report, format_of, write
+from sfapp.report import REPORT_FORMATS, TITLE, ReportRequest, build_report, format_of, write
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
@@ -33,7 +33,7 @@ MOST = 5
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"File to write; its ending selects the format: {', '.join(FORMATS)}.",
+    help=f"File to write; its ending selects the format: {', '.join(REPORT_FORMATS)}.",
 )
 @click.option(
     "--window",
@@ -76,10 +76,10 @@ def report(
     if incident is not None and (asked or title != TITLE or view != ViewState()):
         raise SfappError("an incident holds its own windows, thresholds and title: leave those options out")
     loaded = list(load_windows(paths).windows)
-    book = _book(incident, paths)
+    incident_state = _incident_state(incident, paths)
     names: Pseudonyms | None = None
     if redact:
-        names = Pseudonyms.of([found.window for found in loaded], book)
+        names = Pseudonyms.of([found.window for found in loaded], incident_state)
     evidence = PacketEvidence(loaded, names)
     request = ReportRequest(
         output=output.name, paths=tuple(map(str, paths)), view=view, title=title, at=_newest(loaded)
@@ -90,8 +90,8 @@ def report(
         request = replace(request, windows=tuple(names.real(key) if names else key for key in picked))
     else:
         called = "incident.json" if redact and _is_file(incident) else incident
-        request = replace(request, incident=_named(incident, book), called=called)
-    made, files = build_report(request, evidence, book, version=__version__, pseudonyms=names)
+        request = replace(request, incident=_named(incident, incident_state), called=called)
+    made, files = build_report(request, evidence, incident_state, version=__version__, pseudonyms=names)
     written = write(output, files)
     click.echo(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}", err=True)
 
@@ -116,21 +116,22 @@ def _is_file(name: str) -> Path | None:
     return path if path.suffix == ".json" and path.is_file() else None
 
 
-def _book(incident: str | None, paths: Sequence[Path]) -> IncidentState:
-    """The notes beside the packets, or those that an exported incident brings along."""
+def _incident_state(incident: str | None, paths: Sequence[Path]) -> IncidentState:
+    """Return the notes and incidents next to the packets, or those of an exported incident."""
     file = None if incident is None else _is_file(incident)
     if file is None:
         return IncidentLog.for_packets(paths[0]).state()
     return state_from_events(parse(file.read_bytes()))
 
 
-def _named(incident: str, book: IncidentState) -> str:
+def _named(incident: str, incident_state: IncidentState) -> str:
     """Return the id of the incident."""
     if _is_file(incident) is None:
-        return book.incident(incident).id
-    if len(book.incidents) != 1:
-        raise SfappError(f"{incident} holds {len(book.incidents)} incidents; export the one to report on")
-    return book.incidents[0].id
+        return incident_state.incident(incident).id
+    held = incident_state.incidents
+    if len(held) != 1:
+        raise SfappError(f"{incident} holds {len(held)} incidents; export the one to report on")
+    return held[0].id
 
 
 def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[WindowKey]:

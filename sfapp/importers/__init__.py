@@ -1,10 +1,11 @@
 """Import other tools' traces as packets: one module per format, each with ``read(paths, options) ->
 ImportResult``.
 
-To add a format, write its module and add one entry to ``formats.FORMATS``.
+To add a format, write its module, add one entry to ``formats.IMPORT_FORMATS`` and one row to the table of
+docs/traces.md. ``nccl_inspector`` is a short module to start from.
 """
 
-from sfapp.importers.formats import FORMATS, Format, read_traces
+from sfapp.importers.formats import IMPORT_FORMATS, Format, read_traces
 from sfapp.importers.import_result import (
     ImportedWindow,
     ImportNote,
@@ -17,7 +18,7 @@ from sfapp.importers.import_result import (
 from sfapp.importers.mapping import NO_MAPPING, Mapping, read_mapping
 
 __all__ = [
-    "FORMATS",
+    "IMPORT_FORMATS",
     "NO_MAPPING",
     "Format",
     "ImportNote",

@@ -90,7 +90,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             windows += _windows(run_id, runs[folder])
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(folder), place=error.place))
-    return ImportResult("flight-recorder", tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused))
 
 
 def rank_of(path: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -20,7 +20,8 @@ class Format:
     Attributes:
         name: its name on the command line.
         summary: one line of help.
-        suffixes: suffixes of the files read from a folder; a file given by name is read whatever its suffix.
+        suffixes: endings of the names of files read from a folder: a suffix, a whole file name, or ``""`` for
+            every file. A file given by name is read whatever its name is.
         module: the module that holds ``read``.
     """
 
@@ -41,7 +42,7 @@ class Reader(Protocol):
         ...
 
 
-FORMATS: Table[str, Format] = {
+IMPORT_FORMATS: Table[str, Format] = {
     each.name: each
     for each in (
         Format(
@@ -96,20 +97,20 @@ def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> Imp
     Raises:
         TraceError: unknown format or path, or no file of this format in the folders.
     """
-    if name not in FORMATS:
-        raise TraceError(f"unknown format {name!r}; known formats: {', '.join(FORMATS)}")
-    form = FORMATS[name]
+    if name not in IMPORT_FORMATS:
+        raise TraceError(f"unknown format {name!r}; known formats: {', '.join(IMPORT_FORMATS)}")
+    form = IMPORT_FORMATS[name]
     files = find_files(paths, form.suffixes)
     if not files:
         where = ", ".join(str(path) for path in paths)
         raise TraceError(f"no {name} traces ({', '.join(form.suffixes)}) under {where}")
     reader = cast(Reader, importlib.import_module(form.module))
-    return reader.read(files, options)
+    return replace(reader.read(files, options), format=name)
 
 
 def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the given files and the files with these suffixes below the given folders, sorted, without
-    duplicates.
+    """Return the given files, and the files below the given folders whose names end with one of the suffixes,
+    sorted, without duplicates.
 
     Names that start with a dot are skipped.
 

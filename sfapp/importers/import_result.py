@@ -90,16 +90,16 @@ class ImportResult:
     """Result of importing some files.
 
     Attributes:
-        format: the format's name.
         windows: all windows, by run and number.
         refused: errors of the files that could not be read.
         notes: notes that concern no single window (files that were left out, for example).
+        format: the format's name, which ``read_traces`` sets.
     """
 
-    format: str
     windows: tuple[ImportedWindow, ...]
     refused: tuple[TraceError, ...] = ()
     notes: tuple[ImportNote, ...] = ()
+    format: str = ""
 
 
 @dataclass(frozen=True, slots=True)

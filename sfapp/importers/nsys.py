@@ -80,7 +80,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             windows += _windows(run_id, exports, options.mapping)
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(exports[0][1].path), place=error.place))
-    return ImportResult("nsys", tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused))
 
 
 def _windows(

@@ -68,7 +68,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             windows += _windows(path, options.mapping)
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(path), place=error.place))
-    return ImportResult("straggler-analysis", tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused))
 
 
 def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:

@@ -55,7 +55,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             windows += _windows(runs[folder], run_id, options.mapping)
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(folder), place=error.place))
-    return ImportResult("table", tuple(windows), tuple(refused), tuple(skipped))
+    return ImportResult(tuple(windows), tuple(refused), tuple(skipped))
 
 
 def run_names(folders: Sequence[Path]) -> dict[Path, str]:

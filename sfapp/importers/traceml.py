@@ -118,7 +118,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             windows += _windows(_run(path, options.mapping))
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(path), place=error.place))
-    return ImportResult("traceml", tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused))
 
 
 def _run(path: Path, mapping: Mapping) -> _TelemetryRun:

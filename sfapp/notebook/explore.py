@@ -1,4 +1,4 @@
-"""An interactive panel for a notebook: the app's first controls beside their plots."""
+"""An interactive panel for a notebook: the app's first controls, a verdict card and plots."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sfapp.views import text as words
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.routing import routing_pareto
+from sfapp.views.glossary import FIRST_GATES
 
-GATES = ("tau_c", "gamma_a", "gamma_g")
 MEAN = "mean"
 
 
@@ -70,7 +70,7 @@ class Explorer:
                 description=GATE_BY_NAME[name].symbol,
                 tooltip=GATE_BY_NAME[name].help,
             )
-            for name in GATES
+            for name in FIRST_GATES
         }
         steps = [(MEAN, MEAN), *((str(step), step) for step in self._view.window.step_N.tolist())]
         choosers = {
@@ -94,7 +94,8 @@ class Explorer:
         """Judge again after a control has changed; measure again only for another baseline."""
         values = {name: control.value for name, control in self.controls.items()}
         try:
-            gates: Gates = self._view.diagnosis.gates.with_values(**{name: values[name] for name in GATES})
+            moved = {name: values[name] for name in FIRST_GATES}
+            gates: Gates = self._view.diagnosis.gates.with_values(**moved)
             view = ViewState(
                 gates=gates,
                 frontier=values["frontier"],

@@ -190,7 +190,10 @@ class WindowView:
         return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 
     def explore(self) -> ipywidgets.Widget:
-        """Return a panel with the thresholds; moving one judges and draws again. Needs a running kernel."""
+        """Return a panel with sliders for τC, γA and γG that judges and draws again when one moves.
+
+        It needs a running kernel.
+        """
         from sfapp.notebook.explore import Explorer  # scripts do not need widgets
 
         return Explorer(self).panel

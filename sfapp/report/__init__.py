@@ -1,17 +1,17 @@
 """Reports: an incident with verdicts, plots, notes and provenance, in one file.
 
-build_report(request, evidence, book) -> Report, files   everything; the caller reads and writes
-document(incident, evidence)          -> Report          its content as plain data
-render("incident.html", …)            -> files           in the format of that name
+build_report(request, evidence, incident_state) -> Report, files   everything; the caller reads and writes
+document(incident, evidence)                    -> Report          its content as plain data
+render("incident.html", …)                      -> files           in the format of that name
 """
 
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.command import TITLE, command
 from sfapp.report.document import CollectedPlot, Missing, Remark, Report, Section, document
-from sfapp.report.formats import FORMATS, Files, format_of, packed, render, write
+from sfapp.report.formats import REPORT_FORMATS, Files, format_of, packed, render, write
 
 __all__ = [
-    "FORMATS",
+    "REPORT_FORMATS",
     "TITLE",
     "CollectedPlot",
     "Files",

@@ -42,7 +42,7 @@ class ReportRequest:
 def build_report(
     request: ReportRequest,
     evidence: EvidenceSource,
-    book: IncidentState,
+    incident_state: IncidentState,
     *,
     version: str,
     pseudonyms: Pseudonyms | None = None,
@@ -51,7 +51,7 @@ def build_report(
 
     Args:
         evidence: finds and judges windows, under their pseudonyms where some are given.
-        book: notes and incidents under the real names.
+        incident_state: notes and incidents under the real names.
         pseudonyms: replace run and host names by these; only the name of the report's file may then hold a
             real one.
 
@@ -59,7 +59,7 @@ def build_report(
         ReportError: the file's ending is of no format, or the format cannot show the request.
         IncidentNotFoundError: there is no such incident.
     """
-    notes = pseudonyms.book(book) if pseudonyms else book
+    notes = pseudonyms.incident_state(incident_state) if pseudonyms else incident_state
     output = pseudonyms.text(request.output) if pseudonyms else request.output
     # A path may hold a name too.
     paths = ["packets"] if pseudonyms else list(request.paths)

@@ -1,6 +1,12 @@
 """Write a report in the format selected by the suffix of a file name.
 
-To add a format, write its module, one function here and one entry in ``FORMATS``.
+To add a format, write its module, one function here and one entry in ``REPORT_FORMATS``. A format must keep
+three promises, which ``tests/report/test_report_formats.py`` checks for every entry:
+
+- The same report has the same bytes: no time of writing, no random ids, no order that varies.
+- The title, the run ids and the host names of the report are in the files.
+- It takes run and host names from the report and the incidents alone, where a redacted report holds
+  pseudonyms. It never reads packets, paths or the environment.
 """
 
 from __future__ import annotations
@@ -26,7 +32,8 @@ class ReportFormat:
 
     Attributes:
         purpose: words in which the app offers it.
-        files: makes the files from name, report, state of incidents and the incident's id.
+        files: makes the files from the name of the report's file, the report, the state of notes and
+            incidents, and the incident's id.
     """
 
     purpose: str
@@ -36,31 +43,31 @@ class ReportFormat:
 # Each format is imported when a report is written in it: the app starts without their libraries.
 
 
-def _html(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def _html(name: str, report: Report, incident_state: IncidentState, incident_id: str) -> Files:
     from sfapp.report.html import to_html
 
     return {name: to_html(report).encode()}
 
 
-def _pdf(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def _pdf(name: str, report: Report, incident_state: IncidentState, incident_id: str) -> Files:
     from sfapp.report.pdf import to_pdf
 
     return {name: to_pdf(report)}
 
 
-def _notebook(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def _notebook(name: str, report: Report, incident_state: IncidentState, incident_id: str) -> Files:
     from sfapp.report.notebook import to_notebook
 
     return {name: to_notebook(report).encode()}
 
 
-def _json(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def _json(name: str, report: Report, incident_state: IncidentState, incident_id: str) -> Files:
     from sfapp.report.json import to_json
 
-    return {name: to_json(report, book, incident_id)}
+    return {name: to_json(report, incident_state, incident_id)}
 
 
-def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def _markdown(name: str, report: Report, incident_state: IncidentState, incident_id: str) -> Files:
     """Return the text, and its drawings in a folder named after it."""
     from sfapp.report.markdown import to_markdown
 
@@ -69,7 +76,7 @@ def _markdown(name: str, report: Report, book: IncidentState, incident_id: str) 
     return {name: text.encode()} | {f"{folder}/{drawing}": svg.encode() for drawing, svg in drawings.items()}
 
 
-FORMATS: Mapping[str, ReportFormat] = {
+REPORT_FORMATS: Mapping[str, ReportFormat] = {
     ".html": ReportFormat("HTML: single self-contained file with interactive plots", _html),
     ".md": ReportFormat("Markdown: a ZIP of text and drawings, for an issue or a wiki", _markdown),
     ".pdf": ReportFormat("PDF: for printing and filing", _pdf),
@@ -85,22 +92,22 @@ def format_of(name: str) -> ReportFormat:
         ReportError: no format has this suffix.
     """
     ending = PurePath(name).suffix.lower()
-    if ending not in FORMATS:
-        raise ReportError(f"{name} should end in {', '.join(FORMATS)}")
-    return FORMATS[ending]
+    if ending not in REPORT_FORMATS:
+        raise ReportError(f"{name} should end in {', '.join(REPORT_FORMATS)}")
+    return REPORT_FORMATS[ending]
 
 
-def render(name: str, report: Report, book: IncidentState, incident_id: str) -> Files:
+def render(name: str, report: Report, incident_state: IncidentState, incident_id: str) -> Files:
     """Return the files of a report.
 
     Args:
         name: name of the report's file, without folder.
-        book, incident_id: the incident, for formats that can be imported again.
+        incident_state, incident_id: the incident, for formats that can be imported again.
 
     Raises:
         ReportError: no format has this suffix.
     """
-    return format_of(name).files(name, report, book, incident_id)
+    return format_of(name).files(name, report, incident_state, incident_id)
 
 
 def packed(files: Files) -> tuple[str, bytes]:

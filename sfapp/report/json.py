@@ -10,9 +10,9 @@ from sfapp.incidents import IncidentState, document_of
 from sfapp.report.document import Report, ReportComparison, Section
 
 
-def to_json(report: Report, book: IncidentState, incident_id: str) -> bytes:
+def to_json(report: Report, incident_state: IncidentState, incident_id: str) -> bytes:
     """Return the document, from which ``sfapp.incidents.parse`` reads an identical incident."""
-    document = document_of(book, incident_id) | {
+    document = document_of(incident_state, incident_id) | {
         "report": {
             "title": report.title,
             "command": report.command,

@@ -107,32 +107,33 @@ def create_report(
         SfappError: it cannot be made; the message says why.
         CancelledReportError: it was cancelled.
     """
-    book = workspace.incident_log.state()
+    incident_state = workspace.incident_log.state()
     pseudonyms = None
     if options.redact:
         progress.report("collecting the names to hide")
-        pseudonyms = _pseudonyms(_stores(workspace, request, book), book)
+        pseudonyms = _pseudonyms(_stores(workspace, request, incident_state), incident_state)
     progress.report("collecting")
     evidence = StoreEvidence(workspace, pseudonyms, progress.report)
-    _, files = build_report(request, evidence, book, version=sfapp.__version__, pseudonyms=pseudonyms)
+    version = sfapp.__version__
+    _, files = build_report(request, evidence, incident_state, version=version, pseudonyms=pseudonyms)
     progress.report("packing")
     return packed(files)
 
 
-def _stores(workspace: Workspace, request: ReportRequest, book: IncidentState) -> list[Store]:
+def _stores(workspace: Workspace, request: ReportRequest, incident_state: IncidentState) -> list[Store]:
     """Return the user's store, and that of the examples where the report shows one of them."""
     keys = list(request.windows)
     if request.incident is not None:
-        items = book.incident(request.incident).items
+        items = incident_state.incident(request.incident).items
         keys += [item.window for item in items if item.window is not None]
     return list(dict.fromkeys([workspace.store, *(workspace.store_of(key.run_id) for key in keys)]))
 
 
-def _pseudonyms(stores: Sequence[Store], book: IncidentState) -> Pseudonyms:
+def _pseudonyms(stores: Sequence[Store], incident_state: IncidentState) -> Pseudonyms:
     """Return pseudonyms of every run and host in the stores, so that the command's report has the same."""
     runs = {run.run_id for store in stores for run in store.runs()}
     hosts = {host for store in stores for host in store.hostnames()}
-    return Pseudonyms.of_names(runs, hosts, book)
+    return Pseudonyms.of_names(runs, hosts, incident_state)
 
 
 def _paths(workspace: Workspace, store: Store, key: WindowKey) -> tuple[str, ...]:

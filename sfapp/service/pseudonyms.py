@@ -24,21 +24,21 @@ class Pseudonyms:
     hosts: dict[str, str]
 
     @classmethod
-    def of(cls, windows: Sequence[Window], book: IncidentState | None = None) -> Pseudonyms:
+    def of(cls, windows: Sequence[Window], incident_state: IncidentState | None = None) -> Pseudonyms:
         """Number the runs and hosts of windows in the order of their names: ``run-1``, ``host-1`` and so on.
 
         Args:
-            book: notes and incidents, which may point at runs whose packets are not there.
+            incident_state: notes and incidents, which may point at runs whose packets are not there.
         """
         hosts = {host for window in windows for host in window.hostnames}
-        return cls.of_names({window.run_id for window in windows}, hosts, book)
+        return cls.of_names({window.run_id for window in windows}, hosts, incident_state)
 
     @classmethod
     def of_names(
-        cls, runs: Iterable[str], hosts: Iterable[str], book: IncidentState | None = None
+        cls, runs: Iterable[str], hosts: Iterable[str], incident_state: IncidentState | None = None
     ) -> Pseudonyms:
         """Number these runs and hosts in the order of their names."""
-        named = {*runs, *runs_named(book.events if book else ())}
+        named = {*runs, *runs_named(incident_state.events if incident_state else ())}
         return cls(_numbered("run", named), _numbered("host", hosts))
 
     def window(self, window: Window) -> Window:
@@ -67,9 +67,9 @@ class Pseudonyms:
         """Return the view with its reference under the pseudonym."""
         return view if view.reference is None else replace(view, reference=self.key(view.reference))
 
-    def book(self, book: IncidentState) -> IncidentState:
+    def incident_state(self, incident_state: IncidentState) -> IncidentState:
         """Return notes and incidents under pseudonyms, with new ids, so that the copy is not the original."""
-        return state_from_events(renamed(book.events, self.runs.__getitem__, self.text, self.id_of))
+        return state_from_events(renamed(incident_state.events, self.runs.__getitem__, self.text, self.id_of))
 
     def text(self, text: str) -> str:
         """Replace every name in a text, hosts by their short form too, regardless of case."""

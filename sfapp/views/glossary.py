@@ -13,6 +13,9 @@ from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURE
 
 Row = dict[str, str]
 
+FIRST_GATES = ("tau_c", "gamma_a", "gamma_g")
+"""Gates that every surface with controls shows first: τC, γA and γG."""
+
 
 def glossary() -> list[Row]:
     """Return rows with ``kind``, ``name``, ``words``, ``symbol``, ``default`` and ``meaning``.

@@ -2,7 +2,8 @@
 
 A plot is added by declaring a ``PlotSpec`` at module level in one file of ``sfapp/views/figures/``, next to
 the function that draws it. ``PLOTS`` finds it there. Tabs, plot help, reports, notebooks, the note form and
-the links of notes read the registry, so nothing else lists plots.
+the links of notes read the registry, so a plot is listed nowhere else. Some pages draw a plot directly,
+such as the timeline of windows on the index page.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ class Placement:
 
     Attributes:
         tab: one of ``PLOT_TABS``.
-        position: order within the tab, among plots and tables; unique for plots.
+        position: order within the tab, among its plots and the tables of ``sfapp/app/panels/tabs.py`` or
+            ``live_tabs.py``; unique.
         span: width in columns of the page grid.
         height: in pixels, to line up with its neighbours; the figure's own where None.
     """
@@ -158,7 +160,8 @@ class PlotSpec(Generic[InputT]):
     Attributes:
         name: identifies the plot in links, notes, zooms and cookies; never changes.
         title: as shown above the plot; a plot of one node has ``a node`` in the place of the number.
-        help: how to read it, in a few sentences.
+        help: how to read it, in a few sentences. Reports and notebooks show it too, so it must not tell the
+            reader to click or drag.
         source: the input class that it is drawn from.
         build: draws it from its input and ``dark``.
         reads: what it depends on, of ``VERDICT_PARTS`` and ``VIEW_FIELDS``; it is drawn again when one

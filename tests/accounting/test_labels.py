@@ -179,7 +179,8 @@ def test_every_absence_in_the_aim_says_why(reason: str) -> None:
 
 def test_no_label_or_reason_is_undocumented_or_unreached() -> None:
     assert set(LABEL_CASES) == set(LABELS)
-    assert set(REASON_CASES) | set(AIM_REASON_CASES) == set(REASONS)
+    of_predictions = {"no_waits_recorded", "replay_differs"}  # test_what_if.py
+    assert set(REASON_CASES) | set(AIM_REASON_CASES) | of_predictions == set(REASONS)
 
 
 def test_a_limited_signal_suppresses_strong_labels_and_says_so() -> None:

@@ -169,9 +169,9 @@ async def test_names_that_mean_harm_stay_text(tmp_path: Path) -> None:
         store.ingest()
         for tab in ("overview", "node:1"):
             state, _ = parse_live([("tab", tab)])
-            scene = live_run_snapshot(workspace, run, state)
-            for part in parts_of(scene):
-                drawn = part.draw(scene, False)
+            snapshot = live_run_snapshot(workspace, run, state)
+            for part in parts_of(snapshot):
+                drawn = part.draw(snapshot, False)
                 assert isinstance(drawn, list) or "<script" not in str(drawn["data"])
 
 
@@ -240,9 +240,9 @@ def test_what_was_over_time_is_looked_at_again_once_a_point_has_passed(
     assert live_run_snapshot(live_workspace, LIVE, state, before=read_earlier(third, 60)).times is third.times
 
 
-def read_earlier(scene: LiveRunSnapshot, seconds: float) -> LiveRunSnapshot:
-    read_at = scene.history.read_at - timedelta(seconds=seconds)
-    return replace(scene, history=replace(scene.history, read_at=read_at))
+def read_earlier(snapshot: LiveRunSnapshot, seconds: float) -> LiveRunSnapshot:
+    read_at = snapshot.history.read_at - timedelta(seconds=seconds)
+    return replace(snapshot, history=replace(snapshot.history, read_at=read_at))
 
 
 def test_a_refresh_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ def test_a_refresh_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
         for _ in range(5):
             for tab in ("overview", "node:3"):
                 began = time.process_time()
-                scene = live_run_snapshot(workspace, LIVE, parse_live([("tab", tab)])[0])
-                for part in parts_of(scene):
-                    part.draw(scene, False)
+                snapshot = live_run_snapshot(workspace, LIVE, parse_live([("tab", tab)])[0])
+                for part in parts_of(snapshot):
+                    part.draw(snapshot, False)
                 took.append(time.process_time() - began)
         assert sorted(took)[len(took) // 2] < 0.1

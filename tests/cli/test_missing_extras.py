@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.cli import COMMANDS
+from sfapp.cli import COMMANDS, module_of
 from sfapp.errors import EXTRA_OF_MODULE, MissingExtraError
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,7 @@ from sfapp.cli import main
 main()
 """
 
+# Arguments with which a command gets far enough to import what it needs; others are called with `--help`.
 ARGUMENTS: dict[str, list[str]] = {
     "run": ["--out", "{tmp}/packets", "--live", "{tmp}/script.py"],
     "serve": ["{tmp}/nowhere", "--port", "0", "--no-browser"],
@@ -60,7 +61,7 @@ def sfapp_without(blocked: set[str], command: str, tmp: Path) -> tuple[int, str,
     """The exit code and the messages of a command without some modules, and the modules it asked for."""
     (tmp / "script.py").write_text("")
     shutil.copytree(SAMPLE / "gpt-small-rank-lost", tmp / "copy" / "gpt-small-rank-lost", dirs_exist_ok=True)
-    arguments = [each.replace("{tmp}", str(tmp)) for each in ARGUMENTS[command]]
+    arguments = [each.replace("{tmp}", str(tmp)) for each in ARGUMENTS.get(command, ["--help"])]
     lists = [",".join(sorted(blocked)), ",".join(sorted(EXTRA_OF_MODULE | {"torch": "app"}))]
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, *lists, command, *arguments],
@@ -120,6 +121,13 @@ def test_every_third_party_import_belongs_to_an_extra_or_to_the_base() -> None:
                 imported.add(node.module.partition(".")[0])
     third_party = imported - set(sys.stdlib_module_names) - {"sfapp"}
     assert third_party - BASE - set(EXTRA_OF_MODULE) - {"torch", "cython", "Cython", "pickletools"} == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [("serve", "serve"), ("import", "import_"), ("check-all", "check_all")]
+)
+def test_the_module_of_a_command_is_its_name_as_an_identifier(command: str, module: str) -> None:
+    assert module_of(command) == module
 
 
 def test_torch_is_left_to_the_user() -> None:

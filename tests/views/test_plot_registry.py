@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import simulated_windows as jobs
 
+from sfapp.app.panels.live_tabs import tables_of
 from sfapp.app.panels.plot_card import PlacedPlot
-from sfapp.app.panels.tabs import items_of
-from sfapp.model.view import ViewState
+from sfapp.app.panels.tabs import items_of, placed_items
+from sfapp.model.view import TABS, ViewState
 from sfapp.notebook import Figures
 from sfapp.report.plots import report_names, window_plots
 from sfapp.views import figures
@@ -22,12 +23,16 @@ from sfapp.views import text as words
 from sfapp.views.figures import Figure
 from sfapp.views.figures.base import empty_figure
 from sfapp.views.plot_registry import (
+    LIVE_NODE_TAB,
+    LIVE_TAB,
+    NODE_TAB,
     PLOTS,
     REQUIRED_FIELDS,
     Placement,
     PlotRegistry,
     PlotSpec,
     PlotSpecError,
+    RunInput,
     WindowInput,
 )
 
@@ -40,7 +45,7 @@ HELPERS = {
     "prefix_curves",
     "timeline_lanes",
 }
-"""Modules of the package that draw no plot of their own."""
+"""Modules of the package that draw no plot of their own: a new plot is not listed here, a new helper is."""
 
 
 def draw_toy(given: WindowInput, dark: bool) -> Figure:
@@ -93,8 +98,8 @@ def test_every_declaration_is_complete(name: str) -> None:
         assert hasattr(spec, field)
     assert spec.help.endswith(".")
     assert len(inspect.signature(spec.build).parameters) == 2
-    # A plot is shown by a tab, or by the page that is made of it.
-    assert spec.tabs or name in ("window_timeline", "run_history")
+    # A plot is shown on a tab; those of a run are placed by their pages.
+    assert spec.tabs or spec.source is RunInput
 
 
 def test_the_order_does_not_depend_on_that_of_declaration() -> None:
@@ -103,7 +108,21 @@ def test_the_order_does_not_depend_on_that_of_declaration() -> None:
 
 
 def test_a_new_plot_is_on_its_tab(toy: PlotSpec[WindowInput]) -> None:
-    assert tab_plots("frontier") == ["frontier_steps", "prefix_crossings", "toy_plot", "step_timeline"]
+    names = tab_plots("frontier")
+    assert names == [spec.name for spec, _ in PLOTS.on_tab("frontier")]
+    assert names.index("prefix_crossings") < names.index("toy_plot") < names.index("step_timeline")
+
+
+@pytest.mark.parametrize("tab", [*TABS, NODE_TAB])
+def test_no_plot_has_the_position_of_a_table(tab: str) -> None:
+    placed = placed_items(tab, 0 if tab == NODE_TAB else None, True)
+    positions = [position for position, _ in placed]
+    assert len(set(positions)) == len(positions), f"tab {tab} has two items at one of {positions}"
+
+
+@pytest.mark.parametrize(("tab", "node"), [(LIVE_TAB, None), (LIVE_NODE_TAB, 0)])
+def test_no_live_plot_has_the_position_of_a_table(tab: str, node: int | None) -> None:
+    assert not {place.position for _, place in PLOTS.on_tab(tab)} & set(tables_of(node))
 
 
 def test_a_new_plot_has_its_title_and_help(toy: PlotSpec[WindowInput]) -> None:
@@ -114,7 +133,7 @@ def test_a_new_plot_has_its_title_and_help(toy: PlotSpec[WindowInput]) -> None:
 
 def test_a_new_plot_is_in_reports(toy: PlotSpec[WindowInput]) -> None:
     names = report_names(WindowInput)
-    assert names[2:4] == ("step_timeline", "toy_plot")
+    assert names.index("step_timeline") < names.index("toy_plot") < names.index("routing_pareto")
     measures, diagnosis = jobs.look(jobs.healthy())
     (plot,) = window_plots(("toy_plot",), measures, diagnosis, ViewState(step=3), ())
     assert plot.hint == toy.help

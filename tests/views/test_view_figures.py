@@ -30,13 +30,16 @@ from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.step_timeline import step_timeline
 from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 from sfapp.views.figures.window_timeline import window_timeline
-from sfapp.views.plot_registry import PLOTS, ComparisonInput, WindowInput
+from sfapp.views.plot_registry import PLOTS, ComparisonInput, RunInput, WindowInput
 
 KINDS = sorted(jobs.ALL)
 
 
 def every_figure(measures: Measures, diagnosis: Diagnosis, dark: bool = False) -> dict[str, Figure]:
-    """All figures of one window; a trailing word tells apart two of one kind."""
+    """All figures of one window; a trailing word tells apart two of one kind.
+
+    A plot that is not listed here is drawn from its declaration.
+    """
     first, last = int(measures.step_N[0]), int(measures.step_N[-1])
     rank = measures.window.ranks.rank[-1]
     stage = measures.window.stages[-1]
@@ -60,6 +63,11 @@ def every_figure(measures: Measures, diagnosis: Diagnosis, dark: bool = False) -
         "window_timeline": window_timeline([jobs.timeline_row(diagnosis)], dark=dark),
         "run_history": run_history([jobs.timeline_row(diagnosis)], dark=dark),
     }
+    listed = {name.split()[0] for name in drawn} | {"rank_step_heatmap"}
+    for given in (WindowInput(measures, diagnosis, ViewState()), RunInput([jobs.timeline_row(diagnosis)])):
+        for spec in PLOTS.of(type(given)):
+            if spec.name not in listed:
+                drawn[spec.name] = spec.build(given, dark)
     found = compare(diagnosis, [diagnosis, replace(diagnosis, window=diagnosis.window + 1)], diagnosis)
     for spec in PLOTS.of(ComparisonInput):
         drawn[spec.name] = spec.build(ComparisonInput(found), dark)

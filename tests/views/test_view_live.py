@@ -73,8 +73,10 @@ def sampled(count: int = 5) -> list[dict[str, Any]]:
 
 
 def every_figure(times: StepTimes, dark: bool = False) -> dict[str, Figure]:
+    """Every figure of a live page by the name of its help; one that is not listed here is drawn from its
+    declaration."""
     rows = sampled()
-    return {
+    drawn = {
         "live_steps": live_steps(times, run=NAUGHTY, dark=dark),
         "live_skew": live_skew(times, run=NAUGHTY, dark=dark),
         "live_ranks": live_ranks(times, {3: 34.4}, run=NAUGHTY, dark=dark),
@@ -82,6 +84,11 @@ def every_figure(times: StepTimes, dark: bool = False) -> dict[str, Figure]:
         "live_layers": live_layers(finished(), 0, run=NAUGHTY, dark=dark),
         "samples_over_time": samples_over_time(rows, "cpu_percent", title="CPU", dark=dark),
     }
+    given = LiveInput(run=NAUGHTY, times=times, node_samples=rows, window=finished())
+    for spec in PLOTS.of(LiveInput):
+        if spec.help_name not in drawn:
+            drawn[spec.help_name] = spec.build(given, dark)
+    return drawn
 
 
 def finished() -> Window:

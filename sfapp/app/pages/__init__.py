@@ -1,1 +1,1 @@
-"""The pages, one file each: `build(workspace)` registers it."""
+"""The pages, one module each: ``build(workspace)`` registers it. ``not_found`` answers other addresses."""

@@ -13,9 +13,8 @@ from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of
 from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
-from sfapp.app.pages.window_session import WindowSession, judge_fitted
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
-from sfapp.app.panels.controls import FIRST_GATES, ControlActions, Controls
+from sfapp.app.panels.controls import ControlActions, Controls
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
 from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_card import Reactions
@@ -29,6 +28,7 @@ from sfapp.app.panels.verdict_card import VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
+from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
@@ -36,6 +36,7 @@ from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
 from sfapp.views.address import run_page, window_page
+from sfapp.views.glossary import FIRST_GATES
 
 WELCOME = (
     "New here? The card names the likely cause and how certain it is. Move the thresholds on the left and "

@@ -15,45 +15,45 @@ from sfapp.views import format
 from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
 
 
-def heatmap_choosers(scene: TabViewModel, reactions: Reactions) -> Follow:
+def heatmap_choosers(model: TabViewModel, reactions: Reactions) -> Follow:
     """Show choosers for stage and quantity of the heatmap."""
-    stages = format.short_stages(scene.window.broad_stages)
-    aim = scene.diagnosis.aim
-    aimed = aim.stage if aim else scene.diagnosis.top_stage or scene.window.broad_stages[0]
+    stages = format.short_stages(model.window.broad_stages)
+    aim = model.diagnosis.aim
+    aimed = aim.stage if aim else model.diagnosis.top_stage or model.window.broad_stages[0]
     with box("card toolbar", "section"):
         label_text("Heatmap", "h2")
         stage = ui.select(
             {stage: f"{name}{' (suspect)' if stage == aimed else ''}" for stage, name in stages.items()},
-            value=scene.view.stage or aimed,
+            value=model.view.stage or aimed,
             on_change=lambda event: reactions.look(stage=None if event.value == aimed else event.value),
         ).props("dense outlined options-dense aria-label='stage of the heatmap'")
         stage.mark("heatmap-stage")
         quantity = ui.toggle(
             list(QUANTITIES),
-            value=scene.view.quantity,
+            value=model.view.quantity,
             on_change=lambda event: reactions.look(quantity=event.value),
         ).props("no-caps unelevated toggle-color=primary")
         quantity.classes("segmented").mark("heatmap-quantity")
-        meaning = label_text(QUANTITY_WORDS[scene.view.quantity], "span", "muted")
+        meaning = label_text(QUANTITY_WORDS[model.view.quantity], "span", "muted")
 
-    def follow(scene: TabViewModel) -> None:
-        stage.value = scene.view.stage or aimed
-        quantity.value = scene.view.quantity
-        meaning.text = QUANTITY_WORDS[scene.view.quantity]
+    def follow(model: TabViewModel) -> None:
+        stage.value = model.view.stage or aimed
+        quantity.value = model.view.quantity
+        meaning.text = QUANTITY_WORDS[model.view.quantity]
 
     return follow
 
 
-def rank_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
+def rank_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
     """Show a field for the ranks to highlight."""
 
-    def listed(scene: TabViewModel) -> str:
-        return ", ".join(str(rank) for rank in scene.view.ranks)
+    def listed(model: TabViewModel) -> str:
+        return ", ".join(str(rank) for rank in model.view.ranks)
 
     with box("card toolbar", "section"):
         label_text("Highlight ranks", "h2")
         field = (
-            ui.input(placeholder="0, 5, 17", value=listed(scene))
+            ui.input(placeholder="0, 5, 17", value=listed(model))
             .props("dense outlined aria-label='ranks to highlight'")
             .mark("ranks")
         )
@@ -61,18 +61,18 @@ def rank_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
         field.on("keydown.enter", lambda: reactions.pick_ranks(field.value or ""))
         label_text("their curves are labelled; empty: slowest ranks only", "span", "muted")
 
-    def follow(scene: TabViewModel) -> None:
-        field.value = listed(scene)
+    def follow(model: TabViewModel) -> None:
+        field.value = listed(model)
 
     return follow
 
 
-def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
+def node_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
     """Show a chooser for the node where nodes are too many for a tab each; those with stragglers come "
     "first."""
-    ranks = scene.window.ranks
+    ranks = model.window.ranks
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
-    marked = straggling_nodes(scene.measures, scene.diagnosis)
+    marked = straggling_nodes(model.measures, model.diagnosis)
     ordered = sorted(hosts, key=lambda node: (node not in marked, node))
     names = {
         node: f"Node {node}{' ▲' if node in marked else ''} · {format.clip(hosts[node], 32)}"
@@ -82,7 +82,7 @@ def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
         label_text("Node", "h2")
         node = ui.select(
             names,
-            value=scene.view.node,
+            value=model.view.node,
             with_input=True,
             on_change=lambda event: (
                 None if event.value is None else reactions.look(tab=f"node:{event.value}")
@@ -93,8 +93,8 @@ def node_chooser(scene: TabViewModel, reactions: Reactions) -> Follow:
             f"{format.counted(len(marked), 'node')} with a rank that delays others (▲)", "span", "muted"
         )
 
-    def follow(scene: TabViewModel) -> None:
-        node.value = scene.view.node
+    def follow(model: TabViewModel) -> None:
+        node.value = model.view.node
 
     return follow
 

@@ -15,10 +15,7 @@ from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.views.address import window_page
-from sfapp.views.glossary import gate_rows
-
-FIRST_GATES = ("tau_c", "gamma_a", "gamma_g")
-"""Gates that are always shown; the others are folded away."""
+from sfapp.views.glossary import FIRST_GATES, gate_rows
 
 _DEFAULTS = {row["name"]: row["default"] for row in gate_rows()}
 """Default of every gate, as text."""
@@ -146,7 +143,7 @@ class Controls:
         self._judged = judged
         with box("", "section"):
             label_text("Thresholds", "h2")
-            self._gate_controls(FIRST_GATES)
+            self._gate_controls(FIRST_GATES)  # always shown; the others are folded away
             with box("", "details").mark("more-gates") as more:
                 self._more_title = label_text("", "summary")
                 self._more = box()

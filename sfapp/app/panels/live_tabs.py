@@ -46,12 +46,17 @@ class LivePart:
 def parts_of(snapshot: LiveRunSnapshot) -> Sequence[LivePart]:
     """Return the parts of the open tab in order of position."""
     node = snapshot.state.node
-    tab, tables = (LIVE_TAB, _OVERVIEW_TABLES) if node is None else (LIVE_NODE_TAB, _node_tables(node))
+    tab = LIVE_TAB if node is None else LIVE_NODE_TAB
     given = live_input(snapshot)
     placed = [
         (place.position, _plot(spec, place)) for spec, place in PLOTS.on_tab(tab) if spec.applies(given)
     ]
-    return [part for _, part in sorted((*placed, *tables.items()), key=lambda each: each[0])]
+    return [part for _, part in sorted((*placed, *tables_of(node).items()), key=lambda each: each[0])]
+
+
+def tables_of(node: int | None) -> Mapping[int, LivePart]:
+    """Return the tables of a node's tab, or of the overview where None, by position between its plots."""
+    return _OVERVIEW_TABLES if node is None else _node_tables(node)
 
 
 def live_input(snapshot: LiveRunSnapshot) -> LiveInput:

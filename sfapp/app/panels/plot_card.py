@@ -66,21 +66,21 @@ class PlacedPlot:
     def name(self) -> str:
         return self.spec.name
 
-    def key(self, scene: TabViewModel) -> Key:
-        """Return what of a scene the plot depends on; it is drawn again when this changes."""
-        reads = tuple(part for name in self.spec.reads for part in scene.part(name))
-        return *scene.matrix_key, *reads, notes_in(self.name, scene.notes, scene.view.step)
+    def key(self, model: TabViewModel) -> Key:
+        """Return what the plot depends on; it is drawn again when this changes."""
+        reads = tuple(part for name in self.spec.reads for part in model.part(name))
+        return *model.matrix_key, *reads, notes_in(self.name, model.notes, model.view.step)
 
-    def figure(self, scene: TabViewModel) -> Figure:
+    def figure(self, model: TabViewModel) -> Figure:
         """Return the figure at its height here, zoomed as the view says, with the notes pinned to it."""
-        findings = None if scene.examined is None else scene.examined.findings
+        findings = None if model.examined is None else model.examined.findings
         height = self.place.height
-        drawn = draw(self.name, scene.judged, findings, scene.view, dark=scene.dark, height=height)
-        return with_notes(drawn, self.name, scene.notes, step=scene.view.step, dark=scene.dark)
+        drawn = draw(self.name, model.judged, findings, model.view, dark=model.dark, height=height)
+        return with_notes(drawn, self.name, model.notes, step=model.view.step, dark=model.dark)
 
-    def axes(self, scene: TabViewModel) -> dict[str, tuple[float, float]]:
+    def axes(self, model: TabViewModel) -> dict[str, tuple[float, float]]:
         """Return its zoomed axes."""
-        return zoomed_axes(self.name, scene.view)
+        return zoomed_axes(self.name, model.view)
 
 
 def draw(
@@ -281,7 +281,7 @@ def _ends(value: Any) -> tuple[float, float] | None:
     return float(value[0]), float(value[1])
 
 
-def plot_card(plot: PlacedPlot, scene: TabViewModel, reactions: Reactions) -> FigureCard:
+def plot_card(plot: PlacedPlot, model: TabViewModel, reactions: Reactions) -> FigureCard:
     """Build a plot of a window page with its clicks, drags and zooms wired up."""
     span, gates = plot.place.span, plot.spec.gates
 
@@ -290,7 +290,7 @@ def plot_card(plot: PlacedPlot, scene: TabViewModel, reactions: Reactions) -> Fi
             reactions.notes_panel.plot_buttons(plot.name)
         reactions.plot_help.place(plot.name, head, span)
 
-    card = FigureCard(plot.figure(scene), span, add_help=add_buttons, axes=plot.axes(scene))
+    card = FigureCard(plot.figure(model), span, add_help=add_buttons, axes=plot.axes(model))
     if plot.spec.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if gates:

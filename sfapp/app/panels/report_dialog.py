@@ -10,7 +10,7 @@ from nicegui import background_tasks, ui
 
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import SfappError
-from sfapp.report import FORMATS
+from sfapp.report import REPORT_FORMATS
 from sfapp.report.workspace_report import CancelledReportError, ReportMaker, ReportOptions, ReportProgress
 from sfapp.views import format
 
@@ -40,7 +40,8 @@ class ReportDialog:
         self._progress: ReportProgress | None = None
         with ui.dialog().on("hide", self.cancel) as self._dialog, box("sheet report"):
             label_text(f"Report on {what}", "h2")
-            self._format = ui.radio({ending: each.purpose for ending, each in FORMATS.items()}, value=".html")
+            purposes = {ending: each.purpose for ending, each in REPORT_FORMATS.items()}
+            self._format = ui.radio(purposes, value=".html")
             self._format.props("dense").mark("report-format")
             self._redact = ui.checkbox("Hide the names of runs and hosts").props("dense")
             self._redact.mark("report-redact")

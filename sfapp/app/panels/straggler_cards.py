@@ -44,9 +44,9 @@ ALL = "all"
 PERFETTO = "https://ui.perfetto.dev"
 
 
-def headline_card(scene: TabViewModel, _: Reactions) -> None:
+def headline_card(model: TabViewModel, _: Reactions) -> None:
     """Show the findings in operators and whether the verdict agrees."""
-    findings, agreement = scene.findings, scene.agreement
+    findings, agreement = model.findings, model.agreement
     if agreement is None:
         return
     with box("card stragglers-head", "section") as card:
@@ -55,13 +55,13 @@ def headline_card(scene: TabViewModel, _: Reactions) -> None:
         with box(f"small-verdict tone-{TONES[agreement.kind]}"):
             label_text(_extent(findings), "div", "eyebrow")
             label_text(
-                text.stragglers_headline(findings, agreement, scene.measures.window.ranks), "h2", "headline"
+                text.stragglers_headline(findings, agreement, model.measures.window.ranks), "h2", "headline"
             )
             with box("lines", "ul"):
-                for sentence in text.agreement_sentences(agreement, scene.diagnosis):
+                for sentence in text.agreement_sentences(agreement, model.diagnosis):
                     label_text(sentence, "li")
-        if scene.examined is not None and scene.examined.notes:
-            notices(scene.examined.notes)
+        if model.examined is not None and model.examined.notes:
+            notices(model.examined.notes)
 
 
 def _extent(findings: Findings) -> str:
@@ -74,18 +74,18 @@ def _extent(findings: Findings) -> str:
     return f"Stages · {count} of {where}; no operator trace for this window"
 
 
-def files_card(scene: TabViewModel, _: Reactions) -> None:
+def files_card(model: TabViewModel, _: Reactions) -> None:
     """Link the visible slice for Perfetto, and the findings as data."""
-    path = window_page(scene.judged.source.key)
-    whole = replace(scene.view, step=None, ranks=())
+    path = window_page(model.judged.source.key)
+    whole = replace(model.view, step=None, ranks=())
     with titled("Open in Perfetto", "every event in its lane, all ranks on one time axis; findings as data"):
         with box("links"):
-            for name, view in (("perfetto-slice", _slice(scene)), ("perfetto-window", whole)):
+            for name, view in (("perfetto-slice", _slice(model)), ("perfetto-window", whole)):
                 shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
                 shown.props["download"] = ""
-            link("findings.json", scene.view.href(f"{path}/findings.json"))
+            link("findings.json", model.view.href(f"{path}/findings.json"))
             for name in ("causes", "outliers", "collectives"):
-                link(f"{name}.csv", scene.view.href(f"{path}/{name}.csv"))
+                link(f"{name}.csv", model.view.href(f"{path}/{name}.csv"))
         with box("muted hint"):
             label_text("Download the archive, then open it at ", "span")
             there = link("ui.perfetto.dev", PERFETTO)
@@ -96,11 +96,11 @@ def files_card(scene: TabViewModel, _: Reactions) -> None:
             )
 
 
-def _slice(scene: TabViewModel) -> ViewState:
+def _slice(model: TabViewModel) -> ViewState:
     """Return the view reduced to the step and the two ranks of the timeline."""
-    step, _ = step_shown(scene.findings, scene.view)
-    pair = text.suspect_and_peer(scene.findings, scene.diagnosis, scene.view)
-    return replace(scene.view, step=step, ranks=tuple(sorted(rank for rank in pair if rank is not None)))
+    step, _ = step_shown(model.findings, model.view)
+    pair = text.suspect_and_peer(model.findings, model.diagnosis, model.view)
+    return replace(model.view, step=step, ranks=tuple(sorted(rank for rank in pair if rank is not None)))
 
 
 def _slice_words(view: ViewState) -> str:
@@ -111,9 +111,9 @@ def _slice_words(view: ViewState) -> str:
     return f"{'all steps' if view.step is None else f'step {view.step}'} of {which} (.zip)"
 
 
-def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
+def cause_table(model: TabViewModel, reactions: Reactions) -> Follow | None:
     """Show the ranked causes; a click selects one."""
-    findings = scene.findings
+    findings = model.findings
     causes = findings.blame.causes
     subtitle = (
         "those that delay other ranks first, then by cost; select one to see its path, timeline and frequency"
@@ -125,7 +125,7 @@ def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
             few = len(findings.similarity.ranks) < MIN_COHORT
             label_text(TOO_FEW if few else "No operator was late or slow enough to be a cause.", "p", "muted")
             return None
-        looked_at = scene.view
+        looked_at = model.view
 
         def choose(place: int) -> None:
             step = looked_at.step
@@ -135,21 +135,21 @@ def cause_table(scene: TabViewModel, reactions: Reactions) -> Follow | None:
         rows = tables.cause_rows(findings)[:CAUSES_LISTED]
         table = choice_table(tables.CAUSE_COLUMNS, rows, "cause", choose, "name").mark("causes")
 
-    def follow(scene: TabViewModel) -> None:
+    def follow(model: TabViewModel) -> None:
         nonlocal looked_at
-        looked_at = scene.view
+        looked_at = model.view
         show_choice(table, "cause", looked_at.cause or 0)
 
-    follow(scene)
+    follow(model)
     return follow
 
 
-def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | None:
+def timeline_choosers(model: TabViewModel, reactions: Reactions) -> Follow | None:
     """Show choosers for the two ranks of the timeline."""
-    findings = scene.findings
+    findings = model.findings
     similarity = findings.similarity
     offered = [similarity.ranks[place] for place in similarity.order_R[:RANKS_OFFERED].tolist()]
-    pair = text.suspect_and_peer(findings, scene.diagnosis, scene.view)
+    pair = text.suspect_and_peer(findings, model.diagnosis, model.view)
     if pair[0] is None:
         return None
 
@@ -172,18 +172,18 @@ def timeline_choosers(scene: TabViewModel, reactions: Reactions) -> Follow | Non
         back = label_text("Back to the suspect", "button", "plain").mark("back-to-suspect")
         back.on("click", lambda: (reactions.look(ranks=()), choosers[0].run_method("focus")))
 
-    def follow(scene: TabViewModel) -> None:
+    def follow(model: TabViewModel) -> None:
         nonlocal pair
-        pair = text.suspect_and_peer(findings, scene.diagnosis, scene.view)
+        pair = text.suspect_and_peer(findings, model.diagnosis, model.view)
         ranks = sorted({*offered, *_known(*pair)})
         for select, rank, other in zip(choosers, pair, reversed(pair), strict=True):
             show_options(select, {each: f"rank {each}" for each in ranks if each != other}, rank)
             select.set_visibility(rank is not None)
-        step, why = step_shown(findings, scene.view)
+        step, why = step_shown(findings, model.view)
         where.text = "" if step is None else f"in step {step}, {why}; [ and ] select another step"
-        back.set_visibility(bool(scene.view.ranks))
+        back.set_visibility(bool(model.view.ranks))
 
-    follow(scene)
+    follow(model)
     return follow
 
 
@@ -191,10 +191,10 @@ def _known(*ranks: int | None) -> set[int]:
     return {rank for rank in ranks if rank is not None}
 
 
-def operator_chooser(scene: TabViewModel, reactions: Reactions) -> Follow | None:
+def operator_chooser(model: TabViewModel, reactions: Reactions) -> Follow | None:
     """Show a chooser for the operator whose occurrences are counted."""
-    findings = scene.findings
-    if operator_shown(findings, scene.view) is None:
+    findings = model.findings
+    if operator_shown(findings, model.view) is None:
         return None
 
     causes = [cause.name for cause in findings.blame.causes[:CAUSES_LISTED]]
@@ -209,18 +209,18 @@ def operator_chooser(scene: TabViewModel, reactions: Reactions) -> Follow | None
         chooser.classes("wide").mark("operator")
         label_text("causes first, then by time", "span", "muted")
 
-    def follow(scene: TabViewModel) -> None:
-        shown = operator_shown(findings, scene.view)
+    def follow(model: TabViewModel) -> None:
+        shown = operator_shown(findings, model.view)
         names = dict.fromkeys((*offered, *(() if shown is None else (shown,))))
         show_options(chooser, {name: format.clip(name, 80) for name in names}, shown)
 
-    follow(scene)
+    follow(model)
     return follow
 
 
-def outlier_table(scene: TabViewModel, _: Reactions) -> None:
+def outlier_table(model: TabViewModel, _: Reactions) -> None:
     """Show abnormal events of all ranks or of one."""
-    findings = scene.findings
+    findings = model.findings
     found = findings.outliers
 
     def rows(rank: int | None) -> list[dict[str, Any]]:
@@ -250,10 +250,10 @@ def outlier_table(scene: TabViewModel, _: Reactions) -> None:
         chooser.on_value_change(lambda event: show(event.value))
 
 
-def collective_table(scene: TabViewModel, _: Reactions) -> None:
+def collective_table(model: TabViewModel, _: Reactions) -> None:
     """Show wait and transfer of each collective."""
-    total = len(scene.findings.blame.collectives)
-    rows = _numbered(tables.collective_rows(scene.findings))
+    total = len(model.findings.blame.collectives)
+    rows = _numbered(tables.collective_rows(model.findings))
     subtitle = "wait for the last rank to arrive, then the transfer"
     if len(rows) < total:
         subtitle += f"; the longest {len(rows)} of {format.count(total)}"
@@ -269,8 +269,8 @@ def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "row": place} for place, row in enumerate(rows)]
 
 
-def notes_card(scene: TabViewModel, _: Reactions) -> None:
+def notes_card(model: TabViewModel, _: Reactions) -> None:
     """Show limitations and method of the findings."""
     with titled("Limitations and method"), box("lines", "ul"):
-        for note in text.findings_notes(scene.findings):
+        for note in text.findings_notes(model.findings):
             label_text(note, "li")

@@ -24,7 +24,7 @@ class StragglersPanel:
     """A tab's content like ``Panel``, with a progress message until the findings are there."""
 
     def __init__(
-        self, workspace: Workspace, scene: TabViewModel, reactions: Reactions, author: Callable[[], str]
+        self, workspace: Workspace, model: TabViewModel, reactions: Reactions, author: Callable[[], str]
     ) -> None:
         """Build inside the current container, and start to examine the operators.
 
@@ -33,8 +33,8 @@ class StragglersPanel:
         """
         self._workspace = workspace
         self._reactions = reactions
-        self._scene = scene
-        self._examined = workspace.cached_findings(scene.judged)
+        self._model = model
+        self._examined = workspace.cached_findings(model.judged)
         self._agreement: tuple[Key, Agreement | None] = ((), None)
         self._proposed: Key = ()
         self._working = False
@@ -45,17 +45,17 @@ class StragglersPanel:
                 self._status.props["role"] = "status"
                 ui.spinner(size="18px")
                 self._progress = label_text("", "span").mark("examining")
-            self._captures = CaptureCard(workspace, scene.judged, author)
+            self._captures = CaptureCard(workspace, model.judged, author)
             self._content = box("stack")
         self._follow()
 
-    def update(self, scene: TabViewModel, *, resting: bool = False) -> None:
+    def update(self, model: TabViewModel, *, resting: bool = False) -> None:
         """Draw what changed again; examine the operators again where the window changed."""
-        self._scene = scene
+        self._model = model
         self._follow(resting)
 
     def _follow(self, resting: bool = False) -> None:
-        is_old = self._examined is None or self._examined.key != self._scene.judged.examined_key
+        is_old = self._examined is None or self._examined.key != self._model.judged.examined_key
         self._status.set_visibility(is_old)
         if not is_old:
             self._show(resting)
@@ -68,14 +68,14 @@ class StragglersPanel:
         """Examine the current window, or the one that replaced it meanwhile."""
         loop = asyncio.get_running_loop()
         try:
-            while self._examined is None or self._examined.key != self._scene.judged.examined_key:
+            while self._examined is None or self._examined.key != self._model.judged.examined_key:
                 asked = self._workspace.examine(
-                    self._scene.judged,
+                    self._model.judged,
                     lambda progress: loop.call_soon_threadsafe(self._show_progress, progress),
                 )
                 self._examined = await asyncio.wrap_future(asked)
         except SfappError as error:  # the window was removed meanwhile
-            self._examined = Examined(self._scene.judged.examined_key, None, (str(error),))
+            self._examined = Examined(self._model.judged.examined_key, None, (str(error),))
         finally:
             self._working = False
         if not self._place.is_deleted:
@@ -93,18 +93,18 @@ class StragglersPanel:
             self._explain(() if examined is None else examined.notes)
             return
         self._explained = None
-        scene = replace(
-            self._scene,
-            view=_fitted(self._scene.view, findings),
+        model = replace(
+            self._model,
+            view=_fitted(self._model.view, findings),
             examined=examined,
             agreement=self._agreed(examined),
         )
         if self._panel is not None:
-            self._panel.update(scene, resting=resting)
+            self._panel.update(model, resting=resting)
             return
         self._content.clear()
         with self._content:
-            self._panel = Panel(items_of(STRAGGLERS, None, False), scene, self._reactions)
+            self._panel = Panel(items_of(STRAGGLERS, None, False), model, self._reactions)
 
     def _explain(self, reasons: Sequence[str]) -> None:
         """Show why there is nothing to draw, and what to do about it."""
@@ -123,19 +123,19 @@ class StragglersPanel:
 
     def _propose(self, findings: Findings | None) -> None:
         """Propose ranks to capture, again only where the verdict names another suspect."""
-        suspect = self._scene.judged.examined_key, self._scene.aim_key
+        suspect = self._model.judged.examined_key, self._model.aim_key
         if suspect != self._proposed:
             self._proposed = suspect
-            self._captures.propose(self._scene.judged, findings)
+            self._captures.propose(self._model.judged, findings)
 
     def _agreed(self, examined: Examined) -> Agreement | None:
         """Compare verdict and findings, again only where the verdict names another suspect."""
-        scene = self._scene
-        diagnosis = scene.diagnosis
+        model = self._model
+        diagnosis = model.diagnosis
         reason = None if diagnosis.aim is None else diagnosis.aim.rank_reason
-        key = (examined.key, *scene.aim_key, reason)
+        key = (examined.key, *model.aim_key, reason)
         if self._agreement[0] != key and examined.findings is not None:
-            self._agreement = key, agreement(diagnosis, examined.findings, scene.measures.window)
+            self._agreement = key, agreement(diagnosis, examined.findings, model.measures.window)
         return self._agreement[1]
 
 

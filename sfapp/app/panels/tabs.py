@@ -35,7 +35,7 @@ RANKS_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class TabBlock:
-    """A table, chooser or card on a tab: built from a scene, and built again when its key changes.
+    """A table, chooser or card on a tab: built from the view model, and built again when its key changes.
 
     Attributes:
         build: may return a function that updates it in place while only ``follows`` changes, so that a
@@ -47,23 +47,23 @@ class TabBlock:
     key: Callable[[TabViewModel], Key]
     span: int = 12
     is_slow: bool = False
-    follows: Callable[[TabViewModel], Key] = lambda scene: ()
+    follows: Callable[[TabViewModel], Key] = lambda model: ()
 
 
 Item = PlacedPlot | TabBlock
 
 
 def _stage_table() -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Stages", "hover a column title for its meaning"):
-            data_table(tables.STAGE_COLUMNS, tables.stage_rows(scene.diagnosis), "stage")
+            data_table(tables.STAGE_COLUMNS, tables.stage_rows(model.diagnosis), "stage")
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key))
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key))
 
 
 def _rank_table(node: int | None = None) -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
-        rows = tables.rank_rows(scene.measures, scene.diagnosis)
+    def build(model: TabViewModel, _: Reactions) -> None:
+        rows = tables.rank_rows(model.measures, model.diagnosis)
         if node is not None:
             rows = [row for row in rows if row["node_rank"] == node]
         shown = sorted(rows, key=lambda row: -row["lead"])[:RANKS_LISTED]
@@ -73,55 +73,55 @@ def _rank_table(node: int | None = None) -> TabBlock:
         with titled("Ranks", subtitle):
             data_table(tables.RANK_COLUMNS, shown, "rank")
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.frontier_key, *s.aim_key))
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.frontier_key, *model.aim_key))
 
 
 def _step_table() -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Steps", "exposed time of each step, and its slowest rank"):
-            data_table(tables.STEP_COLUMNS, tables.step_rows(scene.measures, scene.diagnosis), "step")
+            data_table(tables.STEP_COLUMNS, tables.step_rows(model.measures, model.diagnosis), "step")
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.frontier_key))
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.frontier_key))
 
 
 def _evidence() -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
-        with titled("Evidence", text.agreement_words(scene.diagnosis)):
-            evidence_table(scene.diagnosis)
+    def build(model: TabViewModel, _: Reactions) -> None:
+        with titled("Evidence", text.agreement_words(model.diagnosis)):
+            evidence_table(model.diagnosis)
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key), span=6)
 
 
 def _labels() -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Labels", "what each label claims, and why it holds or is suppressed"):
-            label_table(scene.diagnosis)
+            label_table(model.diagnosis)
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), span=6)
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key), span=6)
 
 
 def _gate_table() -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Gates", "distance to the next change of verdict, other thresholds fixed"):
-            gate_table(scene.measures, scene.diagnosis)
+            gate_table(model.measures, model.diagnosis)
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key), is_slow=True)
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key), is_slow=True)
 
 
 def _why() -> TabBlock:
-    def build(scene: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Why", "the comparisons that decide the verdict"), box("lines", "ul"):
             for sentence in filter(
-                None, (*text.why(scene.diagnosis), text.against_recorder(scene.diagnosis))
+                None, (*text.why(model.diagnosis), text.against_recorder(model.diagnosis))
             ):
                 label_text(sentence, "li")
 
-    return TabBlock(build, lambda s: (*s.matrix_key, *s.verdict_key))
+    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key))
 
 
-def _operators_shown(scene: TabViewModel) -> Key:
-    view = scene.view
-    return *scene.examined_key, *scene.aim_key, view.cause, view.ranks, view.step
+def _operators_shown(model: TabViewModel) -> Key:
+    view = model.view
+    return *model.examined_key, *model.aim_key, view.cause, view.ranks, view.step
 
 
 def _blocks(tab: str, node: int | None, many_nodes: bool) -> Mapping[int, TabBlock]:
@@ -129,7 +129,9 @@ def _blocks(tab: str, node: int | None, many_nodes: bool) -> Mapping[int, TabBlo
     if node is not None:
         # The chooser is rebuilt with the verdict's marks; a change of node opens another panel.
         chooser = TabBlock(
-            node_chooser, lambda s: (*s.matrix_key, *s.aim_key), follows=lambda s: (s.view.node,)
+            node_chooser,
+            lambda model: (*model.matrix_key, *model.aim_key),
+            follows=lambda model: (model.view.node,),
         )
         return {**({10: chooser} if many_nodes else {}), 50: _rank_table(node)}
     return _BLOCKS.get(tab, {})
@@ -137,35 +139,41 @@ def _blocks(tab: str, node: int | None, many_nodes: bool) -> Mapping[int, TabBlo
 
 _BLOCKS: Mapping[str, Mapping[int, TabBlock]] = {
     "frontier": {
-        10: TabBlock(rank_chooser, lambda s: s.matrix_key, follows=lambda s: (s.view.ranks,)),
+        10: TabBlock(rank_chooser, lambda model: model.matrix_key, follows=lambda model: (model.view.ranks,)),
         50: _stage_table(),
     },
     "ranks": {
         10: TabBlock(
             heatmap_choosers,
-            lambda s: (*s.matrix_key, *s.aim_key),
-            follows=lambda s: (s.view.stage, s.view.quantity),
+            lambda model: (*model.matrix_key, *model.aim_key),
+            follows=lambda model: (model.view.stage, model.view.quantity),
         ),
         40: _rank_table(),
     },
     "ambiguity": {50: _gate_table(), 60: _stage_table()},
     STRAGGLERS: {
-        10: TabBlock(headline_card, lambda s: (*s.examined_key, s.agreement)),
-        40: TabBlock(cause_table, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.step)),
-        60: TabBlock(timeline_choosers, lambda s: s.examined_key, follows=_operators_shown),
-        80: TabBlock(files_card, lambda s: (*_operators_shown(s), s.view)),
-        90: TabBlock(
-            operator_chooser, lambda s: s.examined_key, follows=lambda s: (s.view.cause, s.view.operator)
+        10: TabBlock(headline_card, lambda model: (*model.examined_key, model.agreement)),
+        40: TabBlock(
+            cause_table,
+            lambda model: model.examined_key,
+            follows=lambda model: (model.view.cause, model.view.step),
         ),
-        110: TabBlock(outlier_table, lambda s: s.examined_key),
-        130: TabBlock(collective_table, lambda s: s.examined_key),
-        140: TabBlock(notes_card, lambda s: s.examined_key),
+        60: TabBlock(timeline_choosers, lambda model: model.examined_key, follows=_operators_shown),
+        80: TabBlock(files_card, lambda model: (*_operators_shown(model), model.view)),
+        90: TabBlock(
+            operator_chooser,
+            lambda model: model.examined_key,
+            follows=lambda model: (model.view.cause, model.view.operator),
+        ),
+        110: TabBlock(outlier_table, lambda model: model.examined_key),
+        130: TabBlock(collective_table, lambda model: model.examined_key),
+        140: TabBlock(notes_card, lambda model: model.examined_key),
     },
     "evidence": {10: _evidence(), 20: _labels(), 30: _why(), 40: _stage_table()},
     "rules": {20: _stage_table()},
-    "data": {10: TabBlock(data_block, lambda s: (s.judged.source,)), 20: _step_table()},
+    "data": {10: TabBlock(data_block, lambda model: (model.judged.source,)), 20: _step_table()},
     # The notes panel updates its list itself, so that text being typed in it is kept.
-    NOTES: {10: TabBlock(lambda _, reactions: reactions.notes_panel.notes_list(), lambda s: ())},
+    NOTES: {10: TabBlock(lambda _, reactions: reactions.notes_panel.notes_list(), lambda model: ())},
 }
 
 
@@ -176,30 +184,35 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
         node: the node of a node's tab, None for the others.
         many_nodes: whether the nodes share one tab, which needs a chooser then.
     """
+    return [item for _, item in placed_items(tab, node, many_nodes)]
+
+
+def placed_items(tab: str, node: int | None, many_nodes: bool) -> Sequence[tuple[int, Item]]:
+    """Return the plots and blocks of a tab with their positions; no two share one."""
     shown = NODE_TAB if node is not None else tab
     placed: list[tuple[int, Item]] = [*_blocks(tab, node, many_nodes).items()]
     placed += [(place.position, PlacedPlot(spec, place)) for spec, place in PLOTS.on_tab(shown)]
-    return [item for _, item in sorted(placed, key=lambda each: each[0])]
+    return sorted(placed, key=lambda each: each[0])
 
 
 class Panel:
     """The content of one tab, built when first shown; afterwards only what changed is drawn again."""
 
-    def __init__(self, items: Sequence[Item], scene: TabViewModel, reactions: Reactions) -> None:
+    def __init__(self, items: Sequence[Item], model: TabViewModel, reactions: Reactions) -> None:
         """Build every item inside the current container."""
         self._items = items
         self._reactions = replace(reactions, look=self._look)
         self._asked = reactions.look
         self._following = False
-        self._keys = [item.key(scene) for item in items]
+        self._keys = [item.key(model) for item in items]
         self._built: list[FigureCard | ui.element] = []
         self._follow: dict[int, Follow] = {}
         self._shown: dict[int, Key] = {}
         with box("grid"):
             for place, item in enumerate(items):
-                self._built.append(self._build(place, item, scene))
+                self._built.append(self._build(place, item, model))
 
-    def update(self, scene: TabViewModel, *, resting: bool = False) -> None:
+    def update(self, model: TabViewModel, *, resting: bool = False) -> None:
         """Draw again what depends on something that changed.
 
         Args:
@@ -208,45 +221,45 @@ class Panel:
         for place, item in enumerate(self._items):
             if isinstance(item, TabBlock) and item.is_slow and not resting:
                 continue
-            key = item.key(scene)
+            key = item.key(model)
             built = self._built[place]
             zoomed = (
                 isinstance(item, PlacedPlot)
                 and isinstance(built, FigureCard)
-                and built.axes != item.axes(scene)
+                and built.axes != item.axes(model)
             )
             if key == self._keys[place] and not zoomed:
                 if isinstance(item, TabBlock):
-                    self._bring_up_to_date(place, item, scene)
+                    self._bring_up_to_date(place, item, model)
                 continue
             self._keys[place] = key
             if isinstance(item, PlacedPlot) and isinstance(built, FigureCard):
-                built.redraw(item.figure(scene), item.axes(scene))
+                built.redraw(item.figure(model), item.axes(model))
             elif isinstance(item, TabBlock) and isinstance(built, ui.element):
                 built.clear()
-                self._fill(place, item, built, scene)
+                self._fill(place, item, built, model)
 
-    def _build(self, place: int, item: Item, scene: TabViewModel) -> FigureCard | ui.element:
+    def _build(self, place: int, item: Item, model: TabViewModel) -> FigureCard | ui.element:
         if isinstance(item, PlacedPlot):
-            return plot_card(item, scene, self._reactions)
+            return plot_card(item, model, self._reactions)
         container = box(f"span-{item.span}")
-        self._fill(place, item, container, scene)
+        self._fill(place, item, container, model)
         return container
 
-    def _fill(self, place: int, block: TabBlock, container: ui.element, scene: TabViewModel) -> None:
+    def _fill(self, place: int, block: TabBlock, container: ui.element, model: TabViewModel) -> None:
         with container, self._quietly():
-            follow = block.build(scene, self._reactions)
+            follow = block.build(model, self._reactions)
         self._follow.pop(place, None)
         if follow is not None:
             self._follow[place] = follow
-            self._shown[place] = block.follows(scene)
+            self._shown[place] = block.follows(model)
 
-    def _bring_up_to_date(self, place: int, block: TabBlock, scene: TabViewModel) -> None:
-        follow, wanted = self._follow.get(place), block.follows(scene)
+    def _bring_up_to_date(self, place: int, block: TabBlock, model: TabViewModel) -> None:
+        follow, wanted = self._follow.get(place), block.follows(model)
         if follow is not None and wanted != self._shown.get(place):
             self._shown[place] = wanted
             with self._quietly():
-                follow(scene)
+                follow(model)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:

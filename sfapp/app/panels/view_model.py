@@ -47,14 +47,18 @@ class TabViewModel:
 
     @property
     def findings(self) -> Findings:
-        """Of a scene whose operators were examined, with success."""
+        """The findings in the window's operators.
+
+        Raises:
+            ValueError: the operators were not examined, or cannot be.
+        """
         found = None if self.examined is None else self.examined.findings
         if found is None:
-            raise ValueError("the operators of this scene were not examined, or could not be")
+            raise ValueError("the operators of this window were not examined, or cannot be")
         return found
 
     def part(self, name: str) -> Key:
-        """Return one part of the scene that a plot declares to read.
+        """Return one part that a plot declares to read.
 
         Args:
             name: one of ``plot_registry.VERDICT_PARTS`` or ``VIEW_FIELDS``.

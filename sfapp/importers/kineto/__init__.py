@@ -43,4 +43,4 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             windows.append(window_of(job, options.mapping))
         except TraceError as error:
             refused.append(error)
-    return ImportResult("kineto", tuple(windows), tuple(refused), tuple(notes))
+    return ImportResult(tuple(windows), tuple(refused), tuple(notes))
