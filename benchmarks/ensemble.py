@@ -132,9 +132,9 @@ def simulate(job: SimulatedJob, *, waits: bool) -> list[Window]:
                 together = clock_R.max() + transfer_N[step]
                 wait_SNR[stage, step] = together - clock_R
                 clock_R[:] = together
-    wait_SNR = wait_SNR.astype(np.int64)
-    duration_SNR = work_SNR.astype(np.int64) + wait_SNR
-    return [_window(job, number, duration_SNR, wait_SNR, waits) for number in range(WINDOWS)]
+    whole_wait_SNR = wait_SNR.astype(np.int64)
+    duration_SNR = work_SNR.astype(np.int64) + whole_wait_SNR
+    return [_window(job, number, duration_SNR, whole_wait_SNR, waits) for number in range(WINDOWS)]
 
 
 def _work(job: SimulatedJob, random: np.random.Generator, steps: int) -> Floats:

@@ -1,8 +1,8 @@
-"""Own time and waiting inside a stage: who arrives last at what the ranks wait for (accounting.md §15).
+"""Own time and waiting inside a stage: which rank is the last to arrive (accounting.md §15).
 
 A rank that is slow inside the stage in which ranks wait for each other makes that stage equally long on all
-of them. Where each rank's waiting was measured, the frontier at the end of its own part tells who was late.
-Nothing moves at the end of a stage, so every advance and share stays what it was.
+of them. Where each rank's waiting was measured, the frontier at the end of its own part tells which one was
+late. Nothing moves at the end of a stage, so every advance and share stays what it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Predict the step time with a stage mended, by replaying a window (accounting.md §15, What-if).
+"""Predict the step time with a stage fixed, by replaying a window (accounting.md §15, What-if).
 
 Where waits were measured, a window can be replayed: each rank takes its own time, and ranks go on together
-where they wait. Clipping own time to a typical rank's then shows what mending it would bring.
+where they wait. Clipping own time to a typical rank's then shows what fixing it would bring.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_ERROR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Predicted mean step of a window with one stage mended, on all ranks or on one.
+    """Predicted mean step of a window with one stage fixed, on all ranks or on one.
 
     Attributes:
         stage: the broad stage whose own time is clipped to the step's median over ranks.
@@ -49,7 +49,7 @@ class WhatIf:
 
 
 def what_if(measures: Measures, diagnosis: Diagnosis, stage: str, rank: int | None = None) -> WhatIf:
-    """Return the step time that mending a stage would leave.
+    """Return the step time that fixing a stage would leave.
 
     Args:
         diagnosis: of these measures; says where the carry-over frontier is aligned.
@@ -75,7 +75,7 @@ def what_if(measures: Measures, diagnosis: Diagnosis, stage: str, rank: int | No
 
 
 def what_if_suspect(measures: Measures, diagnosis: Diagnosis) -> WhatIf | None:
-    """Return the step time that mending the suspect would leave; None where the verdict names no suspect."""
+    """Return the step time that fixing the suspect would leave; None where the verdict names no suspect."""
     aim = diagnosis.aim
     return None if aim is None else what_if(measures, diagnosis, aim.stage, aim.rank)
 
@@ -134,7 +134,8 @@ class _Replay:
                 least = self.least_SN[stage, step]
                 if least >= 0:
                     time_R[:] = time_R.max() + least
-        return float(time_R.max() - self.start_R.max()) / steps
+        exposed_ns = int(time_R.max()) - int(self.start_R.max())
+        return exposed_ns / steps
 
     def clipped(self, measures: Measures, stage: str, rank: int | None) -> Ints:
         """Return own times with those of a broad stage clipped to the step's median over ranks."""

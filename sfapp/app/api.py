@@ -200,15 +200,15 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         request: Request,
         run: str,
         window: int,
-        mend: Annotated[str | None, Query(description="a broad stage; the suspect's where absent")] = None,
+        fix: Annotated[str | None, Query(description="a broad stage; the suspect's where absent")] = None,
         rank: Annotated[int | None, Query(ge=0, description="whose time is clipped; every rank's")] = None,
     ) -> Response:
         key = WindowKey(run_of(request, after=2), window)
-        judged = _judge(workspace, request, key, extra=("mend", "rank"))
-        if mend is None:
+        judged = _judge(workspace, request, key, extra=("fix", "rank"))
+        if fix is None:
             found = what_if_suspect(judged.measures, judged.diagnosis)
         else:
-            found = what_if(judged.measures, judged.diagnosis, mend, rank)
+            found = what_if(judged.measures, judged.diagnosis, fix, rank)
         return _json({"what_if": None if found is None else asdict(found)})
 
     @application.get(

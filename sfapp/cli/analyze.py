@@ -40,7 +40,7 @@ from sfapp.views.text.what_if import what_if_sentence
 )
 @click.option(
     "--what-if",
-    "mended",
+    "fixed",
     is_flag=False,
     flag_value="",
     metavar="[STAGE[@RANK]]",
@@ -58,7 +58,7 @@ def analyze(
     as_json: bool,
     as_csv: bool,
     parquet: Path | None,
-    mended: str | None,
+    fixed: str | None,
     strict: bool,
     **gates: Any,
 ) -> None:
@@ -81,9 +81,9 @@ def analyze(
             ".parquet files"
         )
     predicted: dict[WindowKey, WhatIf] = {}
-    if mended is not None:
+    if fixed is not None:
         windows = (found.window for found in loaded.windows)
-        predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(mended))
+        predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(fixed))
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]

@@ -53,7 +53,7 @@ class ReplayGraph:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WhatIf:
+class TraceWhatIf:
     """Slowdowns relative to a job without stragglers.
 
     Attributes:
@@ -77,7 +77,7 @@ class WhatIf:
         return self.replayed_s / self.ideal_s
 
 
-def what_if(table: OperationTable) -> WhatIf:
+def what_if(table: OperationTable) -> TraceWhatIf:
     """Compute the slowdowns of a job with one model chunk per stage and without gradient overlap.
 
     Raises:
@@ -104,7 +104,7 @@ def what_if(table: OperationTable) -> WhatIf:
         return replay(graph, {key: np.where(mine, own[key], ideal[key]) for key in own}) / ideal_s
 
     stages = sorted({key[2] for key in own})
-    return WhatIf(
+    return TraceWhatIf(
         step_s=float((end_N - begin_N).mean()),
         replayed_s=replay(graph, own),
         ideal_s=ideal_s,

@@ -52,7 +52,7 @@ def what_if_windows(
     stage: str | None = None,
     rank: int | None = None,
 ) -> dict[WindowKey, WhatIf]:
-    """Return what mending a stage would bring in each window; of the suspect where no stage is named.
+    """Return what fixing a stage would bring in each window; of the suspect where no stage is named.
 
     Raises:
         WindowNotFoundError: a window has no such stage or rank.

@@ -1,4 +1,4 @@
-"""Replaying a window with a stage mended predicts the step time that mending leaves (accounting.md §15)."""
+"""Replaying a window with a stage fixed predicts the step time that fixing leaves (accounting.md §15)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_prediction_is_the_step_of_the_job_without_the_fault(stage: str) -> 
     assert found.step_ns == diagnose(job(slow)).step_time.mean_ns
 
 
-def test_two_faults_are_not_mended_by_mending_one() -> None:
+def test_two_faults_are_not_fixed_by_fixing_one() -> None:
     slow = own_times()
     slow[0, :, 1] += 30 * MS
     slow[2, :, 3] += 30 * MS
@@ -56,14 +56,14 @@ def test_two_faults_are_not_mended_by_mending_one() -> None:
     assert both.step_time.mean_ns < one.step_ns - 25 * MS
 
 
-def test_mending_what_all_ranks_need_saves_nothing() -> None:
+def test_fixing_what_all_ranks_need_saves_nothing() -> None:
     slow = own_times()
     slow[1] += 30 * MS
     found = predicted(job(slow), FORWARD)
     assert found.saved_ns == pytest.approx(0, abs=2 * MS)
 
 
-def test_without_a_choice_the_suspect_is_mended() -> None:
+def test_without_a_choice_the_suspect_is_fixed() -> None:
     slow = own_times()
     slow[2, :, 2] += 60 * MS
     measures = measure(job(slow))

@@ -1,6 +1,6 @@
 """Four ranks that train under one wrapper, rank 2 slow inside backward or forward: waits are watched.
 
-``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER WHERE [STEPS]``; WRAPPER is ddp, fsdp1, fsdp2, zero1
+``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER WHERE``; WRAPPER is ddp, fsdp1, fsdp2, zero1
 or manual, WHERE is backward or forward.
 """
 
@@ -126,4 +126,4 @@ def main(folder: str, wrapper: str, where: str, steps: int = 30) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    main(*sys.argv[1:4])

@@ -141,7 +141,7 @@ class DistributedGroup:
         """Return the ranks' maximum or sum, element by element, on rank 0, and undefined numbers elsewhere;
         ``mine`` may be overwritten."""
         numbers = mine.to(self._device)
-        options = self._dist.ReduceOptions()
+        options: Any = self._dist.ReduceOptions()
         options.reduceOp = self._dist.ReduceOp.SUM if how == "sum" else self._dist.ReduceOp.MAX
         options.rootRank = 0
         self._finish(lambda group: group.reduce([numbers], options), numbers)

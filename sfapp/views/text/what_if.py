@@ -1,4 +1,4 @@
-"""What mending a stage would bring, in a sentence."""
+"""What fixing a stage would bring, in a sentence."""
 
 from __future__ import annotations
 
