@@ -135,7 +135,7 @@ class _Replay:
                 if least >= 0:
                     time_R[:] = time_R.max() + least
         exposed_ns = int(time_R.max()) - int(self.start_R.max())
-        return exposed_ns / steps
+        return float(exposed_ns / steps)
 
     def clipped(self, measures: Measures, stage: str, rank: int | None) -> Ints:
         """Return own times with those of a broad stage clipped to the step's median over ranks."""

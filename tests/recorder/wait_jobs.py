@@ -126,4 +126,4 @@ def main(folder: str, wrapper: str, where: str, steps: int = 30) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])
