@@ -17,7 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 import sfapp
 from sfapp.model import Accumulation, RankIdentity
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
-from sfapp.recorder.transport.gather_group import GatheredWindow, GatherGroup
+from sfapp.recorder.transport.gather_group import GatheredWindow
+from sfapp.recorder.transport.nccl_gather_group import NcclGatherGroup
 
 WINDOW = 20
 FORWARD, BACKWARD = "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
@@ -46,7 +47,7 @@ def train() -> None:
 
 def gather() -> None:
     """What a recorder alone on its device leaves out: a window's rows through NCCL itself."""
-    group = GatherGroup(20.0, "nccl")
+    group = NcclGatherGroup(20.0)
     group.greet(RankIdentity(rank, rank, 0, "here"), "gathered", 3, 7)
     buffer = WindowBuffer.empty(WindowSchema.of((FORWARD, BACKWARD), Accumulation(), None), 3, 4)
     buffer.add(np.array([[step, 1_000, 100 + rank, 200 + step] for step in range(4)]))

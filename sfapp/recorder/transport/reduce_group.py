@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -15,20 +14,25 @@ from sfapp.packets.compose import compose_draft, manifest_of
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import WindowBuffer
-from sfapp.recorder.transport.gather_group import GatherGroup
+from sfapp.recorder.transport.distributed_group import DistributedGroup
 from sfapp.recorder.transport.gather_messages import GatherHello, accumulation_text, decode_message
 from sfapp.recorder.transport.reduce_algorithm import Ints, ReducedRows, ReductionExchange, reduce_window
 from sfapp.recorder.transport.transport_group import AgreedStart, GatherResult
 
 
-class ReduceGroup(GatherGroup):
-    """``GatherGroup`` with reductions instead of gathers."""
+class ReduceGroup(DistributedGroup):
+    """Reduces a window to its frontier and a few ranks' rows on rank 0, over Gloo."""
 
     takes_several = False
 
     def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> AgreedStart:
+        """Agree on the run's name and the attempt's (rank 0's), and its next window and step (the highest).
+
+        Raises:
+            GatherFailed: a rank is gone or late.
+        """
         self._identity = identity
-        newest = self._reduce(
+        newest = self._exchange(
             ReductionExchange("max_everywhere", np.array([next_window, next_step], dtype=np.int64))
         )
         mine = GatherHello.of(identity, run_id, *newest.tolist())
@@ -41,7 +45,6 @@ class ReduceGroup(GatherGroup):
             GatherRefused: ranks have different windows, steps or stages.
             GatherFailed: a rank is gone or late.
         """
-        self._connect()
         buffer = buffers[0]
         accumulation = accumulation_text(buffer.schema.accumulation)
         part = reduce_window(buffer, self._identity, self.world_size, accumulation)
@@ -51,22 +54,18 @@ class ReduceGroup(GatherGroup):
                 exchange = next(part) if reduced is None else part.send(reduced)
             except StopIteration as ended:
                 return 1, [] if ended.value is None else [ReducedWindow(ended.value)]
-            reduced = self._reduce(exchange)
+            reduced = self._exchange(exchange)
 
-    def _reduce(self, exchange: ReductionExchange) -> Ints:
+    def _exchange(self, exchange: ReductionExchange) -> Ints:
         """Return the reduction of the ranks' numbers; undefined on ranks that do not receive it."""
         import torch
 
-        dist = self._dist
-        numbers = torch.from_numpy(exchange.mine.copy()).to(self._device)
-        everywhere = exchange.how == "max_everywhere"
-        options = dist.AllreduceOptions() if everywhere else dist.ReduceOptions()
-        options.reduceOp = dist.ReduceOp.SUM if exchange.how == "sum" else dist.ReduceOp.MAX
-        if not everywhere:
-            options.rootRank = 0
-        start = self._group.allreduce if everywhere else self._group.reduce
-        self._finish(partial(start, [numbers], options), numbers)
-        found: Ints = numbers.cpu().numpy()
+        mine = torch.from_numpy(exchange.mine.copy())
+        if exchange.how == "max_everywhere":
+            reduced = self._maximum(mine)
+        else:
+            reduced = self._reduce(mine, exchange.how)
+        found: Ints = reduced.numpy()
         return found
 
 

@@ -1,7 +1,8 @@
 """The interface of a transport: ``TransportGroup``, which it implements, and ``Transport``, its entry.
 
 ``Recorder`` makes a group with ``Transport.connect`` and joins it (``rank_group.py``); ``GatherSink`` gathers
-windows over it; ``WindowQueue`` decides how many at once.
+windows over it; ``WindowQueue`` decides how many at once. ``distributed_group.py`` has a base class for
+groups over torch.distributed.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from sfapp.errors import MissingExtraError
 from sfapp.packets.sink import STREAM_VARIABLE, PacketSink
 from sfapp.recorder.transport.gather_group import GatherGroup
 from sfapp.recorder.transport.gather_sink import GatherSink
+from sfapp.recorder.transport.nccl_gather_group import NcclGatherGroup
 from sfapp.recorder.transport.reduce_group import ReduceGroup
 from sfapp.recorder.transport.transport_group import Transport
 from sfapp.sink_registry import STREAM, sink_factory
@@ -24,8 +25,8 @@ from sfapp.sink_registry import STREAM, sink_factory
 GatherMode = Literal["gloo", "nccl", "reduce", "local"]
 
 TRANSPORTS: Mapping[GatherMode, Transport] = {
-    "gloo": Transport("gather all rows on rank 0 over Gloo", partial(GatherGroup, backend="gloo")),
-    "nccl": Transport("gather all rows on rank 0 over NCCL", partial(GatherGroup, backend="nccl")),
+    "gloo": Transport("gather all rows on rank 0 over Gloo", GatherGroup),
+    "nccl": Transport("gather all rows on rank 0 over NCCL", NcclGatherGroup),
     "reduce": Transport("reduce to the frontier and a few ranks' rows over Gloo", ReduceGroup),
     "local": Transport("write every rank's rows as a part, which readers assemble", None),
 }
