@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -116,8 +115,7 @@ class Recorder:
         schema = WindowSchema.of(options.windows.stages, accumulation, identity.role)
         self._process = os.getpid()
         self._timeout = options.gather.timeout
-        connect = TRANSPORTS[options.gather.gather].connect
-        self._connect = None if connect is None else partial(connect, self._timeout)
+        self._transport = TRANSPORTS[options.gather.gather]
         self._windows = WindowRecorder(clock, options.windows, options.side_channels)
         self._state = self._windows.state
         self._channels = self._windows.channels
@@ -125,7 +123,9 @@ class Recorder:
         self._step = self._state.new_step()
         self.step = itertools.repeat(self._step).__next__
         self.stage = self._state.by_name.__getitem__
-        rank, window, step = join(job_info, identity, self._connect, step=options.windows.first_step)
+        rank, window, step = join(
+            job_info, identity, self._transport, self._timeout, step=options.windows.first_step
+        )
         self._sink = open_sink(stream, options.gather.max_pending)
         self._windows.start(schema, self._sink, rank, window, step, captures)
         self._has_ended = False
@@ -266,7 +266,7 @@ class Recorder:
 
         def join_again(rank: GatherRank, window: int, step: int) -> tuple[GatherRank, int, int]:
             new = identity or replace(identity_after_change(rank.identity), role=role)
-            return join(rank.job, new, self._connect, window, step)
+            return join(rank.job, new, self._transport, self._timeout, window, step)
 
         self._windows.rejoin(join_again)
 

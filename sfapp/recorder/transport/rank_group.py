@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sfapp.errors import describe_error
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
-from sfapp.recorder.transport.transport_group import TransportGroup
+from sfapp.recorder.transport.transport_group import Transport, TransportGroup
 
 _FIRST_RETRY_INTERVAL, _LONGEST_RETRY_INTERVAL = 8, 64
 """Windows between two attempts to gather again. Each interval is a multiple of the one before, so that ranks
@@ -82,20 +81,22 @@ def distributed_world_size() -> int:
 def join(
     job: JobInfo,
     identity: RankIdentity,
-    connect: Callable[[], TransportGroup] | None,
+    transport: Transport,
+    timeout: float,
     window: int = 0,
     step: int = 0,
 ) -> tuple[GatherRank, int, int]:
     """Join the other ranks and agree with them on the run's name, its next window and its next step.
 
-    Collective where torch.distributed is initialised. Where joining fails, this rank records alone: its rows
-    become parts, and the job does not fail.
+    Collective where torch.distributed is initialised, or the transport does without it. Where joining fails,
+    this rank records alone: its rows become parts, and the job does not fail.
 
     Args:
-        connect: makes the group to gather over; None where every rank writes parts.
+        timeout: seconds that a rank waits for the others in each exchange.
         window, step: where this rank would continue; all ranks continue at the highest of their values.
     """
-    if distributed_rank() is None:
+    connect = transport.connect
+    if distributed_rank() is None and (connect is None or transport.needs_process_group):
         reason = NOT_DISTRIBUTED if job.world_size > 1 else None
         return GatherRank(identity, job, reason), max(window, job.next_window(identity.rank)), step
     if connect is None:
@@ -103,7 +104,7 @@ def join(
         return GatherRank(identity, job, LOCAL), max(window, job.next_window(identity.rank)), step
     window = max(window, job.next_window())
     try:
-        group = connect()
+        group = connect(timeout)
         job = replace(
             job,
             world_size=group.world_size,

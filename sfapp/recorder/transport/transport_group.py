@@ -151,7 +151,10 @@ class Transport:
         connect: makes the group that windows are gathered over, given the seconds that a rank waits for the
             others; collective over all ranks, on the training thread. After an error this rank writes parts.
             None where every rank writes its own part.
+        needs_process_group: whether ``connect`` needs torch.distributed to be initialised. Where that is not
+            so, every rank of a larger job writes parts.
     """
 
     title: str
     connect: Callable[[float], TransportGroup] | None
+    needs_process_group: bool = True

@@ -1,8 +1,9 @@
 """The transports that bring a recorder's windows to packets. To add one, implement it and enter it here.
 
 A transport that brings the ranks' rows together on rank 0 implements ``TransportGroup`` and gets an entry in
-``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. A transport that sends windows elsewhere
-implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` as the stream
+``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. ``reduce_group.py`` is an example over
+torch.distributed, ``tests/recorder/thread_transport.py`` one without it. A transport that sends windows
+elsewhere implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` as the stream
 is, and is chosen in ``open_sink``.
 """
 

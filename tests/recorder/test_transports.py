@@ -1,0 +1,92 @@
+"""The table of transports, and what one needs: a module that implements ``TransportGroup``, and an entry."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from builders import BACKWARD, FORWARD, OTHER
+from thread_transport import transport_of
+
+from sfapp.model import RankIdentity
+from sfapp.packets import read_window
+from sfapp.recorder import Recorder
+from sfapp.recorder.transport.rank_group import NOT_DISTRIBUTED
+from sfapp.recorder.transport.transports import TRANSPORTS
+
+WORLD_SIZE, WINDOW = 3, 4
+
+
+def train(root: Path, rank: int, steps: int = WINDOW) -> tuple[str, ...]:
+    """Record steps on one rank; return the failures."""
+    with Recorder(
+        root,
+        run_id=f"named-by-{rank}",
+        identity=RankIdentity(rank, rank, 0, "localhost"),
+        gather="threads",  # type: ignore[arg-type]
+        window_steps=WINDOW,
+        stages=(FORWARD, BACKWARD),
+        first_step=10 * rank,
+        timeout=20.0,
+    ) as perf:
+        for _ in range(steps):
+            perf.add_step(1_000, [{FORWARD: 100 + rank, BACKWARD: 200}])
+    return perf.failures
+
+
+def become_rank_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment that torchrun gives rank 1."""
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "1")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, str(WORLD_SIZE))
+
+
+def train_all(root: Path) -> list[tuple[str, ...]]:
+    """Record a window on all ranks, each in a thread; return their failures."""
+    with ThreadPoolExecutor(WORLD_SIZE) as threads:
+        return list(threads.map(partial(train, root), range(WORLD_SIZE)))
+
+
+def test_one_module_and_one_entry_make_a_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TRANSPORTS, "threads", transport_of(WORLD_SIZE))  # type: ignore[arg-type]
+    assert train_all(tmp_path) == [()] * WORLD_SIZE
+    window = read_window(tmp_path)
+    assert window.run_id == "named-by-0"
+    assert (window.manifest.gather_ok, window.manifest.gather_error) == (True, None)
+    assert (window.manifest.world_size, window.manifest.recorder.backend) == (WORLD_SIZE, "threads")
+    assert window.ranks.rank == (0, 1, 2)
+    assert window.stages == (FORWARD, BACKWARD, OTHER)
+    assert window.step_N.tolist() == [20, 21, 22, 23]
+    assert window.duration_SNR[:, 0].tolist() == [[100, 101, 102], [200, 200, 200], [700, 699, 698]]
+
+
+def test_a_transport_that_needs_a_process_group_is_not_connected_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(timeout: float) -> None:
+        raise AssertionError("there is no process group")
+
+    entry = replace(transport_of(WORLD_SIZE), connect=connect, needs_process_group=True)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
+    become_rank_1(monkeypatch)
+    assert train(tmp_path, 1) == ()
+    assert read_window(tmp_path).manifest.gather_error == NOT_DISTRIBUTED
+
+
+def test_a_transport_that_cannot_connect_leaves_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(timeout: float) -> None:
+        raise ConnectionError("the network is down")
+
+    entry = replace(transport_of(WORLD_SIZE), connect=connect)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
+    become_rank_1(monkeypatch)
+    assert train(tmp_path, 1) == ()
+    manifest = read_window(tmp_path).manifest
+    assert manifest.world_size == WORLD_SIZE
+    assert manifest.gather_error == "no group: ConnectionError: the network is down"
