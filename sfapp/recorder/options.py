@@ -72,11 +72,10 @@ class GatherOptions:
     """Options of how the ranks' rows of a window come together.
 
     Attributes:
-        gather: ``gloo`` or ``nccl``: gather all rows over a group of the recorder's own; ``reduce``: reduce
-            them over Gloo to the frontier and the rows of a few ranks, at a cost that does not grow with the
-            number of ranks; ``local``: every rank writes its part, which readers assemble.
-        timeout: seconds that a rank waits for the others at a window's end, off the training thread except
-            with NCCL.
+        gather: name of a transport; the titles in ``TRANSPORTS`` (``sfapp.recorder.transport.transports``)
+            state what each does, and docs/recorder.md what it costs.
+        timeout: seconds that a rank waits for the others at a window's end; off the training thread, unless
+            the transport gathers on it.
         max_pending: closed windows that may wait to be written before one is dropped, in addition to short
             ones that wait to be gathered together (docs/recorder.md).
 

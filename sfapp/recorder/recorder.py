@@ -68,7 +68,8 @@ class Recorder:
         output: folder for packets, ``<output>/<run_id>/<window>.parquet``.
         job: what packets state about the job and this rank.
         windows: what a window holds: its steps, stages and gradient accumulation.
-        gather: how the ranks' rows come together: ``gloo``, ``nccl``, ``reduce`` or ``local``; or the group.
+        gather: how the ranks' rows come together: a name in ``TRANSPORTS``, whose titles describe them
+            (``sfapp.recorder.transport.transports``); or the group of options.
         side_channels: what is measured in addition to the stages.
         stream: send rows to an aggregator while they are recorded, and gather nothing: the address of the
             aggregator or of the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``.

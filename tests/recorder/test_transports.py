@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from sfapp.recorder import Recorder
 from sfapp.recorder.transport.rank_group import NOT_DISTRIBUTED
 from sfapp.recorder.transport.transports import TRANSPORTS
 
+ROOT = Path(__file__).parents[2]
 WORLD_SIZE, WINDOW = 3, 4
 
 
@@ -90,3 +92,9 @@ def test_a_transport_that_cannot_connect_leaves_parts(
     manifest = read_window(tmp_path).manifest
     assert manifest.world_size == WORLD_SIZE
     assert manifest.gather_error == "no group: ConnectionError: the network is down"
+
+
+def test_the_documented_transports_are_those_of_the_table() -> None:
+    page = (ROOT / "docs" / "recorder.md").read_text(encoding="utf-8")
+    table = page.partition("| `gather=` |")[2].partition("\n\n")[0]
+    assert re.findall(r'^\| `"(\w+)"`', table, re.MULTILINE) == list(TRANSPORTS)

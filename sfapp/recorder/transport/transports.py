@@ -24,16 +24,17 @@ from sfapp.recorder.transport.transport_group import Transport
 from sfapp.sink_registry import STREAM, sink_factory
 
 GatherMode = Literal["gloo", "nccl", "reduce", "local"]
+"""Names of the transports, for type checkers, which cannot derive them from ``TRANSPORTS``."""
 
 TRANSPORTS: Mapping[GatherMode, Transport] = {
     "gloo": Transport("gather all rows on rank 0 over Gloo", GatherGroup),
-    "nccl": Transport("gather all rows on rank 0 over NCCL", NcclGatherGroup),
+    "nccl": Transport("gather all rows on rank 0 over NCCL, on the training thread", NcclGatherGroup),
     "reduce": Transport("reduce to the frontier and a few ranks' rows over Gloo", ReduceGroup),
     "local": Transport("write every rank's rows as a part, which readers assemble", None),
 }
 
 if set(TRANSPORTS) != set(get_args(GatherMode)):
-    raise AssertionError("GatherMode and TRANSPORTS differ")
+    raise AssertionError(f"GatherMode and TRANSPORTS differ: {set(TRANSPORTS) ^ set(get_args(GatherMode))}")
 
 
 def open_sink(stream: Any, max_pending: int) -> PacketSink:
