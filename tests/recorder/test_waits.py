@@ -23,40 +23,40 @@ SLOW_RANK = 2
 STAGE = {"forward": "model.fwd_loss_cpu_wall", "backward": "model.backward_cpu_wall"}
 
 
-def recorded(tmp_path: Path, wrapper: str, where: str) -> Window:
+RUNS = (
+    "ddp-backward",
+    "zero1-backward",
+    "manual-backward",
+    "fsdp1-backward",
+    "fsdp2-backward",
+    "fsdp2-forward",
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Window]:
+    """A window of each run, all from one job."""
+    root = tmp_path_factory.mktemp("packets")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     result = subprocess.run(
-        [*command, str(JOB), str(tmp_path), wrapper, where],
+        [*command, str(JOB), str(root), *RUNS],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    (found,) = read_windows([tmp_path]).windows
-    return found.window
+    return {found.window.run_id: found.window for found in read_windows([root]).windows}
 
 
-@pytest.mark.parametrize(
-    ("wrapper", "where"),
-    [
-        ("ddp", "backward"),
-        ("zero1", "backward"),
-        ("manual", "backward"),
-        ("fsdp1", "backward"),
-        ("fsdp2", "backward"),
-        ("fsdp2", "forward"),
-    ],
-)
+@pytest.mark.parametrize("run_id", RUNS)
 def test_a_rank_slow_inside_a_stage_that_others_wait_in_is_named(
-    tmp_path: Path, wrapper: str, where: str
+    recorded: dict[str, Window], run_id: str
 ) -> None:
-    window = recorded(tmp_path, wrapper, where)
-    stage = STAGE[where]
-    wait_NR = window.waits[stage]
-    assert (wait_NR[3:] != NOT_MEASURED).all()
-    waited_R = np.median(wait_NR[3:], axis=0)
-    assert waited_R.argmin() == SLOW_RANK
+    window, stage = recorded[run_id], STAGE[run_id.split("-")[1]]
+    wait_NR = window.waits[stage][3:]
+    assert (wait_NR != NOT_MEASURED).all()
+    assert np.median(wait_NR, axis=0).argmin() == SLOW_RANK
     aim = diagnose(window).aim
     assert aim is not None
     assert (aim.stage, aim.rank) == (stage, SLOW_RANK)

@@ -1,7 +1,7 @@
 """Four ranks that train under one wrapper, rank 2 slow inside backward or forward: waits are watched.
 
-``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER WHERE``; WRAPPER is ddp, fsdp1, fsdp2, zero1
-or manual, WHERE is backward or forward.
+``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER-WHERE …``; WRAPPER is ddp, fsdp1, fsdp2, zero1 or
+manual, WHERE is backward or forward. Each is a run of its own.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def wrapped(wrapper: str, model: torch.nn.Sequential) -> tuple[Any, Callable[[],
     return trained, step
 
 
-def main(folder: str, wrapper: str, where: str, steps: int = 30) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+def train(folder: str, run_id: str, steps: int = 30) -> None:
+    """Record one run."""
+    wrapper, where = run_id.split("-")
     model, optimize = wrapped(wrapper, model_of(where))
-    with Recorder(folder, run_id=f"{wrapper}-{where}", window_steps=steps) as perf:
+    with Recorder(folder, run_id=run_id, window_steps=steps) as perf:
         perf.watch_waits(model)
         for _ in range(steps):
             with perf.step():
@@ -121,9 +121,16 @@ def main(folder: str, wrapper: str, where: str, steps: int = 30) -> None:
                             dist.all_reduce(parameter.grad)
                 with perf.stage("optim.step_cpu_wall"):
                     optimize()
-    dist.barrier()
+
+
+def main(folder: str, *runs: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for run_id in runs:
+        train(folder, run_id)
+        dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3])
+    main(*sys.argv[1:])
