@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 from sfapp.accounting import Comparison, Measures, StepTimes
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME
-from sfapp.model.view import TABS, ViewState
+from sfapp.model.view import STRAGGLERS, TABS, ViewState
 from sfapp.operators import Findings
 
 Figure = dict[str, Any]
@@ -39,9 +39,10 @@ PLOT_TABS = (*TABS, NODE_TAB, COMPARE_TAB, LIVE_TAB, LIVE_NODE_TAB)
 VIEW_FIELDS = ("step", "ranks", "stage", "quantity", "cause", "operator", "node")
 """Fields of ``ViewState`` that a plot can read."""
 
-VERDICT_PARTS = ("frontier", "aim", "verdict", "findings")
-"""Parts of a judged window that a plot can read: the frontier in use, the suspect stage and rank, everything
-that a gate changes, and the findings in operators. Every plot reads the durations and the theme."""
+VERDICT_PARTS = ("frontier", "aim", "leaders", "verdict", "findings")
+"""Parts of a judged window that a plot can read: the frontier in use, the suspect stage and rank, which
+leaders count (ηQ, γelig), everything that a gate changes, and the findings in operators. Every plot reads the
+durations and the theme."""
 
 GRID_COLUMNS = 12
 """Columns of the page grid that a placement's ``span`` counts."""
@@ -175,7 +176,7 @@ class PlotSpec(Generic[InputT]):
         shows_one_step: whether it shows one step, so that notes on other steps are left out.
         help_name: plots of one kind share the help that is dismissed under this name; the plot's own by
             default.
-        applies: whether there is something to draw.
+        applies: whether the plot is shown for an input; of plots of live pages and comparisons only.
     """
 
     name: str
@@ -214,6 +215,8 @@ class PlotSpec(Generic[InputT]):
         for place in self.tabs:
             if place.tab not in PLOT_TABS:
                 yield f"tab {place.tab!r} is none of {', '.join(PLOT_TABS)}"
+            if self.source is FindingsInput and place.tab != STRAGGLERS:
+                yield f"it is drawn from operator findings, which tab {place.tab!r} does not have"
             if not 1 <= place.span <= GRID_COLUMNS:
                 yield f"span {place.span} is not within 1 to {GRID_COLUMNS}"
         for gate in self.gates:

@@ -12,9 +12,11 @@ import pytest
 from builders import BACKWARD, FORWARD, OTHER
 from thread_transport import transport_of
 
+import sfapp.recorder.recorder
 from sfapp.model import RankIdentity
 from sfapp.packets import read_window
 from sfapp.recorder import Recorder
+from sfapp.recorder.transport import rank_group
 from sfapp.recorder.transport.rank_group import NOT_DISTRIBUTED
 from sfapp.recorder.transport.transports import TRANSPORTS
 
@@ -72,7 +74,8 @@ def test_a_transport_that_needs_a_process_group_is_not_connected_without_one(
     def connect(timeout: float) -> None:
         raise AssertionError("there is no process group")
 
-    entry = replace(transport_of(WORLD_SIZE), connect=connect, needs_process_group=True)  # type: ignore[arg-type]
+    failing = replace(transport_of(WORLD_SIZE), needs_process_group=True)
+    entry = replace(failing, connect=connect)  # type: ignore[arg-type]
     monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
     become_rank_1(monkeypatch)
     assert train(tmp_path, 1) == ()
@@ -98,3 +101,21 @@ def test_the_documented_transports_are_those_of_the_table() -> None:
     page = (ROOT / "docs" / "recorder.md").read_text(encoding="utf-8")
     table = page.partition("| `gather=` |")[2].partition("\n\n")[0]
     assert re.findall(r'^\| `"(\w+)"`', table, re.MULTILINE) == list(TRANSPORTS)
+
+
+def test_a_rank_of_torch_distributed_that_cannot_connect_leaves_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(timeout: float) -> None:
+        raise ConnectionError("the network is down")
+
+    failing = replace(transport_of(WORLD_SIZE), needs_process_group=True)
+    entry = replace(failing, connect=connect)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
+    for module in (rank_group, sfapp.recorder.recorder):
+        monkeypatch.setattr(module, "distributed_rank", lambda: 1)
+    monkeypatch.setattr(rank_group, "distributed_world_size", lambda: WORLD_SIZE)
+    train(tmp_path, 1)
+    (path,) = tmp_path.rglob("*.parquet")
+    assert path.name.endswith(".rank1.parquet")
+    assert read_window(tmp_path).manifest.world_size == WORLD_SIZE

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import simulated_windows as jobs
 
+from sfapp.accounting import judge, measure
 from sfapp.app.panels.live_tabs import tables_of
 from sfapp.app.panels.plot_card import PlacedPlot
 from sfapp.app.panels.tabs import items_of, placed_items
+from sfapp.model import GATE_DOCS, Diagnosis
 from sfapp.model.view import TABS, ViewState
 from sfapp.notebook import Figures
 from sfapp.report.plots import report_names, window_plots
@@ -28,6 +30,7 @@ from sfapp.views.plot_registry import (
     NODE_TAB,
     PLOTS,
     REQUIRED_FIELDS,
+    FindingsInput,
     Placement,
     PlotRegistry,
     PlotSpec,
@@ -175,6 +178,7 @@ def test_a_declaration_without_a_field_fails_with_its_name() -> None:
         ({"reads": ("frontier", "moon")}, "reads 'moon', which is none of frontier"),
         ({"tabs": (Placement("moon", 1),)}, "tab 'moon' is none of overview"),
         ({"tabs": (Placement("rules", 1, span=13),)}, "span 13"),
+        ({"source": FindingsInput}, "drawn from operator findings, which tab 'frontier' does not have"),
         ({"gates": ("tau_x",)}, "'tau_x' is no gate"),
         ({"notebook": "a b"}, "no identifier"),
     ],
@@ -196,3 +200,28 @@ def test_plots_that_clash_are_refused(other: dict[str, Any], message: str) -> No
     with pytest.raises(PlotSpecError, match=message), PLOTS.extended(replace(TOY, **other)):
         pass
     assert TOY.name not in PLOTS
+
+
+@pytest.mark.parametrize("gate", [doc.name for doc in GATE_DOCS])
+def test_a_plot_that_changes_with_a_gate_declares_it(gate: str) -> None:
+    # Given a window under default gates, and under one gate at its highest value
+    measures = measure(jobs.hand_overs())
+    default = judge(measures)
+    highest = next(doc.high for doc in GATE_DOCS if doc.name == gate)
+    moved = judge(measures, default.gates.with_values(**{gate: type(getattr(default.gates, gate))(highest)}))
+    # Then each plot that differs reads something that has changed
+    changed = {"verdict", "leaders"} if gate in ("eta_q", "gamma_elig") else {"verdict"}
+    if suspect_of(moved) != suspect_of(default):
+        changed.add("aim")
+    if (moved.frontier, moved.sync_boundary) != (default.frontier, default.sync_boundary):
+        changed.add("frontier")
+    for spec in PLOTS.of(WindowInput):
+        before, after = (
+            spec.build(WindowInput(measures, diagnosis, ViewState()), False) for diagnosis in (default, moved)
+        )
+        assert before == after or changed & set(spec.reads), spec.name
+
+
+def suspect_of(diagnosis: Diagnosis) -> object:
+    aim = diagnosis.aim
+    return aim and (aim.stage, aim.rank), diagnosis.top_stage, diagnosis.is_quiet

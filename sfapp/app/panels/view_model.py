@@ -66,6 +66,7 @@ class TabViewModel:
         keys: dict[str, Key] = {
             "frontier": self.frontier_key,
             "aim": self.aim_key,
+            "leaders": (self.diagnosis.gates.eta_q, self.diagnosis.gates.gamma_elig),
             "verdict": self.verdict_key,
             "findings": self.examined_key,
         }

@@ -26,7 +26,7 @@ from sfapp.recorder.transport.rank_group import GatherRank, group_of
 from sfapp.recorder.transport.transport_group import GatherResult, TransportGroup
 from sfapp.recorder.transport.window_queue import ClosedWindow, EarlyGather, WindowQueue
 
-_LAST_IN_PARTS = "over NCCL the last window is left in parts"
+_LAST_IN_PARTS = "the last window is left in parts, because it would be gathered on the training thread"
 
 _MAX_REMEMBERED = 256
 """Newest packets and failures that a recorder keeps: a run may have any number of windows."""

@@ -103,6 +103,8 @@ def join(
         job = replace(job, world_size=distributed_world_size())
         return GatherRank(identity, job, LOCAL), max(window, job.next_window(identity.rank)), step
     window = max(window, job.next_window())
+    if distributed_rank() is not None:  # Known even if connecting fails: such a rank writes its part.
+        job = replace(job, world_size=distributed_world_size())
     try:
         group = connect(timeout)
         job = replace(

@@ -28,7 +28,7 @@ PLOT = PlotSpec(
     build=lambda given, dark: prefix_crossings(
         given.measures, given.diagnosis, given.view.step, selected=given.view.ranks, dark=dark
     ),
-    reads=("frontier", "aim", "step", "ranks"),
+    reads=("frontier", "aim", "leaders", "step", "ranks"),
     tabs=(Placement("overview", 20, 5, 400), Placement("frontier", 30, 6, 440)),
     report=20,
     notebook="crossings",

@@ -32,7 +32,7 @@ PLOT = PlotSpec(
     ),
     source=WindowInput,
     build=lambda given, dark: frontier_steps(given.measures, given.diagnosis, given.view.step, dark=dark),
-    reads=("frontier", "step"),
+    reads=("frontier", "leaders", "step"),
     tabs=(Placement("overview", 10, 7, 400), Placement("frontier", 20, 6, 440)),
     report=10,
     notebook="frontier",

@@ -21,7 +21,7 @@ PLOT = PlotSpec(
     ),
     source=WindowInput,
     build=lambda given, dark: handover_matrix(given.measures, given.diagnosis, dark=dark),
-    reads=(),
+    reads=("leaders",),
     tabs=(Placement("ranks", 30),),
     report=None,
     notebook="handovers",

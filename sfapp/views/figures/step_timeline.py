@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from sfapp.accounting import Measures
-from sfapp.model import Diagnosis
+from sfapp.accounting.leaders import eligible_steps, stage_leaders
+from sfapp.model import Diagnosis, Gates
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
     ActiveFrontier,
@@ -40,7 +41,7 @@ PLOT = PlotSpec(
     ),
     source=WindowInput,
     build=lambda given, dark: step_timeline(given.measures, given.diagnosis, given.view.step, dark=dark),
-    reads=("frontier", "aim", "step"),
+    reads=("frontier", "aim", "leaders", "step"),
     tabs=(Placement("frontier", 40),),
     report=30,
     notebook="steps",
@@ -71,7 +72,9 @@ def step_timeline(
         for place, stage in enumerate(measures.broad)
     ]
     stage = diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage
-    leaders = _leaders(measures, active, stage, dark) if stage and measures.ranks > 1 else None
+    leaders = None
+    if stage is not None and measures.ranks > 1:
+        leaders = _leaders(measures, active, diagnosis.gates, stage, dark)
     low = 0.36 if leaders else 0.0
     layout: dict[str, Any] = {
         "xaxis": step_axis(dark, measures.steps, anchor="y2" if leaders else "y"),
@@ -133,21 +136,18 @@ def _stack(name: str, colour: str, value_N: object, step_N: Ints, unit: format.U
     }
 
 
-def _leaders(measures: Measures, active: ActiveFrontier, stage: str, dark: bool) -> Trace | None:
-    """Return a dot per step at the slowest rank of the stage, hollow where the lead is too small."""
+def _leaders(
+    measures: Measures, active: ActiveFrontier, gates: Gates, stage: str, dark: bool
+) -> Trace | None:
+    """Return a dot per step at the slowest rank of the stage, hollow where the step is not eligible."""
     members = list(stage_members(measures, stage))
     if not members:
         return None
-    steps = np.arange(measures.steps)
-    rows = np.asarray(members)
-    largest_N = rows[active.advance_SN[rows].argmax(axis=0)]
-    leader_N = active.leader_SN[largest_N, steps]
-    gap_N = active.gap_SN[largest_N, steps]
-    advance_N = active.advance_SN[rows].sum(axis=0)
-    sure_N = (gap_N >= 0.02 * measures.makespan_N) & (advance_N >= 0.1 * measures.makespan_N)
+    leaders = stage_leaders(active.advance_SN, active.leader_SN, active.gap_SN, members)
+    sure_N = eligible_steps(leaders, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks)
     colour = palette.stage_colours(measures.broad, dark)[measures.broad[measures.broad_of_S[members[0]]]]
     ranks = measures.led_by
-    numbers = np.asarray(ranks.rank)[leader_N]
+    numbers = np.asarray(ranks.rank)[leaders.leader_N]
     return {
         "type": "scatter",
         "mode": "markers",
@@ -165,7 +165,9 @@ def _leaders(measures: Measures, active: ActiveFrontier, stage: str, dark: bool)
         "hovertext": [
             f"step {number}: rank {ranks.rank[leader]} on {plain(ranks.hostname[leader])}"
             f"<br>{format.duration(gap)} after the next rank"
-            for number, leader, gap in zip(measures.step_N.tolist(), leader_N, gap_N.tolist(), strict=True)
+            for number, leader, gap in zip(
+                measures.step_N.tolist(), leaders.leader_N, leaders.gap_N.tolist(), strict=True
+            )
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "showlegend": False,
