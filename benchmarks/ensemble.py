@@ -236,11 +236,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=300, help="healthy jobs, and as many with faults")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    print("healthy windows that need attention, and strong labels in healthy windows")
-    for noise, (windows, attention, strong) in sorted(_healthy(options.jobs, options.seed).items()):
-        labelled = f"{strong / windows:6.1%} with a strong label"
-        print(f"  noise {noise:4.0%}: {attention / windows:6.1%} of {windows}; {labelled}")
     for waits in (False, True):
+        print(f"healthy windows that need attention, waits {'' if waits else 'not '}measured")
+        for noise, (windows, attention, strong) in sorted(
+            _healthy(options.jobs, options.seed, waits).items()
+        ):
+            labelled = f"{strong / windows:6.1%} with a strong label"
+            print(f"  noise {noise:4.0%}: {attention / windows:6.1%} of {windows}; {labelled}")
         print(f"faults of 10 % of a step and more, waits {'' if waits else 'not '}measured")
         for noise, counts in sorted(_faulty(options.jobs, options.seed + 1, waits).items()):
             total = counts.total()
@@ -250,11 +252,11 @@ def main() -> None:
             print(f"  noise {noise:4.0%}: {shares} of {total} windows")
 
 
-def _healthy(count: int, seed: int) -> dict[float, tuple[int, int, int]]:
+def _healthy(count: int, seed: int, waits: bool) -> dict[float, tuple[int, int, int]]:
     strong = {"direct_exposure", "sync_wait_dependent", "likely_sync_wait"}
     found: dict[float, tuple[int, int, int]] = defaultdict(lambda: (0, 0, 0))
     for job in jobs(count, seed, healthy=True):
-        for diagnosis in diagnose_runs(simulate(job, waits=False)):
+        for diagnosis in diagnose_runs(simulate(job, waits=waits)):
             windows, attention, labelled = found[job.noise]
             labelled += bool(strong & set(diagnosis.label_names))
             found[job.noise] = windows + 1, attention + (not diagnosis.is_quiet), labelled

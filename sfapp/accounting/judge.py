@@ -29,6 +29,7 @@ from sfapp.accounting.leaders import (
     switch_rate,
 )
 from sfapp.accounting.measures import Measures
+from sfapp.accounting.own_time import own_excess
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import (
     ALL_RANKS,
@@ -281,7 +282,7 @@ def _own_excess(measures: Measures, frontier: CarryOver | Measures) -> Floats | 
     no waits are known (§15)."""
     if measures.own is None:
         return None
-    over_S = (frontier.own_advance_SN - measures.own.median_SN).clip(min=0).sum(axis=1)
+    over_S = own_excess(measures.own, frontier, measures.median_SN, measures.ranks)
     return np.asarray(measures.by_broad(over_S) / frontier.advance_SN.sum())
 
 

@@ -8,6 +8,7 @@ late. Nothing moves at the end of a stage, so every advance and share stays what
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -110,3 +111,43 @@ def at_own_end(
         leader_SN[stage] = np.where(split_N, to_numpy(first_argmax(prefix_NR)), leader_SN[stage])
         gap_SN[stage] = np.where(split_N, two_N2[:, 0] - two_N2[:, -1], gap_SN[stage])
     return OwnBoundaries(advance_SN, leader_SN, gap_SN)
+
+
+class OwnFrontier(Protocol):
+    """A frontier with leaders at the end of own time: ``Measures`` and ``CarryOver``."""
+
+    @property
+    def advance_SN(self) -> Ints: ...
+
+    @property
+    def own_advance_SN(self) -> Ints: ...
+
+    @property
+    def leader_SN(self) -> Ints: ...
+
+    @property
+    def gap_SN(self) -> Ints: ...
+
+
+def own_excess(own: OwnDurations, frontier: OwnFrontier, median_SN: Floats, ranks: int) -> Floats:
+    """Return the excess of own time over a typical rank's, by recorded stage, ns [S].
+
+    **choice** Within a stage in which ranks wait, some rank is always the last. What is lost where the
+    slowest rank changes is jitter and calls for no action, so the excess of such a stage is no more than what
+    one rank loses beyond the others: its gaps where it leads, less the mean of the other ranks' gaps.
+
+    Args:
+        median_SN: median over ranks of the whole durations, which count where waits are not known.
+        ranks: how many took part.
+    """
+    split_SN = own.split_SN
+    whole_SN = (frontier.advance_SN - median_SN).clip(min=0)
+    excess_S = np.where(split_SN, 0.0, whole_SN).sum(axis=1)
+    own_SN = (frontier.own_advance_SN - own.median_SN).clip(min=0)
+    for stage in np.flatnonzero(split_SN.any(axis=1)).tolist():
+        split_N = split_SN[stage]
+        gap_R = np.bincount(frontier.leader_SN[stage, split_N], weights=frontier.gap_SN[stage, split_N])
+        most = float(gap_R.max())
+        beyond_others = most - (float(gap_R.sum()) - most) / max(1, ranks - 1)
+        excess_S[stage] += max(0.0, min(beyond_others, float(own_SN[stage, split_N].sum())))
+    return np.asarray(excess_S)

@@ -69,6 +69,17 @@ def test_a_slow_transfer_is_no_ranks_fault() -> None:
     assert found.wait_advances_ns[BACKWARD] == 40 * 60 * MS
 
 
+def test_jitter_inside_backward_is_no_ranks_fault() -> None:
+    own_SNR = np.full((3, 40, 8), 20 * MS)
+    slow_N = np.random.default_rng(3).integers(8, size=40)
+    own_SNR[2, np.arange(40), slow_N] += 15 * MS
+    wait_NR = own_SNR[2].max(axis=1, keepdims=True) - own_SNR[2]
+    duration_SNR = own_SNR.copy()
+    duration_SNR[2] += wait_NR
+    found = diagnose(replace(window_of(duration_SNR, stages=STAGES), waits={BACKWARD: wait_NR}))
+    assert found.is_quiet
+
+
 def test_a_step_in_which_one_rank_has_no_wait_is_not_split() -> None:
     window = waiting_job(slow=2)
     wait_NR = np.asarray(window.waits[BACKWARD]).copy()
