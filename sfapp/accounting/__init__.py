@@ -41,7 +41,7 @@ from sfapp.accounting.verdict_map import (
     stage_verdict,
     verdict_map,
 )
-from sfapp.accounting.what_if import WhatIf, what_if, what_if_suspect
+from sfapp.accounting.what_if import WhatIf, what_if
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
 if TYPE_CHECKING:
@@ -97,7 +97,6 @@ __all__ = [
     "verdict_map",
     "waits_of_windows",
     "what_if",
-    "what_if_suspect",
     "with_reference",
 ]
 

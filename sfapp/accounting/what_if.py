@@ -48,16 +48,23 @@ class WhatIf:
         return None if self.predicted_ns is None else self.step_ns - self.predicted_ns
 
 
-def what_if(measures: Measures, diagnosis: Diagnosis, stage: str, rank: int | None = None) -> WhatIf:
-    """Return the step time that fixing a stage would leave.
+def what_if(
+    measures: Measures, diagnosis: Diagnosis, stage: str | None = None, rank: int | None = None
+) -> WhatIf | None:
+    """Return the step time that fixing a stage would leave; None where the verdict names no suspect either.
 
     Args:
         diagnosis: of these measures; says where the carry-over frontier is aligned.
-        stage: a broad stage. rank: a global rank with rows; all ranks where None.
+        stage: a broad stage; the stage and rank of the suspect where None.
+        rank: a global rank with rows; all ranks where None.
 
     Raises:
         WindowNotFoundError: the window has no such stage or rank.
     """
+    if stage is None:
+        if diagnosis.aim is None:
+            return None
+        stage, rank = diagnosis.aim.stage, diagnosis.aim.rank
     _check(measures, stage, rank)
     as_it_was = diagnosis.step_time.mean_ns
     boundary = diagnosis.sync_boundary
@@ -72,12 +79,6 @@ def what_if(measures: Measures, diagnosis: Diagnosis, stage: str, rank: int | No
         return WhatIf(stage, rank, as_it_was, error=error, reason="replay_differs")
     saved = unchanged - replay.mean_step(replay.clipped(measures, stage, rank))
     return WhatIf(stage, rank, as_it_was, as_it_was - saved, error)
-
-
-def what_if_suspect(measures: Measures, diagnosis: Diagnosis) -> WhatIf | None:
-    """Return the step time that fixing the suspect would leave; None where the verdict names no suspect."""
-    aim = diagnosis.aim
-    return None if aim is None else what_if(measures, diagnosis, aim.stage, aim.rank)
 
 
 def _check(measures: Measures, stage: str, rank: int | None) -> None:

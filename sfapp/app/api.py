@@ -14,7 +14,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from sfapp.accounting import what_if, what_if_suspect
+from sfapp.accounting import what_if
 from sfapp.app import api_docs
 from sfapp.app.address import run_of
 from sfapp.app.prometheus import Metrics
@@ -205,10 +205,7 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
     ) -> Response:
         key = WindowKey(run_of(request, after=2), window)
         judged = _judge(workspace, request, key, extra=("fix", "rank"))
-        if fix is None:
-            found = what_if_suspect(judged.measures, judged.diagnosis)
-        else:
-            found = what_if(judged.measures, judged.diagnosis, fix, rank)
+        found = what_if(judged.measures, judged.diagnosis, fix, rank)
         return _json({"what_if": None if found is None else asdict(found)})
 
     @application.get(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
-from sfapp.accounting import Measures, WhatIf, what_if, what_if_suspect
+from sfapp.accounting import Measures, WhatIf, what_if
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
@@ -142,8 +142,6 @@ class WindowView:
         Raises:
             WindowNotFoundError: the window has no such stage or rank.
         """
-        if stage is None:
-            return what_if_suspect(self.measures, self.diagnosis)
         return what_if(self.measures, self.diagnosis, stage, rank)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, what_if, what_if_suspect
+from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, what_if
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.view import ViewState, WindowKey
@@ -62,8 +62,7 @@ def what_if_windows(
     for diagnosis in diagnoses:
         key = WindowKey(diagnosis.run_id, diagnosis.window)
         measures = measure(by_key[key].of_group(diagnosis.group))
-        if stage is not None:
-            found[key] = what_if(measures, diagnosis, stage, rank)
-        elif (suspect := what_if_suspect(measures, diagnosis)) is not None:
-            found[key] = suspect
+        replayed = what_if(measures, diagnosis, stage, rank)
+        if replayed is not None:
+            found[key] = replayed
     return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import BACKWARD, DATA, FORWARD, MS, Ints, window_of
 
-from sfapp.accounting import WhatIf, diagnose, judge, measure, what_if, what_if_suspect
+from sfapp.accounting import WhatIf, diagnose, judge, measure, what_if
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import Window
 
@@ -31,7 +31,9 @@ def job(own_SNR: Ints, transfer: int = MS) -> Window:
 
 def predicted(window: Window, stage: str, rank: int | None = None) -> WhatIf:
     measures = measure(window)
-    return what_if(measures, judge(measures), stage, rank)
+    found = what_if(measures, judge(measures), stage, rank)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -67,7 +69,7 @@ def test_without_a_choice_the_suspect_is_fixed() -> None:
     slow = own_times()
     slow[2, :, 2] += 60 * MS
     measures = measure(job(slow))
-    found = what_if_suspect(measures, judge(measures))
+    found = what_if(measures, judge(measures))
     assert found is not None
     assert (found.stage, found.rank) == (BACKWARD, 2)
     assert found.saved_ns == pytest.approx(60 * MS, rel=0.05)
