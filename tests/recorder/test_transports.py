@@ -18,6 +18,7 @@ from sfapp.packets import read_window
 from sfapp.recorder import Recorder
 from sfapp.recorder.transport import rank_group
 from sfapp.recorder.transport.rank_group import NOT_DISTRIBUTED
+from sfapp.recorder.transport.transport_group import TransportGroup
 from sfapp.recorder.transport.transports import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
@@ -68,14 +69,14 @@ def test_one_module_and_one_entry_make_a_transport(tmp_path: Path, monkeypatch: 
     assert window.duration_SNR[:, 0].tolist() == [[100, 101, 102], [200, 200, 200], [700, 699, 698]]
 
 
+def unreachable(timeout: float) -> TransportGroup:
+    raise ConnectionError("the network is down")
+
+
 def test_a_transport_that_needs_a_process_group_is_not_connected_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def connect(timeout: float) -> None:
-        raise AssertionError("there is no process group")
-
-    failing = replace(transport_of(WORLD_SIZE), needs_process_group=True)
-    entry = replace(failing, connect=connect)  # type: ignore[arg-type]
+    entry = replace(transport_of(WORLD_SIZE), connect=unreachable, needs_process_group=True)
     monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
     become_rank_1(monkeypatch)
     assert train(tmp_path, 1) == ()
@@ -85,10 +86,7 @@ def test_a_transport_that_needs_a_process_group_is_not_connected_without_one(
 def test_a_transport_that_cannot_connect_leaves_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def connect(timeout: float) -> None:
-        raise ConnectionError("the network is down")
-
-    entry = replace(transport_of(WORLD_SIZE), connect=connect)  # type: ignore[arg-type]
+    entry = replace(transport_of(WORLD_SIZE), connect=unreachable)
     monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
     become_rank_1(monkeypatch)
     assert train(tmp_path, 1) == ()
@@ -106,11 +104,7 @@ def test_the_documented_transports_are_those_of_the_table() -> None:
 def test_a_rank_of_torch_distributed_that_cannot_connect_leaves_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def connect(timeout: float) -> None:
-        raise ConnectionError("the network is down")
-
-    failing = replace(transport_of(WORLD_SIZE), needs_process_group=True)
-    entry = replace(failing, connect=connect)  # type: ignore[arg-type]
+    entry = replace(transport_of(WORLD_SIZE), connect=unreachable, needs_process_group=True)
     monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
     for module in (rank_group, sfapp.recorder.recorder):
         monkeypatch.setattr(module, "distributed_rank", lambda: 1)
