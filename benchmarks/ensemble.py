@@ -23,6 +23,7 @@ from sfapp.model import DEFAULT_STAGES, Diagnosis, Manifest, RankTable, Window, 
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 FaultKind = Literal["persistent", "rotating", "periodic", "transient", "all"]
 
 MS = 1_000_000
@@ -41,13 +42,30 @@ class Fault:
 
     Attributes:
         size: time that it takes in each step it occurs in, as a part of a healthy step.
-        rank: who has it; ignored where ranks take turns or all have it.
+        rank: which one has it; ignored where the rank changes or all have it.
+        first: step that it begins with.
     """
 
     kind: FaultKind
     stage: str
     rank: int
     size: float
+    first: int = HEALTHY_WINDOWS * STEPS
+
+    def steps(self) -> Ints:
+        """Return the steps that it occurs in."""
+        last = WINDOWS * STEPS
+        if self.kind == "periodic":
+            return np.arange(self.first, last, PERIOD)
+        if self.kind == "transient":
+            windows = range(HEALTHY_WINDOWS * STEPS, last, STEPS)
+            every = [begin + 7 + np.arange(TRANSIENT_STEPS) for begin in windows]
+            return np.concatenate(every)
+        return np.arange(self.first, last)
+
+    def per_step(self, window: int) -> float:
+        """Return the time that it takes in a window, a step, as a part of a healthy step."""
+        return self.size * float(np.count_nonzero(self.steps() // STEPS == window)) / STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +106,7 @@ def jobs(count: int, seed: int, *, healthy: bool) -> Iterator[SimulatedJob]:
             tails=bool(random.random() < 0.3),
             memory=float(random.choice([0.0, 0.0, 0.5, 0.9])),
             common=float(random.choice([0.0, 0.05, 0.20])),
-            bias=float(random.choice([0.0, 0.005, 0.01])),
+            bias=float(random.choice([0.0, 0.002, 0.005])),
             drift=float(random.choice([0.0, 0.0, 0.02])),
         )
         if not healthy:
@@ -109,11 +127,14 @@ def _fault(random: np.random.Generator, ranks: int) -> Fault:
         "transient",
         "all",
     )
+    kind = kinds[int(random.integers(len(kinds)))]
+    sizes = [0.03, 0.05, 0.10, 0.20, 0.40] if kind not in ("periodic", "transient") else [0.2, 0.4, 1, 2, 4]
     return Fault(
-        kind=kinds[int(random.integers(len(kinds)))],
+        kind=kind,
         stage=str(random.choice([DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER])),
         rank=int(random.integers(ranks)),
-        size=float(random.choice([0.03, 0.05, 0.10, 0.20, 0.40])),
+        size=float(random.choice(sizes)),
+        first=HEALTHY_WINDOWS * STEPS + int(random.integers(STEPS // 2)),
     )
 
 
@@ -157,15 +178,8 @@ def _work(job: SimulatedJob, random: np.random.Generator, steps: int) -> Floats:
 
 def _plant(fault: Fault, work: Floats, random: np.random.Generator) -> None:
     stage = DEFAULT_STAGES.index(fault.stage)
-    first, steps = HEALTHY_WINDOWS * STEPS, work.shape[1]
     extra = fault.size * STEP_MS * MS
-    affected = np.arange(first, steps)
-    if fault.kind == "periodic":
-        affected = affected[::PERIOD]
-    elif fault.kind == "transient":
-        affected = np.concatenate(
-            [begin + 7 + np.arange(TRANSIENT_STEPS) for begin in range(first, steps, STEPS)]
-        )
+    affected = fault.steps()
     if fault.kind == "all":
         work[stage, affected] += extra
     elif fault.kind == "rotating":

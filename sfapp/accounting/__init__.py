@@ -20,7 +20,14 @@ from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.overflow import check_totals
-from sfapp.accounting.reference import healthy_reference, reference_of
+from sfapp.accounting.reference import (
+    WindowPace,
+    healthy_diagnoses,
+    healthy_windows,
+    is_complete,
+    pooled_reference,
+    reference_of,
+)
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.run_waits import (
     RunStages,
@@ -70,6 +77,7 @@ __all__ = [
     "VerdictMap",
     "WaitFacts",
     "WhatIf",
+    "WindowPace",
     "aligned",
     "check_totals",
     "compare",
@@ -78,7 +86,9 @@ __all__ = [
     "diagnose",
     "diagnose_runs",
     "frontier",
-    "healthy_reference",
+    "healthy_diagnoses",
+    "healthy_windows",
+    "is_complete",
     "judge",
     "measure",
     "measure_many",
@@ -86,6 +96,7 @@ __all__ = [
     "nearest_changes",
     "own_wait_stages",
     "paced_steps",
+    "pooled_reference",
     "reference_of",
     "rivals",
     "routing_intervals",

@@ -10,8 +10,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
+import numpy as np
+
+from sfapp.accounting.findings import with_findings, with_noise_floor
+from sfapp.accounting.leaders import LISTED_STEPS, ONE_OFF_STEPS, period_of
 from sfapp.model import Aim, Culprit, Diagnosis, EvidenceLine, Reference
-from sfapp.model.diagnosis import QUIET_SEVERITY, AimBasis
+from sfapp.model.diagnosis import QUIET_SEVERITY, AimBasis, CulpritKind
+from sfapp.model.findings import Finding
 from sfapp.model.stages import FORWARD, broad_stage
 
 Number = TypeVar("Number", Fraction, float)
@@ -45,8 +50,9 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
         change=change,
         severity=_severity(diagnosis.exposed_imbalance, change),
     )
+    compared = with_noise_floor(with_findings(compared))
     stage, basis = _aim_stage(compared)
-    culprit = next(found for found in compared.culprits if found.stage == stage)
+    culprit = _culprit(compared, stage)
     aim = _aim(compared, stage, basis, culprit)
     return replace(compared, culprit=culprit, aim=replace(aim, evidence=_evidence(compared, aim, culprit)))
 
@@ -83,7 +89,48 @@ def _largest(values: dict[str, float]) -> str:
     return max(values, key=lambda stage: values[stage])
 
 
+def _main_finding(diagnosis: Diagnosis) -> Finding | None:
+    """Return the largest finding that needs attention."""
+    return next((finding for finding in diagnosis.findings if finding.needs_attention), None)
+
+
+def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
+    """Return how leaders behave at the aim's stage; of the rank that is late there beyond noise if one is."""
+    leaders = next(found for found in diagnosis.culprits if found.stage == stage)
+    finding = _main_finding(diagnosis)
+    if finding is None or len(finding.ranks) != 1:
+        return leaders
+    rank = finding.ranks[0]
+    if leaders.rank == rank and leaders.kind in ("chronic", "periodic", "one-off"):
+        return leaders
+    steps = finding.steps
+    late_N = np.zeros(diagnosis.last_step - diagnosis.first_step + 1, dtype=bool)
+    late_N[[step - diagnosis.first_step for step in steps]] = True
+    period = period_of(late_N)
+    kind: CulpritKind = "chronic"
+    if steps:
+        kind = "one-off" if len(steps) <= ONE_OFF_STEPS else "periodic" if period else "mixed"
+    return Culprit(
+        stage,
+        kind,
+        rank=rank,
+        hostname=finding.hostname,
+        share=1.0,
+        eligible_steps=len(steps) or diagnosis.steps,
+        period=period if kind == "periodic" else None,
+        steps=steps if len(steps) <= LISTED_STEPS else (),
+    )
+
+
 def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
+    finding = _main_finding(diagnosis)
+    if finding is not None:
+        grown = finding.kind == "growth"
+        if diagnosis.delta_ns is not None and (diagnosis.change or 0.0) >= GROWTH:
+            grown = grown or _largest(diagnosis.delta_ns) == finding.stage
+        return finding.stage, "delta" if grown else "excess"
+    if diagnosis.knows_noise:
+        return (diagnosis.routing_set or diagnosis.stages)[0], "share"
     if diagnosis.delta_ns is not None and diagnosis.change is not None and diagnosis.change >= GROWTH:
         return _largest(diagnosis.delta_ns), "delta"
     if (diagnosis.exposed_imbalance or 0.0) >= QUIET_SEVERITY:
@@ -92,7 +139,11 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
 
 
 def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> Aim:
-    reason = _no_rank_reason(diagnosis, stage, basis, culprit)
+    finding = _main_finding(diagnosis)
+    if finding is not None and finding.kind == "rank":
+        reason = None if len(finding.ranks) == 1 else "several_ranks"
+    else:
+        reason = _no_rank_reason(diagnosis, stage, basis, culprit)
     steps: str | tuple[int, ...] = "all"
     if reason != "all_ranks":
         if culprit.kind == "periodic":

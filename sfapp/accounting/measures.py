@@ -10,7 +10,7 @@ is computed once, on first use, and kept.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
@@ -33,6 +33,15 @@ from sfapp.accounting.frontier import Boundaries, Walk, running_boundaries, walk
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import as_float, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
+from sfapp.accounting.late_ranks import (
+    SingleSteps,
+    StageLateness,
+    broad_own,
+    has_enough_steps,
+    lateness,
+    saved,
+    stage_lateness,
+)
 from sfapp.accounting.overflow import refuse_overflow
 from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations
 from sfapp.accounting.run_waits import RunWaits
@@ -41,7 +50,7 @@ from sfapp.errors import WindowError
 from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
 from sfapp.model.arrays import Array, namespace, to_numpy
 
-Key = TypeVar("Key", bound=int | None)
+Key = TypeVar("Key", bound=Hashable)
 Kept = TypeVar("Kept")
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -93,7 +102,7 @@ class Measures:
     _baseline_SNR: Array = field(repr=False)
     _before_NR: Array = field(repr=False)
     run_waits: RunWaits | None = field(default=None, repr=False)
-    _kept: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
+    _kept: dict[tuple[str, Hashable], Any] = field(default_factory=dict, repr=False)
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     # ---- sizes and sums -------------------------------------------------------------------------
@@ -181,6 +190,25 @@ class Measures:
             return None
         return own_durations(self.window, self.median_SN, self.most_SN)
 
+    def lateness(self, boundary: int | None) -> tuple[StageLateness, ...] | None:
+        """Return how late ranks are in each broad stage; None where noise cannot be told (§17).
+
+        Args:
+            boundary: wait stage that the carry-over frontier is aligned at.
+        """
+        if not (self.has_all_rows and self.ranks > 1 and has_enough_steps(self.steps)):
+            return None
+        return self._keep("lateness", boundary, self._lateness)
+
+    def saved(self, boundary: int | None, broad: int, always: tuple[int, ...], single: SingleSteps) -> Floats:
+        """Return what the lateness of some ranks in a broad stage costs at its end, ns [N] (§17).
+
+        Args:
+            always: positions of ranks that are late on average; their mean lateness counts.
+            single: positions of other ranks, each with the steps in which it is late.
+        """
+        return self._keep("saved", (boundary, broad, always, single), self._saved)
+
     @cached_property
     def device(self) -> DeviceEvidence | None:
         """Evidence of sampled device events (§7.8)."""
@@ -242,6 +270,47 @@ class Measures:
             return (absent := np.full(len(self.window.stages), np.nan)), absent
         slopes = slopes_since_meeting(self.window.duration_SNR)
         return to_numpy(slopes.slope), to_numpy(slopes.se)
+
+    @cached_property
+    def _split_S(self) -> npt.NDArray[np.bool_]:
+        """Whether the waits of each recorded stage are known in all steps."""
+        if self.own is None:
+            return np.zeros(len(self.broad_of_S), dtype=bool)
+        return np.asarray(self.own.split_SN.all(axis=1))
+
+    def _late_NR(self, broad: int) -> Floats:
+        members = self.members(broad)
+        typical_N = None
+        if len(members) == 1:
+            source = self.own if self.own is not None and self._split_S[members[0]] else self
+            typical_N = source.median_SN[members[0]]
+        return lateness(broad_own(self.window, members, self._split_S), typical_N)
+
+    def _position_NR(self, boundary: int | None, broad: int) -> Floats:
+        """Return where each rank is at the end of a broad stage's own part, ns [N, R]."""
+        last = self.members(broad)[-1]
+        own_NR = broad_own(self.window, (last,), self._split_S)
+        position_NR = to_numpy(self.window.duration_SNR[:last].sum(axis=0) + own_NR)
+        carried = self.carry(boundary)
+        if carried is not None:
+            position_NR = position_NR + (to_numpy(self._before_NR) - carried.offset_R)
+        return np.asarray(position_NR, dtype=np.float64)
+
+    def _lateness(self, boundary: int | None) -> tuple[StageLateness, ...]:
+        return tuple(
+            stage_lateness(self._late_NR(broad), self._position_NR(boundary, broad))
+            for broad in range(len(self.broad))
+        )
+
+    def _saved(self, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> Floats:
+        boundary, broad, always, single = key
+        late_NR = self._late_NR(broad)
+        ranks = [*always, *(rank for rank, _ in single)]
+        counted_NR = np.zeros((self.steps, len(ranks)))
+        counted_NR[:, : len(always)] = late_NR[:, list(always)].mean(axis=0)
+        for column, (rank, steps) in enumerate(single, len(always)):
+            counted_NR[list(steps), column] = late_NR[list(steps), rank]
+        return saved(self._position_NR(boundary, broad), counted_NR, ranks)
 
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None

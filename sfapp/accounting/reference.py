@@ -1,13 +1,20 @@
-"""The healthy window that others are compared with (accounting.md §4, §12)."""
+"""The healthy windows that others are compared with (accounting.md §4, §12, §17)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import numpy as np
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from sfapp.accounting.measures import Measures
+from sfapp.accounting.noise import difference_error, long_run, pooled
 from sfapp.model import Diagnosis, Reference
+from sfapp.model.findings import StepNoise
+
+LEAST_WINDOWS = 4
+"""Fewer windows say nothing about how far windows differ beyond the noise of their steps."""
 
 
 def reference_of(source: Measures | Diagnosis) -> Reference:
@@ -40,25 +47,145 @@ def _from_diagnosis(diagnosis: Diagnosis, stage_median_ns: dict[str, float]) -> 
         carry_advance_ns=None
         if carried is None
         else {stage: advance / steps for stage, advance in carried.items()},
+        steps=steps,
+        windows=(diagnosis.window,),
+        noise=diagnosis.noise,
     )
 
 
-def healthy_reference(diagnoses: Iterable[Diagnosis]) -> Diagnosis | None:
-    """Return the run's healthy window: the lowest mean step among complete windows after the first (§12).
+NOISE_WINDOWS = 32
+"""Windows that the noise of a run's steps is taken from."""
 
-    Means, not medians: a callback every ten steps leaves the median untouched, and would make a sick window
-    the reference. **choice** Complete: closed full, nothing missing, usable shares, no limited telemetry.
+DOUBTFUL = 0.05
+"""Chance below which a window is too slow to be compared with."""
+
+MOST_WINDOWS = 8
+"""Healthy windows that a reference is the mean of: the earliest, so that it stays as a run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPace:
+    """What decides whether a window is healthy: its number, mean exposed step, and the noise of its steps."""
+
+    window: int
+    step_ns: float
+    noise: StepNoise | None
+
+
+def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> list[WindowPace]:
+    """Return the windows that a run's other windows are compared with, by number, MOST_WINDOWS at most (§17).
+
+    From the fastest window on, each next one belongs to them unless its mean step is above theirs by more than
+    half of ``min_effect``, and by more than noise explains with the chance DOUBTFUL. The fastest of many is
+    fast by chance: the windows around it belong to it. A window left out need not be slow beyond doubt.
 
     Args:
-        diagnoses: of one run; any order.
+        paces: of the complete windows after the run's first.
+    """
+    ordered = sorted(paces, key=lambda pace: (pace.step_ns, pace.window))
+    usual = usual_noise(ordered)
+    healthy: list[WindowPace] = []
+    total, steps = 0.0, 0
+    for pace in ordered:
+        if pace.noise is None or usual is None:  # too short to tell: the fastest alone
+            return healthy or [pace]
+        if healthy:
+            grown = pace.step_ns - total / steps
+            error = difference_error(pace.noise, usual, steps, 0.0)
+            if grown >= min_effect / 2 * total / steps and error.chance(grown) <= DOUBTFUL:
+                break
+        healthy.append(pace)
+        total += pace.step_ns * pace.noise.steps
+        steps += pace.noise.steps
+    return sorted(healthy, key=lambda pace: pace.window)[:MOST_WINDOWS]
+
+
+def usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
+    """Return the noise of the steps of a run, from at most NOISE_WINDOWS of its complete windows, the earliest.
+
+    Slow windows count too: a difference between neighbouring steps says nothing of how long both are.
+    """
+    earliest = sorted(paces, key=lambda pace: pace.window)[:NOISE_WINDOWS]
+    noises = [pace.noise for pace in earliest if pace.noise is not None]
+    return pooled(noises) if noises else None
+
+
+def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None) -> Reference:
+    """Return the mean of several healthy windows, weighted by their steps.
+
+    The window nearest to the mean stands for them where one window is needed.
+
+    Args:
+        noise: of the run's steps.
+    """
+    weights = [one.steps for one in windows]
+
+    def mean(values: Sequence[float]) -> float:
+        return math.fsum(map(operator.mul, values, weights)) / math.fsum(weights)
+
+    def by_stage(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+        return {stage: mean([part[stage] for part in parts]) for stage in parts[0]}
+
+    step_ns = mean([one.step_time_ns for one in windows])
+    nearest = min(windows, key=lambda one: (abs(one.step_time_ns - step_ns), one.window))
+    carried = [one.carry_advance_ns for one in windows]
+    return replace(
+        nearest,
+        step_time_ns=step_ns,
+        typical_ns=by_stage([one.typical_ns for one in windows]) if nearest.typical_ns else {},
+        advance_ns=by_stage([one.advance_ns for one in windows]),
+        carry_advance_ns=by_stage([one for one in carried if one]) if all(carried) else None,
+        steps=sum(weights),
+        windows=tuple(sorted(one.window for one in windows)),
+        noise=noise,
+        between_ns=between_windows(windows, noise),
+    )
+
+
+def between_windows(windows: Sequence[Reference], noise: StepNoise | None) -> float:
+    """Return the standard deviation of window means beyond what the noise of steps explains, ns.
+
+    It is taken from successive windows, so that a slow drift counts little; 0 for fewer than four windows.
+    """
+    if noise is None or len(windows) < LEAST_WINDOWS:
+        return 0.0
+    means = [one.step_time_ns for one in sorted(windows, key=lambda one: one.window)]
+    differences = [later - earlier for earlier, later in pairwise(means)]
+    found = math.fsum(value * value for value in differences) / (2 * len(differences))
+    steps = sum(one.steps for one in windows) // len(windows)
+    explained = long_run(noise, steps).variance / steps
+    return math.sqrt(max(0.0, found - explained))
+
+
+def complete_windows(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Return the windows of one run that may be healthy ones, by number: complete, and after the first (§12).
+
+    **choice** Complete: closed full, nothing missing, usable shares, no limited telemetry.
     """
     ordered = sorted(diagnoses, key=lambda diagnosis: diagnosis.window)
-    complete = [diagnosis for diagnosis in ordered[1:] if _is_complete(diagnosis)]
+    return [diagnosis for diagnosis in ordered[1:] if is_complete(diagnosis)]
+
+
+def healthy_diagnoses(diagnoses: Iterable[Diagnosis]) -> tuple[list[Diagnosis], StepNoise | None]:
+    """Return the run's healthy windows (§17), and the noise of its steps; none where no window is complete.
+
+    Windows whose stages or ranks differ from the fastest one's cannot be added up with it.
+    """
+    complete = complete_windows(diagnoses)
     if not complete:
-        return None
-    return complete[int(np.argmin([diagnosis.step_time.mean_ns for diagnosis in complete]))]
+        return [], None
+    fastest = min(complete, key=lambda diagnosis: diagnosis.step_time.mean_ns)
+    alike = {
+        diagnosis.window: diagnosis
+        for diagnosis in complete
+        if diagnosis.recorded_stages == fastest.recorded_stages and diagnosis.ranks == fastest.ranks
+    }
+    gates = fastest.gates
+    paces = [WindowPace(one.window, one.step_time.mean_ns, one.noise) for one in alike.values()]
+    healthy = healthy_windows(paces, gates.min_effect)
+    return [alike[pace.window] for pace in healthy], usual_noise(paces)
 
 
-def _is_complete(diagnosis: Diagnosis) -> bool:
+def is_complete(diagnosis: Diagnosis) -> bool:
     whole = diagnosis.closed_by == "full" and diagnosis.gather_ok and not diagnosis.missing_ranks
     return whole and diagnosis.shares is not None and "telemetry_limited" not in diagnosis.label_names

@@ -14,7 +14,7 @@ from functools import cached_property
 from sfapp.accounting.aim import with_reference
 from sfapp.accounting.judge import judge
 from sfapp.accounting.measures import Measures, measure_many
-from sfapp.accounting.reference import healthy_reference, reference_of
+from sfapp.accounting.reference import healthy_diagnoses, pooled_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
@@ -153,9 +153,10 @@ class _Run:
         alone = [found for _, found in self._first_pass]
         reference = fixed
         if reference is None:
-            healthy = healthy_reference(alone)
-            if healthy is not None:
-                reference = reference_of(self.measures_of(healthy.window))
+            healthy, noise = healthy_diagnoses(alone)
+            if healthy:
+                parts = [reference_of(self.measures_of(one.window)) for one in healthy]
+                reference = pooled_reference(parts, noise)
         if self.baseline != "reference":
             return [with_reference(found, reference) for found in alone]
         if reference is None and self._first_pass:

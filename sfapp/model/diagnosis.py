@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.gates import Baseline, Frontier, Gates
 from sfapp.model.manifest import Label
 
@@ -144,6 +145,10 @@ class Reference:
             the lower middle value where their number is even. With known waits, of own time (§15).
         advance_ns: per broad stage, mean advance a step of the step-aligned frontier.
         carry_advance_ns: the same of the carry-over frontier, None where absent.
+        windows: the healthy windows that all means are taken over; ``window`` stands for them in links.
+        steps: how many these have.
+        noise: of the steps of the run, None where it is not known. between_ns: standard deviation of their means beyond
+            that, 0 where they are too few to tell (§17).
     """
 
     run_id: str
@@ -154,6 +159,10 @@ class Reference:
     typical_ns: dict[str, float]
     advance_ns: dict[str, float]
     carry_advance_ns: dict[str, float] | None
+    steps: int = 0
+    windows: tuple[int, ...] = ()
+    noise: StepNoise | None = None
+    between_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +219,9 @@ class Diagnosis:
     delta_ns: dict[str, float] | None = None
     change: float | None = None
     severity: float | None = None
+    noise: StepNoise | None = None
+    findings: tuple[Finding, ...] = ()
+    resolution: Resolution | None = None
     culprits: tuple[Culprit, ...] = ()
     culprit: Culprit | None = None
     aim: Aim | None = None
@@ -247,8 +259,21 @@ class Diagnosis:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the window is healthy: it does not need attention (§12)."""
-        return self.severity is None or self.severity < QUIET_SEVERITY
+        """Whether the window is healthy: it does not need attention (§17)."""
+        return not self.needs_attention
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether effects can be told from noise: there are enough steps, and the rows of all ranks (§17)."""
+        return self.noise is not None and self.resolution is not None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether an effect is beyond noise and large enough (§17). Where noise cannot be told, from too few
+        steps, whether the severity is large (§12)."""
+        if not self.knows_noise:
+            return self.severity is not None and self.severity >= QUIET_SEVERITY
+        return any(finding.needs_attention for finding in self.findings)
 
     @property
     def top_stage(self) -> str | None:

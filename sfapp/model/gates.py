@@ -12,10 +12,12 @@ from sfapp.errors import GateError
 ModelFit = Literal["declared", "measured", "on", "off"]
 Baseline = Literal["rank_median", "cohort_median", "reference"]
 Frontier = Literal["step", "carry_over"]
+NoiseFloor = Literal["measured", "off"]
 
 MODEL_FITS: tuple[ModelFit, ...] = get_args(ModelFit)
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 FRONTIERS: tuple[Frontier, ...] = get_args(Frontier)
+NOISE_FLOORS: tuple[NoiseFloor, ...] = get_args(NoiseFloor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,14 @@ GATE_DOCS: tuple[GateDoc, ...] = (
         "A stage is one that ranks wait in when slack turns into time there with at least this slope.",
         paper=False,
     ),
+    GateDoc(
+        "alpha", "α", "chance of a false alarm", 0.0001, 0.2, 0.001,
+        "A healthy window needs attention with at most this chance.", paper=False,
+    ),
+    GateDoc(
+        "min_effect", "effect", "smallest effect", 0.0, 0.5, 0.005,
+        "Effects below this part of the step need no attention, however certain they are.", paper=False,
+    ),
 )  # fmt: skip
 
 GATE_BY_NAME: Mapping[str, GateDoc] = {doc.name: doc for doc in GATE_DOCS}
@@ -154,6 +164,9 @@ class Gates:
     gamma_host: float = 0.50
     floor_ns: int = 1_000_000
     wait_slope: float = 0.5
+    alpha: float = 0.01
+    min_effect: float = 0.02
+    noise_floor: NoiseFloor = "measured"
     model_fit: ModelFit = "measured"
 
     def __post_init__(self) -> None:
@@ -167,6 +180,8 @@ class Gates:
                 raise GateError(f"{doc.name} must be a whole number, not {value!r}")
         if self.model_fit not in MODEL_FITS:
             raise GateError(f"model_fit must be one of {', '.join(MODEL_FITS)}, not {self.model_fit!r}")
+        if self.noise_floor not in NOISE_FLOORS:
+            raise GateError(f"noise_floor must be one of {', '.join(NOISE_FLOORS)}, not {self.noise_floor!r}")
 
     @classmethod
     def preset(cls, name: str) -> Gates:
@@ -190,7 +205,12 @@ class Gates:
         return {name: value for name, value in values.items() if value != getattr(PRESETS["sfapp"], name)}
 
 
-if {doc.name for doc in GATE_DOCS} ^ {field.name for field in fields(Gates)} != {"model_fit"}:
+if {doc.name for doc in GATE_DOCS} ^ {field.name for field in fields(Gates)} != {"model_fit", "noise_floor"}:
     raise TypeError("each numeric gate needs a field in Gates and an entry in GATE_DOCS")
 
-PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared")}
+NOISE_FLOOR_HELP: Mapping[NoiseFloor, str] = {
+    "measured": "Strong labels need something exposed beyond noise to explain.",
+    "off": "Strong labels are given whatever the noise (the paper's behaviour).",
+}
+
+PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared", noise_floor="off")}

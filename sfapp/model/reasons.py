@@ -159,6 +159,9 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         ("no_eligible_steps", "no eligible steps", "In no step is one rank slowest in this stage by a clear "
          "margin."),
         ("no_clear_leader", "no clear rank", "No rank is slowest often enough to be named."),
+        ("several_ranks", "several ranks", "Several ranks are late beyond noise; none accounts for most of it."),
+        ("within_noise", "within noise", "No effect in the window is beyond noise, so there is nothing for a "
+         "strong label to explain."),
         ("no_reference", "no healthy window", "The run has no healthy window to compare with."),
         ("reference_differs", "reference has other stages", "The reference has other stages, so it cannot be "
          "compared."),

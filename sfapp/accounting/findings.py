@@ -1,0 +1,247 @@
+"""From lateness and growth to findings: effects with an interval and a chance (accounting.md §17).
+
+A finding needs attention where its chance is at most alpha and its effect at least min_effect. Alpha is spent
+in equal parts on growth and on late ranks, those late on average and those late in single steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sfapp.accounting.carry_over import CarryOver
+from sfapp.accounting.late_ranks import StageLateness, persistently_late, lateness_for_cost
+from sfapp.accounting.measures import Measures
+from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise
+from sfapp.model import LABELS, Diagnosis, Gates, Reference
+from sfapp.model.findings import Finding, Resolution, StepNoise
+from sfapp.model.labels import STRONG_LABELS
+from sfapp.model.manifest import Label
+
+POWER = 0.05
+"""Chance of missing an effect as large as the resolution."""
+
+LARGEST_RESOLUTION = 10.0
+"""A stage in which only more than so many steps' time would show has no resolution."""
+
+INTERVAL = 0.025
+"""Chance that the true effect lies above (or below) the interval."""
+
+_PARTS = {"growth": 0.5, "persistent": 0.25, "single": 0.25}
+"""How alpha is divided."""
+
+_DOMINANT = 0.8
+"""One rank is named where its lateness alone accounts for this much of what all late ranks cost."""
+
+
+def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> tuple[Finding, ...]:
+    """Return a finding for each broad stage in which ranks are late, the largest first."""
+    boundary = None if carry is None else carry.boundary
+    lateness = measures.lateness(boundary)
+    if lateness is None:
+        return ()
+    step_ns = mean_step_ns(measures, carry)
+    found = []
+    for place, stage in enumerate(lateness):
+        finding = _late_finding(measures, boundary, place, stage, gates, step_ns)
+        if finding is not None:
+            found.append(finding)
+    return tuple(sorted(found, key=lambda finding: -finding.effect))
+
+
+def mean_step_ns(measures: Measures, carry: CarryOver | None) -> float:
+    """Return the mean exposed step, as ``StepTime.mean_ns``."""
+    source = measures if carry is None else carry
+    return float(source.advance_SN.sum()) / measures.steps
+
+
+def _tests(measures: Measures) -> int:
+    """Return how many ranks in how many stages are looked at."""
+    return measures.ranks * len(measures.broad)
+
+
+def _late_finding(
+    measures: Measures,
+    boundary: int | None,
+    place: int,
+    stage: StageLateness,
+    gates: Gates,
+    step_ns: float,
+) -> Finding | None:
+    tests = _tests(measures)
+    always_R = persistently_late(stage, gates.alpha * _PARTS["persistent"] / tests)
+    always = tuple(np.flatnonzero(always_R).tolist())
+    single = {
+        rank: late
+        for rank, late in stage.late_steps.items()
+        if not always_R[rank] and late.chance * tests <= gates.alpha * _PARTS["single"]
+    }
+    if not always and not single:
+        return None
+    steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
+    saved_N = measures.saved(boundary, place, always, steps)
+    ranks = _ordered(measures, boundary, place, always, steps, float(saved_N.sum()))
+    effect = float(saved_N.mean())
+    chances = [late.chance * tests / _PARTS["single"] for late in single.values()]
+    chances += [
+        stage.error(rank).chance(float(stage.mean_R[rank])) * tests / _PARTS["persistent"] for rank in always
+    ]
+    noise = step_noise(saved_N)
+    margin = 0.0 if noise is None else long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
+    chance = min(1.0, *chances)
+    listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
+    return Finding(
+        kind="rank",
+        stage=measures.broad[place],
+        ranks=tuple(measures.led_by.rank[rank] for rank in ranks),
+        hostname=measures.led_by.hostname[ranks[0]],
+        effect=effect / step_ns,
+        low=max(0.0, effect - margin) / step_ns,
+        high=(effect + margin) / step_ns,
+        chance=chance,
+        steps=() if always else tuple(int(measures.step_N[step]) for step in listed),
+        needs_attention=effect >= gates.min_effect * step_ns,
+    )
+
+
+def _ordered(
+    measures: Measures,
+    boundary: int | None,
+    place: int,
+    always: tuple[int, ...],
+    single: tuple[tuple[int, tuple[int, ...]], ...],
+    whole: float,
+) -> list[int]:
+    """Return the late ranks, the one that costs most first; that one alone where the others cost little."""
+    costs = {
+        rank: float(measures.saved(boundary, place, (rank,), ()).sum()) for rank in _latest(measures, always, place, boundary)
+    }
+    costs |= {rank: float(measures.saved(boundary, place, (), ((rank, steps),)).sum()) for rank, steps in single}
+    ordered = sorted(costs, key=lambda rank: -costs[rank])
+    if costs[ordered[0]] >= _DOMINANT * whole:
+        return ordered[:1]
+    return ordered + [rank for rank in always if rank not in costs]
+
+
+def _latest(measures: Measures, ranks: tuple[int, ...], place: int, boundary: int | None) -> list[int]:
+    """Return at most 8 of these ranks, those with the largest mean lateness."""
+    lateness = measures.lateness(boundary)
+    assert lateness is not None
+    return sorted(ranks, key=lambda rank: -float(lateness[place].mean_R[rank]))[:8]
+
+
+def rank_resolution(measures: Measures, carry: CarryOver | None, gates: Gates, hidden: Sequence[str]) -> dict[str, float]:
+    """Return by broad stage how much longer one rank must take in every step to be found, as a part of the step.
+
+    Args:
+        hidden: broad stages in which ranks wait for each other and the waits are not known.
+    """
+    lateness = measures.lateness(None if carry is None else carry.boundary)
+    if lateness is None:
+        return {}
+    step_ns = mean_step_ns(measures, carry)
+    tests = _tests(measures)
+    found = {}
+    for name, stage in zip(measures.broad, lateness, strict=True):
+        if name in hidden:
+            continue
+        error = MeanError(stage.typical_error, stage.df)
+        shown = error.margin(gates.alpha * _PARTS["persistent"] / tests) + error.margin(POWER)
+        cost = gates.min_effect * step_ns / (1.0 - gates.min_effect)
+        costly = lateness_for_cost(stage.slack, cost, POWER, stage.inflation)
+        smallest = max(shown, costly) / step_ns
+        if smallest <= LARGEST_RESOLUTION:
+            found[name] = smallest
+    return found
+
+
+def growth_error(noise: StepNoise | None, reference: Reference | None) -> MeanError | None:
+    """Return the error of a window's mean step less that of the healthy windows, ns; None where unknown."""
+    if noise is None or reference is None or reference.noise is None:
+        return None
+    return difference_error(noise, reference.noise, reference.steps, reference.between_ns)
+
+
+def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
+    """Return the growth of the mean step against the healthy windows that late ranks do not explain; None where there is
+    no reference or no growth."""
+    reference, change, delta = diagnosis.reference, diagnosis.change, diagnosis.delta_ns
+    error = growth_error(diagnosis.noise, reference)
+    if reference is None or change is None or delta is None or error is None or change <= 0.0:
+        return None
+    named = {finding.stage for finding in diagnosis.findings if finding.kind == "rank" and finding.needs_attention}
+    rest = {stage: value for stage, value in delta.items() if stage not in named}
+    grown = sum(delta.values()) - sum(max(0.0, delta[stage]) for stage in named)
+    if not rest or grown <= 0.0:
+        return None
+    mean = diagnosis.step_time.mean_ns
+    margin = error.margin(INTERVAL)
+    chance = min(1.0, error.chance(grown) / _PARTS["growth"])
+    return Finding(
+        kind="growth",
+        stage=max(rest, key=lambda stage: rest[stage]),
+        ranks=(),
+        hostname=None,
+        effect=grown / mean,
+        low=max(0.0, grown - margin) / mean,
+        high=(grown + margin) / mean,
+        chance=chance,
+        needs_attention=chance <= gates.alpha and grown >= gates.min_effect * mean,
+    )
+
+
+def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
+    """Return the smallest growth that the window would have shown, as a part of its step."""
+    error = growth_error(diagnosis.noise, diagnosis.reference)
+    if error is None:
+        return None
+    mean = diagnosis.step_time.mean_ns
+    needed = max(error.margin(gates.alpha * _PARTS["growth"]), gates.min_effect * mean)
+    smallest = (needed + error.margin(POWER)) / mean
+    return smallest if smallest <= LARGEST_RESOLUTION else None
+
+
+def jitter_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
+    """Return what is lost because the slowest rank changes: the imbalance that late ranks do not explain."""
+    imbalance, excess = diagnosis.exposed_imbalance, diagnosis.telling_excess
+    if imbalance is None or not excess:
+        return None
+    late = sum(finding.effect for finding in diagnosis.findings if finding.kind == "rank")
+    if imbalance - late < gates.min_effect:
+        return None
+    stage = max(excess, key=lambda name: excess[name])
+    rest = imbalance - late
+    return Finding("jitter", stage, (), None, rest, rest, rest, None)
+
+
+def with_findings(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with growth and jitter beside its late ranks, the largest first."""
+    gates = diagnosis.gates
+    ranks = replace(diagnosis, findings=tuple(found for found in diagnosis.findings if found.kind == "rank"))
+    others = [growth_finding(ranks, gates), jitter_finding(ranks, gates)]
+    findings = [*ranks.findings, *(found for found in others if found is not None)]
+    findings.sort(key=lambda found: (not found.needs_attention, -found.effect))
+    resolution = Resolution(growth_resolution(diagnosis, gates), rank=diagnosis.resolution.rank) if diagnosis.resolution else None
+    return replace(ranks, findings=tuple(findings), resolution=resolution)
+
+
+
+def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis without the strong stage labels where nothing is exposed beyond noise (§17).
+
+    They come back where the same window, compared with another reference, has a finding.
+    """
+    withheld = ("within_noise",)
+    restored = [Label(label.label) for label in diagnosis.suppressed if label.reasons == withheld]
+    labels = [*diagnosis.labels, *restored]
+    suppressed = [label for label in diagnosis.suppressed if label.reasons != withheld]
+    is_on = diagnosis.gates.noise_floor == "measured" and diagnosis.knows_noise
+    if is_on and not diagnosis.needs_attention:
+        strong = [label for label in labels if label.label in STRONG_LABELS]
+        labels = [label for label in labels if label.label not in STRONG_LABELS]
+        suppressed += [Label(label.label, withheld) for label in strong]
+    order = list(LABELS)
+    labels.sort(key=lambda label: order.index(label.label))
+    return replace(diagnosis, labels=tuple(labels), suppressed=tuple(suppressed))

@@ -1,0 +1,266 @@
+"""Which ranks are later than the others in a stage, beyond noise, and what that costs (accounting.md §17).
+
+A rank's lateness in a stage is its own time there less what the other ranks typically take in the same step.
+It is late where its mean lateness is more than chance explains, or where single steps lie far outside of what
+all ranks show. The cost is what the frontier at the end of the stage's own part would gain if that lateness
+were taken away: a rank that catches up elsewhere costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.accounting.kernels import median_last
+from sfapp.accounting.noise import LEAST_STEPS, MeanError, block_means, long_run, squared_differences, student_t_quantile
+from sfapp.model import Window
+from sfapp.model.arrays import Array, to_numpy
+from sfapp.model.findings import StepNoise
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+SingleSteps = tuple[tuple[int, tuple[int, ...]], ...]
+"""Positions of ranks, each with the positions of its late steps."""
+
+SAMPLED_RANKS = 256
+"""Ranks that the common noise is estimated from, evenly spaced over all."""
+
+_CANDIDATES = 16
+"""Ranks whose single late steps are looked at: those with the most time far outside."""
+
+_CLEAR = 3.0
+"""Lateness above so many times the upper quartile of all may be an event."""
+
+_TAIL_POWER = 3.0
+"""Single steps are taken to have tails as heavy as Student's t with 3 degrees of freedom."""
+
+_MOST_EVENTS = 8
+_SLACK_RANKS = 64
+_APART = 2
+
+USUAL_RANKS = 0.8
+"""Late steps no further apart are one event: ranks stay slow for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateSteps:
+    """Single steps in which a rank is far outside.
+
+    Attributes:
+        steps: positions of the steps. chance: of one healthy rank to show such steps.
+    """
+
+    steps: tuple[int, ...]
+    chance: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageLateness:
+    """Lateness of all ranks in one broad stage.
+
+    Attributes:
+        mean_R: own time less that of the other ranks, mean over steps, ns.
+        error_R: standard error of it. df: its degrees of freedom.
+        typical_error: standard error for a typical rank.
+        inflation: how many steps are worth an independent one.
+        upper: upper quartile of |lateness| over steps and ranks, ns.
+        late_steps: by position of the rank, single steps far outside.
+        slack: how far some ranks' positions at the end of the own part lie before the latest one, ns.
+    """
+
+    mean_R: Floats
+    error_R: Floats
+    df: float
+    typical_error: float
+    inflation: float
+    upper: float
+    late_steps: dict[int, LateSteps]
+    slack: Floats
+
+    def error(self, rank: int) -> MeanError:
+        """Return the error of a rank's mean lateness."""
+        return MeanError(float(self.error_R[rank]), self.df)
+
+
+def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
+    """Return each rank's time less that of the other ranks in the same step: their median, ns [N, R].
+
+    Args:
+        typical_N: the median over ranks, where it is known.
+    """
+    own = to_numpy(own_NR).astype(np.float64)
+    ranks = own.shape[-1]
+    if ranks == 2:
+        return own - own[..., ::-1]
+    if ranks == 3:
+        return own - (own.sum(axis=-1, keepdims=True) - own) / 2.0
+    typical = to_numpy(median_last(own_NR)) if typical_N is None else typical_N
+    return np.asarray(own - typical[..., None])
+
+
+def stage_lateness(late_NR: Floats, position_NR: Floats) -> StageLateness:
+    """Return lateness with its noise. The common noise comes from a sample of the ranks, a rank's own noise
+    counts where it is larger.
+
+    Args:
+        position_NR: of ranks at the end of the own part, ns.
+    """
+    steps, ranks = late_NR.shape
+    sample = late_NR if ranks <= SAMPLED_RANKS else late_NR[:, :: -(-ranks // SAMPLED_RANKS)]
+    blocks = block_means(sample)
+    lag1_R = squared_differences(sample, 1)
+    lags = (lag1_R, squared_differences(sample, 2), squared_differences(blocks, 1), squared_differences(blocks, 2))
+    # Medians: a rank that becomes late within the window would look like a long memory of all.
+    common = StepNoise(steps, *(float(np.median(lag_R)) for lag_R in lags))
+    found = long_run(common, steps)
+    error = found.error(steps, steps)
+    mean_R = late_NR.mean(axis=0)
+    noisier_R = np.ones(ranks)
+    if common.lag1 > 0.0:
+        if ranks > SAMPLED_RANKS:  # only ranks that may turn out late need noise of their own
+            latest = np.argpartition(-mean_R, SAMPLED_RANKS)[:SAMPLED_RANKS]
+            noisier_R[latest] = squared_differences(late_NR[:, latest], 1) / common.lag1
+        else:
+            noisier_R = lag1_R / common.lag1
+    upper = float(np.quantile(np.abs(sample), 0.75))
+    some_NR = position_NR if ranks <= _SLACK_RANKS else position_NR[:, :: -(-ranks // _SLACK_RANKS)]
+    return StageLateness(
+        mean_R,
+        error.se * np.sqrt(np.maximum(noisier_R, 1.0)),
+        error.df,
+        error.se,
+        found.inflation,
+        upper,
+        late_steps(late_NR, upper),
+        position_NR.max(axis=1)[:, None] - some_NR,
+    )
+
+
+def persistently_late(stage: StageLateness, chance: float) -> Flags:
+    """Return which ranks are late on average, bool [R].
+
+    Args:
+        chance: of one healthy rank to be among them.
+    """
+    margin = MeanError(1.0, stage.df).margin(chance)
+    late: Flags = (stage.mean_R > stage.error_R * margin) & (stage.mean_R > 0.0)
+    return late
+
+
+def late_steps(late_NR: Floats, upper: float) -> dict[int, LateSteps]:
+    """Return for the ranks with the most time far outside, by position, their late steps and the chance.
+
+    A value x is exceeded with the chance (x / upper quartile)^-3 / 2, as under heavy tails. Of k events at
+    least that far outside the expected number over all steps is the chance; that of any rank in any stage is
+    as many times larger as there are ranks and stages.
+
+    Args:
+        upper: upper quartile of |lateness|.
+    """
+    if upper <= 0.0:
+        return {}
+    beyond_NR = late_NR > _CLEAR * upper
+    score_R = np.where(beyond_NR, late_NR, 0.0).sum(axis=0)
+    count = min(_CANDIDATES, int(np.count_nonzero(score_R)))
+    if not count:
+        return {}
+    latest = np.argpartition(-score_R, count - 1)[:count]
+    found = {}
+    for rank in latest.tolist():
+        events = _events(np.flatnonzero(beyond_NR[:, rank]))
+        found[rank] = _least_chance(late_NR[:, rank] / upper, events)
+    return found
+
+
+def _events(positions: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Split late steps into events."""
+    return np.split(positions, np.flatnonzero(np.diff(positions) > _APART) + 1)
+
+
+def _least_chance(beyond_N: Floats, events: Sequence[npt.NDArray[np.int64]]) -> LateSteps:
+    """Return the events of one rank that are least likely together.
+
+    Args:
+        beyond_N: lateness over its upper quartile.
+    """
+    peaks = sorted(((float(beyond_N[event].max()), place) for place, event in enumerate(events)), reverse=True)
+    least, number = math.inf, 0
+    for taken in range(1, min(len(peaks), _MOST_EVENTS) + 1):
+        tail = min(1.0, 0.5 * peaks[taken - 1][0] ** -_TAIL_POWER)
+        expected = math.comb(len(beyond_N), taken) * tail**taken
+        if expected < least:
+            least, number = expected, taken
+    if number == _MOST_EVENTS:
+        number = len(peaks)
+    chosen = sorted(place for _, place in peaks[:number])
+    together = tuple(int(step) for place in chosen for step in events[place])
+    return LateSteps(together, min(1.0, least))
+
+
+def broad_own(window: Window, members: Sequence[int], split_S: Flags) -> Array:
+    """Return own time of a broad stage, int64 ns [N, R]; the whole duration of members without known waits.
+
+    Args:
+        members: positions of its recorded stages. split_S: whether the waits of each are known in all steps.
+    """
+    own_NR = None
+    for stage in members:
+        part_NR = window.duration_SNR[stage]
+        if split_S[stage]:
+            part_NR = part_NR - window.waits[window.stages[stage]]
+        own_NR = part_NR if own_NR is None else own_NR + part_NR
+    assert own_NR is not None
+    return own_NR
+
+
+def saved(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
+    """Return by how much the latest position moves forward without the lateness of these ranks, ns [N].
+
+    Args:
+        late_NR: lateness of ``ranks`` alone, [N, len(ranks)].
+    """
+    chosen = list(ranks)
+    others_NR = position_NR.copy()
+    others_NR[:, chosen] -= late_NR.clip(min=0.0)
+    return np.asarray(position_NR.max(axis=1) - others_NR.max(axis=1))
+
+
+def lateness_for_cost(slack_NR: Floats, cost: float, power: float, inflation: float) -> float:
+    """Return by how much one rank must be later in every step for the frontier to move by ``cost``, ns.
+
+    Some ranks are usually earlier than others: the result is enough for 95 % of them, and for windows of which
+    a share ``power`` moves less.
+
+    Args:
+        slack_NR: how far each rank's position lies before the latest one, ns.
+        inflation: how many steps are worth an independent one.
+    """
+    slack_NR = np.sort(slack_NR, axis=0)
+    steps, ranks = slack_NR.shape
+    late_R = _later(slack_NR, np.full(ranks, cost))
+    moved_NR = (late_R - slack_NR).clip(min=0.0)
+    error_R = np.sqrt(moved_NR.var(axis=0) * inflation / steps)
+    margin = student_t_quantile(power, max(1.0, steps / inflation - 1.0))
+    return float(np.quantile(_later(slack_NR, cost + margin * error_R), USUAL_RANKS))
+
+
+def _later(slack_NR: Floats, cost_R: Floats) -> Floats:
+    """Return for each rank x such that the mean over steps of max(0, x - slack) is the cost."""
+    steps = len(slack_NR)
+    before_NR = np.cumsum(slack_NR, axis=0)
+    index_N1 = np.arange(1, steps + 1)[:, None]
+    # With the k smallest slacks below x, k x - their sum = N cost; the first x not above the next slack holds.
+    later_NR = (steps * cost_R + before_NR) / index_N1
+    next_NR = np.concatenate((slack_NR[1:], np.full((1, slack_NR.shape[1]), np.inf)))
+    first_R = (later_NR <= next_NR).argmax(axis=0)
+    return np.asarray(later_NR[first_R, np.arange(slack_NR.shape[1])])
+
+
+def has_enough_steps(steps: int) -> bool:
+    """Return whether noise can be told from so many steps."""
+    return steps >= LEAST_STEPS

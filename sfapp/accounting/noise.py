@@ -1,0 +1,209 @@
+"""How far a mean of autocorrelated steps may be from its true value (accounting.md §17).
+
+Steps of a training job are neither independent nor normal: ranks stay slow for a while, sequence lengths vary.
+A mean's variance is taken from differences between steps 1 and 2 apart, which a lasting change of level in
+the middle of a window hardly touches, and extrapolated as for a first-order autoregression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.model.findings import StepNoise
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_STEPS = 5
+"""Fewer steps say nothing about noise."""
+
+BLOCK, LEAST_BLOCKS = 5, 4
+"""Steps of a block, and how many blocks tell more than single steps do: memory beneath independent noise."""
+
+LONGEST_MEMORY = 0.97
+"""Largest autocorrelation that is assumed; above it, a window holds hardly more than one observation."""
+
+_ITERATIONS, _TINY = 300, 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class MeanError:
+    """Standard error of a mean of steps.
+
+    Attributes:
+        se: in the unit of the values.
+        df: degrees of freedom: effective number of independent steps, less one.
+    """
+
+    se: float
+    df: float
+
+    def chance(self, excess: float) -> float:
+        """Return the chance of a mean this far above its true value, one-sided."""
+        if self.se <= 0.0:
+            return 0.0 if excess > 0.0 else 1.0
+        return student_t_sf(excess / self.se, self.df)
+
+    def margin(self, chance: float) -> float:
+        """Return how far above its true value a mean lies with this chance; infinite without freedom."""
+        return self.se * student_t_quantile(chance, self.df) if self.se > 0.0 else 0.0
+
+
+def squared_differences(value_NR: Floats, lag: int) -> Floats:
+    """Return the mean squared difference between values ``lag`` apart, by column; 0 where there is none."""
+    if len(value_NR) <= lag:
+        return np.zeros(value_NR.shape[1])
+    difference_NR = value_NR[lag:] - value_NR[:-lag]
+    return np.asarray(np.einsum("tr,tr->r", difference_NR, difference_NR) / len(difference_NR))
+
+
+def block_means(value_NR: Floats) -> Floats:
+    """Return means over blocks of steps; no rows where there are too few blocks."""
+    blocks = len(value_NR) // BLOCK
+    if blocks < LEAST_BLOCKS:
+        return value_NR[:0]
+    return np.asarray(value_NR[: blocks * BLOCK].reshape(blocks, BLOCK, -1).mean(axis=1))
+
+
+def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
+    """Return the noise of a series of consecutive steps; None where it is too short."""
+    value_N1 = np.asarray(value_N, dtype=np.float64).reshape(-1, 1)
+    if len(value_N1) < LEAST_STEPS:
+        return None
+    blocks = block_means(value_N1)
+    parts = [squared_differences(values, lag)[0] for values in (value_N1, blocks) for lag in (1, 2)]
+    return StepNoise(len(value_N1), *map(float, parts))
+
+
+def pooled(noises: Sequence[StepNoise]) -> StepNoise:
+    """Return the noise of several series of the same values together, each weighted by its steps."""
+    steps = sum(one.steps for one in noises)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(value * one.steps for value, one in zip(values, noises, strict=True)) / steps
+
+    return StepNoise(
+        steps,
+        mean(one.lag1 for one in noises),
+        mean(one.lag2 for one in noises),
+        mean(one.block1 for one in noises),
+        mean(one.block2 for one in noises),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LongRun:
+    """Variance of means of steps.
+
+    Attributes:
+        variance: of a mean of n steps, times n.
+        inflation: how many steps are worth one independent one.
+    """
+
+    variance: float
+    inflation: float
+
+    def error(self, steps: int, known_from: int) -> MeanError:
+        """Return the error of a mean of ``steps`` steps, the noise being known from so many."""
+        return MeanError(math.sqrt(self.variance / steps), max(0.1, known_from / self.inflation - 1.0))
+
+
+def long_run(noise: StepNoise, steps: int) -> LongRun:
+    """Return the variance of means of ``steps`` steps: the larger one of what single steps and blocks show."""
+    rho = _memory(noise.lag1, noise.lag2)
+    single = noise.lag1 / (2.0 * (1.0 - rho))
+    whole = single * _inflation(rho, steps)
+    if noise.block1 > 0.0:
+        between = _memory(noise.block1, noise.block2)
+        blocks = noise.block1 / (2.0 * (1.0 - between))
+        whole = max(whole, BLOCK * blocks * _inflation(between, max(1, steps // BLOCK)))
+    return LongRun(whole, max(1.0, whole / single) if single > 0.0 else 1.0)
+
+
+def _memory(lag1: float, lag2: float) -> float:
+    """Return the autocorrelation of neighbours from the mean squared differences 1 and 2 apart."""
+    return min(LONGEST_MEMORY, max(0.0, lag2 / lag1 - 1.0)) if lag1 > 0.0 else 0.0
+
+
+def _inflation(rho: float, steps: int) -> float:
+    """Return by how much autocorrelation multiplies the variance of a mean of so many steps."""
+    if rho <= 0.0:
+        return 1.0
+    tail = 2.0 * rho * (1.0 - rho**steps) / (steps * (1.0 - rho) ** 2)
+    return max(1.0, (1.0 + rho) / (1.0 - rho) - tail)
+
+
+def difference_error(ours: StepNoise, usual: StepNoise, steps: int, between: float) -> MeanError:
+    """Return the error of a window's mean step less the mean of healthy windows.
+
+    How steps hang together is taken from many windows: within one, a lasting change of level looks like a
+    long memory. A window noisier than usual counts as noisy as it is.
+
+    Args:
+        usual: noise of the run's steps. steps: how many the healthy windows have.
+        between: standard deviation of window means beyond the noise of steps.
+    """
+    noisier = max(1.0, ours.lag1 / usual.lag1) if usual.lag1 > 0.0 else 1.0
+    own = long_run(usual, ours.steps)
+    variance = own.variance * (noisier / ours.steps + 1.0 / steps)
+    variance += between**2 * (1.0 + min(1.0, ours.steps / steps))
+    return MeanError(math.sqrt(variance), own.error(1, usual.steps).df)
+
+
+def student_t_sf(value: float, df: float) -> float:
+    """Return P(T > value) of Student's t; ``df`` need not be whole (checked against scipy in the tests)."""
+    if value < 0.0:
+        return 1.0 - student_t_sf(-value, df)
+    return 0.5 * _incomplete_beta(df / (df + value * value), df / 2.0, 0.5)
+
+
+def student_t_quantile(chance: float, df: float) -> float:
+    """Return the value that Student's t exceeds with this chance (at most 0.5)."""
+    return _quantile(chance, round(df, 3))
+
+
+@lru_cache(maxsize=4096)
+def _quantile(chance: float, df: float) -> float:
+    low, high = 0.0, 1.0
+    while student_t_sf(high, df) > chance:
+        low, high = high, high * 4.0
+        if high > 1e12:
+            return math.inf
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if student_t_sf(middle, df) > chance else (low, middle)
+    return high
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function by its continued fraction (Lentz)."""
+    if x <= 0.0 or x >= 1.0:
+        return min(1.0, max(0.0, x))
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    if x > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - _incomplete_beta(1.0 - x, b, a)
+    fraction = 1.0
+    c, d = 1.0, 0.0
+    for term in range(_ITERATIONS):
+        half = term // 2
+        if term == 0:
+            numerator = 1.0
+        elif term % 2 == 0:
+            numerator = half * (b - half) * x / ((a + 2 * half - 1.0) * (a + 2 * half))
+        else:
+            numerator = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1.0))
+        d = 1.0 / _away_from_zero(1.0 + numerator * d)
+        c = _away_from_zero(1.0 + numerator / c)
+        fraction *= c * d
+        if abs(1.0 - c * d) < 1e-12:
+            break
+    return math.exp(log_front) / a * (fraction - 1.0)
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

@@ -1,0 +1,68 @@
+"""What a window shows beyond noise: effects with an interval and a chance (accounting.md §17)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FindingKind = Literal["growth", "rank", "jitter"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepNoise:
+    """Differences within series of consecutive values, from which their noise follows (§17).
+
+    Attributes:
+        steps: how many values, in all series.
+        lag1, lag2: mean squared difference between values 1 and 2 apart.
+        block1, block2: the same of the means of blocks of values; 0 where there are too few blocks.
+    """
+
+    steps: int
+    lag1: float
+    lag2: float
+    block1: float = 0.0
+    block2: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One effect in a window. Sizes are parts of its mean exposed step.
+
+    Attributes:
+        kind: ``growth`` of the mean step against the healthy windows; ``rank``: ranks later than the others in
+            this stage, beyond noise; ``jitter``: what is lost because the slowest rank changes.
+        stage: broad stage it lies in.
+        ranks: global ranks that are late, the latest first; empty where it is not about some ranks.
+        hostname: of the latest rank.
+        effect: what it costs. low, high: its 95 % interval.
+        chance: of such an effect in a healthy window, corrected for all ranks and stages that were looked at;
+            None for jitter, which is not tested.
+        steps: numbers of the late steps where only a few are, else empty.
+        needs_attention: whether the chance is at most alpha and the effect at least min_effect.
+    """
+
+    kind: FindingKind
+    stage: str
+    ranks: tuple[int, ...]
+    hostname: str | None
+    effect: float
+    low: float
+    high: float
+    chance: float | None
+    steps: tuple[int, ...] = ()
+    needs_attention: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The smallest effects that this window would have shown with 95 % power, as parts of its mean step.
+
+    Attributes:
+        growth: of the mean step; None without healthy windows to compare with.
+        rank: time that one rank takes longer in a stage, in every step, by broad stage; a stage is absent where
+            one rank's own time cannot be told.
+    """
+
+    growth: float | None
+    rank: dict[str, float]
