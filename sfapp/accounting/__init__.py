@@ -21,8 +21,9 @@ from sfapp.accounting.measures import Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.overflow import check_totals
 from sfapp.accounting.reference import (
+    HealthyWindows,
     WindowPace,
-    healthy_diagnoses,
+    healthy_in_run,
     healthy_windows,
     is_complete,
     pooled_reference,
@@ -64,6 +65,7 @@ __all__ = [
     "CrossNode",
     "GateChange",
     "Handover",
+    "HealthyWindows",
     "Measures",
     "Region",
     "RoutingInterval",
@@ -86,7 +88,7 @@ __all__ = [
     "diagnose",
     "diagnose_runs",
     "frontier",
-    "healthy_diagnoses",
+    "healthy_in_run",
     "healthy_windows",
     "is_complete",
     "judge",

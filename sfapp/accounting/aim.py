@@ -21,9 +21,6 @@ from sfapp.model.stages import FORWARD, broad_stage
 
 Number = TypeVar("Number", Fraction, float)
 
-GROWTH = 0.05
-"""A mean step this much above the reference makes the delta the basis of the aim."""
-
 ACCOUNTS_FOR = 0.5
 """All ranks are the answer where what more than half of them took explains this much of a change (choice)."""
 
@@ -126,12 +123,16 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
     finding = _main_finding(diagnosis)
     if finding is not None:
         grown = finding.kind == "growth"
-        if diagnosis.delta_ns is not None and (diagnosis.change or 0.0) >= GROWTH:
+        if diagnosis.delta_ns is not None and (diagnosis.change or 0.0) >= diagnosis.smallest_effect:
             grown = grown or _largest(diagnosis.delta_ns) == finding.stage
         return finding.stage, "delta" if grown else "excess"
     if diagnosis.knows_noise:
         return (diagnosis.routing_set or diagnosis.stages)[0], "share"
-    if diagnosis.delta_ns is not None and diagnosis.change is not None and diagnosis.change >= GROWTH:
+    if (
+        diagnosis.delta_ns is not None
+        and diagnosis.change is not None
+        and diagnosis.change >= diagnosis.smallest_effect
+    ):
         return _largest(diagnosis.delta_ns), "delta"
     if (diagnosis.exposed_imbalance or 0.0) >= QUIET_SEVERITY:
         return _largest(diagnosis.telling_excess), "excess"
@@ -141,7 +142,8 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
 def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> Aim:
     finding = _main_finding(diagnosis)
     if finding is not None and finding.kind == "rank":
-        reason = None if len(finding.ranks) == 1 else "several_ranks"
+        several = "rotating" if finding.steps else "several_ranks"
+        reason = None if len(finding.ranks) == 1 else several
     else:
         reason = _no_rank_reason(diagnosis, stage, basis, culprit)
     steps: str | tuple[int, ...] = "all"
@@ -214,7 +216,7 @@ def _delta_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
     if diagnosis.delta_ns is None or diagnosis.change is None:
         missing = "no_reference" if diagnosis.reference is None else "reference_differs"
         return EvidenceLine("delta", reason=missing)
-    if diagnosis.change < GROWTH:
+    if diagnosis.change < diagnosis.smallest_effect:
         return EvidenceLine("delta", reason="step_time_not_grown", value=diagnosis.change)
     return _pointing("delta", diagnosis.delta_ns, aim)
 
@@ -223,7 +225,7 @@ def _excess_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
     imbalance = diagnosis.exposed_imbalance
     if imbalance is None:
         return EvidenceLine("excess", reason="reduced_rows")
-    if imbalance < QUIET_SEVERITY:
+    if imbalance < diagnosis.smallest_effect:
         return EvidenceLine("excess", reason="quiet", value=imbalance)
     return _pointing("excess", diagnosis.telling_excess, aim)
 

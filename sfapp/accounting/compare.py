@@ -136,6 +136,7 @@ def _window_account(diagnosis: Diagnosis) -> WindowAccount:
         Account(diagnosis.steps, diagnosis.advances_ns),
         None if carried is None else Account(diagnosis.steps, carried),
         diagnosis.severity,
+        diagnosis.needs_attention,
     )
 
 

@@ -61,6 +61,7 @@ def _window_document(found: Comparison, window: WindowAccount) -> dict[str, Any]
         "steps": window.step.steps,
         "step_time_ns": None if account is None else float(account.step_ns),
         "severity": window.severity,
+        "needs_attention": window.needs_attention,
     }
 
 

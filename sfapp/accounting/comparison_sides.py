@@ -98,6 +98,7 @@ class WindowAccount:
     step: Account
     carry_over: Account | None
     severity: float | None
+    needs_attention: bool
 
     def on(self, frontier: Frontier) -> Account | None:
         """Return the account of one frontier."""

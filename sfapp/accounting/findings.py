@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.late_ranks import StageLateness, persistently_late, lateness_for_cost
+from sfapp.accounting.late_ranks import StageLateness, lateness_for_cost, persistently_late
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
@@ -89,7 +89,11 @@ def _late_finding(
         stage.error(rank).chance(float(stage.mean_R[rank])) * tests / _PARTS["persistent"] for rank in always
     ]
     noise = step_noise(saved_N)
-    margin = 0.0 if noise is None else long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
+    margin = (
+        0.0
+        if noise is None
+        else long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
+    )
     chance = min(1.0, *chances)
     listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
     return Finding(
@@ -116,9 +120,12 @@ def _ordered(
 ) -> list[int]:
     """Return the late ranks, the one that costs most first; that one alone where the others cost little."""
     costs = {
-        rank: float(measures.saved(boundary, place, (rank,), ()).sum()) for rank in _latest(measures, always, place, boundary)
+        rank: float(measures.saved(boundary, place, (rank,), ()).sum())
+        for rank in _latest(measures, always, place, boundary)
     }
-    costs |= {rank: float(measures.saved(boundary, place, (), ((rank, steps),)).sum()) for rank, steps in single}
+    costs |= {
+        rank: float(measures.saved(boundary, place, (), ((rank, steps),)).sum()) for rank, steps in single
+    }
     ordered = sorted(costs, key=lambda rank: -costs[rank])
     if costs[ordered[0]] >= _DOMINANT * whole:
         return ordered[:1]
@@ -132,8 +139,11 @@ def _latest(measures: Measures, ranks: tuple[int, ...], place: int, boundary: in
     return sorted(ranks, key=lambda rank: -float(lateness[place].mean_R[rank]))[:8]
 
 
-def rank_resolution(measures: Measures, carry: CarryOver | None, gates: Gates, hidden: Sequence[str]) -> dict[str, float]:
-    """Return by broad stage how much longer one rank must take in every step to be found, as a part of the step.
+def rank_resolution(
+    measures: Measures, carry: CarryOver | None, gates: Gates, hidden: Sequence[str]
+) -> dict[str, float]:
+    """Return by broad stage how much longer, as a part of the step, one rank must take in every step to be
+    found.
 
     Args:
         hidden: broad stages in which ranks wait for each other and the waits are not known.
@@ -165,13 +175,14 @@ def growth_error(noise: StepNoise | None, reference: Reference | None) -> MeanEr
 
 
 def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
-    """Return the growth of the mean step against the healthy windows that late ranks do not explain; None where there is
-    no reference or no growth."""
+    """Return the growth of the mean step that late ranks do not explain; None where there is none."""
     reference, change, delta = diagnosis.reference, diagnosis.change, diagnosis.delta_ns
     error = growth_error(diagnosis.noise, reference)
     if reference is None or change is None or delta is None or error is None or change <= 0.0:
         return None
-    named = {finding.stage for finding in diagnosis.findings if finding.kind == "rank" and finding.needs_attention}
+    named = {
+        finding.stage for finding in diagnosis.findings if finding.kind == "rank" and finding.needs_attention
+    }
     rest = {stage: value for stage, value in delta.items() if stage not in named}
     grown = sum(delta.values()) - sum(max(0.0, delta[stage]) for stage in named)
     if not rest or grown <= 0.0:
@@ -223,9 +234,12 @@ def with_findings(diagnosis: Diagnosis) -> Diagnosis:
     others = [growth_finding(ranks, gates), jitter_finding(ranks, gates)]
     findings = [*ranks.findings, *(found for found in others if found is not None)]
     findings.sort(key=lambda found: (not found.needs_attention, -found.effect))
-    resolution = Resolution(growth_resolution(diagnosis, gates), rank=diagnosis.resolution.rank) if diagnosis.resolution else None
+    resolution = (
+        Resolution(growth_resolution(diagnosis, gates), rank=diagnosis.resolution.rank)
+        if diagnosis.resolution
+        else None
+    )
     return replace(ranks, findings=tuple(findings), resolution=resolution)
-
 
 
 def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:

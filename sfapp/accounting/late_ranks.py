@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.accounting.kernels import median_last
-from sfapp.accounting.noise import LEAST_STEPS, MeanError, block_means, long_run, squared_differences, student_t_quantile
+from sfapp.accounting.noise import (
+    LEAST_STEPS,
+    MeanError,
+    block_means,
+    long_run,
+    squared_differences,
+    student_t_quantile,
+    without_jump,
+)
 from sfapp.model import Window
 from sfapp.model.arrays import Array, to_numpy
 from sfapp.model.findings import StepNoise
@@ -41,9 +49,11 @@ _TAIL_POWER = 3.0
 
 _MOST_EVENTS = 8
 _SLACK_RANKS = 64
+_FEW_RANKS = 3
 _APART = 2
 
-USUAL_RANKS = 0.8
+USUAL_RANKS = 0.9
+"""Part of the ranks that a resolution holds for: some are usually earlier than others."""
 """Late steps no further apart are one event: ranks stay slow for a while."""
 
 
@@ -98,7 +108,7 @@ def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
     if ranks == 2:
         return own - own[..., ::-1]
     if ranks == 3:
-        return own - (own.sum(axis=-1, keepdims=True) - own) / 2.0
+        return np.asarray(own - (own.sum(axis=-1, keepdims=True) - own) / 2.0)
     typical = to_numpy(median_last(own_NR)) if typical_N is None else typical_N
     return np.asarray(own - typical[..., None])
 
@@ -112,12 +122,19 @@ def stage_lateness(late_NR: Floats, position_NR: Floats) -> StageLateness:
     """
     steps, ranks = late_NR.shape
     sample = late_NR if ranks <= SAMPLED_RANKS else late_NR[:, :: -(-ranks // SAMPLED_RANKS)]
+    if ranks <= _FEW_RANKS:  # of more, the median rank has no jump
+        sample = without_jump(sample)
     blocks = block_means(sample)
     lag1_R = squared_differences(sample, 1)
-    lags = (lag1_R, squared_differences(sample, 2), squared_differences(blocks, 1), squared_differences(blocks, 2))
+    lags = (
+        lag1_R,
+        squared_differences(sample, 2),
+        squared_differences(blocks, 1),
+        squared_differences(blocks, 2),
+    )
     # Medians: a rank that becomes late within the window would look like a long memory of all.
     common = StepNoise(steps, *(float(np.median(lag_R)) for lag_R in lags))
-    found = long_run(common, steps)
+    found = long_run(common, steps, max(1, sample.shape[1] - 1))
     error = found.error(steps, steps)
     mean_R = late_NR.mean(axis=0)
     noisier_R = np.ones(ranks)
@@ -188,7 +205,9 @@ def _least_chance(beyond_N: Floats, events: Sequence[npt.NDArray[np.int64]]) -> 
     Args:
         beyond_N: lateness over its upper quartile.
     """
-    peaks = sorted(((float(beyond_N[event].max()), place) for place, event in enumerate(events)), reverse=True)
+    peaks = sorted(
+        ((float(beyond_N[event].max()), place) for place, event in enumerate(events)), reverse=True
+    )
     least, number = math.inf, 0
     for taken in range(1, min(len(peaks), _MOST_EVENTS) + 1):
         tail = min(1.0, 0.5 * peaks[taken - 1][0] ** -_TAIL_POWER)
@@ -233,8 +252,8 @@ def saved(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
 def lateness_for_cost(slack_NR: Floats, cost: float, power: float, inflation: float) -> float:
     """Return by how much one rank must be later in every step for the frontier to move by ``cost``, ns.
 
-    Some ranks are usually earlier than others: the result is enough for 95 % of them, and for windows of which
-    a share ``power`` moves less.
+    Some ranks are usually earlier than others: the result is enough for USUAL_RANKS of them, and for all but
+    a share ``power`` of windows.
 
     Args:
         slack_NR: how far each rank's position lies before the latest one, ns.
@@ -254,7 +273,7 @@ def _later(slack_NR: Floats, cost_R: Floats) -> Floats:
     steps = len(slack_NR)
     before_NR = np.cumsum(slack_NR, axis=0)
     index_N1 = np.arange(1, steps + 1)[:, None]
-    # With the k smallest slacks below x, k x - their sum = N cost; the first x not above the next slack holds.
+    # With the k smallest slacks below x, k x - their sum = N cost; the first x below the next slack holds.
     later_NR = (steps * cost_R + before_NR) / index_N1
     next_NR = np.concatenate((slack_NR[1:], np.full((1, slack_NR.shape[1]), np.inf)))
     first_R = (later_NR <= next_NR).argmax(axis=0)

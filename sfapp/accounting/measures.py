@@ -32,7 +32,6 @@ from sfapp.accounting.device import device_evidence
 from sfapp.accounting.frontier import Boundaries, Walk, running_boundaries, walk
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import as_float, median_last, middle_last, placed, previous_boundary
-from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.late_ranks import (
     SingleSteps,
     StageLateness,
@@ -42,6 +41,7 @@ from sfapp.accounting.late_ranks import (
     saved,
     stage_lateness,
 )
+from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.overflow import refuse_overflow
 from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations
 from sfapp.accounting.run_waits import RunWaits

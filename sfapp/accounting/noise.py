@@ -1,8 +1,8 @@
 """How far a mean of autocorrelated steps may be from its true value (accounting.md §17).
 
-Steps of a training job are neither independent nor normal: ranks stay slow for a while, sequence lengths vary.
-A mean's variance is taken from differences between steps 1 and 2 apart, which a lasting change of level in
-the middle of a window hardly touches, and extrapolated as for a first-order autoregression.
+Steps of a training job are neither independent nor normal: ranks stay slow for a while, lengths vary. A
+mean's variance is taken from differences between neighbouring steps, which a lasting change of level in the
+middle of a window hardly touches, and extrapolated as for a first-order autoregression.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ LEAST_STEPS = 5
 
 BLOCK, LEAST_BLOCKS = 5, 4
 """Steps of a block, and how many blocks tell more than single steps do: memory beneath independent noise."""
+
+JUMP = 12.0
+"""A step's difference from the one before, over the usual one, from which it may be a change of level."""
 
 LONGEST_MEMORY = 0.97
 """Largest autocorrelation that is assumed; above it, a window holds hardly more than one observation."""
@@ -70,11 +73,31 @@ def block_means(value_NR: Floats) -> Floats:
     return np.asarray(value_NR[: blocks * BLOCK].reshape(blocks, BLOCK, -1).mean(axis=1))
 
 
+def without_jump(value_NR: Floats) -> Floats:
+    """Return values of which columns that jump once to another level for good are brought to one level.
+
+    The jump is an effect, not noise. It is taken for one where it is far larger than usual differences between
+    neighbours, and the means before and after differ by at least half of it.
+    """
+    step_NR = np.abs(np.diff(value_NR, axis=0))
+    place_R = step_NR.argmax(axis=0)
+    jump_R = step_NR.max(axis=0)
+    found = value_NR
+    for column in np.flatnonzero(jump_R > JUMP * np.median(step_NR, axis=0)).tolist():
+        first = int(place_R[column]) + 1
+        change = value_NR[first:, column].mean() - value_NR[:first, column].mean()
+        if abs(change) >= jump_R[column] / 2.0:
+            found = found.copy() if found is value_NR else found
+            found[first:, column] -= change
+    return found
+
+
 def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
     """Return the noise of a series of consecutive steps; None where it is too short."""
     value_N1 = np.asarray(value_N, dtype=np.float64).reshape(-1, 1)
     if len(value_N1) < LEAST_STEPS:
         return None
+    value_N1 = without_jump(value_N1)
     blocks = block_means(value_N1)
     parts = [squared_differences(values, lag)[0] for values in (value_N1, blocks) for lag in (1, 2)]
     return StepNoise(len(value_N1), *map(float, parts))
@@ -113,21 +136,27 @@ class LongRun:
         return MeanError(math.sqrt(self.variance / steps), max(0.1, known_from / self.inflation - 1.0))
 
 
-def long_run(noise: StepNoise, steps: int) -> LongRun:
-    """Return the variance of means of ``steps`` steps: the larger one of what single steps and blocks show."""
-    rho = _memory(noise.lag1, noise.lag2)
+def long_run(noise: StepNoise, steps: int, series: int = 1) -> LongRun:
+    """Return the variance of means of so many steps: the larger one of what single steps and blocks show.
+
+    Args:
+        series: how many series the noise is the median of.
+    """
+    rho = _memory(noise.lag1, noise.lag2, LONGEST_MEMORY)
     single = noise.lag1 / (2.0 * (1.0 - rho))
     whole = single * _inflation(rho, steps)
     if noise.block1 > 0.0:
-        between = _memory(noise.block1, noise.block2)
+        # Few blocks cannot tell a long memory from chance.
+        longest = max(0.0, 1.0 - 2.0 / math.sqrt(series * noise.steps / BLOCK))
+        between = _memory(noise.block1, noise.block2, min(LONGEST_MEMORY, longest))
         blocks = noise.block1 / (2.0 * (1.0 - between))
         whole = max(whole, BLOCK * blocks * _inflation(between, max(1, steps // BLOCK)))
     return LongRun(whole, max(1.0, whole / single) if single > 0.0 else 1.0)
 
 
-def _memory(lag1: float, lag2: float) -> float:
+def _memory(lag1: float, lag2: float, longest: float) -> float:
     """Return the autocorrelation of neighbours from the mean squared differences 1 and 2 apart."""
-    return min(LONGEST_MEMORY, max(0.0, lag2 / lag1 - 1.0)) if lag1 > 0.0 else 0.0
+    return min(longest, max(0.0, lag2 / lag1 - 1.0)) if lag1 > 0.0 else 0.0
 
 
 def _inflation(rho: float, steps: int) -> float:

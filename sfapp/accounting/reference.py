@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -65,43 +65,71 @@ MOST_WINDOWS = 8
 
 @dataclass(frozen=True, slots=True)
 class WindowPace:
-    """What decides whether a window is healthy: its number, mean exposed step, and the noise of its steps."""
+    """What decides whether a window is healthy.
+
+    Attributes:
+        step_ns: mean exposed step. noise: of its steps.
+        kind: what windows must have in common to be added up: recorded stages and number of ranks.
+        has_late_ranks: whether ranks are late in it, beyond noise.
+    """
 
     window: int
     step_ns: float
     noise: StepNoise | None
+    kind: Hashable = ()
+    has_late_ranks: bool = False
+
+    @classmethod
+    def of(cls, diagnosis: Diagnosis) -> WindowPace:
+        kind = diagnosis.recorded_stages, diagnosis.ranks
+        return cls(
+            diagnosis.window, diagnosis.step_time.mean_ns, diagnosis.noise, kind, diagnosis.has_late_ranks
+        )
 
 
-def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> list[WindowPace]:
-    """Return the windows that a run's other windows are compared with, by number, MOST_WINDOWS at most (§17).
+@dataclass(frozen=True, slots=True)
+class HealthyWindows:
+    """The windows that a run's other windows are compared with, by number, and the noise of its steps."""
 
-    From the fastest window on, each next one belongs to them unless its mean step is above theirs by more than
-    half of ``min_effect``, and by more than noise explains with the chance DOUBTFUL. The fastest of many is
-    fast by chance: the windows around it belong to it. A window left out need not be slow beyond doubt.
+    windows: tuple[int, ...]
+    noise: StepNoise | None
+
+
+def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWindows | None:
+    """Return the healthy windows of a run, MOST_WINDOWS at most, the earliest (§17); None without windows.
+
+    From the fastest window on, each next one belongs to them unless its mean step is above theirs by more
+    than half of ``min_effect``, and by more than noise explains with the chance DOUBTFUL. The fastest of many
+    is fast by chance: the windows around it belong to it. One left out need not be slow beyond doubt.
 
     Args:
         paces: of the complete windows after the run's first.
     """
-    ordered = sorted(paces, key=lambda pace: (pace.step_ns, pace.window))
-    usual = usual_noise(ordered)
-    healthy: list[WindowPace] = []
+    every = sorted(paces, key=lambda pace: (pace.step_ns, pace.window))
+    ordered = [pace for pace in every if not pace.has_late_ranks] or every
+    if not ordered:
+        return None
+    ordered = [pace for pace in ordered if pace.kind == ordered[0].kind]
+    usual = _usual_noise(pace for pace in every if pace.kind == ordered[0].kind)
+    if usual is None or ordered[0].noise is None:  # too short to tell: the fastest alone
+        return HealthyWindows((ordered[0].window,), None)
+    healthy: list[int] = []
     total, steps = 0.0, 0
     for pace in ordered:
-        if pace.noise is None or usual is None:  # too short to tell: the fastest alone
-            return healthy or [pace]
-        if healthy:
-            grown = pace.step_ns - total / steps
+        if pace.noise is None:
+            continue
+        if healthy and pace.step_ns - total / steps >= min_effect / 2 * total / steps:
             error = difference_error(pace.noise, usual, steps, 0.0)
-            if grown >= min_effect / 2 * total / steps and error.chance(grown) <= DOUBTFUL:
+            if pace.step_ns - total / steps >= error.margin(DOUBTFUL):
                 break
-        healthy.append(pace)
+        healthy.append(pace.window)
         total += pace.step_ns * pace.noise.steps
         steps += pace.noise.steps
-    return sorted(healthy, key=lambda pace: pace.window)[:MOST_WINDOWS]
+    return HealthyWindows(tuple(sorted(healthy)[:MOST_WINDOWS]), usual)
 
 
-def usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
-    """Return the noise of the steps of a run, from at most NOISE_WINDOWS of its complete windows, the earliest.
+def _usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
+    """Return the noise of a run's steps, from its earliest windows.
 
     Slow windows count too: a difference between neighbouring steps says nothing of how long both are.
     """
@@ -110,15 +138,17 @@ def usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
     return pooled(noises) if noises else None
 
 
-def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None) -> Reference:
+def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None = None) -> Reference:
     """Return the mean of several healthy windows, weighted by their steps.
 
     The window nearest to the mean stands for them where one window is needed.
 
     Args:
-        noise: of the run's steps.
+        noise: of the run's steps; that of these windows where None.
     """
     weights = [one.steps for one in windows]
+    noises = [one.noise for one in windows if one.noise is not None]
+    noise = noise or (pooled(noises) if noises else None)
 
     def mean(values: Sequence[float]) -> float:
         return math.fsum(map(operator.mul, values, weights)) / math.fsum(weights)
@@ -157,35 +187,18 @@ def between_windows(windows: Sequence[Reference], noise: StepNoise | None) -> fl
     return math.sqrt(max(0.0, found - explained))
 
 
-def complete_windows(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
-    """Return the windows of one run that may be healthy ones, by number: complete, and after the first (§12).
-
-    **choice** Complete: closed full, nothing missing, usable shares, no limited telemetry.
-    """
+def healthy_in_run(diagnoses: Iterable[Diagnosis]) -> HealthyWindows | None:
+    """Return the healthy windows of one run among complete ones after the first (§12, §17); None without."""
     ordered = sorted(diagnoses, key=lambda diagnosis: diagnosis.window)
-    return [diagnosis for diagnosis in ordered[1:] if is_complete(diagnosis)]
-
-
-def healthy_diagnoses(diagnoses: Iterable[Diagnosis]) -> tuple[list[Diagnosis], StepNoise | None]:
-    """Return the run's healthy windows (§17), and the noise of its steps; none where no window is complete.
-
-    Windows whose stages or ranks differ from the fastest one's cannot be added up with it.
-    """
-    complete = complete_windows(diagnoses)
-    if not complete:
-        return [], None
-    fastest = min(complete, key=lambda diagnosis: diagnosis.step_time.mean_ns)
-    alike = {
-        diagnosis.window: diagnosis
-        for diagnosis in complete
-        if diagnosis.recorded_stages == fastest.recorded_stages and diagnosis.ranks == fastest.ranks
-    }
-    gates = fastest.gates
-    paces = [WindowPace(one.window, one.step_time.mean_ns, one.noise) for one in alike.values()]
-    healthy = healthy_windows(paces, gates.min_effect)
-    return [alike[pace.window] for pace in healthy], usual_noise(paces)
+    complete = [diagnosis for diagnosis in ordered[1:] if is_complete(diagnosis)]
+    min_effect = complete[0].gates.min_effect if complete else 0.0
+    return healthy_windows(map(WindowPace.of, complete), min_effect)
 
 
 def is_complete(diagnosis: Diagnosis) -> bool:
+    """Return whether a window may be a healthy one if it is not the run's first (§12).
+
+    **choice** Complete: closed full, nothing missing, usable shares, no limited telemetry.
+    """
     whole = diagnosis.closed_by == "full" and diagnosis.gather_ok and not diagnosis.missing_ranks
     return whole and diagnosis.shares is not None and "telemetry_limited" not in diagnosis.label_names

@@ -14,7 +14,7 @@ from functools import cached_property
 from sfapp.accounting.aim import with_reference
 from sfapp.accounting.judge import judge
 from sfapp.accounting.measures import Measures, measure_many
-from sfapp.accounting.reference import healthy_diagnoses, pooled_reference, reference_of
+from sfapp.accounting.reference import healthy_in_run, pooled_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
@@ -110,6 +110,7 @@ class _Run:
 
     Attributes:
         whole: all windows, with all their ranks, ascending.
+        _everyone: these judged with all ranks under default gates, aligned where their ranks wait.
     """
 
     group: str
@@ -117,6 +118,7 @@ class _Run:
     gates: Gates | None
     frontier: Frontier
     whole: list[Window] = field(default_factory=list)
+    _everyone: list[Diagnosis] = field(default_factory=list)
 
     @cached_property
     def _first_pass(self) -> list[tuple[Measures, Diagnosis]]:
@@ -129,12 +131,15 @@ class _Run:
             return []
         found = measured(self._windows, "cohort_median" if self.baseline == "reference" else self.baseline)
         alone = [judge(measures, self.gates, self.frontier) for measures in found]
-        everyone = alone
+        everyone, of_all = alone, found
         if self.group != ALL_RANKS:
-            everyone = [judge(measures) for measures in measured(self.whole)]
+            of_all = measured(self.whole)
+            everyone = [judge(measures) for measures in of_all]
         elif self.gates not in (None, Gates()):
             everyone = [judge(measures) for measures in found]
-        return aligned(found, alone, run_waits(everyone), self.gates, self.frontier)
+        waits = run_waits(everyone)
+        self._everyone = [diagnosis for _, diagnosis in aligned(of_all, everyone, waits)]
+        return aligned(found, alone, waits, self.gates, self.frontier)
 
     @property
     def _windows(self) -> list[Window]:
@@ -143,6 +148,16 @@ class _Run:
     def measures_of(self, number: int) -> Measures:
         """Return the measures of one of the windows."""
         return next(measures for measures, found in self._first_pass if found.window == number)
+
+    def _healthy_reference(self) -> Reference | None:
+        """Return the mean of the run's healthy windows, found on all ranks and cut to the group (§17)."""
+        known = {measures.window.number: measures for measures, _ in self._first_pass}
+        healthy = healthy_in_run(self._everyone)
+        chosen = [number for number in healthy.windows if number in known] if healthy else []
+        if healthy is None or not chosen:
+            return None
+        parts = [reference_of(known[number]) for number in chosen]
+        return pooled_reference(parts, healthy.noise if self.group == ALL_RANKS else None)
 
     def diagnosed(self, fixed: Reference | None) -> list[Diagnosis]:
         """Diagnose every window against a reference: this one, or the run's healthy window.
@@ -153,10 +168,7 @@ class _Run:
         alone = [found for _, found in self._first_pass]
         reference = fixed
         if reference is None:
-            healthy, noise = healthy_diagnoses(alone)
-            if healthy:
-                parts = [reference_of(self.measures_of(one.window)) for one in healthy]
-                reference = pooled_reference(parts, noise)
+            reference = self._healthy_reference()
         if self.baseline != "reference":
             return [with_reference(found, reference) for found in alone]
         if reference is None and self._first_pass:

@@ -80,12 +80,15 @@ def _asked(
     stage: Text = None,
     text: Text = None,
     min_severity: Severity = None,
+    needs_attention: bool | None = None,
     first: End = None,
     last: End = None,
     sort: Sort = "severity:desc",
 ) -> WindowQuery:
     """Return the store query of the parameters, which ``ListState`` describes."""
-    return WindowQuery(run, label, stage, text, min_severity, _end(first), _end(last), parse_sort(sort))
+    return WindowQuery(
+        run, label, stage, text, min_severity, needs_attention, _end(first), _end(last), parse_sort(sort)
+    )
 
 
 Asked = Annotated[WindowQuery, Depends(_asked)]

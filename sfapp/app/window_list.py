@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import StoreError
 from sfapp.model import LABELS
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.view import WindowKey
 from sfapp.store import SORTABLE
 from sfapp.views import format
@@ -23,6 +22,7 @@ class ListState:
         run, label, stage: only windows of this run, with this label, pointing at this stage.
         text: only windows with this in their run, labels, stages or hosts.
         min_severity: only windows at least this severe.
+        needs_attention: only windows that need attention.
         first, last: only windows from one to another, in the order of the timeline.
     """
 
@@ -31,6 +31,7 @@ class ListState:
     stage: str | None = None
     text: str | None = None
     min_severity: float | None = None
+    needs_attention: bool | None = None
     first: WindowKey | None = None
     last: WindowKey | None = None
 
@@ -60,7 +61,7 @@ class ListState:
     @property
     def calls_for_action(self) -> bool:
         """Return whether healthy windows are left out."""
-        return self.min_severity is not None
+        return bool(self.needs_attention) or self.min_severity is not None
 
 
 def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[str]]:
@@ -77,6 +78,8 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
                 values[name] = max(0.0, float(value))
             except ValueError:
                 notices.append(f"In the link, min_severity must be a number, not {format.clip(value)!r}.")
+        elif name == "needs_attention":
+            values[name] = value.lower() in ("true", "1") or None
         elif name in ("first", "last"):
             try:
                 values[name] = WindowKey.parse(value)
@@ -106,4 +109,4 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
 
 def slow_windows(rows: Sequence[Mapping[str, Any]]) -> int:
     """Return how many windows need attention."""
-    return sum((row["severity"] or 0.0) >= QUIET_SEVERITY for row in rows)
+    return sum(bool(row["needs_attention"]) for row in rows)

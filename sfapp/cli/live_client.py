@@ -38,6 +38,7 @@ class LiveVerdict(msgspec.Struct):
     said: str
     aim_rank: int | None
     severity: float | None
+    needs_attention: bool | None = None
 
 
 class RunReport(msgspec.Struct):

@@ -208,11 +208,10 @@ class _Grid:
 
 def _marks(report: RunReport) -> dict[int, tuple[str, str]]:
     """Return the mark of every rank and its style."""
-    from sfapp.model.diagnosis import QUIET_SEVERITY
     from sfapp.views import text as words
 
     newest = report.newest_window
-    named = newest.aim_rank if newest and (newest.severity or 0.0) >= QUIET_SEVERITY else None
+    named = newest.aim_rank if newest and newest.needs_attention else None
     middle = statistics.median(
         [rank.recent_ns for rank in report.ranks if rank.recent_ns is not None] or [0.0]
     )

@@ -24,7 +24,7 @@ _NULLABLE = frozenset({"sync_boundary", "reference", "device"})
 """Keys of the JSON document whose null is a finding, not an absence."""
 
 QUIET_SEVERITY = 0.05
-"""Below this severity a window is quiet: its labels stand, no action is called for (§12)."""
+"""Below this severity a window whose noise is not known is healthy: its labels stand (§12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ class Reference:
         carry_advance_ns: the same of the carry-over frontier, None where absent.
         windows: the healthy windows that all means are taken over; ``window`` stands for them in links.
         steps: how many these have.
-        noise: of the steps of the run, None where it is not known. between_ns: standard deviation of their means beyond
-            that, 0 where they are too few to tell (§17).
+        noise: of the steps of the run, None where it is not known.
+        between_ns: standard deviation of their means beyond that noise, 0 where they are too few (§17).
     """
 
     run_id: str
@@ -268,6 +268,22 @@ class Diagnosis:
         return self.noise is not None and self.resolution is not None
 
     @property
+    def has_late_ranks(self) -> bool:
+        """Whether ranks are late beyond noise and enough to need attention, whatever the reference (§17)."""
+        return any(finding.kind == "rank" and finding.needs_attention for finding in self.findings)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is one of the windows that it is compared with."""
+        known = self.reference
+        return known is not None and known.run_id == self.run_id and self.window in known.windows
+
+    @property
+    def smallest_effect(self) -> float:
+        """Smallest effect, as a part of the step, that an aim may rest on (§13, §17)."""
+        return self.gates.min_effect if self.knows_noise else QUIET_SEVERITY
+
+    @property
     def needs_attention(self) -> bool:
         """Whether an effect is beyond noise and large enough (§17). Where noise cannot be told, from too few
         steps, whether the severity is large (§12)."""
@@ -290,6 +306,7 @@ class Diagnosis:
         if self.culprit is not None:
             found["culprit"] = None if self.culprit.kind == "none" else self.culprit.kind
             found["culprit_detail"] = asdict(self.culprit)
+        found["needs_attention"] = self.needs_attention
         return found
 
     def top_stages(self) -> dict[str, Any]:

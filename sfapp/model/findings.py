@@ -30,8 +30,8 @@ class Finding:
     """One effect in a window. Sizes are parts of its mean exposed step.
 
     Attributes:
-        kind: ``growth`` of the mean step against the healthy windows; ``rank``: ranks later than the others in
-            this stage, beyond noise; ``jitter``: what is lost because the slowest rank changes.
+        kind: ``growth`` of the mean step against the healthy windows; ``rank``: ranks later than the others
+            in this stage, beyond noise; ``jitter``: what is lost because the slowest rank changes.
         stage: broad stage it lies in.
         ranks: global ranks that are late, the latest first; empty where it is not about some ranks.
         hostname: of the latest rank.
@@ -60,8 +60,8 @@ class Resolution:
 
     Attributes:
         growth: of the mean step; None without healthy windows to compare with.
-        rank: time that one rank takes longer in a stage, in every step, by broad stage; a stage is absent where
-            one rank's own time cannot be told.
+        rank: by broad stage, time that one rank takes longer there in every step; a stage is absent where one
+            rank's own time cannot be told.
     """
 
     growth: float | None

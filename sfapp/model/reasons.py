@@ -159,15 +159,16 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         ("no_eligible_steps", "no eligible steps", "In no step is one rank slowest in this stage by a clear "
          "margin."),
         ("no_clear_leader", "no clear rank", "No rank is slowest often enough to be named."),
-        ("several_ranks", "several ranks", "Several ranks are late beyond noise; none accounts for most of it."),
+        ("several_ranks", "several ranks", "Several ranks are late beyond noise; none of "
+         "them accounts for most of it."),
         ("within_noise", "within noise", "No effect in the window is beyond noise, so there is nothing for a "
          "strong label to explain."),
         ("no_reference", "no healthy window", "The run has no healthy window to compare with."),
         ("reference_differs", "reference has other stages", "The reference has other stages, so it cannot be "
          "compared."),
-        ("step_time_not_grown", "step time did not grow", "The mean step is less than 5 % above the "
+        ("step_time_not_grown", "step time did not grow", "The mean step is not clearly above the "
         "reference."),
-        ("quiet", "healthy", "Exposed imbalance is below 5 %."),
+        ("quiet", "healthy", "Exposed imbalance is too small to count."),
         ("below_gamma_g", "gain too small", "No stage reaches the static gain gate."),
         ("no_wait_measured", "no wait measured", "The window shows no stage that ranks wait in."),
         ("waits_measured", "waits measured", "Own time and waiting in the suspect stage are known."),

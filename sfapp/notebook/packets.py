@@ -16,7 +16,6 @@ from sfapp.accounting import compare
 from sfapp.assets import EXAMPLES, assets
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
@@ -190,7 +189,7 @@ class Packets:
 
     def _summary(self) -> str:
         total = self.store.windows(WindowQuery(limit=0)).total
-        slow = self.store.windows(WindowQuery(min_severity=QUIET_SEVERITY, limit=0)).total
+        slow = self.store.windows(WindowQuery(needs_attention=True, limit=0)).total
         refused = len(self.store.quarantine())
         runs = format.counted(len(self.store.runs()), "run")
         summary = f"{format.counted(total, 'window')} of {runs}, {format.count(slow)} need attention"

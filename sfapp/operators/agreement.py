@@ -86,7 +86,7 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
     blame = findings.blame
     first = next((cause for cause in blame.causes if cause.holds_up or not blame.clocks_agree), None)
     weight = 0.0 if first is None else _weight(first, diagnosis, findings)
-    cause = first if weight >= QUIET_SEVERITY else None
+    cause = first if weight >= max(diagnosis.gates.min_effect, QUIET_SEVERITY) else None
     stage = None if cause is None else stage_of(cause.event, findings, window)
     kind: Kind
     if cause is None:

@@ -6,9 +6,9 @@ The verdict itself is ``sfapp.accounting.judge``; whole runs from files go throu
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sfapp.accounting import Measures, RunWaits, judge, measure, reference_of
+from sfapp.accounting import Measures, RunWaits, judge, measure, pooled_reference, reference_of
 from sfapp.errors import WindowError
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
 from sfapp.model.view import ViewState, WindowKey
@@ -163,26 +163,35 @@ class WindowJudge:
         return current if current is measures else self._measures.put(key, current)
 
     def _reference(self, key: WindowKey, view: ViewState) -> Reference | None:
-        """Return the healthy window as a view needs it: the chosen one or the run's, cut to the same group;
-        None where the run has none or the reference lacks the group."""
+        """Return the healthy windows as a view needs them: the chosen one or the run's, cut to the same
+        group; None where the run has none or they lack the group."""
+        if view.reference is not None:
+            return self._measured_reference(view.reference, view.group)
         stored = self._store_of(key.run_id).reference(key.run_id)
-        if view.reference is None:
-            if stored is None:
-                return None
-            needs_measures = self._measures_reference or view.baseline == "reference"
-            if view.group == ALL_RANKS and not needs_measures:
-                return stored
-            chosen = WindowKey(stored.run_id, stored.window)
-        else:
-            chosen = view.reference
-        source = self.source(chosen)
-        measures_key = (source, view.group, "cohort_median", None)
+        if stored is None:
+            return None
+        if view.group != ALL_RANKS:
+            parts = [
+                self._measured_reference(WindowKey(stored.run_id, window), view.group)
+                for window in stored.windows
+            ]
+            known = [part for part in parts if part is not None]
+            return pooled_reference(known) if known else None
+        if not (self._measures_reference or view.baseline == "reference"):
+            return stored
+        measured = self._measured_reference(WindowKey(stored.run_id, stored.window), ALL_RANKS)
+        return None if measured is None else replace(stored, stage_median_ns=measured.stage_median_ns)
+
+    def _measured_reference(self, key: WindowKey, group: str) -> Reference | None:
+        """Return what one window contributes as a reference; None where it lacks the group."""
+        source = self.source(key)
+        measures_key = (source, group, "cohort_median", None)
         measures = self._measures.get(measures_key)
         if measures is None:
             window = self.window(source)
-            if view.group not in window.groups:
+            if group not in window.groups:
                 return None
-            measures = self._measures.put(measures_key, measure(window.of_group(view.group)))
+            measures = self._measures.put(measures_key, measure(window.of_group(group)))
         return reference_of(self._with_run_waits(measures_key, measures))
 
 

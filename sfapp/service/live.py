@@ -221,7 +221,10 @@ class LiveRunSnapshot:
             "process_samples": list(self.processes),
             "shards": [row for node in ranks.nodes for row in shard_rows(self.window, node)],
             "newest_window": self.newest
-            and {**{name: self.newest[name] for name in ("window", "aim_rank", "severity")}, **self.verdict},
+            and {
+                **{name: self.newest[name] for name in ("window", "aim_rank", "severity", "needs_attention")},
+                **self.verdict,
+            },
         }
 
     @property

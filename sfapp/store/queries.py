@@ -33,6 +33,7 @@ class WindowQuery:
         stage: windows whose suspect stage or routing set is or contains it.
         text: windows with this text in run, labels, stages or hosts; case does not matter.
         min_severity: windows at least this severe.
+        needs_attention: windows that need attention, or those that do not.
         first, last: (run, window) at both ends, included, in the order of ``timeline``.
         sort: (column, "asc" or "desc"), most important first. Windows without a value come last in either
             direction; ties are sorted by run and window.
@@ -44,6 +45,7 @@ class WindowQuery:
     stage: str | None = None
     text: str | None = None
     min_severity: float | None = None
+    needs_attention: bool | None = None
     first: tuple[str, int] | None = None
     last: tuple[str, int] | None = None
     sort: tuple[tuple[str, str], ...] = (("severity", "desc"),)
@@ -159,7 +161,7 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
         """
         SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns,
             map_values(coalesce(carry_over_shares, shares)) AS shares,
-            label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
+            label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
             hash(stages) AS schema
         FROM windows WHERE $run IS NULL OR run_id = $run ORDER BY run_id, "window"
         """,
@@ -284,6 +286,7 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
         "stage": "(aim_stage = $stage OR list_contains(routing_set, $stage))",
         "text": f"(contains(lower({_SEARCHED}), lower($text)) OR list_has_any(labels, $text_labels))",
         "min_severity": "severity >= $min_severity",
+        "needs_attention": "needs_attention = $needs_attention",
     }
     asked = {name: getattr(query, name) for name in conditions}
     parameters = {name: value for name, value in asked.items() if value is not None}

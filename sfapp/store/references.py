@@ -8,12 +8,21 @@ still to be done.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 
-from sfapp.accounting import reference_of, with_reference
-from sfapp.model import Reference
-from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, KEYS, insert, key_values, replace_windows
+from sfapp.accounting import (
+    HealthyWindows,
+    WindowPace,
+    healthy_windows,
+    pooled_reference,
+    reference_of,
+    with_reference,
+)
+from sfapp.model import Gates, Reference
+from sfapp.model.findings import StepNoise
+from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, insert, key_values, replace_windows
 from sfapp.store.database import Cursor
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.schema import RUN_REFERENCES
@@ -31,55 +40,73 @@ from sfapp.store.verdict_rows import (
 _AT_ONCE = 512
 """Diagnoses decoded together: all windows of a run may not fit in memory."""
 
-# The healthy window of one run or of every run: the lowest mean step among complete windows after the first.
-_HEALTHY = """
-SELECT run_id, arg_min("window", (step_mean_ns, "window"))
+_COMPLETE = """
+SELECT run_id, "window", step_mean_ns, step_noise, recorded_stages, ranks, has_late_ranks
 FROM windows JOIN (SELECT run_id, min("window") AS first FROM windows GROUP BY run_id) USING (run_id)
 WHERE complete AND "window" > first AND ($run IS NULL OR run_id = $run)
-GROUP BY run_id
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The windows that a run should be compared with, and whether a user chose them."""
+
+    healthy: HealthyWindows
+    by_hand: bool
+
+
 def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
-    """Return the runs whose windows are compared with another reference than they should be."""
+    """Return the runs whose windows are compared with other windows than they should be."""
+    rows = cursor.execute("SELECT run_id, healthy_windows, noise, chosen FROM run_references").fetchall()
     stored = {
-        run_id: (number, by_hand)
-        for run_id, number, by_hand in cursor.execute(
-            "SELECT run_id, reference_window, chosen FROM run_references"
-        ).fetchall()
+        run_id: None if windows is None else _Wanted(HealthyWindows(tuple(windows), _noise(noise)), by_hand)
+        for run_id, windows, noise, by_hand in rows
     }
     wanted = _wanted(cursor, chosen, None)
     return sorted(run for run in stored.keys() | wanted.keys() if stored.get(run) != wanted.get(run))
 
 
 def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
-    """Compare a run's windows with the reference that the run should have."""
-    number, by_hand = _wanted(cursor, chosen, run_id).get(run_id, (None, False))
-    found = [] if number is None else _load(cursor, [(run_id, number)])
-    reference = reference_of(found[0].diagnosis) if found else None
+    """Compare a run's windows with the healthy windows that the run should be compared with."""
+    wanted = _wanted(cursor, chosen, run_id).get(run_id)
+    reference = None if wanted is None else _reference(cursor, run_id, wanted)
     if reference != references_of(cursor, [run_id]).get(run_id):
         rows = cursor.execute('SELECT "window" FROM windows WHERE run_id = ?', [run_id]).fetchall()
         compare(cursor, [(run_id, number) for (number,) in sorted(rows)], reference)
     cursor.execute("DELETE FROM run_references WHERE run_id = ?", [run_id])
-    if reference is not None:
+    if wanted is not None and reference is not None:
+        noise = wanted.healthy.noise
         row = {
             "run_id": run_id,
-            "reference_window": number,
-            "chosen": by_hand,
+            "reference_window": reference.window,
+            "healthy_windows": list(wanted.healthy.windows),
+            "noise": None if noise is None else list(astuple(noise)),
+            "chosen": wanted.by_hand,
             "reference": encode(reference),
         }
         insert(cursor, RUN_REFERENCES, RUN_REFERENCES.arrow([row]))
 
 
+def _reference(cursor: Cursor, run_id: str, wanted: _Wanted) -> Reference | None:
+    found = _load(cursor, [(run_id, number) for number in wanted.healthy.windows])
+    parts = [reference_of(window.diagnosis) for window in found]
+    return pooled_reference(parts, wanted.healthy.noise) if parts else None
+
+
 def invalidate_references(cursor: Cursor, keys: Collection[Key]) -> None:
-    """Mark these windows' content as changed where one of them is a run's reference.
+    """Mark these windows' content as changed where a run is compared with one of them.
 
     The reference itself stays, because the run's windows are compared with it until ``update_reference``.
     """
-    cursor.execute(
-        f"UPDATE run_references SET reference_window = NULL WHERE (run_id, reference_window) IN {KEYS}",
-        key_values(keys),
-    )
+    by_run: dict[str, list[int]] = defaultdict(list)
+    for run_id, number in keys:
+        by_run[run_id].append(number)
+    for run_id, numbers in by_run.items():
+        cursor.execute(
+            "UPDATE run_references SET healthy_windows = NULL "
+            "WHERE run_id = ? AND list_has_any(healthy_windows, ?::BIGINT[])",
+            [run_id, numbers],
+        )
 
 
 def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
@@ -89,16 +116,28 @@ def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
     return {run_id: decode_reference(reference) for run_id, reference in rows}
 
 
-def _wanted(
-    cursor: Cursor, chosen: ReferenceChoices, run_id: str | None
-) -> dict[str, tuple[int | None, bool]]:
-    """Return for one run or all runs the window that should be the reference, and whether a user chose it."""
-    healthy = cursor.execute(_HEALTHY, {"run": run_id}).fetchall()
-    wanted: dict[str, tuple[int | None, bool]] = {run: (number, False) for run, number in healthy}
+def _wanted(cursor: Cursor, chosen: ReferenceChoices, run_id: str | None) -> dict[str, _Wanted]:
+    """Return for one run or all runs the windows that it should be compared with."""
+    paces: dict[str, list[WindowPace]] = defaultdict(list)
+    for run, number, step_ns, noise, stages, ranks, late in cursor.execute(
+        _COMPLETE, {"run": run_id}
+    ).fetchall():
+        paces[run].append(WindowPace(number, step_ns, _noise(noise), (tuple(stages), ranks), late))
+    wanted = {
+        run: _Wanted(healthy, False)
+        for run, found in paces.items()
+        if (healthy := healthy_windows(found, Gates().min_effect)) is not None
+    }
     picked = [key for key in chosen.pairs() if run_id is None or key[0] == run_id]
-    sql = f'SELECT run_id, "window" FROM windows WHERE {IN_KEYS}'
+    sql = f'SELECT run_id, "window", step_noise FROM windows WHERE {IN_KEYS}'
     there = cursor.execute(sql, key_values(picked)).fetchall()
-    return wanted | {run: (number, True) for run, number in there}
+    return wanted | {
+        run: _Wanted(HealthyWindows((number,), _noise(noise)), True) for run, number, noise in there
+    }
+
+
+def _noise(values: Sequence[float] | None) -> StepNoise | None:
+    return None if values is None else StepNoise(int(values[0]), *values[1:])
 
 
 def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) -> None:

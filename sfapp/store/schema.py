@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -87,6 +87,8 @@ _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
     "BOOLEAN": pa.bool_(),
     "DOUBLE": pa.float64(),
+    "DOUBLE[]": pa.list_(pa.float64()),
+    "BIGINT[]": pa.list_(pa.int64()),
     "INTEGER": pa.int32(),
     "INTEGER[]": pa.list_(pa.int32()),
     "JSON": pa.string(),
@@ -200,10 +202,19 @@ WINDOWS = SchemaTable(
         SchemaColumn(
             "change", "DOUBLE", "change of the mean step against the run's reference; 0.1 = 10 % longer"
         ),
-        SchemaColumn("severity", "DOUBLE", "severity by which windows are sorted; healthy below 0.05"),
+        SchemaColumn("severity", "DOUBLE", "severity by which windows are sorted"),
+        SchemaColumn("has_late_ranks", "BOOLEAN", "whether ranks are late beyond noise"),
+        SchemaColumn("needs_attention", "BOOLEAN", "whether an effect is beyond noise and large enough"),
+        SchemaColumn(
+            "step_noise", "DOUBLE[]", "noise of its steps: number of steps, mean squared differences"
+        ),
         SchemaColumn("complete", "BOOLEAN", "whether it can be the run's reference"),
         SchemaColumn("reference_window", "BIGINT", "the window of the run that it was compared with"),
-        SchemaColumn("is_reference", "BOOLEAN", "whether it is that window itself"),
+        SchemaColumn(
+            "is_reference",
+            "BOOLEAN",
+            "whether it is one of the healthy windows that the run is compared with",
+        ),
         SchemaColumn("diagnosis", "JSON", "the whole diagnosis, from which it is restored exactly"),
     ),
 )
@@ -234,9 +245,11 @@ RUN_REFERENCES = SchemaTable(
     "one run that has a healthy window, which all its windows are compared with",
     (
         SchemaColumn("run_id", "VARCHAR", "which run"),
-        SchemaColumn("reference_window", "BIGINT", "its healthy window; null while that is being read again"),
+        SchemaColumn("reference_window", "BIGINT", "the healthy window that stands for all of them"),
+        SchemaColumn("healthy_windows", "BIGINT[]", "all of them; null while one is being read again"),
+        SchemaColumn("noise", "DOUBLE[]", "noise of the run's steps, as `step_noise`"),
         SchemaColumn("chosen", "BOOLEAN", "chosen by a user rather than measured"),
-        SchemaColumn("reference", "JSON", "values of that window that are compared with"),
+        SchemaColumn("reference", "JSON", "values of these windows that are compared with"),
     ),
 )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from sfapp.accounting import healthy_reference, own_wait_stages
+from sfapp.accounting import is_complete, own_wait_stages
 from sfapp.model import Diagnosis, Manifest, Reference
 from sfapp.model.labels import heaviest_label
 from sfapp.store.schema import STAGES, WINDOWS
@@ -45,7 +45,7 @@ class WindowOrigin:
             utc(manifest.ended_at),
             manifest.wrapper,
             manifest.world_size,
-            may_serve(diagnosis),
+            is_complete(diagnosis),
         )
 
 
@@ -127,9 +127,12 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "exposed_imbalance": diagnosis.exposed_imbalance,
         "change": diagnosis.change,
         "severity": diagnosis.severity,
+        "needs_attention": diagnosis.needs_attention,
+        "has_late_ranks": diagnosis.has_late_ranks,
+        "step_noise": None if diagnosis.noise is None else list(astuple(diagnosis.noise)),
         "complete": origin.complete,
         "reference_window": reference.window if reference else None,
-        "is_reference": reference is not None and reference.window == diagnosis.window,
+        "is_reference": diagnosis.is_reference,
         "diagnosis": encode(diagnosis),
     }
 
@@ -166,14 +169,6 @@ def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
         for name, values in by_column.items():
             columns[name] += [None] * len(stages) if values is None else [values[stage] for stage in stages]
     return STAGES.arrow_columns(columns)
-
-
-def may_serve(diagnosis: Diagnosis) -> bool:
-    """Return whether a window could be its run's reference if it is not the run's first.
-
-    ``healthy_reference`` leaves out the first window, so one is put before this.
-    """
-    return healthy_reference((replace(diagnosis, window=diagnosis.window - 1), diagnosis)) is not None
 
 
 def encode(value: Diagnosis | Reference) -> str:

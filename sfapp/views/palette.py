@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from sfapp.model import RESIDUAL, broad_stage, stage_category
 
@@ -35,6 +36,8 @@ _CATEGORY = {
     "runtime": "#F0E442",
 }
 _CATEGORY_LIGHT = {"stage": "#C3CBD4", "other": "#595959"}
+SeverityLevel = Literal["unknown", "quiet", "warn", "alarm"]
+
 _CATEGORY_DARK = {"stage": "#5F6B7A", "other": "#CCCCCC"}
 
 
@@ -97,11 +100,19 @@ def category_colours(dark: bool = False) -> dict[str, str]:
     return _CATEGORY | (_CATEGORY_DARK if dark else _CATEGORY_LIGHT)
 
 
-def severity_colour(severity: float | None, palette: Theme) -> str:
-    """Quiet below 5 %, warning below 20 %, alarm from there on."""
-    if severity is None or severity < 0.05:
-        return palette.quiet
-    return palette.warn if severity < 0.20 else palette.alarm
+def severity_level(needs_attention: bool | None, severity: float | None) -> SeverityLevel:
+    """Return how a window is marked: an alarm needs attention and has a severity of 20 % or more."""
+    if severity is None:
+        return "unknown"
+    if not needs_attention:
+        return "quiet"
+    return "warn" if severity < 0.20 else "alarm"
+
+
+def severity_colour(needs_attention: bool | None, severity: float | None, palette: Theme) -> str:
+    """Return the colour of ``severity_level``."""
+    level = severity_level(needs_attention, severity)
+    return {"warn": palette.warn, "alarm": palette.alarm}.get(level, palette.quiet)
 
 
 def mix(colour: str, other: str, amount: float) -> str:

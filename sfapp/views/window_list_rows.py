@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sfapp.model import CULPRITS
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.labels import UNIVERSAL_LABEL, label_words
 from sfapp.model.view import WindowKey
 from sfapp.views import format, palette
@@ -19,7 +18,7 @@ def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "href": window_page(WindowKey(row["run_id"], row["window"])),
         "name": f"window {row['window']}",
-        "level": _level(row["severity"]),
+        "level": _level(row),
         "severity": format.severity(row["severity"]),
         "aim": _aim(row, short),
         "persistence": _persistence(row),
@@ -38,27 +37,29 @@ def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _level(severity: float | None) -> str:
-    if severity is None:
-        return "unknown"
-    return "quiet" if severity < QUIET_SEVERITY else "warn" if severity < 0.2 else "alarm"
+def _level(row: Mapping[str, Any]) -> palette.SeverityLevel:
+    return palette.severity_level(row["needs_attention"], row["severity"])
 
 
 def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
     stage = short.get(row["aim_stage"], row["aim_stage"])
     if not stage:
         return format.ABSENT
-    if _level(row["severity"]) == "quiet":
+    if _level(row) == "quiet":
         return "healthy"
     if row["aim_rank"] is not None:
         return f"{stage} on rank {row['aim_rank']}"
-    where = {"all_ranks": "on all ranks", "rotating": "on changing ranks"}
+    where = {
+        "all_ranks": "on all ranks",
+        "rotating": "on changing ranks",
+        "several_ranks": "on several ranks",
+    }
     return f"{stage} {where.get(row['aim_rank_reason'], '')}".strip()
 
 
 def _persistence(row: Mapping[str, Any]) -> str:
     kind = row["culprit_kind"]
-    if _level(row["severity"]) == "quiet" or kind in (None, "none") or row["aim_rank_reason"] == "all_ranks":
+    if _level(row) == "quiet" or kind in (None, "none") or row["aim_rank_reason"] == "all_ranks":
         return ""
     return CULPRITS[kind].words if kind in CULPRITS else ""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
 
-from sfapp.accounting import diagnose, diagnose_runs, healthy_reference, reference_of, with_reference
+from sfapp.accounting import diagnose, diagnose_runs, healthy_in_run, reference_of, with_reference
 from sfapp.accounting.leaders import period_of
 from sfapp.model import Diagnosis
 
@@ -129,10 +129,10 @@ def test_the_healthy_window_has_the_lowest_mean_after_the_first_and_is_complete(
         window(3, 20 * MS),
         window(4, 0, closed_by="flush"),
     ]
-    healthy = healthy_reference(run)
+    healthy = healthy_in_run(run)
     assert healthy is not None
-    assert healthy.window == 3
-    assert healthy_reference(run[:1]) is None
+    assert healthy.windows == (3,)
+    assert healthy_in_run(run[:1]) is None
 
 
 def test_a_stored_diagnosis_takes_another_reference_without_its_matrix() -> None:

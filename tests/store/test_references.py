@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 from jobs import SLOW, SLOW_EVERYWHERE, SLOWER, put, put_run, window
 
-from sfapp.accounting import healthy_reference, with_reference
+from sfapp.accounting import healthy_in_run, pooled_reference, reference_of, with_reference
 from sfapp.errors import WindowNotFoundError
 from sfapp.store import Store, WindowQuery
 
 
 def measured_reference(store: Store, run: str = "run") -> int | None:
-    """What the accounting would pick from the stored diagnoses."""
+    """Return the window that stands for what the accounting would pick from the stored diagnoses."""
     rows = store.windows(WindowQuery(run=run, limit=1000)).rows
-    healthy = healthy_reference(store.diagnosis(run, row["window"]) for row in rows)
-    return None if healthy is None else healthy.window
+    diagnoses = {row["window"]: store.diagnosis(run, row["window"]) for row in rows}
+    healthy = healthy_in_run(diagnoses.values())
+    if healthy is None:
+        return None
+    parts = [reference_of(diagnoses[number]) for number in healthy.windows]
+    return pooled_reference(parts, healthy.noise).window
 
 
 def compared_with(store: Store, run: str = "run") -> set[int | None]:

@@ -31,7 +31,6 @@ from sfapp.app.theme import (
 )
 from sfapp.app.window_list import ListState, parse_list, slow_windows
 from sfapp.model import LABELS
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.view import WindowKey
 from sfapp.service.live import streaming_runs
 from sfapp.service.workspace import Workspace
@@ -195,7 +194,7 @@ class IndexPage:
                 runs = len({row["run_id"] for row in rows})
                 label_text(format.counted(runs, "run"), "span")
                 if slow:
-                    worst = max(rows, key=lambda row: row["severity"] or 0.0)
+                    worst = max(rows, key=lambda row: (row["needs_attention"], row["severity"] or 0.0))
                     rank = "" if worst["aim_rank"] is None else f" on rank {worst['aim_rank']}"
                     run_id = format.clip(worst["run_id"])
                     stage = format.short_stage(worst["aim_stage"])
@@ -244,7 +243,7 @@ class IndexPage:
             ui.switch(
                 "Needs attention only",
                 value=state.calls_for_action,
-                on_change=lambda event: self._filter(min_severity=QUIET_SEVERITY if event.value else None),
+                on_change=lambda event: self._filter(needs_attention=event.value or None, min_severity=None),
             ).props("dense").mark("loud")
             self._brush = with_keys(label_text("", "button", "badge brushed"), label="Show all windows")
             self._brush.on("click", lambda: self._filter(first=None, last=None)).mark("brushed")

@@ -8,7 +8,6 @@ from fractions import Fraction
 from itertools import pairwise
 
 from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, legend_above, legend_key, note, plain
 from sfapp.views.plot_registry import ComparisonInput, Placement, PlotSpec
@@ -331,7 +330,7 @@ def _line(x: list[float], y: list[float], unit: format.Unit, colour: str, width:
 
 
 def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: palette.Theme) -> Trace:
-    is_healthy = [(window.severity or 0.0) < QUIET_SEVERITY for window in side.windows]
+    is_healthy = [not window.needs_attention for window in side.windows]
     return {
         "type": "scatter",
         "mode": "markers",
@@ -339,7 +338,10 @@ def _dots(side: Side, times: list[float], row: int, unit: format.Unit, colours: 
         "y": f4([row + 0.09 * (place % LANES - LANES // 2) for place in range(len(times))]),
         "marker": {
             "size": 9 if len(times) <= 120 else 5,
-            "color": [palette.severity_colour(window.severity, colours) for window in side.windows],
+            "color": [
+                palette.severity_colour(window.needs_attention, window.severity, colours)
+                for window in side.windows
+            ],
             "symbol": ["circle" if healthy else "triangle-up" for healthy in is_healthy],
             "line": {"color": colours.ink, "width": 1},
         },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
 from sfapp.views.figures.window_timeline import Row, hover_of, stage_order
@@ -109,10 +108,10 @@ def _step_times(rows: Sequence[Row], unit: format.Unit, dark: bool) -> Trace:
         "line": {"color": colours.ink, "width": 1.5},
         "marker": {
             "size": 9 if len(rows) <= 120 else 5,
-            "color": [palette.severity_colour(row["severity"], colours) for row in rows],
-            "symbol": [
-                "circle" if (row["severity"] or 0.0) < QUIET_SEVERITY else "triangle-up" for row in rows
+            "color": [
+                palette.severity_colour(row["needs_attention"], row["severity"], colours) for row in rows
             ],
+            "symbol": ["triangle-up" if row["needs_attention"] else "circle" for row in rows],
             "line": {"color": colours.ink, "width": 1},
         },
         "customdata": [[row["run_id"], row["window"]] for row in rows],
@@ -147,7 +146,7 @@ def _share_areas(rows: Sequence[Row], dark: bool) -> list[Trace]:
 
 def _suspect_ranks(rows: Sequence[Row], dark: bool) -> Trace:
     """Return the suspect ranks in the colours of their stages; healthy windows are left out."""
-    slow = [row for row in rows if (row["severity"] or 0.0) >= QUIET_SEVERITY and row["aim_rank"] is not None]
+    slow = [row for row in rows if row["needs_attention"] and row["aim_rank"] is not None]
     by_stage = palette.stage_colours(stage_order(rows), dark)
     colours = palette.theme(dark)
     return {

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfapp.model import CULPRITS
-from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
 from sfapp.views.plot_registry import PlotSpec, RunInput
@@ -145,7 +144,7 @@ def suspect_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
     "place."""
     spans: list[tuple[int, int]] = []
     for place, row in enumerate(rows):
-        if (row["severity"] or 0.0) < QUIET_SEVERITY or not row["aim_stage"]:
+        if not (row["needs_attention"] and row["aim_stage"]):
             continue
         if spans and spans[-1][1] == place - 1 and _same(rows[spans[-1][0]], row):
             spans[-1] = (spans[-1][0], place)
@@ -251,7 +250,7 @@ def _missing(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
 def hover_of(row: Row) -> str:
     text = f"<b>{plain(row['run_id'])} · window {row['window']}</b>"
     text += f"<br>mean step {format.duration(row['step_time_ns'])}"
-    if (row["severity"] or 0.0) < QUIET_SEVERITY:
+    if not row["needs_attention"]:
         return f"{text}<br>healthy"
     text += f"<br>severity {format.severity(row['severity'])}"
     return f"{text}<br>{plain(_span_words(row), 80)}" if row["aim_stage"] else text
@@ -260,13 +259,17 @@ def hover_of(row: Row) -> str:
 def _strip(rows: Sequence[Row], dark: bool) -> Trace:
     """Return one mark per window: thin and grey for healthy ones, full and coloured for the others."""
     colours = palette.theme(dark)
-    is_healthy = [(row["severity"] or 0.0) < QUIET_SEVERITY for row in rows]
+    is_healthy = [not row["needs_attention"] for row in rows]
     return {
         "type": "bar",
         "x": list(range(len(rows))),
         "y": [0.45 if healthy else 1.0 for healthy in is_healthy],
         "yaxis": "y2",
-        "marker": {"color": [palette.severity_colour(row["severity"], colours) for row in rows]},
+        "marker": {
+            "color": [
+                palette.severity_colour(row["needs_attention"], row["severity"], colours) for row in rows
+            ]
+        },
         "customdata": [[row["run_id"], row["window"]] for row in rows],
         "hovertext": [hover_of(row) for row in rows],
         "hovertemplate": "%{hovertext}<extra></extra>",
@@ -278,7 +281,7 @@ def _strip(rows: Sequence[Row], dark: bool) -> Trace:
 def _image_strip(rows: Sequence[Row], dark: bool) -> Trace:
     """Return the strip as one image, for many windows."""
     theme = palette.theme(dark)
-    colour_of = [palette.severity_colour(row["severity"], theme) for row in rows]
+    colour_of = [palette.severity_colour(row["needs_attention"], row["severity"], theme) for row in rows]
     colours = list(dict.fromkeys(colour_of))
     last = max(1, len(colours) - 1)
     return {
@@ -351,7 +354,7 @@ def _span_notes(
             note(
                 f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - pitch * line, dark,
                 yref="paper", yanchor="top",
-                font={"size": 11, "color": palette.severity_colour(rows[first]["severity"], colours)},
+                font={"size": 11, "color": palette.severity_colour(True, rows[first]["severity"], colours)},
             )
         )  # fmt: skip
     return [*notes, *_run_names(rows, dark)]

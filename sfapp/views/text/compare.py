@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Literal
 
 from sfapp.accounting import LETTERS, Change, Comparison, Side, StageLeader
-from sfapp.accounting.aim import GROWTH
 from sfapp.model import LABELS
 from sfapp.model.labels import label_words
 from sfapp.views import format
@@ -18,6 +17,9 @@ from sfapp.views.text.key_numbers import Number
 
 NOTICEABLE = 0.005
 """A relative change of step time below this counts as unchanged: it rounds to ±0 %."""
+
+GROWTH = 0.05
+"""A relative change of step time below this is no growth worth a warning."""
 
 SEVERE = 0.2
 

@@ -125,9 +125,11 @@ def _absent(diagnosis: Diagnosis, line: EvidenceLine) -> str:
     if line.reason == "below_gamma_g":
         reason = f"The largest gain, {format.percent(line.value)}, is below γG {format.share(gates.gamma_g)}."
     elif line.reason == "step_time_not_grown":
-        reason = f"The mean step changed by {format.percent_change(line.value)}; counted from +5 %."
+        counted = format.percent(diagnosis.smallest_effect)
+        reason = f"The mean step changed by {format.percent_change(line.value)}; counted from +{counted}."
     elif line.reason == "quiet":
-        reason = f"Exposed imbalance is {format.severity(line.value)}; counted from 5 %."
+        counted = format.percent(diagnosis.smallest_effect)
+        reason = f"Exposed imbalance is {format.severity(line.value)}; counted from {counted}."
     elif line.reason == "too_few_events" and device is not None:
         reason = (
             f"{format.count(device.ready)} of {format.count(device.sampled)} sampled events finished; "

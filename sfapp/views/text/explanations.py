@@ -10,6 +10,7 @@ from sfapp.model.labels import SUPPRESSING_LABELS, label_words
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
 from sfapp.views.text.evidence import over_the_run
+from sfapp.views.text.findings import healthy_windows
 
 _SYMBOLS = {doc.name: doc.symbol for doc in GATE_DOCS}
 
@@ -133,7 +134,7 @@ def _aim_basis(diagnosis: Diagnosis) -> str:
     name = format.short_stage(aim.stage)
     if aim.basis == "delta" and reference is not None:
         return (
-            f"Suspect: {name} grew most since window {reference.window}; the mean step changed by "
+            f"Suspect: {name} grew most since {healthy_windows(reference)}; the mean step changed by "
             f"{format.percent_change(diagnosis.change)}."
         )
     if aim.basis == "excess":

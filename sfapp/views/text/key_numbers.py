@@ -28,7 +28,7 @@ def _step_time(diagnosis: Diagnosis) -> Number:
     note = "no healthy window to compare with"
     if diagnosis.change is not None:
         note = f"{format.percent_change(diagnosis.change)} vs healthy"
-        if diagnosis.reference is not None and diagnosis.reference.window == diagnosis.window:
+        if diagnosis.is_reference:
             note = "the run's healthy window"
     return Number("Step time", format.duration(diagnosis.step_time.mean_ns), note)
 

@@ -6,6 +6,12 @@ from sfapp.model import Diagnosis, broad_stage
 from sfapp.views import format
 from sfapp.views.text.advice import look_at_all_ranks, look_at_one_rank, why_ranks_rotate
 from sfapp.views.text.change_breakdown import where_it_lies
+from sfapp.views.text.findings import (
+    effect_sentence,
+    healthy_windows,
+    other_findings,
+    resolution_sentence,
+)
 from sfapp.views.text.limitations import waits_inside
 from sfapp.views.text.long_steps import long_steps
 
@@ -22,7 +28,8 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"{format.duration(diagnosis.gates.floor_ns)}: too little for meaningful shares.",
         )
     if diagnosis.is_quiet:
-        return (_healthy_sentence(diagnosis),)
+        sentences = (_healthy_sentence(diagnosis), resolution_sentence(diagnosis), *other_findings(diagnosis))
+        return tuple(sentence for sentence in sentences if sentence)
     long = long_steps(diagnosis)
     sentences = (
         delta_sentence(diagnosis),
@@ -30,6 +37,8 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
         _ranks_sentence(diagnosis),
         misread_sentence(diagnosis),
         _recurrence_sentence(diagnosis),
+        effect_sentence(diagnosis),
+        *other_findings(diagnosis),
     )
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -72,12 +81,13 @@ def _healthy_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.ranks == 1:
         text = "The window has a single rank, so imbalance cannot be measured"
     if diagnosis.change is not None and diagnosis.reference is not None:
-        if diagnosis.reference.window == diagnosis.window:
-            return f"{text}, and this is the run's healthy window."
-        grown = format.percent_change(diagnosis.change)
+        if diagnosis.is_reference:
+            which = "the run's healthy window" if len(diagnosis.reference.windows) < 2 else "a healthy window"
+            return f"{text}, and this is {which}."
+        grown, windows = format.percent_change(diagnosis.change), healthy_windows(diagnosis.reference)
         if grown.startswith("±"):
-            return f"{text}, and the mean step is as long as in healthy window {diagnosis.reference.window}."
-        return f"{text}, and the mean step is {grown} vs healthy window {diagnosis.reference.window}."
+            return f"{text}, and the mean step is as long as in {windows}."
+        return f"{text}, and the mean step is {grown} vs {windows}."
     return f"{text}."
 
 
@@ -94,7 +104,7 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
             "in excess of a typical rank."
         )
     total = diagnosis.step_time.mean_ns - reference.step_time_ns
-    grown = f"{format.change(total)} per step vs healthy window {reference.window}"
+    grown = f"{format.change(total)} per step vs {healthy_windows(reference)}"
     return f"{grown}{where_it_lies(total, deltas, aim.stage)}."
 
 

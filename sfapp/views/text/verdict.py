@@ -127,6 +127,8 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
         return f"{stage}, on a different rank {turn}", "" if aim.steps == "all" else when
     if aim.rank_reason == "all_ranks":
         return f"{stage} on all ranks equally", when
+    if aim.rank_reason == "several_ranks":
+        return f"{stage} on several ranks", when
     if aim.rank_reason == "single_rank":
         return stage, "(single rank: no comparison possible)"
     return f"{stage}, no single rank", when

@@ -1,0 +1,89 @@
+"""Effects with their intervals, and what a window could have shown, in sentences (accounting.md §17)."""
+
+from __future__ import annotations
+
+from sfapp.model import Diagnosis, Reference
+from sfapp.model.findings import Finding
+from sfapp.views import format
+
+_MOST_RANKS = 4
+
+
+def healthy_windows(reference: Reference) -> str:
+    """Return ``healthy window 3``, or ``8 healthy windows`` where the reference is their mean."""
+    if len(reference.windows) > 1:
+        return f"{len(reference.windows)} healthy windows"
+    return f"healthy window {reference.window}"
+
+
+def interval(finding: Finding) -> str:
+    """Return ``38 % (36–40 %)``: the effect as a part of the step, with its 95 % interval."""
+    if finding.low == finding.high:
+        return format.percent(finding.effect, 1)
+    low, high = 100 * finding.low, min(100.0, 100 * finding.high)
+    return f"{format.percent(finding.effect, 1)} ({low:.1f}–{high:.1f} %)"
+
+
+def chance(finding: Finding) -> str:
+    """Return how likely a healthy window shows such an effect; empty where it was not tested."""
+    if finding.chance is None:
+        return ""
+    if finding.chance < 0.0005:
+        return "chance of a false alarm below 0.1 %"
+    return f"chance of a false alarm {format.percent(finding.chance, 1)}"
+
+
+def place(finding: Finding) -> str:
+    """Return ``data on rank 3``, ``backward on ranks 3, 4 and 12 others`` or ``backward``."""
+    stage = format.short_stage(finding.stage)
+    if not finding.ranks:
+        return stage
+    named = ", ".join(map(str, finding.ranks[:_MOST_RANKS]))
+    others = len(finding.ranks) - _MOST_RANKS
+    if others > 0:
+        named += f" and {format.counted(others, 'other')}"
+    return f"{stage} on {'rank' if len(finding.ranks) == 1 else 'ranks'} {named}"
+
+
+def finding_sentence(finding: Finding) -> str:
+    """Return one finding as a sentence."""
+    size = f"{interval(finding)} of the step"
+    if finding.kind == "jitter":
+        return f"Jitter costs {size}, mostly in {place(finding)}: the slowest rank changes, none is at fault."
+    if finding.kind == "growth":
+        return f"The step grew by {size}, mostly in {place(finding)}; {chance(finding)}."
+    return f"Late in {place(finding)}: {size}; {chance(finding)}."
+
+
+def other_findings(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the findings beside the one that the verdict names, each as a sentence."""
+    main = next((finding for finding in diagnosis.findings if finding.needs_attention), None)
+    shown = [found for found in diagnosis.findings if found.needs_attention or found.kind == "jitter"]
+    return tuple(finding_sentence(finding) for finding in shown if finding is not main)
+
+
+def effect_sentence(diagnosis: Diagnosis) -> str:
+    """Return size, interval and chance of the effect that the verdict names; empty where there is none."""
+    main = next((finding for finding in diagnosis.findings if finding.needs_attention), None)
+    if main is None:
+        return ""
+    return f"Effect: {interval(main)} of the step; {chance(main)}."
+
+
+def resolution_sentence(diagnosis: Diagnosis) -> str:
+    """Return the smallest effects that the window would have shown; empty where noise is not known."""
+    resolution = diagnosis.resolution
+    if resolution is None or not diagnosis.knows_noise:
+        return ""
+    parts = []
+    if resolution.growth is not None:
+        parts.append(f"growth of {format.percent(resolution.growth, 1)}")
+    if resolution.rank:
+        smallest, largest = min(resolution.rank.values()), max(resolution.rank.values())
+        span = format.percent(smallest, 1)
+        if largest > 1.2 * smallest:
+            span = f"{100 * smallest:.1f}–{format.percent(largest, 1)}"
+        parts.append(f"one rank that is late by {span} of the step, depending on the stage")
+    if not parts:
+        return ""
+    return f"This window would have shown {' or '.join(parts)} (95 % power)."
