@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.late_ranks import StageLateness, lateness_for_cost, persistently_late
+from sfapp.accounting.late_ranks import StageLateness, chance_of_events, lateness_for_cost, persistently_late
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise
+from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise, step_spread
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.labels import STRONG_LABELS
@@ -29,8 +29,8 @@ LARGEST_RESOLUTION = 10.0
 INTERVAL = 0.025
 """Chance that the true effect lies above (or below) the interval."""
 
-_PARTS = {"growth": 0.5, "persistent": 0.25, "single": 0.25}
-"""How alpha is divided."""
+GROWTH_PART, PERSISTENT_PART, SINGLE_PART = 0.5, 0.25, 0.25
+"""How alpha is divided among growth, ranks late on average, and ranks late in single steps."""
 
 _DOMINANT = 0.8
 """One rank is named where its lateness alone accounts for this much of what all late ranks cost."""
@@ -71,12 +71,12 @@ def _late_finding(
     step_ns: float,
 ) -> Finding | None:
     tests = _tests(measures)
-    always_R = persistently_late(stage, gates.alpha * _PARTS["persistent"] / tests)
+    always_R = persistently_late(stage, gates.alpha * PERSISTENT_PART / tests)
     always = tuple(np.flatnonzero(always_R).tolist())
     single = {
         rank: late
         for rank, late in stage.late_steps.items()
-        if not always_R[rank] and late.chance * tests <= gates.alpha * _PARTS["single"]
+        if not always_R[rank] and late.chance * tests <= gates.alpha * SINGLE_PART
     }
     if not always and not single:
         return None
@@ -84,9 +84,9 @@ def _late_finding(
     saved_N = measures.saved(boundary, place, always, steps)
     ranks = _ordered(measures, boundary, place, always, steps, float(saved_N.sum()))
     effect = float(saved_N.mean())
-    chances = [late.chance * tests / _PARTS["single"] for late in single.values()]
+    chances = [late.chance * tests / SINGLE_PART for late in single.values()]
     chances += [
-        stage.error(rank).chance(float(stage.mean_R[rank])) * tests / _PARTS["persistent"] for rank in always
+        stage.error(rank).chance(float(stage.mean_R[rank])) * tests / PERSISTENT_PART for rank in always
     ]
     noise = step_noise(saved_N)
     margin = (
@@ -158,7 +158,7 @@ def rank_resolution(
         if name in hidden:
             continue
         error = MeanError(stage.typical_error, stage.df)
-        shown = error.margin(gates.alpha * _PARTS["persistent"] / tests) + error.margin(POWER)
+        shown = error.margin(gates.alpha * PERSISTENT_PART / tests) + error.margin(POWER)
         cost = gates.min_effect * step_ns / (1.0 - gates.min_effect)
         costly = lateness_for_cost(stage.slack, cost, POWER, stage.inflation)
         smallest = max(shown, costly) / step_ns
@@ -189,7 +189,7 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
         return None
     mean = diagnosis.step_time.mean_ns
     margin = error.margin(INTERVAL)
-    chance = min(1.0, error.chance(grown) / _PARTS["growth"])
+    chance = min(1.0, error.chance(grown) / GROWTH_PART, _chance_of_longest_step(diagnosis, reference))
     return Finding(
         kind="growth",
         stage=max(rest, key=lambda stage: rest[stage]),
@@ -203,13 +203,22 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
     )
 
 
+def _chance_of_longest_step(diagnosis: Diagnosis, reference: Reference) -> float:
+    """Return the chance of the window's longest step in a healthy window: one step may make the growth."""
+    if reference.noise is None or reference.noise.lag1 <= 0.0:
+        return 1.0
+    beyond = diagnosis.step_time.longest_ns - reference.step_time_ns
+    chance, _ = chance_of_events([beyond / step_spread(reference.noise)], diagnosis.steps)
+    return min(1.0, chance / GROWTH_PART)
+
+
 def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
     """Return the smallest growth that the window would have shown, as a part of its step."""
     error = growth_error(diagnosis.noise, diagnosis.reference)
     if error is None:
         return None
     mean = diagnosis.step_time.mean_ns
-    needed = max(error.margin(gates.alpha * _PARTS["growth"]), gates.min_effect * mean)
+    needed = max(error.margin(gates.alpha * GROWTH_PART), gates.min_effect * mean)
     smallest = (needed + error.margin(POWER)) / mean
     return smallest if smallest <= LARGEST_RESOLUTION else None
 

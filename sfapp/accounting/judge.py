@@ -210,7 +210,7 @@ def _with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | N
         judged,
         noise=step_noise(advance_SN.sum(axis=0)),
         findings=late_findings(measures, carry, judged.gates),
-        resolution=Resolution(None, shown) if measures.has_all_rows else None,
+        resolution=Resolution(None, shown),
     )
 
 
@@ -222,7 +222,7 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
     """Return what holds even below the denominator floor: identity and raw advances."""
     window = measures.window
     makespan_N = measures.makespan_N
-    mean = float(carry.advance_SN.sum() / measures.steps) if carry else float(makespan_N.mean())
+    step_N = carry.advance_SN.sum(axis=0) if carry else makespan_N
     p50, p95 = np.percentile(makespan_N, [50, 95])
     return Diagnosis(
         run_id=window.run_id,
@@ -243,7 +243,7 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
         advances_ns=_integers(measures, measures.advance_SN),
         carry_over_advances_ns=None if carry is None else _integers(measures, carry.advance_SN),
         wait_advances_ns=_wait_advances(measures, carry or measures),
-        step_time=StepTime(mean, float(p50), float(p95)),
+        step_time=StepTime(float(step_N.mean()), float(p50), float(p95), float(step_N.max())),
         typical_ns=_typical_ns(measures, carry or measures),
         missing_ranks=missing_ranks(measures),
         gather_ok=window.manifest.gather_ok,

@@ -208,17 +208,28 @@ def _least_chance(beyond_N: Floats, events: Sequence[npt.NDArray[np.int64]]) -> 
     peaks = sorted(
         ((float(beyond_N[event].max()), place) for place, event in enumerate(events)), reverse=True
     )
-    least, number = math.inf, 0
-    for taken in range(1, min(len(peaks), _MOST_EVENTS) + 1):
-        tail = min(1.0, 0.5 * peaks[taken - 1][0] ** -_TAIL_POWER)
-        expected = math.comb(len(beyond_N), taken) * tail**taken
-        if expected < least:
-            least, number = expected, taken
+    least, number = chance_of_events([peak for peak, _ in peaks[:_MOST_EVENTS]], len(beyond_N))
     if number == _MOST_EVENTS:
         number = len(peaks)
     chosen = sorted(place for _, place in peaks[:number])
     together = tuple(int(step) for place in chosen for step in events[place])
     return LateSteps(together, min(1.0, least))
+
+
+def chance_of_events(beyond: Sequence[float], steps: int) -> tuple[float, int]:
+    """Return the least expected number of sets of events so far outside, and how many events the set has.
+
+    Args:
+        beyond: how far outside each is, over the usual spread, the furthest first.
+        steps: of the window.
+    """
+    least, number = math.inf, 0
+    for taken, furthest in enumerate(beyond, 1):
+        tail = min(1.0, 0.5 * furthest**-_TAIL_POWER) if furthest > 0.0 else 1.0
+        expected = math.comb(steps, taken) * tail**taken
+        if expected < least:
+            least, number = expected, taken
+    return least, number
 
 
 def broad_own(window: Window, members: Sequence[int], split_S: Flags) -> Array:

@@ -76,8 +76,8 @@ def block_means(value_NR: Floats) -> Floats:
 def without_jump(value_NR: Floats) -> Floats:
     """Return values of which columns that jump once to another level for good are brought to one level.
 
-    The jump is an effect, not noise. It is taken for one where it is far larger than usual differences between
-    neighbours, and the means before and after differ by at least half of it.
+    The jump is an effect, not noise. It is taken for one where it is far larger than usual differences
+    between neighbours, and the means before and after differ by at least half of it.
     """
     step_NR = np.abs(np.diff(value_NR, axis=0))
     place_R = step_NR.argmax(axis=0)
@@ -152,6 +152,11 @@ def long_run(noise: StepNoise, steps: int, series: int = 1) -> LongRun:
         blocks = noise.block1 / (2.0 * (1.0 - between))
         whole = max(whole, BLOCK * blocks * _inflation(between, max(1, steps // BLOCK)))
     return LongRun(whole, max(1.0, whole / single) if single > 0.0 else 1.0)
+
+
+def step_spread(noise: StepNoise) -> float:
+    """Return the standard deviation of single steps."""
+    return math.sqrt(noise.lag1 / (2.0 * (1.0 - _memory(noise.lag1, noise.lag2, LONGEST_MEMORY))))
 
 
 def _memory(lag1: float, lag2: float, longest: float) -> float:

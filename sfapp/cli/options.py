@@ -9,7 +9,7 @@ import click
 
 from sfapp.errors import ParseError
 from sfapp.model import Baseline, Frontier
-from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, PRESETS, Gates
+from sfapp.model.gates import BASELINES, CHOICE_DOCS, FRONTIERS, GATE_DOCS, PRESETS, Gates
 from sfapp.model.parse import parse_run_window
 from sfapp.model.view import ViewState, WindowKey
 
@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def gate_options(command: Command) -> Command:
-    """Add ``--preset``, ``--model-fit`` and one option per gate, named after it."""
+    """Add ``--preset`` and one option per gate, named after it."""
     for doc in reversed(GATE_DOCS):
         default = getattr(Gates(), doc.name)
         command = click.option(
@@ -28,18 +28,20 @@ def gate_options(command: Command) -> Command:
             metavar="N" if doc.whole else "X",
             help=f"{doc.symbol}, {doc.title} (default {default:,}). {doc.help}",
         )(command)
-    command = click.option(
-        "--model-fit",
-        type=click.Choice(MODEL_FITS),
-        default=None,
-        help="Whether the wait model holds: as the packet declares, as measured, always, or never.",
-    )(command)
+    for choice in reversed(CHOICE_DOCS):
+        command = click.option(
+            f"--{choice.name.replace('_', '-')}",
+            choice.name,
+            type=click.Choice(tuple(choice.help)),
+            default=None,
+            help=f"{choice.question} {' '.join(choice.help.values())}",
+        )(command)
     return click.option(
         "--preset",
         type=click.Choice(tuple(PRESETS)),
         default="sfapp",
         show_default=True,
-        help="Thresholds to start from; 'paper' takes --model-fit from the packet.",
+        help="Thresholds to start from; 'paper' is as the paper has them.",
     )(command)
 
 

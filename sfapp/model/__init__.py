@@ -12,7 +12,17 @@ from sfapp.model.diagnosis import (
     StepTime,
     WaitFit,
 )
-from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates, ModelFit
+from sfapp.model.gates import (
+    BASELINES,
+    CHOICE_DOCS,
+    FRONTIERS,
+    GATE_DOCS,
+    MODEL_FITS,
+    Baseline,
+    Frontier,
+    Gates,
+    ModelFit,
+)
 from sfapp.model.labels import LABELS
 from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
 from sfapp.model.operators import CATEGORIES, Lane, Operators
@@ -34,6 +44,7 @@ __all__ = [
     "ALL_RANKS",
     "BASELINES",
     "CATEGORIES",
+    "CHOICE_DOCS",
     "CULPRITS",
     "DEFAULT_STAGES",
     "FORMAT",

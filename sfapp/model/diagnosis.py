@@ -125,11 +125,15 @@ class DeviceEvidence:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Exposed step time F[S,t] over the window, ns. ``mean_ns`` is the carry-over mean where there is one."""
+    """Exposed step time F[S,t] over the window, ns. ``mean_ns`` is the carry-over mean where there is one.
+
+    ``longest_ns`` is the longest step of that frontier.
+    """
 
     mean_ns: float
     p50_ns: float
     p95_ns: float
+    longest_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +268,8 @@ class Diagnosis:
 
     @property
     def knows_noise(self) -> bool:
-        """Whether effects can be told from noise: there are enough steps, and the rows of all ranks (§17)."""
-        return self.noise is not None and self.resolution is not None
+        """Whether effects can be told from noise: there are enough steps (§17)."""
+        return self.noise is not None
 
     @property
     def has_late_ranks(self) -> bool:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 FindingKind = Literal["growth", "rank", "jitter"]
+
+FINDINGS: Mapping[FindingKind, str] = {
+    "growth": "The mean step is longer than in the run's healthy windows, beyond noise.",
+    "rank": "Ranks are later than the others in a stage, beyond noise.",
+    "jitter": "Time is lost because the slowest rank changes from step to step; no rank is at fault.",
+}
+"""Every kind of finding with its meaning."""
 
 
 @dataclass(frozen=True, slots=True)

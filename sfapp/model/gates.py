@@ -17,7 +17,6 @@ NoiseFloor = Literal["measured", "off"]
 MODEL_FITS: tuple[ModelFit, ...] = get_args(ModelFit)
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 FRONTIERS: tuple[Frontier, ...] = get_args(Frontier)
-NOISE_FLOORS: tuple[NoiseFloor, ...] = get_args(NoiseFloor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +130,36 @@ GATE_DOCS: tuple[GateDoc, ...] = (
 
 GATE_BY_NAME: Mapping[str, GateDoc] = {doc.name: doc for doc in GATE_DOCS}
 
-MODEL_FIT_HELP: Mapping[ModelFit, str] = {
-    "declared": "W is what the training code declared in the packet (the paper's behaviour).",
-    "measured": "W holds where the window itself shows ranks waiting for each other in a stage.",
-    "on": "W is taken to hold.",
-    "off": "W is taken not to hold.",
-}
+
+@dataclass(frozen=True, slots=True)
+class ChoiceDoc:
+    """How one gate that is a choice is named and explained; ``help`` has an entry for each value."""
+
+    name: str
+    symbol: str
+    title: str
+    question: str
+    help: Mapping[str, str]
+
+
+CHOICE_DOCS: tuple[ChoiceDoc, ...] = (
+    ChoiceDoc(
+        "model_fit", "W", "wait model", "Whether the wait model holds.",
+        {
+            "declared": "W is what the training code declared in the packet (the paper's behaviour).",
+            "measured": "W holds where the window itself shows ranks waiting for each other in a stage.",
+            "on": "W is taken to hold.",
+            "off": "W is taken not to hold.",
+        },
+    ),
+    ChoiceDoc(
+        "noise_floor", "noise", "noise floor", "Whether strong labels need an effect beyond noise.",
+        {
+            "measured": "Strong labels stand only in windows that need attention.",
+            "off": "Strong labels stand whatever the noise (the paper's behaviour).",
+        },
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +201,10 @@ class Gates:
                 raise GateError(f"{doc.name} must lie between {doc.low:g} and {doc.high:g}, not {value!r}")
             if doc.whole and value != int(value):
                 raise GateError(f"{doc.name} must be a whole number, not {value!r}")
-        if self.model_fit not in MODEL_FITS:
-            raise GateError(f"model_fit must be one of {', '.join(MODEL_FITS)}, not {self.model_fit!r}")
-        if self.noise_floor not in NOISE_FLOORS:
-            raise GateError(f"noise_floor must be one of {', '.join(NOISE_FLOORS)}, not {self.noise_floor!r}")
+        for choice in CHOICE_DOCS:
+            value = getattr(self, choice.name)
+            if value not in choice.help:
+                raise GateError(f"{choice.name} must be one of {', '.join(choice.help)}, not {value!r}")
 
     @classmethod
     def preset(cls, name: str) -> Gates:
@@ -205,12 +228,9 @@ class Gates:
         return {name: value for name, value in values.items() if value != getattr(PRESETS["sfapp"], name)}
 
 
-if {doc.name for doc in GATE_DOCS} ^ {field.name for field in fields(Gates)} != {"model_fit", "noise_floor"}:
-    raise TypeError("each numeric gate needs a field in Gates and an entry in GATE_DOCS")
-
-NOISE_FLOOR_HELP: Mapping[NoiseFloor, str] = {
-    "measured": "Strong labels need something exposed beyond noise to explain.",
-    "off": "Strong labels are given whatever the noise (the paper's behaviour).",
-}
+if {doc.name for doc in GATE_DOCS} | {doc.name for doc in CHOICE_DOCS} != {
+    field.name for field in fields(Gates)
+}:
+    raise TypeError("each gate needs a field in Gates and an entry in GATE_DOCS or CHOICE_DOCS")
 
 PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared", noise_floor="off")}

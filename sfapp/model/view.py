@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import GateError
-from sfapp.model.gates import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Baseline, Frontier, Gates
+from sfapp.model.gates import BASELINES, CHOICE_DOCS, FRONTIERS, GATE_DOCS, Baseline, Frontier, Gates
 from sfapp.model.parse import parse_ranks, parse_run_window
 from sfapp.model.window import ALL_RANKS, Window
 from sfapp.terminal import quoted
@@ -237,7 +237,7 @@ def view_parameters() -> list[dict[str, Any]]:
         "reference": "RUN/WINDOW to compare with; the run's healthy window where absent",
     }
     parameters = [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
-    parameters.append(("model_fit", default.gates.model_fit, ", ".join(MODEL_FITS)))
+    parameters += [(doc.name, getattr(default.gates, doc.name), ", ".join(doc.help)) for doc in CHOICE_DOCS]
     parameters += [(name, getattr(default, name), meaning) for name, meaning in meanings.items()]
     return [
         {"name": name, "in": "query", "description": meaning, "schema": {"default": value}}
@@ -304,7 +304,7 @@ def _name(text: str) -> str:
 
 _GATES: dict[str, Callable[[str], Any]] = {
     **{doc.name: _whole if doc.whole else _number for doc in GATE_DOCS},
-    "model_fit": str,
+    **{doc.name: str for doc in CHOICE_DOCS},
 }
 _FIELDS: dict[str, Callable[[str], Any]] = {
     "tab": _tab,

@@ -242,7 +242,7 @@ STAGES = SchemaTable(
 
 RUN_REFERENCES = SchemaTable(
     "run_references",
-    "one run that has a healthy window, which all its windows are compared with",
+    "one run that has healthy windows, which all its windows are compared with",
     (
         SchemaColumn("run_id", "VARCHAR", "which run"),
         SchemaColumn("reference_window", "BIGINT", "the healthy window that stands for all of them"),

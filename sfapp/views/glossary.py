@@ -1,12 +1,12 @@
-"""Every gate, label, reason, kind of culprit, check and kind of cause with its meaning, from the code's
-tables."""
+"""Every gate, label, reason, kind of culprit and finding, check and kind of cause with its meaning, from
+the code's tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.model import CULPRITS, GATE_DOCS, LABELS, MODEL_FITS, REASONS, Gates
-from sfapp.model.gates import MODEL_FIT_HELP
+from sfapp.model import CHOICE_DOCS, CULPRITS, GATE_DOCS, LABELS, REASONS, Gates
+from sfapp.model.findings import FINDINGS
 from sfapp.operators import AGREEMENT_REASONS
 from sfapp.views.text.evidence import EVIDENCE_MEANING, EVIDENCE_TITLES
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
@@ -27,6 +27,7 @@ def glossary() -> list[Row]:
         *(_row("label", name, spec.words, spec.glossary_text) for name, spec in LABELS.items()),
         *(_row("reason", name, spec.words, spec.explanation) for name, spec in REASONS.items()),
         *(_row("culprit", name, spec.words, spec.explanation) for name, spec in CULPRITS.items()),
+        *(_row("finding", name, name, meaning) for name, meaning in FINDINGS.items()),
         *(_row("evidence", name, EVIDENCE_TITLES[name], text) for name, text in EVIDENCE_MEANING.items()),
         *term_rows(),
         *_rows("cause", CAUSE_KINDS),
@@ -45,7 +46,7 @@ def term_rows() -> list[Row]:
 
 
 def gate_rows() -> list[Row]:
-    """Return one row per gate, with its default and range; the wait model's choices last."""
+    """Return one row per gate, with its default; those that are a choice last."""
     defaults = Gates()
     rows = [
         _row(
@@ -58,9 +59,17 @@ def gate_rows() -> list[Row]:
         )
         for doc in GATE_DOCS
     ]
-    choices = " ".join(f"{name}: {MODEL_FIT_HELP[name]}" for name in MODEL_FITS)
-    meaning = f"Whether the wait model holds. {choices}"
-    return [*rows, _row("gate", "model_fit", "wait model", meaning, symbol="W", default=defaults.model_fit)]
+    return rows + [
+        _row(
+            "gate",
+            doc.name,
+            doc.title,
+            " ".join([doc.question, *(f"{name}: {text}" for name, text in doc.help.items())]),
+            symbol=doc.symbol,
+            default=getattr(defaults, doc.name),
+        )
+        for doc in CHOICE_DOCS
+    ]
 
 
 def _rows(kind: str, table: Mapping[str, str]) -> list[Row]:

@@ -66,7 +66,7 @@ def test_ranks_of_which_just_half_are_slow_are_not_all_ranks(seed: int) -> None:
     slow = ddp_job(seed=seed, extra={(DATA, rank): 60 * MS for rank in range(4, 8)})
     aim = diagnose(window_of(slow, window=2), reference=HEALTHY).aim
     assert aim is not None
-    assert (aim.stage, aim.rank, aim.rank_reason) == (DATA, None, "no_eligible_steps")
+    assert (aim.stage, aim.rank, aim.rank_reason) == (DATA, None, "several_ranks")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
@@ -126,7 +126,7 @@ def test_the_healthy_window_has_the_lowest_mean_after_the_first_and_is_complete(
         window(0, 0),
         window(1, 300 * MS),  # its median is as low as that of window 3, its mean is not
         window(2, 0, gather_ok=False),
-        window(3, 20 * MS),
+        window(3, 0),
         window(4, 0, closed_by="flush"),
     ]
     healthy = healthy_in_run(run)

@@ -132,10 +132,14 @@ def test_every_reason_is_reached(reason: str) -> None:
 AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "rotating": rotating,
     "all_ranks": lambda: diagnose(window_of(ddp_job())),
+    # Of so few steps noise is not known, so leaders decide.
     "no_eligible_steps": lambda: diagnose(
-        window_of(ddp_job(extra={(DATA, 3): 120 * MS}), window=1), Gates(gamma_elig=1.0)
+        window_of(ddp_job(steps=4, extra={(DATA, 3): 120 * MS}), window=1), Gates(gamma_elig=1.0)
     ),
-    "no_clear_leader": lambda: diagnose(window_of(two_leaders_in_turn_of_twenty())),
+    "no_clear_leader": lambda: diagnose(
+        window_of(two_leaders_in_turn()[:, [0, 1, 2, -1]]), Gates(gamma_switch=1.0)
+    ),
+    "several_ranks": lambda: diagnose(window_of(two_leaders_in_turn())),
     "no_reference": lambda: diagnose(window_of(ddp_job())),
     "reference_differs": lambda: diagnose(
         window_of(ddp_job()), reference=window_of(independent_ranks(), stages=STAGES)
@@ -164,7 +168,7 @@ def slow_inside_backward() -> Window:
     return replace(window_of(duration_SNR, stages=STAGES), waits={STAGES[2]: wait_NR})
 
 
-def two_leaders_in_turn_of_twenty() -> Ints:
+def two_leaders_in_turn() -> Ints:
     """Rank 1 is slow for the first 24 steps, rank 5 for the last 16: neither leads 80 %, few switches."""
     durations = ddp_job(extra={(DATA, 1): 120 * MS}, steps=24)
     return np.concatenate([durations, ddp_job(extra={(DATA, 5): 120 * MS}, steps=16)], axis=1)
@@ -180,13 +184,24 @@ def test_every_absence_in_the_aim_says_why(reason: str) -> None:
 def test_no_label_or_reason_is_undocumented_or_unreached() -> None:
     assert set(LABEL_CASES) == set(LABELS)
     of_predictions = {"no_waits_recorded", "replay_differs"}  # test_what_if.py
-    assert set(REASON_CASES) | set(AIM_REASON_CASES) | of_predictions == set(REASONS)
+    of_suppressed = {"within_noise"}
+    assert set(REASON_CASES) | set(AIM_REASON_CASES) | of_predictions | of_suppressed == set(REASONS)
 
 
 def test_a_limited_signal_suppresses_strong_labels_and_says_so() -> None:
     limited = slow_data(gather_ok=False)
     assert "sync_wait_dependent" not in limited.label_names
     assert Label("sync_wait_dependent", ("telemetry_limited",)) in limited.suppressed
+
+
+def test_a_window_that_needs_no_attention_has_no_strong_label_unless_the_noise_floor_is_off() -> None:
+    window = window_of(independent_ranks(slow=2.0), stages=STAGES)
+    quiet = diagnose(window, Gates(min_effect=0.5))
+    assert not quiet.needs_attention
+    assert "direct_exposure" not in quiet.label_names
+    assert quiet.suppressed == (Label("direct_exposure", ("within_noise",)),)
+    for gates in (Gates(), Gates(min_effect=0.5, noise_floor="off")):
+        assert "direct_exposure" in diagnose(window, gates).label_names
 
 
 def test_diagnosing_one_role_lifts_the_need_for_roles() -> None:

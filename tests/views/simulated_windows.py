@@ -282,6 +282,7 @@ def timeline_row(diagnosis: Diagnosis) -> dict[str, object]:
         "shares": diagnosis.carry_over_shares or diagnosis.shares,
         "label": diagnosis.label_names[-1],
         "severity": diagnosis.severity,
+        "needs_attention": diagnosis.needs_attention,
         "aim_stage": aim.stage if aim else None,
         "aim_rank": aim.rank if aim else None,
         "aim_hostname": aim.hostname if aim else None,

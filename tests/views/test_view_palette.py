@@ -85,6 +85,7 @@ def test_a_scale_runs_from_the_surface_to_the_stage() -> None:
 
 
 def test_severities_differ() -> None:
-    found = [palette.severity_colour(severity, palette.LIGHT) for severity in (None, 0.01, 0.1, 0.5)]
+    marked = ((None, None), (False, 0.01), (True, 0.1), (True, 0.5))
+    found = [palette.severity_colour(*mark, palette.LIGHT) for mark in marked]
     assert found[0] == found[1]
     assert all(a != b for a, b in combinations(found[1:], 2))

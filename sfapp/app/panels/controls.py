@@ -10,8 +10,8 @@ from nicegui import events, ui
 
 from sfapp.app.theme import box, label_text, link, term, with_keys
 from sfapp.errors import GateError
-from sfapp.model import ALL_RANKS, GATE_DOCS, MODEL_FITS, Gates
-from sfapp.model.gates import GATE_BY_NAME, MODEL_FIT_HELP, GateDoc
+from sfapp.model import ALL_RANKS, CHOICE_DOCS, GATE_DOCS, Gates
+from sfapp.model.gates import GATE_BY_NAME, ChoiceDoc, GateDoc
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.views.address import window_page
@@ -200,19 +200,23 @@ class Controls:
             return
         with self._more:
             self._gate_controls(tuple(doc.name for doc in GATE_DOCS if doc.name not in FIRST_GATES))
-            with box("gate"):
-                with box("gate-head"):
-                    name = term("W", "gate", "model_fit", "gate-name")
-                    with_keys(name, label="What wait model means")
-                    label_text("wait model", "span", "gate-title")
-                ui.select(
-                    list(MODEL_FITS),
-                    value=self._view.gates.model_fit,
-                    on_change=lambda event: self._actions.gate("model_fit", event.value),
-                ).props("dense outlined options-dense aria-label='wait model'").mark("model_fit")
-                choices = " ".join(f"{name}: {what}" for name, what in MODEL_FIT_HELP.items())
-                label_text(choices, "div", "hint")
+            for doc in CHOICE_DOCS:
+                self._choice_control(doc)
         self._actions.hint()
+
+    def _choice_control(self, doc: ChoiceDoc) -> None:
+        with box("gate"):
+            with box("gate-head"):
+                name = term(doc.symbol, "gate", doc.name, "gate-name")
+                with_keys(name, label=f"What {doc.title} means")
+                label_text(doc.title, "span", "gate-title")
+            ui.select(
+                list(doc.help),
+                value=getattr(self._view.gates, doc.name),
+                on_change=lambda event: self._actions.gate(doc.name, event.value),
+            ).props(f"dense outlined options-dense aria-label='{doc.title}'").mark(doc.name)
+            choices = " ".join(f"{name}: {what}" for name, what in doc.help.items())
+            label_text(choices, "div", "hint")
 
     def _choices(self) -> None:
         with box("", "section"):
