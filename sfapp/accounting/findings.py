@@ -15,10 +15,12 @@ from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.late_ranks import StageLateness, chance_of_events, lateness_for_cost, persistently_late
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise, step_spread
+from sfapp.accounting.window_lateness import lateness_of, saved_time
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.labels import STRONG_LABELS
 from sfapp.model.manifest import Label
+from sfapp.model.stages import broad_stage
 
 POWER = 0.05
 """Chance of missing an effect as large as the resolution."""
@@ -36,10 +38,24 @@ _DOMINANT = 0.8
 """One rank is named where its lateness alone accounts for this much of what all late ranks cost."""
 
 
+def with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Diagnosis:
+    """Return the diagnosis with what its own matrix shows beyond noise (§17)."""
+    advance_SN = measures.advance_SN if carry is None else carry.advance_SN
+    known = set(judged.wait_advances_ns or {})
+    hidden = [stage for stage in map(broad_stage, judged.wait_stages) if stage not in known]
+    shown = rank_resolution(measures, carry, judged.gates, hidden)
+    return replace(
+        judged,
+        noise=step_noise(advance_SN.sum(axis=0)),
+        findings=late_findings(measures, carry, judged.gates),
+        resolution=Resolution(None, shown),
+    )
+
+
 def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> tuple[Finding, ...]:
     """Return a finding for each broad stage in which ranks are late, the largest first."""
     boundary = None if carry is None else carry.boundary
-    lateness = measures.lateness(boundary)
+    lateness = lateness_of(measures, boundary)
     if lateness is None:
         return ()
     step_ns = mean_step_ns(measures, carry)
@@ -81,7 +97,7 @@ def _late_finding(
     if not always and not single:
         return None
     steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
-    saved_N = measures.saved(boundary, place, always, steps)
+    saved_N = saved_time(measures, boundary, place, always, steps)
     ranks = _ordered(measures, boundary, place, always, steps, float(saved_N.sum()))
     effect = float(saved_N.mean())
     chances = [late.chance * tests / SINGLE_PART for late in single.values()]
@@ -120,11 +136,12 @@ def _ordered(
 ) -> list[int]:
     """Return the late ranks, the one that costs most first; that one alone where the others cost little."""
     costs = {
-        rank: float(measures.saved(boundary, place, (rank,), ()).sum())
+        rank: float(saved_time(measures, boundary, place, (rank,), ()).sum())
         for rank in _latest(measures, always, place, boundary)
     }
     costs |= {
-        rank: float(measures.saved(boundary, place, (), ((rank, steps),)).sum()) for rank, steps in single
+        rank: float(saved_time(measures, boundary, place, (), ((rank, steps),)).sum())
+        for rank, steps in single
     }
     ordered = sorted(costs, key=lambda rank: -costs[rank])
     if costs[ordered[0]] >= _DOMINANT * whole:
@@ -134,7 +151,7 @@ def _ordered(
 
 def _latest(measures: Measures, ranks: tuple[int, ...], place: int, boundary: int | None) -> list[int]:
     """Return at most 8 of these ranks, those with the largest mean lateness."""
-    lateness = measures.lateness(boundary)
+    lateness = lateness_of(measures, boundary)
     assert lateness is not None
     return sorted(ranks, key=lambda rank: -float(lateness[place].mean_R[rank]))[:8]
 
@@ -148,7 +165,7 @@ def rank_resolution(
     Args:
         hidden: broad stages in which ranks wait for each other and the waits are not known.
     """
-    lateness = measures.lateness(None if carry is None else carry.boundary)
+    lateness = lateness_of(measures, None if carry is None else carry.boundary)
     if lateness is None:
         return {}
     step_ns = mean_step_ns(measures, carry)

@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.accounting.aim import with_reference
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.device import device_labels
-from sfapp.accounting.findings import late_findings, rank_resolution
+from sfapp.accounting.findings import with_late_ranks
 from sfapp.accounting.labels import (
     LimitFacts,
     StageFacts,
@@ -30,7 +30,6 @@ from sfapp.accounting.leaders import (
     switch_rate,
 )
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import step_noise
 from sfapp.accounting.own_time import own_excess
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import (
@@ -45,8 +44,7 @@ from sfapp.model import (
     StepTime,
     WaitFit,
 )
-from sfapp.model.findings import Resolution
-from sfapp.model.stages import FORWARD, RESIDUAL, broad_stage
+from sfapp.model.stages import FORWARD, RESIDUAL
 
 
 def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, ...]:
@@ -107,7 +105,7 @@ def judge(
         below = Label("telemetry_limited", ("denominator_floor",))
         return replace(raw, labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
-    judged = _with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
+    judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
     return with_reference(judged, reference)
 
 
@@ -197,20 +195,6 @@ def _with_waits(judged: Diagnosis, measures: Measures, gates: Gates, waits: _Fou
         own_boundary=None if waits.own_boundary is None else stages[waits.own_boundary],
         sync_boundary=None if waits.boundary is None else stages[waits.boundary],
         waits_from=None if waits.boundary is None else "window" if waits.boundary in waits.own else "run",
-    )
-
-
-def _with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Diagnosis:
-    """Return the diagnosis with what its own matrix shows beyond noise (§17)."""
-    advance_SN = measures.advance_SN if carry is None else carry.advance_SN
-    known = set(judged.wait_advances_ns or {})
-    hidden = [stage for stage in map(broad_stage, judged.wait_stages) if stage not in known]
-    shown = rank_resolution(measures, carry, judged.gates, hidden)
-    return replace(
-        judged,
-        noise=step_noise(advance_SN.sum(axis=0)),
-        findings=late_findings(measures, carry, judged.gates),
-        resolution=Resolution(None, shown),
     )
 
 

@@ -32,15 +32,6 @@ from sfapp.accounting.device import device_evidence
 from sfapp.accounting.frontier import Boundaries, Walk, running_boundaries, walk
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import as_float, median_last, middle_last, placed, previous_boundary
-from sfapp.accounting.late_ranks import (
-    SingleSteps,
-    StageLateness,
-    broad_own,
-    has_enough_steps,
-    lateness,
-    saved,
-    stage_lateness,
-)
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.overflow import refuse_overflow
 from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations
@@ -76,6 +67,7 @@ class Measures:
         wait_slope_S, wait_se_S: the wait fit, NaN where absent (§11).
         closure: residual and overlap (§2).
         consecutive: whether step numbers have no gap; without, there is no carry-over.
+        before_NR: time that each rank used before each step.
         run_waits: where ranks wait by the windows of its run, None where those were not looked at.
     """
 
@@ -100,7 +92,7 @@ class Measures:
     closure: Closure
     consecutive: bool
     _baseline_SNR: Array = field(repr=False)
-    _before_NR: Array = field(repr=False)
+    before_NR: Array = field(repr=False)
     run_waits: RunWaits | None = field(default=None, repr=False)
     _kept: dict[tuple[str, Hashable], Any] = field(default_factory=dict, repr=False)
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -163,25 +155,25 @@ class Measures:
 
     def takeover_B(self, broad: int) -> Floats:
         """Return T: how each broad stage's share of the old makespan changes when one is clipped (§4)."""
-        return self._keep("takeover", broad, self._takeover)
+        return self.keep("takeover", broad, self._takeover)
 
     def lag_rise(self, broad: int) -> float:
         """Return Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
-        return self._keep("lag_rise", broad, self._lag_rise)
+        return self.keep("lag_rise", broad, self._lag_rise)
 
     def meeting(self, stage: int) -> tuple[Floats, float]:
         """Return rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
-        return self._keep("meeting", stage, self._meeting)
+        return self.keep("meeting", stage, self._meeting)
 
     def slopes_since_meeting(self) -> tuple[Floats, Floats]:
         """Return slope and standard error [S] of the wait fit per sync, NaN where absent (§11)."""
-        return self._keep("since_meeting", None, self._slopes_since_meeting)
+        return self.keep("since_meeting", None, self._slopes_since_meeting)
 
     def carry(self, boundary: int | None = None) -> CarryOver | None:
         """Return the carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
         if not self.consecutive:
             return None
-        return self._keep("carry", boundary, self._carry)
+        return self.keep("carry", boundary, self._carry)
 
     @cached_property
     def own(self) -> OwnDurations | None:
@@ -189,25 +181,6 @@ class Measures:
         if not (self.window.waits and self.has_all_rows):
             return None
         return own_durations(self.window, self.median_SN, self.most_SN)
-
-    def lateness(self, boundary: int | None) -> tuple[StageLateness, ...] | None:
-        """Return how late ranks are in each broad stage; None where noise cannot be told (§17).
-
-        Args:
-            boundary: wait stage that the carry-over frontier is aligned at.
-        """
-        if not (self.has_all_rows and self.ranks > 1 and has_enough_steps(self.steps)):
-            return None
-        return self._keep("lateness", boundary, self._lateness)
-
-    def saved(self, boundary: int | None, broad: int, always: tuple[int, ...], single: SingleSteps) -> Floats:
-        """Return what the lateness of some ranks in a broad stage costs at its end, ns [N] (§17).
-
-        Args:
-            always: positions of ranks that are late on average; their mean lateness counts.
-            single: positions of other ranks, each with the steps in which it is late.
-        """
-        return self._keep("saved", (boundary, broad, always, single), self._saved)
 
     @cached_property
     def device(self) -> DeviceEvidence | None:
@@ -231,9 +204,10 @@ class Measures:
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
         offset_R = np.zeros(len(self.window.ranks), dtype=np.int64)
         unaligned = CarryOverFrontier(boundaries, 0, advance_SN, offset_R, None)
-        self._kept["carry", None] = CarryOver.of(unaligned, self.window, self._before_NR)
+        self._kept["carry", None] = CarryOver.of(unaligned, self.window, self.before_NR)
 
-    def _keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
+    def keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
+        """Return what is computed from the matrix and a key: on first use, then kept."""
         with self._lock:
             if (name, key) not in self._kept:
                 self._kept[name, key] = compute(key)
@@ -262,7 +236,7 @@ class Measures:
         return rise
 
     def _meeting(self, stage: int) -> tuple[Floats, float]:
-        offset_R, dispersion = meeting(self.window.duration_SNR, self._before_NR, stage)
+        offset_R, dispersion = meeting(self.window.duration_SNR, self.before_NR, stage)
         return to_numpy(offset_R), dispersion
 
     def _slopes_since_meeting(self, _: None) -> tuple[Floats, Floats]:
@@ -271,54 +245,13 @@ class Measures:
         slopes = slopes_since_meeting(self.window.duration_SNR)
         return to_numpy(slopes.slope), to_numpy(slopes.se)
 
-    @cached_property
-    def _split_S(self) -> npt.NDArray[np.bool_]:
-        """Whether the waits of each recorded stage are known in all steps."""
-        if self.own is None:
-            return np.zeros(len(self.broad_of_S), dtype=bool)
-        return np.asarray(self.own.split_SN.all(axis=1))
-
-    def _late_NR(self, broad: int) -> Floats:
-        members = self.members(broad)
-        typical_N = None
-        if len(members) == 1:
-            source = self.own if self.own is not None and self._split_S[members[0]] else self
-            typical_N = source.median_SN[members[0]]
-        return lateness(broad_own(self.window, members, self._split_S), typical_N)
-
-    def _position_NR(self, boundary: int | None, broad: int) -> Floats:
-        """Return where each rank is at the end of a broad stage's own part, ns [N, R]."""
-        last = self.members(broad)[-1]
-        own_NR = broad_own(self.window, (last,), self._split_S)
-        position_NR = to_numpy(self.window.duration_SNR[:last].sum(axis=0) + own_NR)
-        carried = self.carry(boundary)
-        if carried is not None:
-            position_NR = position_NR + (to_numpy(self._before_NR) - carried.offset_R)
-        return np.asarray(position_NR, dtype=np.float64)
-
-    def _lateness(self, boundary: int | None) -> tuple[StageLateness, ...]:
-        return tuple(
-            stage_lateness(self._late_NR(broad), self._position_NR(boundary, broad))
-            for broad in range(len(self.broad))
-        )
-
-    def _saved(self, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> Floats:
-        boundary, broad, always, single = key
-        late_NR = self._late_NR(broad)
-        ranks = [*always, *(rank for rank, _ in single)]
-        counted_NR = np.zeros((self.steps, len(ranks)))
-        counted_NR[:, : len(always)] = late_NR[:, list(always)].mean(axis=0)
-        for column, (rank, steps) in enumerate(single, len(always)):
-            counted_NR[list(steps), column] = late_NR[list(steps), rank]
-        return saved(self._position_NR(boundary, broad), counted_NR, ranks)
-
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None
         if boundary is not None:
             # np.rint rounds half to even, as §10 asks.
-            offset_R = placed(np.rint(self.meeting(boundary)[0]).astype(np.int64), self._before_NR)
-        found = carry_over(self.window.duration_SNR, self._before_NR, offset_R, boundary)
-        return CarryOver.of(found, self.window, self._before_NR)
+            offset_R = placed(np.rint(self.meeting(boundary)[0]).astype(np.int64), self.before_NR)
+        found = carry_over(self.window.duration_SNR, self.before_NR, offset_R, boundary)
+        return CarryOver.of(found, self.window, self.before_NR)
 
 
 def measure(
@@ -408,7 +341,7 @@ def _measure_together(
             closure=closed[index],
             consecutive=consecutive,
             _baseline_SNR=level[:, rows] if level.shape[1] == duration.shape[1] else level,
-            _before_NR=before[index],
+            before_NR=before[index],
             **cast(
                 dict[str, Any], _with_own(window, {name: plane[:, rows] for name, plane in planes.items()})
             ),

@@ -146,7 +146,7 @@ def long_run(noise: StepNoise, steps: int, series: int = 1) -> LongRun:
     single = noise.lag1 / (2.0 * (1.0 - rho))
     whole = single * _inflation(rho, steps)
     if noise.block1 > 0.0:
-        # Few blocks cannot tell a long memory from chance.
+        # In few blocks a long memory looks like chance.
         longest = max(0.0, 1.0 - 2.0 / math.sqrt(series * noise.steps / BLOCK))
         between = _memory(noise.block1, noise.block2, min(LONGEST_MEMORY, longest))
         blocks = noise.block1 / (2.0 * (1.0 - between))

@@ -55,7 +55,7 @@ def measure_reduced(window: Window, baseline: Baseline) -> Measures:
         ),
         consecutive=bool((np.diff(window.step_N) == 1).all()),
         _baseline_SNR=np.empty(0),
-        _before_NR=np.empty(0),
+        before_NR=np.empty(0),
     )
     carried = Boundaries(reduced.carry_frontier_SN, carry_leader_SN, reduced.carry_second_SN)
     found.remember_unaligned(carried)

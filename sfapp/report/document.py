@@ -25,6 +25,7 @@ from sfapp.report.plots import (
 from sfapp.service.evidence import EvidenceFile, EvidenceSource, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
+from sfapp.views.format import ranges
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
 
 
@@ -304,7 +305,7 @@ def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPl
         baseline=diagnosis.baseline.replace("_", " "),
         reference="none: this run has no healthy window"
         if reference is None
-        else f"{reference.run_id}/{reference.window}",
+        else f"{reference.run_id}/{ranges(reference.windows)}",
     )
 
 

@@ -158,7 +158,7 @@ def _opened(section: Section, name: str) -> str:
 def _judging(section: Section) -> Iterator[tuple[str, str]]:
     """Yield the arguments that differ from their defaults, as Python."""
     yield from _settings(section.view)
-    reference = section.diagnosis.reference
+    reference = section.view.reference
     if reference is not None:
         run = repr(reference.run_id)
         yield "reference", f"(runs.get({run}, {run}), {reference.window})"

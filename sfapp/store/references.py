@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 from sfapp.accounting import (
     HealthyWindows,
@@ -33,6 +33,7 @@ from sfapp.store.verdict_rows import (
     decode_diagnosis,
     decode_reference,
     encode,
+    noise_values,
     stages_table,
     windows_table,
 )
@@ -80,7 +81,7 @@ def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> N
             "run_id": run_id,
             "reference_window": reference.window,
             "healthy_windows": list(wanted.healthy.windows),
-            "noise": None if noise is None else list(astuple(noise)),
+            "noise": noise_values(noise),
             "chosen": wanted.by_hand,
             "reference": encode(reference),
         }

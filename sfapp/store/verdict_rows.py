@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sfapp.accounting import is_complete, own_wait_stages
 from sfapp.model import Diagnosis, Manifest, Reference
+from sfapp.model.findings import StepNoise
 from sfapp.model.labels import heaviest_label
 from sfapp.store.schema import STAGES, WINDOWS
 
@@ -74,6 +75,7 @@ def windows_table(windows: Sequence[DerivedWindow]) -> pa.Table:
 
 
 def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
+    # Long because the table has many columns.
     shares, reference = diagnosis.shares, diagnosis.reference
     leader, culprit, aim = diagnosis.leader, diagnosis.culprit, diagnosis.aim
     top = diagnosis.top_stage
@@ -129,12 +131,17 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "severity": diagnosis.severity,
         "needs_attention": diagnosis.needs_attention,
         "has_late_ranks": diagnosis.has_late_ranks,
-        "step_noise": None if diagnosis.noise is None else list(astuple(diagnosis.noise)),
+        "step_noise": noise_values(diagnosis.noise),
         "complete": origin.complete,
         "reference_window": reference.window if reference else None,
         "is_reference": diagnosis.is_reference,
         "diagnosis": encode(diagnosis),
     }
+
+
+def noise_values(noise: StepNoise | None) -> list[float] | None:
+    """Return noise as a column holds it."""
+    return None if noise is None else list(astuple(noise))
 
 
 def _in_order(diagnosis: Diagnosis, shares: dict[str, float] | None) -> list[tuple[str, float]] | None:
