@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.model import DEFAULT_STAGES, broad_stage, stage_category
+from sfapp.model import RECORDED_STAGES, broad_stage, stage_category
 
 _ROTATING: Mapping[str, str] = {
+    "between": (
+        "A different rank is late between its steps each time, so no single rank or node is at fault: look "
+        "at garbage collections, which ranks start at different steps (run gc.collect() on all ranks at the "
+        "same step), and at storage or services that all ranks share (checkpoints, loggers)."
+    ),
     "data": (
         "A different rank is slowest in the data loader at each step, so no single rank or node is at "
         "fault: look "
@@ -39,6 +44,11 @@ _ROTATING: Mapping[str, str] = {
 }
 
 _ONE_RANK: Mapping[str, str] = {
+    "between": (
+        "look at what it runs outside step(): garbage collection, validation, a checkpoint, a logger "
+        "(gc.freeze() after warm-up, or one gc.collect() on all ranks at the same step, and asynchronous "
+        "checkpoints keep ranks together)"
+    ),
     "data": "look at its loader workers, its part of the data, and its host's disk and CPU",
     "forward": "look at its device clocks, its batch sizes, and what else runs on its host",
     "backward": "look at its device clocks and its network link",
@@ -48,6 +58,7 @@ _ONE_RANK: Mapping[str, str] = {
 }
 
 _ALL_RANKS: Mapping[str, str] = {
+    "between": "look at what every rank runs outside step(): validation, checkpoints, logging, collections",
     "data": "look at the input pipeline as a whole: storage, decoding, number of workers",
     "forward": "look at the model and batch size: a change of code or shape slows all ranks equally",
     "backward": "look at the backward pass itself and at the gradient exchange",
@@ -57,6 +68,7 @@ _ALL_RANKS: Mapping[str, str] = {
 }
 
 _COARSE: Mapping[str, str] = {
+    "between": "what ran between the steps (garbage collection, validation, checkpoint or logger)",
     "data": "the part of loading (read, decode, collate or copy)",
     "forward": "the layer",
     "backward": "the layer or collective",
@@ -83,4 +95,4 @@ def look_at_all_ranks(stage: str) -> str:
 
 def coarse(stage: str) -> str | None:
     """Return what a default stage is too broad to identify, as a noun; None for a refined stage."""
-    return _COARSE[stage_category(stage)] if broad_stage(stage) in DEFAULT_STAGES else None
+    return _COARSE[stage_category(stage)] if broad_stage(stage) in RECORDED_STAGES else None
