@@ -113,7 +113,7 @@ def test_a_value_stays_beside_its_step_while_another_thread_takes_rows_in() -> N
 def test_a_stage_that_was_kept_from_before_a_change_of_stages_times_nothing(
     tmp_path: Path, clock: Clock
 ) -> None:
-    with recorder(tmp_path, clock, stages=(DATA, FORWARD)) as perf:
+    with recorder(tmp_path, clock, stages=(DATA, FORWARD), between=False) as perf:
         kept = perf.stage(FORWARD)
         perf.reconfigure(stages=(DATA,))
         for _ in range(2):
