@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.model import RECORDED_STAGES, broad_stage, stage_category
+from sfapp.model import BETWEEN, RECORDED_STAGES, RESIDUAL, broad_stage, stage_category
+from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+
+STAGE_MEANING: Mapping[str, str] = {
+    BETWEEN: (
+        "From the end of a rank's step to the start of its next one, without waits for batches: garbage "
+        "collection, validation, checkpoints, loggers outside step(). One rank that is late here makes all "
+        "others wait in the next step. Run gc.collect() on all ranks at the same step (or gc.freeze() after "
+        "warm-up), write checkpoints asynchronously, and let all ranks validate together."
+    ),
+    DATA: "The wait for the next batch: loading, decoding, copying it to the device.",
+    FORWARD: "Forward pass and loss, as the host sees them.",
+    BACKWARD: "Backward pass; ranks that exchange gradients wait for each other in it.",
+    CALLBACKS: "Callbacks within the step: logging, metrics, checkpoints.",
+    OPTIMIZER: "The optimizer's step.",
+    RESIDUAL: "What is left of the step outside of all named stages.",
+}
 
 _ROTATING: Mapping[str, str] = {
     "between": (
