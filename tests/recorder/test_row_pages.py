@@ -145,8 +145,9 @@ def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) ->
     """Pages are turned in time; but where several threads step one recorder, a step may come before that."""
     told: list[tuple[int, int, bool]] = []
     state = new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
-    state.use([{DATA: 0}], 1)
+    state.use([{DATA: 0}], 2, between=1)
     state.held_column = 0
+    state.ended = 990
     page = state.next_page(2)
     state.base = len(page)
     state.held_ns = 3

@@ -181,9 +181,9 @@ def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path) -> No
 
 
 def test_an_error_of_the_script_is_shown_as_ever(tmp_path: Path) -> None:
-    result = run(tmp_path, LOOPS, "failing", "--steps", "8", expect=1)
+    result = run(tmp_path, "--no-between", LOOPS, "failing", "--steps", "8", expect=1)
     assert "RuntimeError: the loss is not finite" in result.stderr
-    assert len(windows(tmp_path)) == 2
+    assert [window.stages[0] for window in windows(tmp_path)] == [CALLBACKS, CALLBACKS]
 
 
 def test_a_script_runs_as_python_would_run_it(tmp_path: Path) -> None:
