@@ -70,6 +70,7 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
     show_default=True,
     help="Optimizer steps per window.",
 )
+@click.option("--between/--no-between", default=True, help="Record the time between steps as a stage.")
 @click.option(
     "--live/--no-live",
     default=None,
@@ -106,6 +107,7 @@ def run(
     out: Path,
     run_id: str | None,
     window_steps: int,
+    between: bool,
     live: bool | None,
     ui: bool,
     ui_port: int,
@@ -142,6 +144,7 @@ def run(
     layout = resolve(options, os.environ)
     run_id = run_id or default_run_id(script)
     worker = ["--out", str(out), "--run-id", run_id, "--window-steps", str(window_steps)]
+    worker += [] if between else ["--no-between"]
     worker += [*(["-m"] if is_module else []), script, *arguments]
     before = find_run_packets(out, run_id)
     with ExitStack() as stack:

@@ -51,7 +51,7 @@ UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 _MAX_BYTES = 2**20
 _MAX_RANKS = 2**20
-_ORDER = ("data", "forward", "backward", "callbacks", "optimizer", "other")
+_ORDER = ("between", "data", "forward", "backward", "callbacks", "optimizer", "other")
 _CANONICAL = (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER)
 
 
@@ -110,8 +110,8 @@ class Mapping:
     def ordered(self, stages: Iterable[str]) -> tuple[str, ...]:
         """Return these stages in order, each once, the residual last.
 
-        Stages that ``stages`` lists come first, then the others in the order of training (data, forward,
-        backward, callbacks, optimizer), a family's broad stage first.
+        Stages that ``stages`` lists come first, then the others in the order of training (between
+        steps, data, forward, backward, callbacks, optimizer), a family's broad stage first.
         """
         listed = {stage: place for place, stage in enumerate(self.stages)}
 

@@ -23,7 +23,7 @@ from sfapp.importers.mapping import Mapping
 from sfapp.importers.spans import own_time
 from sfapp.importers.table_rows import TableRows
 from sfapp.importers.window_builder import WindowInfo, build_window
-from sfapp.model import DEFAULT_STAGES, Accumulation, Lane, Operators
+from sfapp.model import RECORDED_STAGES, Accumulation, Lane, Operators
 from sfapp.model.operators import STAGE
 from sfapp.packets.packet_layout import MAX_VALUE
 
@@ -106,7 +106,7 @@ class _StageKinds:
         mapped = mapping.stage_of(name)
         if mapped is not None or name.startswith(BEFORE) or name == AFTER:
             return mapped or ""
-        if name not in DEFAULT_STAGES:
+        if name not in RECORDED_STAGES:
             self.notes.append(
                 ImportNote("derived", f"{name!r} is not in the mapping: it becomes a stage of that name")
             )

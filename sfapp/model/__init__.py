@@ -29,8 +29,10 @@ from sfapp.model.operators import CATEGORIES, Lane, Operators
 from sfapp.model.reasons import CULPRITS, REASONS
 from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank, ReducedPlanes, Reduction
 from sfapp.model.stages import (
+    BETWEEN,
     DEFAULT_STAGES,
     FORWARD_EVENT,
+    RECORDED_STAGES,
     RESIDUAL,
     broad_stage,
     broad_stages,
@@ -43,6 +45,7 @@ from sfapp.model.window import ALL_RANKS, RankIdentity, RankTable, SideChannel, 
 __all__ = [
     "ALL_RANKS",
     "BASELINES",
+    "BETWEEN",
     "CATEGORIES",
     "CHOICE_DOCS",
     "CULPRITS",
@@ -56,6 +59,7 @@ __all__ = [
     "MODEL_FITS",
     "PLANES",
     "REASONS",
+    "RECORDED_STAGES",
     "RESIDUAL",
     "Accumulation",
     "Aim",

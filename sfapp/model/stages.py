@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+BETWEEN = "step.between_cpu_wall"
 DATA = "data.next_wait"
 FORWARD = "model.fwd_loss_cpu_wall"
 BACKWARD = "model.backward_cpu_wall"
@@ -15,6 +16,9 @@ RESIDUAL = "step.other_cpu_wall"
 
 DEFAULT_STAGES = (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, RESIDUAL)
 """The six broad stages of the paper, in order; the residual closes the step."""
+
+RECORDED_STAGES = (BETWEEN, *DEFAULT_STAGES)
+"""What the recorder records by default: the time between steps before the stages of the step."""
 
 FORWARD_EVENT = "model.fwd_loss_cuda_event_ms"
 """Side channel of sampled CUDA events round forward and loss, in milliseconds. Never in the prefix."""
@@ -70,9 +74,18 @@ def expand_stages(stages: Sequence[str], repeated: Sequence[str], factor: int) -
     return tuple(expanded)
 
 
+def with_between(stages: Sequence[str], between: bool) -> tuple[str, ...]:
+    """Return the ordered stages with ``BETWEEN`` before all others, or without it; nothing where there are no
+    others."""
+    others = tuple(stage for stage in stages if stage != BETWEEN)
+    return (BETWEEN, *others) if between and others else others
+
+
 def stage_category(stage: str) -> str:
-    """Return one of ``data, forward, backward, callbacks, optimizer, other``: the stage's family."""
+    """Return one of ``between, data, forward, backward, callbacks, optimizer, other``: the stage's family."""
     name = broad_stage(stage)
+    if name.startswith("step.between"):
+        return "between"
     if name.startswith("model."):
         if "fwd" in name or "forward" in name:
             return "forward"

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.model import Diagnosis, Operators, Window, broad_stage, stage_category
+from sfapp.model import BETWEEN, Diagnosis, Operators, Window, broad_stage, stage_category
 from sfapp.model.arrays import to_numpy
 from sfapp.model.diagnosis import QUIET_SEVERITY
 from sfapp.model.operators import AUTOGRAD, DATA, RUNTIME, STAGE
@@ -147,10 +147,30 @@ def _placed(event: int, operators: Operators, window: Window) -> str | None:
     if step not in steps or rank not in window.ranks.rank:
         return None
     here_E = (operators.rank_E == rank) & (operators.step_E == step)
-    since = int(operators.start_ns_E[event] - operators.start_ns_E[here_E].min())
     spent_S = to_numpy(window.duration_SNR[:, steps.index(step), window.ranks.rank.index(rank)])
+    begin = int(operators.start_ns_E[here_E].min())
+    if window.stages[0] == BETWEEN:  # Nothing may have been traced before the step.
+        begin = _begin_of_first_stage(operators, here_E, window, spent_S, begin)
+    since = int(operators.start_ns_E[event]) - begin
     place = int(np.searchsorted(spent_S.cumsum(), since, "right"))
     return broad_stage(window.stages[place]) if place < len(window.stages) else None
+
+
+def _begin_of_first_stage(
+    operators: Operators,
+    here_E: npt.NDArray[np.bool_],
+    window: Window,
+    spent_S: npt.NDArray[np.int64],
+    otherwise: int,
+) -> int:
+    """Return when the first stage of a step began, from the first range that marks one of its stages."""
+    broad = [broad_stage(stage) for stage in window.stages]
+    marked = np.flatnonzero(here_E & (operators.category_E == STAGE)).tolist()
+    for place in sorted(marked, key=lambda place: int(operators.start_ns_E[place])):
+        name = broad_stage(operators.name(place))
+        if name in broad:
+            return int(operators.start_ns_E[place] - spent_S[: broad.index(name)].sum())
+    return otherwise
 
 
 def _launch_of(event: int, operators: Operators) -> int:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
-from sfapp.model.stages import DEFAULT_STAGES
+from sfapp.model.stages import DEFAULT_STAGES, with_between
 from sfapp.model.window import RankIdentity
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
@@ -45,6 +45,8 @@ class WindowOptions:
     Attributes:
         window_steps: number of steps of a window.
         stages: ordered explicit stages; the residual ``step.other_cpu_wall`` is added at the end.
+        between: record the time between steps as a stage before these, ``step.between_cpu_wall``: from the
+            end of this rank's previous step to the start of the step, without waits for batches.
         accumulation: gradient accumulation; where ``ordered`` and the factor is above 1, data, forward and
             backward are recorded per micro-step (``with perf.micro_step(k):``).
         first_step: number of the first step, for a run that continues from a checkpoint; the highest of all
@@ -58,6 +60,7 @@ class WindowOptions:
 
     window_steps: int = 100
     stages: Sequence[str] = DEFAULT_STAGES[:-1]
+    between: bool = True
     accumulation: Accumulation | None = None
     first_step: int = 0
     strict: bool = False
@@ -65,6 +68,11 @@ class WindowOptions:
     def __post_init__(self) -> None:
         if self.window_steps < 1:
             raise RecorderError(_POSITIVE)
+
+    @property
+    def recorded_stages(self) -> tuple[str, ...]:
+        """The explicit stages in order, with the time between steps where that is recorded."""
+        return with_between(self.stages, self.between)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +132,7 @@ class RecorderKeywords(TypedDict, total=False):
     model_fit: bool
     window_steps: int
     stages: Sequence[str]
+    between: bool
     accumulation: Accumulation | None
     first_step: int
     strict: bool

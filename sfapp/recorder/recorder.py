@@ -113,7 +113,7 @@ class Recorder:
         if not isinstance(clock(), int):
             raise RecorderError("the clock must count whole nanoseconds")
         accumulation = options.windows.accumulation or Accumulation()
-        schema = WindowSchema.of(options.windows.stages, accumulation, identity.role)
+        schema = WindowSchema.of(options.windows.recorded_stages, accumulation, identity.role)
         self._process = os.getpid()
         self._timeout = options.gather.timeout
         self._transport = TRANSPORTS[options.gather.gather]
@@ -306,7 +306,7 @@ class Recorder:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The ordered explicit stages, without the residual."""
+        """The ordered explicit stages, the time between steps included, without the residual."""
         return self._windows.schema.broad
 
     @property

@@ -148,7 +148,9 @@ def _leader_row(found: Comparison, stage: str) -> Row:
     before, after = (None if leader is None else f"rank {leader.rank}" for leader in leaders[:2])
     change = _gained_and_lost([after] if after else [], [before] if before else [])
     return _side_row(
-        f"slowest in {format.short_stage(stage)}", texts, "unchanged" if before == after else change
+        f"slowest {format.in_stage(stage)}",
+        texts,
+        "unchanged" if before == after else change,
     )
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sfapp.model import DEFAULT_STAGES, broad_stage, stage_category
+from sfapp.model import BETWEEN, DEFAULT_STAGES, broad_stage, stage_category
 from sfapp.model.diagnosis import QUIET_SEVERITY
 
 ABSENT = "n/a"
 _MINUS = "−"
-_SHORT_DEFAULT = {stage: stage_category(stage) for stage in DEFAULT_STAGES}
+_BETWEEN = "between steps"
+_SHORT_DEFAULT = {BETWEEN: _BETWEEN} | {stage: stage_category(stage) for stage in DEFAULT_STAGES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +271,10 @@ def clip(text: str, limit: int = 40) -> str:
 
 
 def short_stage(stage: str) -> str:
-    """Return ``data, forward, backward, callbacks, optimizer, other``; refined stages keep their last parts.
+    """Return ``between steps, data, forward, backward, callbacks, optimizer, other``.
 
-    A micro-step stays visible: ``model.backward_cpu_wall[1]`` is ``backward[1]``.
+    Refined stages keep their last parts. A micro-step stays visible: ``model.backward_cpu_wall[1]`` is
+    ``backward[1]``.
     """
     broad = broad_stage(stage)
     micro = stage[len(broad) :]
@@ -283,6 +285,16 @@ def short_stage(stage: str) -> str:
     if len(parts) > 2 or parts[0] == "model":
         parts = parts[-2:] if parts[0] != "model" or len(parts) > 3 else parts[1:]
     return clip(".".join(parts), 28) + micro
+
+
+def in_stage(stage: str, preposition: str = "in") -> str:
+    """Return where a stage's time lies: ``in backward``, ``between steps``."""
+    return in_short(short_stage(stage), preposition)
+
+
+def in_short(short: str, preposition: str = "in") -> str:
+    """Return where a stage's time lies, from its short name."""
+    return short if short == _BETWEEN else f"{preposition} {short}"
 
 
 def short_stages(stages: Sequence[str]) -> dict[str, str]:

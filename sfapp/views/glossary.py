@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from sfapp.model import CHOICE_DOCS, CULPRITS, GATE_DOCS, LABELS, REASONS, Gates
 from sfapp.model.findings import FINDINGS
 from sfapp.operators import AGREEMENT_REASONS
+from sfapp.views import format
+from sfapp.views.text.advice import STAGE_MEANING
 from sfapp.views.text.evidence import EVIDENCE_MEANING, EVIDENCE_TITLES
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
 
@@ -23,6 +25,7 @@ def glossary() -> list[Row]:
     ``name`` is the machine name, ``words`` are the words on screen.
     """
     return [
+        *(_row("stage", name, format.short_stage(name), text) for name, text in STAGE_MEANING.items()),
         *gate_rows(),
         *(_row("label", name, spec.words, spec.glossary_text) for name, spec in LABELS.items()),
         *(_row("reason", name, spec.words, spec.explanation) for name, spec in REASONS.items()),

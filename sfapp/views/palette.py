@@ -1,7 +1,8 @@
 """Colours: stages, themes, severity. Colour never carries meaning alone; figures add text and patterns.
 
-The six stage colours are checked against three colour-vision simulations (smallest ΔE 16). Refined stages of
-one family are shades of its colour; stages of no known family take a colour that depends on the name first.
+The seven stage colours are checked against three colour-vision simulations (smallest ΔE 16). Refined stages
+of one family are shades of its colour; stages of no known family take a colour that depends on the name
+first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal
 from sfapp.model import RESIDUAL, broad_stage, stage_category
 
 _STAGE = {
+    "between": "#9933FF",
     "data": "#E69F00",
     "forward": "#56B4E9",
     "backward": "#0072B2",

@@ -8,7 +8,7 @@ import pytest
 
 from sfapp.errors import TraceError
 from sfapp.importers import NO_MAPPING, Mapping, read_mapping
-from sfapp.model.stages import BACKWARD, DATA, DEFAULT_STAGES, FORWARD, RESIDUAL
+from sfapp.model.stages import BACKWARD, DATA, FORWARD, RECORDED_STAGES, RESIDUAL
 
 
 def written(folder: Path, text: str, name: str = "mapping.toml") -> Path:
@@ -30,7 +30,7 @@ def test_stages_that_are_not_listed_follow_as_training_goes() -> None:
 
     assert NO_MAPPING.ordered(mixed) == (DATA, "data.h2d", FORWARD, BACKWARD, RESIDUAL)
     assert Mapping(stages=(FORWARD, "data.h2d")).ordered(mixed)[:2] == (FORWARD, "data.h2d")
-    assert NO_MAPPING.ordered(reversed(DEFAULT_STAGES)) == DEFAULT_STAGES
+    assert NO_MAPPING.ordered(reversed(RECORDED_STAGES)) == RECORDED_STAGES
 
 
 def test_a_file_says_stages_columns_roles_and_unit(tmp_path: Path) -> None:

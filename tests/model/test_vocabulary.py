@@ -48,6 +48,8 @@ def test_only_a_numbered_ending_is_a_micro_step() -> None:
     ("stage", "category"),
     [
         *zip(DEFAULT_STAGES, ("data", "forward", "backward", "callbacks", "optimizer", "other"), strict=True),
+        ("step.between_cpu_wall", "between"),
+        ("step.between.checkpoint", "between"),
         ("data.decode[3]", "data"),
         ("callbacks.checkpoint", "callbacks"),
         ("somebody.else", "other"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sfapp.accounting import diagnose
-from sfapp.model import Window
+from sfapp.model import BETWEEN, Window
 from sfapp.operators import AGREEMENT_REASONS, Agreement, agreement, examine, examine_stages
 from sfapp.operators.agreement import stage_of
 from tests.builders import BACKWARD, DATA, FORWARD, MS, window_of
@@ -188,3 +188,24 @@ def test_a_kernel_lies_where_it_was_launched() -> None:
     place = int(np.flatnonzero(findings.operators.name_E == kernel)[0])
 
     assert stage_of(place, findings, window) == FORWARD
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_an_event_of_a_step_does_not_lie_before_it_because_nothing_was_traced_there(idle: bool) -> None:
+    """1 ms between steps, then 20 µs of forward and 20 of backward, both marked."""
+    between = np.full((1, 1, 3), 1 * MS)
+    window = window_of(
+        np.concatenate([between, np.full((2, 1, 3), MS // 50)]), stages=(BETWEEN, FORWARD, BACKWARD)
+    )
+    events: list[Event] = []
+    for rank in range(3):
+        if not idle:
+            events.append(event(rank, "thread 1", "collect", 100, 900))
+        for name, begin in ((FORWARD, 1000), (BACKWARD, 1020)):
+            events.append(event(rank, "thread 1", name, begin, begin + 20, category="stage"))
+        events.append(event(rank, "thread 2", "compute", 1005, 1015))
+    findings = examine(operators(events))
+    of = {findings.operators.name(place): place for place in range(len(findings.operators))}
+    assert stage_of(of["compute"], findings, window) == FORWARD
+    if not idle:
+        assert stage_of(of["collect"], findings, window) == BETWEEN

@@ -57,8 +57,12 @@ def measured(model: torch.nn.Module) -> None:
         train(perf, model, WINDOW)
     # a step reads the clock at its start, round each of two stages, and at its end
     steps = [ticks[place : place + 6] for place in range(0, 6 * WINDOW, 6)]
+    ends = [steps[0][0], *(step[5] for step in steps[:-1])]  # nothing comes before the first step
     (root / f"measured.rank{rank}.txt").write_text(
-        "\n".join(f"{step[2] - step[1]} {step[4] - step[3]} {step[5] - step[0]}" for step in steps)
+        "\n".join(
+            f"{step[2] - step[1]} {step[4] - step[3]} {step[5] - end} {step[0] - end}"
+            for end, step in zip(ends, steps, strict=True)
+        )
     )
 
 

@@ -107,7 +107,7 @@ def test_a_wait_is_charged_to_the_step_that_consumes_the_batch(
     with recorder(tmp_path, clock, window_steps=4) as perf:
         loop(perf, clock)
     window = read_window(tmp_path)
-    assert window.duration_SNR[0, :, 0].tolist() == list(WAITS)
+    assert window.duration_SNR[1, :, 0].tolist() == list(WAITS)
     assert window.wall_NR[:, 0].tolist() == [wait + 10 for wait in WAITS]
     assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
     assert window.manifest.faults == ()
@@ -194,7 +194,7 @@ def test_a_data_loader_with_worker_processes_gives_the_same_batches(tmp_path: Pa
                 seen += batch.tolist()
     assert seen == [place**2 for place in range(12)]
     window = read_window(tmp_path)
-    assert window.duration_SNR[0, 0, 0] > 0  # the workers had to start
+    assert window.duration_SNR[1, 0, 0] > 0  # the workers had to start
     assert window.manifest.faults == ()
 
 

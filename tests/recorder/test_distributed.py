@@ -58,8 +58,10 @@ def test_a_window_holds_what_every_rank_measured(together: Path) -> None:
     for rank in window.ranks.rank:
         lines = (together / f"measured.rank{rank}.txt").read_text().splitlines()
         measured = torch.tensor([[int(value) for value in line.split()] for line in lines])
-        assert window.duration_SNR[0, :, rank].tolist() == measured[:, 0].tolist()
-        assert window.duration_SNR[2, :, rank].tolist() == measured[:, 1].tolist()
+        between, data, _, backward = window.duration_SNR[:4, :, rank].tolist()
+        assert between == measured[:, 3].tolist()
+        assert data == measured[:, 0].tolist()
+        assert backward == measured[:, 1].tolist()
         assert window.wall_NR[:, rank].tolist() == measured[:, 2].tolist()
 
 
@@ -107,7 +109,7 @@ def test_a_change_closes_the_window_on_every_rank(together: Path) -> None:
     ]
     assert [len(window.step_N) for window in (first, second, third)] == [3, 2, 2]
     assert second.manifest.accumulation.factor == 2
-    assert second.stages[0] == "data.next_wait[0]"
+    assert second.stages[:2] == ("step.between_cpu_wall", "data.next_wait[0]")
     assert second.ranks.role == (None, None, None)
     assert third.ranks.role == ("even", "odd", "even")
     assert all(window.manifest.gather_ok for window in (first, second, third))

@@ -48,7 +48,7 @@ def test_a_stage_on_another_thread_is_refused_and_disturbs_nothing(tmp_path: Pat
         with perf.stage(BACKWARD):
             clock.tick(7)
     window = read_window(tmp_path)
-    assert window.duration_SNR[:3, 0, 0].tolist() == [100, 30, 7]
+    assert window.duration_SNR[1:4, 0, 0].tolist() == [100, 30, 7]
     assert window.manifest.faults == ("stage_on_another_thread",)
 
 
@@ -63,8 +63,8 @@ def test_two_recorders_in_one_process_leave_each_its_own_packets(tmp_path: Path,
             clock.tick(50)
     first, second = (found.window for found in read_windows([tmp_path]).windows)
     assert (first.run_id, second.run_id) == ("one", "two")
-    assert first.duration_SNR[:2, 1, 0].tolist() == [50, 0]
-    assert second.duration_SNR[:2, 1, 0].tolist() == [0, 50]
+    assert first.duration_SNR[1:3, 1, 0].tolist() == [50, 0]
+    assert second.duration_SNR[1:3, 1, 0].tolist() == [0, 50]
     assert first.manifest.faults == second.manifest.faults == ()
 
 
@@ -98,7 +98,7 @@ def test_an_error_inside_a_stage_passes_through_and_the_next_step_is_whole(
         train(perf, clock)
     window = read_window(tmp_path)
     assert window.step_N.tolist() == [1]
-    assert window.duration_SNR[:, 0, 0].tolist() == [100, 200, 300, 400, 500, 7]
+    assert window.duration_SNR[:, 0, 0].tolist() == [0, 100, 200, 300, 400, 500, 7]
     assert window.manifest.faults == ()
 
 

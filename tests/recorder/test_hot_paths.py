@@ -56,7 +56,8 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     state.held_column = 0
 
     def use(columns: int) -> None:
-        state.use([{DATA: micro % columns, FORWARD: columns - 1} for micro in range(MICRO_STEPS)], columns)
+        column_of = [{DATA: micro % columns, FORWARD: columns - 1} for micro in range(MICRO_STEPS)]
+        state.use(column_of, columns + 1, columns if columns != 2 else None)
         turn()
 
     def turn() -> None:
@@ -120,6 +121,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     left = [
         state.in_step,
         state.number,
+        state.ended,
         state.nested_ns,
         state.held_ns,
         state.unused_batches,

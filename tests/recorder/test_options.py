@@ -74,5 +74,5 @@ def test_a_recorder_takes_groups(tmp_path: Path) -> None:
         for _ in range(2):
             with perf.step(), perf.stage("two"):
                 pass
-    assert perf.stages == ("one", "two")
+    assert perf.stages == ("step.between_cpu_wall", "one", "two")
     assert [path.relative_to(tmp_path) for path in perf.written] == [Path("run/00000000.parquet")]

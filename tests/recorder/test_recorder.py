@@ -13,7 +13,7 @@ from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 import sfapp
 from sfapp.errors import RecorderError
-from sfapp.model import Accumulation, RankIdentity, Window
+from sfapp.model import BETWEEN, Accumulation, RankIdentity, Window
 from sfapp.model.manifest import Parallelism
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
@@ -60,8 +60,8 @@ def test_a_step_is_closed_by_its_residual(tmp_path: Path, clock: Clock) -> None:
     with recorder(tmp_path, clock) as perf:
         train(perf, clock, steps=3)
     window = only_window(tmp_path)
-    assert window.stages == (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER)
-    assert window.duration_SNR[:, 0, 0].tolist() == [100, 200, 300, 400, 500, 7]
+    assert window.stages == (BETWEEN, DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER, OTHER)
+    assert window.duration_SNR[:, 0, 0].tolist() == [0, 100, 200, 300, 400, 500, 7]
     assert window.wall_NR[:, 0].tolist() == [1507] * 3
     assert window.step_N.tolist() == [0, 1, 2]
     assert window.manifest.closed_by == "full"
@@ -73,7 +73,7 @@ def test_a_stage_entered_twice_adds_up_and_a_missing_one_is_zero(tmp_path: Path,
         for _ in range(2):
             with perf.stage(DATA):
                 clock.tick(40)
-    assert only_window(tmp_path).duration_SNR[:, 0, 0].tolist() == [80, 0, 0, 0, 0, 0]
+    assert only_window(tmp_path).duration_SNR[:, 0, 0].tolist() == [0, 80, 0, 0, 0, 0, 0]
 
 
 def test_windows_close_when_full_flushed_changed_or_shut_down(tmp_path: Path, clock: Clock) -> None:
@@ -97,7 +97,7 @@ def test_windows_close_when_full_flushed_changed_or_shut_down(tmp_path: Path, cl
         "shutdown",
     ]
     assert [len(window.step_N) for window in windows] == [3, 1, 1, 1, 1]
-    assert windows[3].stages == (DATA, BACKWARD, OTHER)
+    assert windows[3].stages == (BETWEEN, DATA, BACKWARD, OTHER)
     assert windows[4].manifest.accumulation.factor == 2
 
 
@@ -138,8 +138,8 @@ def test_collapsed_micro_steps_add_up_and_say_so(tmp_path: Path, clock: Clock) -
             with perf.micro_step(micro), perf.stage(DATA):
                 clock.tick(10)
     window = only_window(tmp_path)
-    assert window.stages[0] == DATA
-    assert window.duration_SNR[0, 0, 0] == 20
+    assert window.stages[:2] == (BETWEEN, DATA)
+    assert window.duration_SNR[1, 0, 0] == 20
     assert not window.manifest.accumulation.ordered
 
 
@@ -221,7 +221,7 @@ def test_misuse_is_a_fault_in_the_packet_and_never_an_error(
     assert window.manifest.faults == (fault,)
     assert window.manifest.extra.get("faults_seen", {}).get(fault, "").startswith(seen)
     # what was recorded beside it is right: 100 ns of forward, and every row adds up
-    assert window.duration_SNR[1, 0, 0] == 100
+    assert window.duration_SNR[2, 0, 0] == 100
     assert int(window.duration_SNR.min()) >= 0
     if fault != "nonmonotonic_clock":
         assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
@@ -375,7 +375,7 @@ def test_an_overlap_is_left_for_the_reader_to_see(tmp_path: Path, clock: Clock) 
             clock.tick(100)
         clock.tick(-40)
     window = only_window(tmp_path)
-    assert (window.wall_NR[0, 0], window.duration_SNR[0, 0, 0], window.duration_SNR[-1, 0, 0]) == (60, 100, 0)
+    assert (window.wall_NR[0, 0], window.duration_SNR[1, 0, 0], window.duration_SNR[-1, 0, 0]) == (60, 100, 0)
 
 
 def test_after_close_nothing_more_is_recorded(tmp_path: Path, clock: Clock) -> None:

@@ -113,7 +113,7 @@ def test_a_value_stays_beside_its_step_while_another_thread_takes_rows_in() -> N
 def test_a_stage_that_was_kept_from_before_a_change_of_stages_times_nothing(
     tmp_path: Path, clock: Clock
 ) -> None:
-    with recorder(tmp_path, clock, stages=(DATA, FORWARD)) as perf:
+    with recorder(tmp_path, clock, stages=(DATA, FORWARD), between=False) as perf:
         kept = perf.stage(FORWARD)
         perf.reconfigure(stages=(DATA,))
         for _ in range(2):
@@ -145,8 +145,9 @@ def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) ->
     """Pages are turned in time; but where several threads step one recorder, a step may come before that."""
     told: list[tuple[int, int, bool]] = []
     state = new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
-    state.use([{DATA: 0}], 1)
+    state.use([{DATA: 0}], 2, between=1)
     state.held_column = 0
+    state.ended = 990
     page = state.next_page(2)
     state.base = len(page)
     state.held_ns = 3

@@ -34,6 +34,7 @@ def train(root: Path, rank: int, steps: int = WINDOW) -> tuple[str, ...]:
         gather="threads",  # type: ignore[arg-type]
         window_steps=WINDOW,
         stages=(FORWARD, BACKWARD),
+        between=False,
         first_step=10 * rank,
         timeout=20.0,
     ) as perf:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from sfapp.accounting import diagnose
 from sfapp.model import Window
 from sfapp.model.window import NOT_MEASURED
-from sfapp.packets import read_windows
+from sfapp.packets import read_window, read_windows
+from sfapp.recorder import Recorder
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # who is late is a matter of milliseconds
 
@@ -60,6 +64,23 @@ def test_a_rank_slow_inside_a_stage_that_others_wait_in_is_named(
     aim = diagnose(window).aim
     assert aim is not None
     assert (aim.stage, aim.rank) == (stage, SLOW_RANK)
+
+
+def test_what_follows_the_exchange_in_its_stage_is_no_wait(tmp_path: Path) -> None:
+    """Clipping, for example, where no hook separates it from the backward pass."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = DistributedDataParallel(torch.nn.Linear(8, 8))
+        with Recorder(tmp_path, run_id="run", window_steps=8) as perf:
+            perf.watch_waits(model)
+            for _ in range(8):
+                with perf.step(), perf.stage(STAGE["backward"]):
+                    model(torch.ones(2, 8)).sum().backward()
+                    time.sleep(0.02)
+    finally:
+        dist.destroy_process_group()
+    wait_N = read_window(tmp_path).waits[STAGE["backward"]][:, 0]
+    assert 0 < np.median(wait_N) < 10_000_000
 
 
 def test_without_a_listener_nothing_stays_wrapped() -> None:

@@ -134,7 +134,7 @@ def test_a_change_of_stages_or_role_opens_a_new_window(tmp_path: Path) -> None:
         train(perf, 2)
     first, second = windows_in(tmp_path / "packets")
     assert (len(first.step_N), first.manifest.closed_by, first.ranks.role) == (3, "role_change", (None,))
-    assert (second.broad_stages[1], second.ranks.role) == ("rest", ("expert",))
+    assert (second.broad_stages[2], second.ranks.role) == ("rest", ("expert",))
 
 
 def test_ranks_with_other_steps_than_most_become_parts(

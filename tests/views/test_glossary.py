@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from sfapp.model import ALL_RANKS, BASELINES, FRONTIERS, MODEL_FITS, Gates
+from sfapp.model import ALL_RANKS, BASELINES, FRONTIERS, MODEL_FITS, RECORDED_STAGES, Gates
 from sfapp.model.diagnosis import AimBasis, CulpritKind, WaitsFrom
 from sfapp.model.labels import STRONG_LABELS, SUPPRESSING_LABELS
 from sfapp.model.manifest import Prefetch
@@ -115,6 +115,12 @@ def test_every_fault_of_the_telemetry_is_a_documented_reason(package: str) -> No
     }
     assert found
     assert found <= names("reason")
+
+
+def test_every_recorded_stage_is_in_the_glossary_with_its_short_name() -> None:
+    words = {row["name"]: row["words"] for row in glossary() if row["kind"] == "stage"}
+    assert tuple(words) == RECORDED_STAGES
+    assert words["step.between_cpu_wall"] == "between steps"
 
 
 def test_every_gate_and_every_kind_of_culprit_is_in_the_glossary() -> None:

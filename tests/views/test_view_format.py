@@ -102,6 +102,7 @@ def test_steps_are_said_as_people_say_them(which: str | tuple[int, ...], text: s
 @pytest.mark.parametrize(
     ("stage", "short"),
     [
+        ("step.between_cpu_wall", "between steps"),
         ("data.next_wait", "data"),
         ("model.fwd_loss_cpu_wall", "forward"),
         ("model.backward_cpu_wall[3]", "backward[3]"),
@@ -115,6 +116,11 @@ def test_steps_are_said_as_people_say_them(which: str | tuple[int, ...], text: s
 )
 def test_stages_have_short_names(stage: str, short: str) -> None:
     assert format.short_stage(stage) == short
+
+
+def test_time_between_steps_is_in_no_stage_of_a_step() -> None:
+    assert format.in_stage("step.between_cpu_wall") == "between steps"
+    assert format.in_stage("model.backward_cpu_wall[1]", "inside") == "inside backward[1]"
 
 
 def test_stages_that_would_read_alike_keep_their_full_name() -> None:

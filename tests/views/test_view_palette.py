@@ -7,13 +7,13 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from sfapp.model import CATEGORIES, DEFAULT_STAGES
+from sfapp.model import CATEGORIES, DEFAULT_STAGES, RECORDED_STAGES
 from sfapp.views import palette
 
 
-def test_the_six_stages_have_the_colours_of_the_design() -> None:
-    assert list(palette.stage_colours(DEFAULT_STAGES).values()) == [
-        "#E69F00", "#56B4E9", "#0072B2", "#CC79A7", "#009E73", "#595959",
+def test_the_stages_have_the_colours_of_the_design() -> None:
+    assert list(palette.stage_colours(RECORDED_STAGES).values()) == [
+        "#9933FF", "#E69F00", "#56B4E9", "#0072B2", "#CC79A7", "#009E73", "#595959",
     ]  # fmt: skip
     assert palette.stage_colours(DEFAULT_STAGES, dark=True)["step.other_cpu_wall"] == "#CCCCCC"
 
@@ -44,7 +44,7 @@ def test_text_stands_out_from_the_surface(colours: palette.Theme) -> None:
 
 def test_text_on_a_stage_colour_is_readable() -> None:
     for dark in (False, True):
-        for colour in palette.stage_colours(DEFAULT_STAGES, dark).values():
+        for colour in palette.stage_colours(RECORDED_STAGES, dark).values():
             assert palette.contrast(palette.readable_on(colour), colour) >= 4.5
 
 
@@ -65,6 +65,15 @@ def lab(colour: str, eyes: str) -> np.ndarray:
     seen = XYZ @ np.clip(np.array(EYES[eyes]) @ linear, 0, 1) / [0.95047, 1, 1.08883]
     x, y, z = np.where(seen > 0.008856, np.cbrt(seen), 7.787 * seen + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("eyes", EYES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_stages_can_be_told_apart_by_all_eyes_and_from_the_surface(dark: bool, eyes: str) -> None:
+    colours = palette.stage_colours(RECORDED_STAGES, dark)
+    for one, other in combinations(colours.values(), 2):
+        assert np.linalg.norm(lab(one, eyes) - lab(other, eyes)) >= 16, (one, other)
+    assert palette.contrast(colours["step.between_cpu_wall"], palette.theme(dark).surface) >= 3
 
 
 @pytest.mark.parametrize("eyes", EYES)

@@ -10,6 +10,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.views.glossary import Row, glossary
 
 SECTIONS = {
+    "stage": "Stages",
     "label": "Labels",
     "gate": "Thresholds",
     "reason": "Reasons",

@@ -63,7 +63,12 @@ def _start(options: argparse.Namespace) -> Session:
     from sfapp.recorder.auto.hooks import install
     from sfapp.recorder.auto.session import Session, Settings
 
-    settings = Settings(output=options.out, run_id=options.run_id, window_steps=options.window_steps)
+    settings = Settings(
+        output=options.out,
+        run_id=options.run_id,
+        window_steps=options.window_steps,
+        between=not options.no_between,
+    )
     session = Session(settings)
     install(session)
     return session
@@ -96,6 +101,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("packets"), help="folder for packets")
     parser.add_argument("--run-id", help="name of the run")
     parser.add_argument("--window-steps", type=int, default=100, help="optimizer steps per window")
+    parser.add_argument("--no-between", action="store_true", help="do not record the time between steps")
     parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module name")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

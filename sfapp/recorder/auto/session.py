@@ -51,6 +51,7 @@ class Settings:
     output: Path
     run_id: str | None = None
     window_steps: int = 100
+    between: bool = True
 
 
 def _fail_open(
@@ -282,21 +283,23 @@ class Session:
             run_id=settings.run_id,
             window_steps=settings.window_steps,
             stages=STAGES,
+            between=settings.between,
             first_step=self._recorded,
             gather=gather,
         )
         return self._recorder
 
     def _end_step(self) -> None:
-        """Record the step that the optimizers have ended; the time this takes is not part of the next
-        step."""
+        """Record the step that the optimizers have ended; the time this takes lies between the steps."""
         begin = self._clock()
         events, self._events = self._events, []
         self._steps += 1
         step = read_step(events, self._previous, self._waits.take())
         end = events[-1].end
         if step is None:
-            self._previous = PreviousStep(end)
+            before = self._previous
+            lost = 0 if before.end is None else end - before.end + before.held_ns
+            self._previous = PreviousStep(end, between_ns=before.between_ns + lost)
         else:
             self._previous = step.after
             self._note_optimizers(events)
@@ -304,7 +307,9 @@ class Session:
                 step.faults.update(self._faults)
                 self._faults = {}
             self._add_step(step)
-        self._previous.end = end + self._clock() - begin
+        own = self._clock() - begin
+        self._previous.end = end + own
+        self._previous.between_ns = self._previous.between_ns + own if self._settings.between else 0
 
     def _note_optimizers(self, events: list[TrainingEvent]) -> None:
         keys = [events[-1].key]

@@ -3,7 +3,9 @@
 A step lasts from the end of the previous optimizer step to the end of its own, so its stages follow each
 other in the order of ``STAGES``. Time between two events is assigned too: moving the batch to the device and
 the loss belong to forward/loss, clipping and unscaling to the optimizer, and everything between an optimizer
-step and the next wait for training data (logging, checkpoints, evaluation) to callbacks.
+step and the next wait for training data (logging, checkpoints, evaluation) to callbacks. Steps that follow
+each other like this leave no time between them, except for what belongs to no step: the recorder's own work,
+and optimizer steps without a backward.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from sfapp.model.stages import BACKWARD, BETWEEN, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 STAGES = (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Stages in order of time; callbacks come first, because a step begins when the previous one ends."""
@@ -56,10 +58,12 @@ class PreviousStep:
     Attributes:
         end: end of the step in ns; None before the first step.
         held_ns: time in the step that was spent waiting for batches of the next one.
+        between_ns: time before ``end`` that belongs to no step.
     """
 
     end: int | None = None
     held_ns: int = 0
+    between_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -228,9 +232,12 @@ class _StepBuilder:
         if self._late_batches > len(self._micro):
             self.faults["prefetch_unaligned"] = "batches were fetched more than a step ahead"
         held = self._late_ns + late_ns
+        between = self._before.between_ns
+        if between:
+            self._micro[0][BETWEEN] = between
         assert self._start is not None
         return TimedStep(
-            wall_ns=end - self._start - held + self._before.held_ns,
+            wall_ns=end - self._start - held + self._before.held_ns + between,
             micro_steps=tuple(self._micro),
             syncs=() if None in self._syncs else tuple(bool(sync) for sync in self._syncs),
             faults=self.faults,

@@ -14,8 +14,14 @@ import torch
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.integrations.hooks import check_options, never_raises, warns_if_it_fails
+from sfapp.recorder.integrations.hooks import (
+    check_options,
+    never_raises,
+    warns_if_it_fails,
+    watch_waits_if_possible,
+)
 from sfapp.recorder.recorder import Recorder
+from sfapp.recorder.side_channels.last_gradient import DataParallelPart
 from sfapp.recorder.timing.batches import Batch
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.wrapper import wrapper_of
@@ -86,21 +92,24 @@ class HuggingFaceRecorderCallback(_ModelHooks, TrainerCallback):
     - optimizer: the optimizer step.
     - residual: schedulers, zeroing gradients and other callbacks, up to this callback's ``on_step_end``.
 
-    Logging, evaluation and checkpoints follow the step and belong to no step.
+    - between steps: logging, evaluation and checkpoints, which follow the step.
 
     The Trainer does not notify callbacks of an exception; the recorder is then closed when the process ends.
 
     Args:
         output: folder for packets.
+        watch_waits: measure how long this rank waits for others within each stage
+            (``Recorder.watch_waits``).
         options: options of ``sfapp.Recorder`` except ``stages``, ``accumulation`` and ``first_step``.
 
     Raises:
         RecorderError: the recorder has no such option.
     """
 
-    def __init__(self, output: str | Path, **options: Any) -> None:
+    def __init__(self, output: str | Path, *, watch_waits: bool = True, **options: Any) -> None:
         check_options(options, _SET_BY_THE_TRAINER)
         self._output = output
+        self._watch_waits = watch_waits
         self._options = options
         self._recorder: Recorder | None = None
         self._micro_step = 0
@@ -128,6 +137,9 @@ class HuggingFaceRecorderCallback(_ModelHooks, TrainerCallback):
             first_step=state.global_step,
             **{"wrapper": wrapper, **self._options},
         )
+        if self._watch_waits:  # The Trainer hands out the model without its wrapper.
+            inside_ddp = wrapper == "ddp" and model is not None
+            watch_waits_if_possible(self._recorder, DataParallelPart(model) if inside_ddp else model)
         self.phases = self._recorder.phases()
         self.recording = True
         if model is not None:
@@ -220,12 +232,14 @@ class AccelerateRecorder(_ModelHooks):
     A step ends when the batch after an optimizer step is requested. The stages are those of
     ``HuggingFaceRecorderCallback``, except that each micro-step waits for its own batch, and that schedulers
     and logging after the optimizer step are in the residual. A forward pass in ``eval`` mode after an
-    optimizer step ends the step, so that validation belongs to no step.
+    optimizer step ends the step, so that validation lies between steps.
 
     Args:
         accelerator: the ``accelerate.Accelerator``.
         model, optimizer: the results of ``accelerator.prepare``.
         output: folder for packets.
+        watch_waits: measure how long this rank waits for others within each stage
+            (``Recorder.watch_waits``).
         options: options of ``sfapp.Recorder`` except ``stages`` and ``accumulation``.
 
     Raises:
@@ -233,7 +247,14 @@ class AccelerateRecorder(_ModelHooks):
     """
 
     def __init__(
-        self, accelerator: Any, model: torch.nn.Module, optimizer: Any, output: str | Path, **options: Any
+        self,
+        accelerator: Any,
+        model: torch.nn.Module,
+        optimizer: Any,
+        output: str | Path,
+        *,
+        watch_waits: bool = True,
+        **options: Any,
     ) -> None:
         check_options(options, ("stages", "accumulation"))
         base_optimizer = getattr(optimizer, "optimizer", optimizer)
@@ -250,6 +271,8 @@ class AccelerateRecorder(_ModelHooks):
             accumulation=Accumulation(factor=self._factor, sync="last" if syncs_last else "every"),
             **{"wrapper": wrapper_of(model, base_optimizer), **options},
         )
+        if watch_waits:
+            watch_waits_if_possible(self._recorder, model)
         self.phases = self._recorder.phases()
         self.recording = True
         self._register_hooks(model)

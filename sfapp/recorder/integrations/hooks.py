@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from sfapp.errors import RecorderError, describe_error
 from sfapp.recorder.options import RECORDER_OPTIONS
+from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.timing.phases import Phases
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -57,6 +58,14 @@ def warns_if_it_fails(begin: Hook) -> Hook:
             logging.getLogger("sfapp").warning("training is not recorded: %s", describe_error(error))
 
     return cast(Hook, guarded)
+
+
+def watch_waits_if_possible(recorder: Recorder, model: Any) -> None:
+    """Measure waits (``Recorder.watch_waits``); log an error as a warning and record without them."""
+    try:
+        recorder.watch_waits(model)
+    except Exception as error:  # fail-open
+        logging.getLogger("sfapp").warning("waits are not measured: %s", describe_error(error))
 
 
 def check_options(options: Mapping[str, Any], reserved: tuple[str, ...]) -> None:

@@ -11,7 +11,12 @@ from torch.nn.parallel import DistributedDataParallel
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.integrations.hooks import check_options, never_raises, warns_if_it_fails
+from sfapp.recorder.integrations.hooks import (
+    check_options,
+    never_raises,
+    warns_if_it_fails,
+    watch_waits_if_possible,
+)
 from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.wrapper import wrapper_of
@@ -46,10 +51,14 @@ class LightningRecorderCallback(Callback):
     - residual: zeroing gradients, the module's own ``on_after_backward``. Under manual optimization also
       the part of ``training_step`` after the first backward pass that is in no other one: no hook covers it.
 
-    Validation between batches belongs to no step. A step that Lightning leaves early is not recorded.
+    - between steps: validation between batches, and what follows the last batch of an epoch.
+
+    A step that Lightning leaves early is not recorded.
 
     Args:
         output: folder for packets.
+        watch_waits: measure how long this rank waits for others within each stage
+            (``Recorder.watch_waits``).
         options: options of ``sfapp.Recorder`` except ``stages``, ``accumulation`` and ``first_step``.
 
     Raises:
@@ -58,9 +67,10 @@ class LightningRecorderCallback(Callback):
 
     phases: Phases
 
-    def __init__(self, output: str | Path, **options: Any) -> None:
+    def __init__(self, output: str | Path, *, watch_waits: bool = True, **options: Any) -> None:
         check_options(options, ("stages", "accumulation", "first_step"))
         self._output = output
+        self._watch_waits = watch_waits
         self._options = options
         self._recorder: Recorder | None = None
         self.recording = False
@@ -99,6 +109,8 @@ class LightningRecorderCallback(Callback):
             first_step=trainer.global_step,
             **{"wrapper": wrapper, **self._options},
         )
+        if self._watch_waits:
+            watch_waits_if_possible(self._recorder, model)
         self.phases = self._recorder.phases()
         self.recording = True
 

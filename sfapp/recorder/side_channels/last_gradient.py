@@ -1,13 +1,22 @@
-"""When the last gradient of a DistributedDataParallel model is ready: after that, backward only waits."""
+"""When the last gradient of a DistributedDataParallel model is ready: from there to its end, backward only
+waits."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _LEARNING_STEPS = 3
 """Steps in which every gradient is watched, to find the parameter whose gradient comes last."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelPart:
+    """A module inside of DistributedDataParallel, where only the module is known and not its wrapper."""
+
+    module: Any
 
 
 def data_parallel_parts(model: Any) -> list[Any]:
@@ -15,6 +24,8 @@ def data_parallel_parts(model: Any) -> list[Any]:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
+    if isinstance(model, DataParallelPart):
+        return [model.module]
     if not isinstance(model, torch.nn.Module):
         return []
     return [part for part in model.modules() if isinstance(part, DistributedDataParallel)]
@@ -26,24 +37,36 @@ class LastGradient:
     Every gradient is watched for a few steps, then only the one that came last most often: one hook a step.
     """
 
-    def __init__(self, model: Any, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, model: Any, ready: Callable[[], None], exchanged: Callable[[], None] | None = None
+    ) -> None:
         """Watch a model's gradients from now on.
 
         Args:
             ready: called on the thread that computes a gradient, once it is accumulated.
+            exchanged: called when the backward pass ends, after gradients were exchanged.
         """
         self._last = -1
         self._counts: Counter[int] = Counter()
         self._handles: dict[int, Any] = {}
         for place, parameter in enumerate(model.parameters()):
             if parameter.requires_grad:
-                hook = self._hook_of(place, ready)
+                hook = self._hook_of(place, ready, exchanged)
                 self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)
 
-    def _hook_of(self, place: int, ready: Callable[[], None]) -> Callable[[Any], None]:
+    def _hook_of(
+        self, place: int, ready: Callable[[], None], exchanged: Callable[[], None] | None
+    ) -> Callable[[Any], None]:
+        import torch
+
+        engine: Any = torch.autograd.Variable._execution_engine
+
         def hook(_: Any) -> None:
             self._last = place
             ready()
+            if exchanged is not None:
+                # DistributedDataParallel ends the exchange in a callback of its own, queued after this one.
+                engine.queue_callback(lambda: engine.queue_callback(exchanged))
 
         return hook
 

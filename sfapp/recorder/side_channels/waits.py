@@ -1,7 +1,7 @@
 """How long this rank waits for others within each stage (accounting.md §15), only where asked for.
 
 Two sources, whichever a stage has: time blocked in calls of torch.distributed; and, where
-DistributedDataParallel exchanges gradients inside C++, the time from the last gradient until the stage ends.
+DistributedDataParallel exchanges gradients inside C++, the time from the last gradient until backward ends.
 Both are host time: with NCCL most waiting is on the device and shows in the stage that synchronises with it.
 """
 
@@ -76,13 +76,18 @@ class WatchedWaits(StageWaits):
         """
         super().__init__(state)
         self._thread = get_ident()
-        self._own: dict[int, int] = {}
-        self._gradients = [LastGradient(part, self._gradient_is_ready) for part in data_parallel_parts(model)]
+        self._own: dict[int, int] = {}  # from the stage's begin to the last gradient, by column
+        self._exchanged: dict[int, int] = {}  # and to the end of the backward pass
+        self._gradients = [
+            LastGradient(part, self._gradient_is_ready, self._gradients_are_exchanged)
+            for part in data_parallel_parts(model)
+        ]
         COMMUNICATION.listen(self._thread, self._was_blocked)
 
     def drop_step(self) -> None:
         super().drop_step()
         self._own.clear()
+        self._exchanged.clear()
 
     def close(self) -> None:
         COMMUNICATION.stop(self._thread)
@@ -92,9 +97,10 @@ class WatchedWaits(StageWaits):
 
     def _add_last(self, spent: Sequence[int]) -> None:
         own, self._own = self._own, {}
+        exchanged, self._exchanged = self._exchanged, {}
         for column, own_ns in own.items():
             if column < len(spent):
-                blocked = spent[column] - own_ns
+                blocked = exchanged.get(column, spent[column]) - own_ns
                 self._blocked[column] = max(self._blocked.get(column, 0), blocked)
         for gradients in self._gradients:
             gradients.end_step()
@@ -114,3 +120,8 @@ class WatchedWaits(StageWaits):
         column, stage = self._open_column(), self._state.open_stage
         if column is not None and stage is not None:
             self._own[column] = self._state.clock() - stage.begin
+
+    def _gradients_are_exchanged(self) -> None:
+        column, stage = self._open_column(), self._state.open_stage
+        if column is not None and stage is not None:
+            self._exchanged[column] = self._state.clock() - stage.begin

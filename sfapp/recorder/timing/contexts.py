@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sfapp.errors import RecorderError
-from sfapp.model.stages import RESIDUAL
+from sfapp.model.stages import BETWEEN, RESIDUAL
 
 if TYPE_CHECKING:
     from sfapp.recorder.timing.timers import StepState
@@ -45,7 +45,7 @@ class StagesByName(dict[str, Any]):
         self._strict = strict
 
     def __missing__(self, name: str) -> UncountedStage:
-        if name == RESIDUAL:
+        if name in (RESIDUAL, BETWEEN):  # Both are recorded without a context.
             return UNCOUNTED
         if self._strict and self:
             raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(self)}")

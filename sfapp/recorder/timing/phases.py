@@ -73,7 +73,7 @@ class Phases:
             self._waiting_since = self._state.clock()
 
     def stop_waiting(self) -> None:
-        """Between steps: stop measuring the wait; what follows, such as validation, belongs to no step."""
+        """Between steps: stop measuring the wait; what follows, such as validation, is time between steps."""
         since, self._waiting_since = self._waiting_since, None
         if since is not None:
             self._state.held_ns += max(0, self._state.clock() - since)

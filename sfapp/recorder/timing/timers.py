@@ -26,7 +26,7 @@ Clock = Callable[[], int]
 """Monotonic time in ns."""
 
 NEVER = 2**63 - 1
-"""A step number that does not come."""
+"""A step number or a time that does not come."""
 
 
 class StepState:
@@ -39,6 +39,8 @@ class StepState:
         page: int64 array of rows, one after the other, without the residual; zeros where no step has been.
         cells: the same memory, as the hot path accesses it.
         base: index of the first cell of the current step's row; complete rows lie before it.
+        between: cell of a row for the time since the previous step; ``STEP_COLUMN`` to not record it.
+        ended: end of the previous step (clock); NEVER where there is none.
         width: number of cells of a row.
         clock: monotonic time in ns. The compiled module reads ``time.perf_counter_ns`` without calling it.
         number: number of the current step, or of the next one.
@@ -70,38 +72,12 @@ class StepState:
     """
 
     __slots__ = (
-        "_current",
-        "_made",
-        "base",
-        "by_name",
-        "capture_due",
-        "cells",
-        "clock",
-        "due",
-        "foreign_stages",
-        "has_refused",
-        "held_column",
-        "held_ns",
-        "moved_ns",
-        "nested_ns",
-        "number",
-        "on_due",
-        "on_fault",
-        "on_step",
-        "open_stage",
-        "outside",
-        "page",
-        "reads_perf_counter",
-        "refused",
-        "reports_every_step",
-        "side",
-        "stages",
-        "strict",
-        "syncs",
-        "thread",
-        "unused_batches",
-        "width",
-    )
+        "_current", "_made", "base", "between", "by_name", "capture_due", "cells", "clock", "due",
+        "ended", "foreign_stages", "has_refused", "held_column", "held_ns", "moved_ns", "nested_ns",
+        "number", "on_due", "on_fault", "on_step", "open_stage", "outside", "page",
+        "reads_perf_counter", "refused", "reports_every_step", "side", "stages", "strict", "syncs",
+        "thread", "unused_batches", "width",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -118,7 +94,7 @@ class StepState:
         self.on_due = on_due
         self.on_fault = on_fault
         self.number = 0
-        self.due = self.capture_due = NEVER
+        self.due = self.capture_due = self.ended = NEVER
         self.reports_every_step = False
         self.outside = Stage(self, "", STEP_COLUMN)
         self.open_stage: Stage | None = self.outside
@@ -136,12 +112,13 @@ class StepState:
         self._made: list[dict[str, Stage]] = []
         self.use([{}], 0)
 
-    def use(self, column_of: Sequence[Mapping[str, int]], columns: int) -> None:
+    def use(self, column_of: Sequence[Mapping[str, int]], columns: int, between: int | None = None) -> None:
         """Time these stages from the next step on.
 
         Args:
             column_of: per micro-step, the column of each stage by name.
             columns: number of stage columns.
+            between: stage column of the time between steps, None to not record it.
         """
         # A timer of the earlier stages that the training loop has kept must not write into another stage's
         # cell: it adds to the step number's cell, which is overwritten when the row is complete.
@@ -149,6 +126,7 @@ class StepState:
             for stage in timers.values():
                 stage.index = STEP_COLUMN
         self.width = FIRST_STAGE_COLUMN + columns
+        self.between = STEP_COLUMN if between is None else FIRST_STAGE_COLUMN + between
         self.next_page(1)
         self._made = [
             {name: Stage(self, name, FIRST_STAGE_COLUMN + column) for name, column in names.items()}
@@ -307,15 +285,25 @@ class Step:
         if state.open_stage is not state.outside:  # A step inside a step, or one that was never left.
             state.on_fault("nested_steps", "")
             state.clear_row()
+            state.ended = NEVER
         state.open_stage = None
         if state.has_refused or state.side or state.syncs:
             state.reset()
         state.thread = get_ident()
         if state._current is not state.stages[0]:
             state.use_micro_step(0)
-        self._begin = state.clock()
+        now = state.clock()
+        self._begin = now
         if state.held_ns or state.moved_ns:
+            now -= state.held_ns - state.moved_ns  # The wait for a batch is no time between steps.
             self._begin -= state.take_held()
+        if state.between and state.ended < now:
+            now -= state.ended
+            self._begin -= now
+            try:
+                state.cells[state.base + state.between] = now
+            except IndexError:  # The step has no row.
+                return
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -325,6 +313,7 @@ class Step:
         if state.open_stage is state.outside:
             return
         state.open_stage = state.outside
+        state.ended = end
         if state.unused_batches:
             state.unused_batches = max(0, state.unused_batches - len(state.stages) + 1)
         begin = self._begin + state.moved_ns

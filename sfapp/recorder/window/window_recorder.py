@@ -10,7 +10,7 @@ from sfapp.errors import RecorderError, describe_error
 from sfapp.model.capture import PROFILED, CaptureLimits
 from sfapp.model.manifest import Accumulation, ClosedBy
 from sfapp.model.reasons import reason_sentence
-from sfapp.model.stages import stage_category
+from sfapp.model.stages import BETWEEN, stage_category, with_between
 from sfapp.packets.sink import PacketSink
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.capture.rank_captures import Position, RankCaptures
@@ -52,6 +52,7 @@ class WindowRecorder:
         self.channels = RecordedChannels(self.state, side.event_fraction)
         self.is_recording = False
         self._window_steps = windows.window_steps
+        self._has_between = windows.between
         self._warned_of = {PROFILED}  # The user asked for it, so it is worth no warning.
         self._bare_step_ns, self._stage_ns = measure_costs()
 
@@ -124,6 +125,7 @@ class WindowRecorder:
         except (TypeError, OverflowError) as error:
             self._give_up(error)
         self._finish_step(end - wall_ns, end, True)
+        state.ended = end
         self._follow_steps()
 
     def reconfigure(
@@ -134,7 +136,8 @@ class WindowRecorder:
         try:
             if self.state.in_step:
                 raise RecorderError("inside a step")
-            schema = WindowSchema.of(stages or old.broad, accumulation or old.accumulation, role or old.role)
+            broad = with_between(stages or old.broad, self._has_between)
+            schema = WindowSchema.of(broad, accumulation or old.accumulation, role or old.role)
         except RecorderError as refusal:
             self.note("reconfigure_refused", str(refusal))
             return
@@ -259,12 +262,15 @@ class WindowRecorder:
     def _use(self, schema: WindowSchema) -> None:
         """Make the contexts of a schema."""
         self.schema = schema
-        self.state.use(schema.column_of, len(schema.stages) - 1)
+        timed = [name for name in schema.broad if name != BETWEEN]  # The others have a context.
+        column_of = [{name: columns[name] for name in timed} for columns in schema.column_of]
+        between = schema.column_of[0].get(BETWEEN)
+        self.state.use(column_of, len(schema.stages) - 1, between)
         self.channels.use_other_stages()
         self.micro_steps = [MicroStep(self.state, micro) for micro in range(len(self.state.stages))]
-        self._step_cost_ns = self._bare_step_ns + self._stage_ns * len(schema.broad)
-        data = [name for name in schema.broad if stage_category(name) == "data"]
-        self.data_stage = data[0] if data else schema.broad[0]
+        self._step_cost_ns = self._bare_step_ns + self._stage_ns * len(timed)
+        data = [name for name in timed if stage_category(name) == "data"]
+        self.data_stage = data[0] if data else timed[0]
         self.state.held_column = schema.column_of[0][self.data_stage] if data else None
 
     def _open_window(self, schema: WindowSchema, step: int) -> None:

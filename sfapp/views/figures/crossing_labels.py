@@ -106,7 +106,7 @@ def _meeting_note(given: CurvesInput) -> list[dict[str, Any]]:
     source = wait_source(given.diagnosis)
     return [
         note(
-            f"ranks synchronise: they wait<br>in {plain(format.short_stage(stage))} ({source})",
+            f"ranks synchronise: they wait<br>{plain(format.in_stage(stage))} ({source})",
             end,
             float(curves.frontier_S[end]) / given.unit.ns,
             given.dark,

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.model import DEFAULT_STAGES, broad_stage, stage_category
+from sfapp.model import BETWEEN, RECORDED_STAGES, RESIDUAL, broad_stage, stage_category
+from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+
+STAGE_MEANING: Mapping[str, str] = {
+    BETWEEN: (
+        "From the end of a rank's step to the start of its next one, without waits for batches: garbage "
+        "collection, validation, checkpoints, loggers outside step(). One rank that is late here makes all "
+        "others wait in the next step. Run gc.collect() on all ranks at the same step (or gc.freeze() after "
+        "warm-up), write checkpoints asynchronously, and let all ranks validate together."
+    ),
+    DATA: "The wait for the next batch: loading, decoding, copying it to the device.",
+    FORWARD: "Forward pass and loss, as the host sees them.",
+    BACKWARD: "Backward pass; ranks that exchange gradients wait for each other in it.",
+    CALLBACKS: "Callbacks within the step: logging, metrics, checkpoints.",
+    OPTIMIZER: "The optimizer's step.",
+    RESIDUAL: "What is left of the step outside of all named stages.",
+}
 
 _ROTATING: Mapping[str, str] = {
+    "between": (
+        "A different rank is late between its steps each time, so no single rank or node is at fault: look "
+        "at garbage collections, which ranks start at different steps (run gc.collect() on all ranks at the "
+        "same step), and at storage or services that all ranks share (checkpoints, loggers)."
+    ),
     "data": (
         "A different rank is slowest in the data loader at each step, so no single rank or node is at "
         "fault: look "
@@ -39,6 +60,11 @@ _ROTATING: Mapping[str, str] = {
 }
 
 _ONE_RANK: Mapping[str, str] = {
+    "between": (
+        "look at what it runs outside step(): garbage collection, validation, a checkpoint, a logger "
+        "(gc.freeze() after warm-up, or one gc.collect() on all ranks at the same step, and asynchronous "
+        "checkpoints keep ranks together)"
+    ),
     "data": "look at its loader workers, its part of the data, and its host's disk and CPU",
     "forward": "look at its device clocks, its batch sizes, and what else runs on its host",
     "backward": "look at its device clocks and its network link",
@@ -48,6 +74,7 @@ _ONE_RANK: Mapping[str, str] = {
 }
 
 _ALL_RANKS: Mapping[str, str] = {
+    "between": "look at what every rank runs outside step(): validation, checkpoints, logging, collections",
     "data": "look at the input pipeline as a whole: storage, decoding, number of workers",
     "forward": "look at the model and batch size: a change of code or shape slows all ranks equally",
     "backward": "look at the backward pass itself and at the gradient exchange",
@@ -57,6 +84,7 @@ _ALL_RANKS: Mapping[str, str] = {
 }
 
 _COARSE: Mapping[str, str] = {
+    "between": "what ran between the steps (garbage collection, validation, checkpoint or logger)",
     "data": "the part of loading (read, decode, collate or copy)",
     "forward": "the layer",
     "backward": "the layer or collective",
@@ -83,4 +111,4 @@ def look_at_all_ranks(stage: str) -> str:
 
 def coarse(stage: str) -> str | None:
     """Return what a default stage is too broad to identify, as a noun; None for a refined stage."""
-    return _COARSE[stage_category(stage)] if broad_stage(stage) in DEFAULT_STAGES else None
+    return _COARSE[stage_category(stage)] if broad_stage(stage) in RECORDED_STAGES else None

@@ -21,7 +21,7 @@ def where_it_lies(total_ns: float, delta_ns: Mapping[str, float], main: str | No
     short = format.short_stages(list(delta_ns))
     part = delta_ns[main] / total_ns
     if 0.95 <= part <= 1.05:
-        return f", all of it in {short[main]}"
+        return f", all of it {format.in_short(short[main])}"
     if part > OUTWEIGHED:
         against = main_stage(-total_ns, delta_ns)
         parts = [f"{short[stage]} {format.change(delta_ns[stage])}" for stage in (main, against)]

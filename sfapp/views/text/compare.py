@@ -226,10 +226,10 @@ def _leader_sentence(found: Comparison) -> str:
     """The slowest rank of the stage that changed most, before and after."""
     main = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
     before, after = found.a.leaders[main], found.b.leaders[main]
-    stage = format.short_stage(main)
+    stage = format.in_stage(main)
     if after is None:
-        return "" if before is None else f"In B no rank is slowest in {stage}; in A it was {_rank(before)}."
-    now = f"In B {_rank(after)} is slowest in {stage} {_how_often(after, found.b)}"
+        return "" if before is None else f"In B no rank is slowest {stage}; in A it was {_rank(before)}."
+    now = f"In B {_rank(after)} is slowest {stage} {_how_often(after, found.b)}"
     if before is None:
         return f"{now}; in A no rank is."
     if before.rank == after.rank:

@@ -94,12 +94,13 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
     if line.name == "rank_persistence":
         steps = diagnosis.culprit.eligible_steps if diagnosis.culprit else 0
         slowest = format.count(round((line.value or 0.0) * steps))
-        return f"rank {line.rank} is slowest in {stage} in {slowest} of {format.counted(steps, 'step')}"
+        of = format.counted(steps, "step")
+        return f"rank {line.rank} is slowest {format.in_short(stage)} in {slowest} of {of}"
     if line.name == "wait_fit":
         source = wait_source(diagnosis)
         if line.agrees:
-            return f"ranks wait in {stage} ({source}), not in the suspect stage"
-        return f"ranks wait in {stage} ({source}): its time may be a delay from another stage"
+            return f"ranks wait {format.in_short(stage)} ({source}), not in the suspect stage"
+        return f"ranks wait {format.in_short(stage)} ({source}): its time may be a delay from another stage"
     if line.name == "delta":
         return f"{stage}, {format.change(line.value)} per step"
     return f"{stage}, {format.percent(line.value)}"

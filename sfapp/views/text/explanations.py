@@ -94,21 +94,21 @@ def _waiting(diagnosis: Diagnosis) -> list[str]:
         for stage in own:
             fit = fits.get(stage)
             slope = f" (slope {format.slope(fit.slope, fit.se)})" if fit else ""
-            parts.append(f"{format.short_stage(stage)}{slope}")
+            parts.append(f"{format.in_stage(stage)}{slope}")
         sentences.append(
-            f"Ranks wait for each other in {format.listed(parts)}, counted when "
+            f"Ranks wait for each other {format.listed(parts)}, counted when "
             f"slope − 2 SE ≥ {format.share(diagnosis.gates.wait_slope)}."
         )
     if diagnosis.met_boundary is not None and diagnosis.met_fit is not None:
         slope = format.slope(diagnosis.met_fit.slope, diagnosis.met_fit.se)
         stage = format.short_stage(diagnosis.met_boundary)
         sentences.append(
-            f"At each sync, ranks wait for the slowest in {stage} (slope {slope}); "
+            f"At each sync, ranks wait for the slowest {format.in_short(stage)} (slope {slope}); "
             "used where no window of the run measures a wait over all its steps."
         )
     if diagnosis.waits_from == "run" and diagnosis.sync_boundary is not None:
         sentences.append(
-            f"Ranks wait for each other in {format.short_stage(diagnosis.sync_boundary)}, measured "
+            f"Ranks wait for each other {format.in_stage(diagnosis.sync_boundary)}, measured "
             f"{over_the_run(diagnosis)}. This window alone cannot show it, for example because a rank is "
             f"late "
             "by the same amount in every step."

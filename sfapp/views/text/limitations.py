@@ -31,13 +31,14 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
         )
     if aim is not None and _may_hide_a_late_rank(diagnosis, aim):
         found.append(
-            f"Ranks may wait in {format.short_stage(aim.stage)} for a rank that is late in every step; this "
+            f"Ranks may wait {format.in_stage(aim.stage)} for a rank that is late in every step; this "
             "window measured no wait. The window in which the delay began shows which."
         )
     if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
         found.append(f"Stage timing cannot identify {coarse(aim.stage)}.")
     if aim is not None and aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
-        found.append(f"Durations alone cannot identify the late rank inside {format.short_stage(aim.stage)}.")
+        inside = format.in_stage(aim.stage, "inside")
+        found.append(f"Durations alone cannot identify the late rank {inside}.")
     if "roles_differ" in reasons:
         found.append("Ranks may not be comparable: their roles differ. Diagnose one role's group.")
     if "roles_missing" in reasons:

@@ -52,8 +52,8 @@ def _ranks_sentence(diagnosis: Diagnosis) -> str:
         return why_ranks_rotate(aim.stage)
     if waits_inside(diagnosis):
         return (
-            f"All ranks spend this time equally, but they wait for each other inside "
-            f"{format.short_stage(aim.stage)}: one late rank there would look the same."
+            f"All ranks spend this time equally, but they wait for each other "
+            f"{format.in_stage(aim.stage, 'inside')}: one late rank there would look the same."
         )
     waited = (diagnosis.wait_advances_ns or {}).get(aim.stage)
     if waited is not None and 2 * waited >= _advances(diagnosis)[aim.stage]:
@@ -119,11 +119,16 @@ def misread_sentence(diagnosis: Diagnosis) -> str:
         name = format.short_stage(aligned)
         if diagnosis.sync_boundary is None:
             return f"Per-step shares point to {name} instead: the delay comes from the previous step."
-        return f"{_other_ranks(diagnosis)} in {name} of the next step."
+        return f"{_other_ranks(diagnosis)} {_in_next_step(aligned)}."
     wait = broad_stage(diagnosis.sync_boundary) if diagnosis.sync_boundary else None
     if wait is not None and wait != aim.stage:
-        return f"{_other_ranks(diagnosis)} in {format.short_stage(wait)}."
+        return f"{_other_ranks(diagnosis)} {format.in_stage(wait)}."
     return ""
+
+
+def _in_next_step(stage: str) -> str:
+    where = format.in_stage(stage)
+    return f"{where} of the next step" if where.startswith("in ") else f"{where}, before the next one"
 
 
 def _other_ranks(diagnosis: Diagnosis) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.model import DEFAULT_STAGES, Diagnosis, broad_stage
+from sfapp.model import RECORDED_STAGES, Diagnosis, broad_stage
 from sfapp.model.window import RankTable
 from sfapp.operators import AGREEMENT_REASONS, Agreement, Cause, Findings
 from sfapp.operators.blame import HALF
@@ -129,7 +129,7 @@ def cause_words(cause: Cause, ranks: RankTable | None = None) -> str:
 
 def operator_name(name: str, limit: int = 40) -> str:
     """Return an operator's name, clipped; the range of a default stage gets the stage's short name."""
-    return format.short_stage(name) if broad_stage(name) in DEFAULT_STAGES else format.clip(name, limit)
+    return format.short_stage(name) if broad_stage(name) in RECORDED_STAGES else format.clip(name, limit)
 
 
 def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _aim_words(agreement: Agreement, diagnosis: Diagnosis) -> str:
 
 def _place_words(agreement: Agreement, cause: Cause) -> str:
     weight = format.percent(agreement.weight)
-    where = f" in {format.short_stage(agreement.cause_stage)}" if agreement.cause_stage else ""
+    where = f" {format.in_stage(agreement.cause_stage)}" if agreement.cause_stage else ""
     return f"{cause_words(cause)}{where}, {weight} of the examined steps' time"
 
 

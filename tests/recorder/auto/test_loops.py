@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
-from sfapp.model import Window
+from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_window
 
 pytestmark = pytest.mark.quiet
@@ -43,8 +43,8 @@ def median_ms(window: Window, stage: str) -> float:
 def test_what_is_recorded_agrees_with_what_the_loop_measures_itself(recorded: Path) -> None:
     window = read_window(recorded / "by_hand")
     by_hand = np.array(json.loads((recorded / "by_hand.txt").read_text()))
-    assert window.stages == (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
-    automatic = window.duration_SNR[1:5, :, 0].T
+    assert window.stages == (BETWEEN, CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
+    automatic = window.duration_SNR[2:6, :, 0].T
     assert automatic.shape == by_hand.shape
     # what lies between two of the loop's own clock readings: a few calls of ours
     difference = abs(automatic - by_hand)

@@ -16,7 +16,7 @@ from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 import sfapp
 from sfapp.cli.run import newest
-from sfapp.model import Window
+from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_windows
 
 pytestmark = pytest.mark.torchrun
@@ -50,7 +50,7 @@ def test_a_delay_on_one_rank_is_named_at_the_end(tmp_path: Path) -> None:
     result = run(tmp_path, "--nproc-per-node", "2", LOOPS, "plain", "--steps", "20", "--slow-rank", "1")
     *_, last = found = windows(tmp_path)
     assert [len(window.step_N) for window in found] == [5, 5, 5, 5]
-    assert last.stages == (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
+    assert last.stages == (BETWEEN, CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
     assert all(window.manifest.gather_ok and window.manifest.faults == () for window in found)
     assert last.manifest.wrapper == "ddp"
     assert last.ranks.rank == (0, 1)
@@ -76,7 +76,7 @@ def test_of_very_many_packets_the_newest_are_looked_at(tmp_path: Path) -> None:
 def test_accumulation_is_learned_and_its_pattern_of_exchange_too(tmp_path: Path) -> None:
     run(tmp_path, "--nproc-per-node=2", LOOPS, "accumulated", "--steps=10")
     first, second = windows(tmp_path)
-    assert first.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
+    assert first.stages[2:5] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
     for window in (first, second):
         accumulation = window.manifest.accumulation
         assert (accumulation.factor, accumulation.ordered, accumulation.sync) == (4, True, "last")
@@ -108,7 +108,7 @@ def test_a_sharded_model_is_recorded_with_its_wrapper(warm: dict[str, Window], w
     assert window.manifest.gather_ok
     assert window.ranks.rank == (0, 1)
     assert len(window.step_N) == 12
-    assert window.stages[0] == CALLBACKS
+    assert window.stages[:2] == (BETWEEN, CALLBACKS)
     assert int(window.duration_SNR[-1].sum()) < 0.05 * int(window.wall_NR.sum())
     aim = sfapp.diagnose(window).aim
     assert aim is not None
@@ -138,12 +138,12 @@ def test_under_fsdp1_micro_steps_are_kept_apart_and_their_exchange_is_not_known(
     window = warm["fsdp1"]
     accumulation = window.manifest.accumulation
     assert (accumulation.factor, accumulation.ordered, accumulation.sync) == (2, True, "unknown")
-    assert window.stages[1:4] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
+    assert window.stages[2:5] == (f"{DATA}[0]", f"{FORWARD}[0]", f"{BACKWARD}[0]")
 
 
 def test_time_between_two_trainings_belongs_to_no_step(sharded: dict[str, list[Window]]) -> None:
     for window, _ in sharded.values():
-        assert int(window.duration_SNR[0, 0].max()) == 0  # what lies between them belongs to no step
+        assert int(window.duration_SNR[:2, 0].max()) == 0  # what lies between them belongs to no step
 
 
 def test_a_rank_that_never_takes_a_step_does_not_block_the_others(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_it_exits_as_the_script_does_and_keeps_the_packets(tmp_path: Path) -> No
 
 
 def test_an_error_of_the_script_is_shown_as_ever(tmp_path: Path) -> None:
-    result = run(tmp_path, LOOPS, "failing", "--steps", "8", expect=1)
+    result = run(tmp_path, "--no-between", LOOPS, "failing", "--steps", "8", expect=1)
     assert "RuntimeError: the loss is not finite" in result.stderr
-    assert len(windows(tmp_path)) == 2
+    assert [window.stages[0] for window in windows(tmp_path)] == [CALLBACKS, CALLBACKS]
 
 
 def test_a_script_runs_as_python_would_run_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
-from sfapp.model import Window
+from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder.auto.session import Session, Settings
 from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, Kind
@@ -78,6 +78,60 @@ def test_steps_are_recorded_to_the_nanosecond(tmp_path: Path, loop: Loop) -> Non
     spent = dict(zip(window.stages, window.duration_SNR[:, 4, 0].tolist(), strict=True))
     assert [spent[name] for name in (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)] == [7, 100, 200, 300, 50]
     assert window.wall_NR[:, 0].tolist() == [650, *[657] * 4]
+
+
+def between_of(root: Path) -> list[int]:
+    """The time between steps of each step; every row adds up to the wall time."""
+    window = read_window(root)
+    assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
+    between: list[int] = window.duration_SNR[window.stages.index(BETWEEN), :, 0].tolist()
+    return between
+
+
+def test_steps_follow_each_other_and_leave_no_time_between_them(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(4)
+    loop.session.close()
+    assert between_of(tmp_path) == [0, 0, 0, 0]
+
+
+def test_an_optimizer_step_without_backward_lies_between_the_steps(tmp_path: Path, loop: Loop) -> None:
+    loop.steps(3)
+    loop.spend("forward", 30, 1)
+    loop.update()  # 80 ns since the step before
+    loop.clock.now += 5
+    loop.steps(2)
+    loop.session.close()
+    assert between_of(tmp_path) == [0, 0, 0, 7 + 80, 0]
+
+
+class TickingClock(Clock):
+    """A clock on which every reading takes a nanosecond."""
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+
+def test_the_recorder_s_own_time_lies_between_the_steps(tmp_path: Path, loop: Loop) -> None:
+    loop.clock = TickingClock()
+    loop.session = Session(Settings(output=tmp_path, run_id="run"), loop.clock)
+    loop.steps(4)
+    loop.session.close()
+    assert between_of(tmp_path) == [0, 1, 1, 1]
+
+
+def test_the_time_between_steps_is_left_out_on_request(tmp_path: Path, loop: Loop) -> None:
+    loop.session = Session(
+        Settings(output=tmp_path, run_id="run", window_steps=100, between=False), loop.clock
+    )
+    loop.steps(3)
+    loop.spend("forward", 30, 1)
+    loop.update()
+    loop.steps(2)
+    loop.session.close()
+    window = read_window(tmp_path)
+    assert BETWEEN not in window.stages
+    assert window.wall_NR[:, 0].tolist() == [650, 657, 657, 650, 657]
 
 
 def test_a_job_of_fewer_steps_than_are_learned_from_is_recorded(tmp_path: Path, loop: Loop) -> None:
@@ -163,7 +217,7 @@ def test_a_very_long_evaluation_does_not_pile_up(tmp_path: Path, loop: Loop) -> 
     loop.steps(2)
     loop.session.close()
     window = read_window(tmp_path)
-    assert int(window.duration_SNR[0, 3, 0]) == 7 + 400_000
+    assert int(window.duration_SNR[window.stages.index(CALLBACKS), 3, 0]) == 7 + 400_000
     assert window.manifest.faults == ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from sfapp.model.stages import BACKWARD, BETWEEN, CALLBACKS, DATA, FORWARD, OPTIMIZER
 from sfapp.recorder.auto.steps import (
     BATCH,
     EXHAUSTED,
@@ -78,6 +78,13 @@ def test_a_batch_fetched_early_is_held_for_the_next_step() -> None:
         assert sum(step.micro_steps[0].values()) == step.wall_ns
 
 
+def test_what_belonged_to_no_step_lies_between_the_steps() -> None:
+    step = step_of("dfbdfbo", PreviousStep(100, between_ns=9))
+    assert [stages.get(BETWEEN) for stages in step.micro_steps] == [9, None]
+    assert step.wall_ns == 77 + 9
+    assert step.after.between_ns == 0
+
+
 def test_batches_fetched_far_ahead_are_flagged() -> None:
     assert "prefetch_unaligned" in step_of("dfbddo").faults
     assert step_of("ddfbo").faults == {}
@@ -108,7 +115,8 @@ def test_steps_without_backward_are_none_of_ours() -> None:
 
 @given(st.text("idxvyfnb", max_size=14), st.booleans(), st.integers(0, 50))
 def test_whatever_was_seen_the_stages_fit_into_the_step(spelled: str, first: bool, held: int) -> None:
-    step = read_step(events(f"{spelled}bo"), PreviousStep(None if first else 100, 0 if first else held))
+    before = PreviousStep() if first else PreviousStep(100, held, between_ns=held // 2)
+    step = read_step(events(f"{spelled}bo"), before)
     assert step is not None
     spent = [ns for stages in step.micro_steps for ns in stages.values()]
     assert min(spent) >= 0

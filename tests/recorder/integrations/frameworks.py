@@ -95,7 +95,8 @@ def lightning() -> None:
                 time.sleep(DELAY)
 
     def fit(run_id: str, model: Model, batches: Any, callbacks: tuple[Any, ...] = (), **options: Any) -> None:
-        mine = LightningRecorderCallback(root, **recorder_options(run_id))
+        own = {name: options.pop(name) for name in ("between", "watch_waits") if name in options}
+        mine = LightningRecorderCallback(root, **recorder_options(run_id), **own)
         validation = options.pop("validation", None)
         trainer: Any = pl.Trainer(  # its class declares no callbacks
             accelerator="cpu",
@@ -125,7 +126,8 @@ def lightning() -> None:
         val_check_interval=4,
         limit_val_batches=2,
     )
-    fit("lightning-callback", Model(), loader(delay=0.0), callbacks=(SlowCallback(),))
+    switches = {"between": False, "watch_waits": False}
+    fit("lightning-callback", Model(), loader(delay=0.0), callbacks=(SlowCallback(),), **switches)
     scheduled = GradientAccumulationScheduler({0: 1, 1: MICRO_STEPS})
     fit("lightning-scheduled", Model(), loader(delay=0.0), callbacks=(scheduled,), max_epochs=2)
     fit("lightning-manual", Model(automatic=False), loader())

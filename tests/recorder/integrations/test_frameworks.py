@@ -9,7 +9,7 @@ import pytest
 from launching import DATA, DELAY_NS, STEPS, is_aimed_at_rank_1_s_data, is_whole, only_window, torchrun
 
 import sfapp
-from sfapp.model import Accumulation
+from sfapp.model import BETWEEN, Accumulation, Window
 from sfapp.packets import read_windows
 
 pytestmark = pytest.mark.torchrun
@@ -52,10 +52,27 @@ def test_lightning_leaves_whole_packets_that_name_the_slow_rank(lightning: Path,
     is_aimed_at_rank_1_s_data(window)
 
 
-def test_lightning_s_accumulation_is_kept_apart_and_validation_belongs_to_no_step(lightning: Path) -> None:
+def between_ns(window: Window) -> np.ndarray:
+    """The time between steps, int64 [N, R] ns; none before the first."""
+    place = window.stages.index(BETWEEN)
+    between_NR = np.asarray(window.duration_SNR[place])
+    assert place == 0
+    assert not between_NR[0].any()
+    return between_NR
+
+
+def waits_in(window: Window, stage: str) -> None:
+    """Rank 0 waits for rank 1 inside the stage: the packet says for how long."""
+    waited_R = np.median(window.waits[stage], axis=0)
+    assert waited_R[0] > 0.5 * DELAY_NS > waited_R[1]
+
+
+def test_lightning_s_accumulation_is_kept_apart_and_validation_lies_between_steps(lightning: Path) -> None:
     window = only_window(lightning, "lightning-accumulating")
     assert window.manifest.accumulation == IN_TWO
-    # two validations of 100 ms each lie between steps: none of them is in a step that waits for no data
+    # two validations of 100 ms each: the second ends the epoch, and no step follows it
+    between_N = between_ns(window)[:, 0].tolist()
+    assert [step for step, ns in enumerate(between_N) if ns >= DELAY_NS] == [2, 4]
     waits = window.duration_SNR[window.stages.index(f"{DATA}[0]")]
     assert (waits[:, 0] < 0.8 * DELAY_NS).all()
 
@@ -63,6 +80,8 @@ def test_lightning_s_accumulation_is_kept_apart_and_validation_belongs_to_no_ste
 def test_another_callback_of_lightning_is_in_the_callbacks_stage_and_named(lightning: Path) -> None:
     window = only_window(lightning, "lightning-callback")
     is_whole(window)
+    assert BETWEEN not in window.stages  # its switches are the recorder's
+    assert not window.waits
     assert int(window.duration_SNR[window.stages.index(CALLBACKS), :, 1].min()) >= DELAY_NS
     aim = sfapp.diagnose(window).aim
     assert aim is not None
@@ -97,6 +116,17 @@ def test_the_trainer_leaves_whole_packets_that_name_the_slow_rank(trainer: Path,
     assert window.manifest.wrapper == "ddp"
     assert CALLBACKS not in window.stages  # no event of the Trainer tells other callbacks' time
     is_aimed_at_rank_1_s_data(window)
+    backward = "model.backward_and_clip_cpu_wall"
+    waits_in(window, backward if run_id == "trainer" else f"{backward}[1]")
+
+
+def test_an_evaluation_of_the_trainer_lies_between_steps(trainer: Path) -> None:
+    plain, evaluating = (
+        between_ns(only_window(trainer, name)) for name in ("trainer", "trainer-accumulating")
+    )
+    # after every second step, with a batch for each of the samples
+    assert evaluating[[2, 4]].min() > 3 * np.median(plain[1:])
+    assert evaluating[[2, 4]].min() > 3 * np.median(evaluating[[1, 3, 5]])
 
 
 def test_the_trainer_s_accumulation_is_kept_apart(trainer: Path) -> None:
@@ -124,8 +154,11 @@ def test_a_loop_with_accelerate_leaves_whole_packets_that_name_the_slow_rank(
     is_whole(window)
     assert window.manifest.wrapper == "ddp"
     is_aimed_at_rank_1_s_data(window)
-    # 30 ms of validation after each step belong to none
+    # 30 ms of validation after each step lie between them
     assert int(window.duration_SNR[-1].max()) < 0.2 * DELAY_NS
+    assert int(between_ns(window)[1:].min()) >= 30_000_000
+    backward = "model.backward_and_clip_cpu_wall"
+    waits_in(window, backward if run_id == "accelerate" else f"{backward}[1]")
 
 
 def test_an_accelerate_loop_records_when_gradients_are_exchanged(accelerate: Path) -> None:
