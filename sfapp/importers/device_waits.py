@@ -26,4 +26,8 @@ def waits_for_collectives(
         calls: when the thread is in such calls.
         collectives, other_work: when the device runs collectives, and kernels or copies of any other kind.
     """
-    return IntervalUnion.common((calls, collectives), (other_work,))
+    waiting = IntervalUnion.common((calls, collectives))
+    # Of the other work, which may be millions of kernels, only what lies in there matters.
+    near = waiting.within(other_work.start_M, other_work.end_M) > 0
+    beside = IntervalUnion.of(other_work.start_M[near], other_work.end_M[near])
+    return IntervalUnion.common((waiting,), (beside,))
