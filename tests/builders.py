@@ -21,7 +21,9 @@ from sfapp.model import (
     Window,
     stage_hash,
 )
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.job import JobInfo
+from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.transport.reduce_algorithm import reduce_window
 from sfapp.recorder.transport.reduce_group import reduced_draft
@@ -77,6 +79,9 @@ def reduced(window: Window) -> Window:
         row_NC = np.stack(rows, axis=1)
         buffer = WindowBuffer(replace(schema, role=window.ranks.role[place]), window.number, row_NC)
         buffer.filled = len(row_NC)
+        for stage, wait_NR in window.waits.items():
+            known_N = wait_NR[:, place] != NOT_MEASURED
+            buffer.channel(WAIT_PREFIX + stage)[known_N] = wait_NR[known_N, place]
         parts.append(reduce_window(buffer, window.ranks.identity(place), ranks, "1"))
     found, _ = simulate(parts)
     manifest = window.manifest

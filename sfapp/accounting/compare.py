@@ -126,7 +126,26 @@ def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
         severity=max(severities, default=None),
         has_shares=all(diagnosis.shares is not None for diagnosis in ordered),
         tau_c=first.gates.tau_c,
+        waits=_waits(ordered, len(carried)),
+        waits_on="carry_over" if carried else "step",
     )
+
+
+def _waits(diagnoses: Sequence[Diagnosis], carried: int) -> dict[str, int]:
+    """Return Σ a_wait by stage over windows that all know it, ns.
+
+    Args:
+        carried: how many have a carry-over frontier, which their a_wait are on. Where only some have it, the
+            windows' a_wait cannot be added up, and nothing is returned.
+    """
+    if carried not in (0, len(diagnoses)):
+        return {}
+    known = [diagnosis.wait_advances_ns or {} for diagnosis in diagnoses]
+    return {
+        stage: sum(waits[stage] for waits in known)
+        for stage in diagnoses[0].stages
+        if all(stage in waits for waits in known)
+    }
 
 
 def _window_account(diagnosis: Diagnosis) -> WindowAccount:

@@ -71,6 +71,17 @@ class Comparison:
             raise ComparisonError(f"run {side.run_id!r} has no {self.split_on} frontier in every window")
         return account
 
+    def waiting_ns(self, before: Side, after: Side) -> dict[str, Fraction]:
+        """Return the change of the mean a_wait per step, ns, by stage, where both sides know its waits on
+        ``split_on`` (§15). What is left of such a stage's change is that of own time."""
+        if {before.waits_on, after.waits_on} != {self.split_on}:
+            return {}
+        return {
+            stage: Fraction(after.waits[stage], after.steps) - Fraction(before.waits[stage], before.steps)
+            for stage in self.stages
+            if stage in before.waits and stage in after.waits
+        }
+
     @property
     def recovery(self) -> Fraction | None:
         """(B − A2) / (B − A1) of the mean steps, A2 being C; None where ``recovery_reason`` gives one."""

@@ -41,6 +41,7 @@ def _side_document(found: Comparison, side: Side) -> dict[str, Any]:
             frontier: None if account is None else dict(account.advance_ns)
             for frontier, account in (("carry_over", side.on("carry_over")), ("step", side.on("step")))
         },
+        "wait_advance_ns": dict(side.waits),
         "shares": shares,
         "routing_set": None if routed is None else list(routed),
         "labels": dict(side.labels),
@@ -71,6 +72,7 @@ def _pair_document(found: Comparison, before: Side, after: Side) -> dict[str, An
     return {
         "carry_over": _change_document(found.change(before, after, "carry_over")),
         "step": _change_document(found.change(before, after, "step")),
+        "waits": _waits_document(found, before, after),
         "shares": None
         if first is None or second is None
         else {stage: second[stage] - first[stage] for stage in found.stages},
@@ -88,6 +90,15 @@ def _change_document(change: Change | None) -> dict[str, Any] | None:
         "step_time_ns": float(change.total_ns),
         "relative": None if change.relative is None else float(change.relative),
         "stages_ns": {stage: float(delta) for stage, delta in change.delta_ns.items()},
+    }
+
+
+def _waits_document(found: Comparison, before: Side, after: Side) -> dict[str, dict[str, float]]:
+    """Return the change of own and of waiting time of stages with known waits, on ``split_on`` (§15)."""
+    whole = Change(found.account(before), found.account(after)).delta_ns
+    return {
+        stage: {"own_ns": float(whole[stage] - waiting), "waiting_ns": float(waiting)}
+        for stage, waiting in found.waiting_ns(before, after).items()
     }
 
 

@@ -7,7 +7,7 @@ add up to it exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -117,6 +117,8 @@ class Side:
         labels: every label that holds in some window, with the number of windows, in order of decision.
         leaders: by broad stage, None where no step is eligible.
         severity: the worst window's.
+        waits: Σ of what is left of the advances once even the last rank waits, ns by broad stage, for those
+            whose waits every window knows (§15); on the frontier ``waits_on``.
     """
 
     run_id: str
@@ -133,6 +135,8 @@ class Side:
     severity: float | None
     has_shares: bool
     tau_c: float
+    waits: Mapping[str, int] = field(default_factory=dict)
+    waits_on: Frontier = "step"
 
     @property
     def steps(self) -> int:

@@ -281,8 +281,8 @@ def _excess(measures: Measures, advance_SN: Ints) -> Floats | None:
 
 def _own_excess(measures: Measures, frontier: CarryOver | Measures) -> Floats | None:
     """Return the part of the advances that own time took beyond a typical rank's, by broad stage; None where
-    no waits are known (§15)."""
-    if measures.own is None:
+    no waits are known (§15), or no median over ranks."""
+    if measures.own is None or not measures.has_all_rows:
         return None
     over_S = own_excess(measures.own, frontier, measures.median_SN, measures.ranks)
     return np.asarray(measures.by_broad(over_S) / frontier.advance_SN.sum())

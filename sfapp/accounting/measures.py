@@ -34,7 +34,7 @@ from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makesp
 from sfapp.accounting.kernels import as_float, median_last, middle_last, placed, previous_boundary
 from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.overflow import refuse_overflow
-from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations
+from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations, split_steps
 from sfapp.accounting.run_waits import RunWaits
 from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
 from sfapp.errors import WindowError
@@ -177,8 +177,12 @@ class Measures:
 
     @cached_property
     def own(self) -> OwnDurations | None:
-        """Own time over the ranks; None where no stage's waits are known (§15)."""
-        if not (self.window.waits and self.has_all_rows):
+        """Own time over the ranks; None where no stage's waits are known (§15). Of a reduced window, its
+        medians are NaN."""
+        if not self.has_all_rows:
+            split_SN = split_steps(self.window)
+            return OwnDurations(split_SN, self.median_SN, self.most_SN) if split_SN.any() else None
+        if not self.window.waits:
             return None
         return own_durations(self.window, self.median_SN, self.most_SN)
 
@@ -198,13 +202,16 @@ class Measures:
         """Return hand-overs of the step-aligned lead, per boundary (§3)."""
         return count_handovers(self.leader_SN, self.window.stages, self.led_by)
 
-    def remember_unaligned(self, boundaries: Boundaries) -> None:
+    def remember_unaligned(self, boundaries: Boundaries, own: OwnBoundaries | None = None) -> None:
         """Keep the carry-over frontier without offsets, which is known already: measuring the wait slopes
-        needed it, or it was reduced."""
+        needed it, or it was reduced, and with it its leaders at the end of own time."""
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
         offset_R = np.zeros(len(self.window.ranks), dtype=np.int64)
         unaligned = CarryOverFrontier(boundaries, 0, advance_SN, offset_R, None)
-        self._kept["carry", None] = CarryOver.of(unaligned, self.window, self.before_NR)
+        kept = CarryOver.of(unaligned, self.window, self.before_NR)
+        if own is not None:
+            kept = replace(kept, own_advance_SN=own.advance_SN, leader_SN=own.leader_SN, gap_SN=own.gap_SN)
+        self._kept["carry", None] = kept
 
     def keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
         """Return what is computed from the matrix and a key: on first use, then kept."""

@@ -52,9 +52,16 @@ class OwnDurations:
 def split_steps(window: Window) -> Flags:
     """Return in which steps the waits of every rank in a stage are known: bool [S, N].
 
-    A rank without a measured wait would look as if it had only own time, so such a step is not split.
+    A rank without a measured wait would look as if it had only own time, so such a step is not split. Of a
+    reduced window, the ranks found that out together.
     """
     split_SN = np.zeros(window.duration_SNR.shape[:2], dtype=bool)
+    if window.reduced is not None:
+        own, reduction = window.reduced.own, window.manifest.reduced
+        if own is not None and reduction is not None:
+            for stage, frontier_N in zip(reduction.waits, to_numpy(own.frontier_VN), strict=True):
+                split_SN[window.stages.index(stage)] = frontier_N != NOT_MEASURED
+        return split_SN
     for stage, wait_NR in window.waits.items():
         split_SN[window.stages.index(stage)] = (to_numpy(wait_NR) != NOT_MEASURED).all(axis=-1)
     return split_SN

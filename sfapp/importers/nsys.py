@@ -18,15 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
+from sfapp.importers.device_waits import is_device_wait, waits_for_collectives
 from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
 from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.kineto.ranges import Range, outermost, stage_of
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.nsys_events import NsysExport, ProcessEvents, read_export
+from sfapp.importers.spans import IntervalUnion
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
-from sfapp.model.operators import NONE, RUNTIME, STAGE
+from sfapp.model.operators import COLLECTIVE, NONE, RUNTIME, STAGE
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
+from sfapp.model.window import NOT_MEASURED
 
 Ints = npt.NDArray[np.int64]
 
@@ -240,6 +243,44 @@ def _matrix(ranks: Sequence[_RankEvents], stages: Sequence[str], run_id: str) ->
     return matrix, matrix.duration_KNR[-1]
 
 
+def _waits(ranks: Sequence[_RankEvents], stages: Sequence[str], step_N: Ints) -> dict[str, Ints]:
+    """Return how long each rank was blocked in group communication, int64 ns [N, R], by the stages in which
+    any was; ``NOT_MEASURED`` on ranks whose exports do not tell."""
+    wait_SNR = np.full((len(stages), len(step_N), len(ranks)), NOT_MEASURED, np.int64)
+    for index, rank in enumerate(ranks):
+        blocked = _blocked(rank)
+        if blocked is None:
+            continue
+        wait_SNR[:, :, index] = 0
+        place = {int(number): at for at, number in enumerate(step_N.tolist())}
+        for step, each in rank.marked:
+            at = place.get(int(rank.step_N[step]))
+            if at is not None:
+                waited = blocked.within(np.array([each.start]), np.array([each.end]))[0]
+                wait_SNR[stages.index(each.stage), at, index] += waited
+    return {stage: wait_NR for stage, wait_NR in zip(stages, wait_SNR, strict=True) if (wait_NR > 0).any()}
+
+
+def _blocked(rank: _RankEvents) -> IntervalUnion | None:
+    """Return when the step's thread waits for collectives on the device; None where the export does not tell:
+    it has no collective, or no calls of the runtime."""
+    events = rank.events
+    category_E, lane_E = np.asarray(events.category, np.int64), np.asarray(events.lane, np.int64)
+    on_device_E = np.asarray([on_device for _, on_device in events.lanes], np.bool_)[lane_E]
+    collectives_E = on_device_E & (category_E == COLLECTIVE)
+    calls_E = category_E == RUNTIME
+    if not collectives_E.any() or not calls_E.any():
+        return None
+    waits = [code for name, code in events.names.items() if is_device_wait(name)]
+    waits_E = calls_E & (lane_E == rank.lane) & np.isin(np.asarray(events.name, np.int64), waits)
+    start_E, end_E = np.asarray(events.start, np.int64), np.asarray(events.end, np.int64)
+    calls, collectives, others = (
+        IntervalUnion.of(start_E[mask_E], end_E[mask_E])
+        for mask_E in (waits_E, collectives_E, on_device_E & ~collectives_E)
+    )
+    return waits_for_collectives(calls, collectives, others)
+
+
 def _build(
     run_id: str,
     ranks: Sequence[_RankEvents],
@@ -255,6 +296,7 @@ def _build(
         for place, rank in enumerate(ranks)
     ]
     duration_SNR = matrix.duration_KNR[:-1]
+    waits = _waits(ranks, stages, matrix.step_N)
     if RESIDUAL in stages:
         raise TraceError(f"no range can be mapped to {RESIDUAL}: it is the time outside all other stages")
     windows = []
@@ -269,7 +311,10 @@ def _build(
             ended_ns=_since_1970(ranks[0], ranks[0].end_N[last]),
             backend="nccl" if any("nccl" in name.lower() for name in ranks[0].events.names) else "",
         )
-        window = build_window(about, stages, duration_SNR[:, part], wall_NR[part], step_N, identities)
+        blocked = {stage: wait_NR[part] for stage, wait_NR in waits.items()}
+        window = build_window(
+            about, stages, duration_SNR[:, part], wall_NR[part], step_N, identities, wait_NR=blocked
+        )
         in_none_E = (events.step_E == NONE) & (number == 0)
         mine = events.select(np.isin(events.step_E, step_N) | in_none_E)
         windows.append(ImportedWindow(window, mine if len(mine) else None, tuple(notes)))

@@ -1,7 +1,8 @@
-"""Compute the own time of spans on a time line, and how much of a span a union of spans covers."""
+"""Compute the own time of spans on a time line, and unions of spans: what they cover and have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,26 @@ class IntervalUnion:
         start_M = start_E[opens_E]
         end_M = reach_E[np.append(np.flatnonzero(opens_E)[1:] - 1, len(reach_E) - 1)[: len(start_M)]]
         return cls(start_M, end_M, np.cumsum(end_M - start_M) - (end_M - start_M))
+
+    @classmethod
+    def common(cls, inside: Sequence[IntervalUnion], outside: Sequence[IntervalUnion] = ()) -> IntervalUnion:
+        """Return the time that lies in all of ``inside``, at least one, and in none of ``outside``."""
+        every = (*inside, *outside)
+        edge_K = np.unique(np.concatenate([edges for each in every for edges in (each.start_M, each.end_M)]))
+        start_K, end_K = edge_K[:-1], edge_K[1:]
+        chosen_K = np.ones(len(start_K), np.bool_)
+        for each in inside:
+            chosen_K &= each.covers(start_K)
+        for each in outside:
+            chosen_K &= ~each.covers(start_K)
+        return cls.of(start_K[chosen_K], end_K[chosen_K])
+
+    def covers(self, at_E: Ints) -> npt.NDArray[np.bool_]:
+        """Return whether each of these times lies in the union; the end of a span does not."""
+        if not len(self.start_M):
+            return np.zeros(len(at_E), np.bool_)
+        place = np.searchsorted(self.start_M, at_E, side="right") - 1
+        return (place >= 0) & (at_E < self.end_M[np.maximum(place, 0)])
 
     def within(self, start_E: Ints, end_E: Ints) -> Ints:
         """Return how much of each of these spans the union covers, ns."""

@@ -20,7 +20,7 @@ from sfapp.importers.duration_table import DurationTable, cut, duration_matrix
 from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.spans import IntervalUnion, own_time
-from sfapp.importers.straggler_operations import Ints, OperationTable, read_table
+from sfapp.importers.straggler_operations import Floats, Ints, OperationTable, read_table
 from sfapp.importers.straggler_replay import (
     BACKWARD,
     CLIP,
@@ -33,6 +33,7 @@ from sfapp.importers.straggler_replay import (
     SCATTER,
     SENDS,
     TRANSFERS,
+    waits_of_rows,
     what_if,
 )
 from sfapp.importers.window_builder import WindowInfo, build_window
@@ -80,13 +81,15 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
         dict.fromkeys(stage for stage in stages if stage),
         key=lambda stage: ordered.index(stage) if stage in ordered else len(ordered),
     )
-    cells, events = _lay_out(table)
+    extra, more, blocked = _replayed(table)
+    cells, wait_cells, events = _lay_out(table, blocked)
     matrix = duration_matrix(cells, len(stages) + 1, path.name)
     planes = [
         matrix.duration_KNR[[k for k, each in enumerate(stages) if each == stage]].sum(axis=0)
         for stage in listed
     ]
     duration_SNR = np.stack(planes)
+    waits = _waits(wait_cells, stages, path.name)
     last_N1 = matrix.duration_KNR[-1].max(axis=1, keepdims=True)
     wall_NR = last_N1.repeat(len(matrix.rank_R), axis=1)
     ranks, first = np.unique(table["rank"], return_index=True)
@@ -106,13 +109,18 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
         ),
         accumulation=Accumulation(factor=micro_steps, ordered=micro_steps == 1),
     )
-    extra, more = _what_if(table)
     notes = [*_notes(micro_steps), *notes, *more, *matrix.notes]
     built = []
     for number, part in enumerate(cut(len(matrix.step_N))):
         step_N = matrix.step_N[part]
         window = build_window(
-            replace(about, window=number), listed, duration_SNR[:, part], wall_NR[part], step_N, identities
+            replace(about, window=number),
+            listed,
+            duration_SNR[:, part],
+            wall_NR[part],
+            step_N,
+            identities,
+            wait_NR={stage: wait_NR[part] for stage, wait_NR in waits.items()},
         )
         mine = events.select(np.isin(events.step_E, step_N))
         built.append(ImportedWindow(_with(window, extra), mine, tuple(notes)))
@@ -166,23 +174,46 @@ def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
     }, []
 
 
-def _what_if(table: OperationTable) -> tuple[dict[str, Any], list[ImportNote]]:
-    """Return the slowdowns by replay, with text keys; empty if the job's schedule is not supported."""
+def _replayed(table: OperationTable) -> tuple[dict[str, Any], list[ImportNote], Floats | None]:
+    """Return the slowdowns by replay, with text keys, notes, and how long each operation waits for the others
+    of its transfer, s; empty and None if the job's schedule is not supported."""
     try:
-        found = what_if(table)
+        found, blocked = what_if(table), waits_of_rows(table)
     except TraceError as error:
-        return {}, [ImportNote("missing", f"what-if by replay: {error.reason}")]
+        return {}, [ImportNote("missing", f"what-if by replay: {error.reason}")], None
     kept = {name: value for name, value in asdict(found).items() if not isinstance(value, dict)}
     by = {
         name: {str(key): round(value, 6) for key, value in getattr(found, name).items()}
         for name in ("by_type", "by_stage", "by_replica")
     }
-    return {"what_if": {"slowdown": found.slowdown} | kept | by}, []
+    return {"what_if": {"slowdown": found.slowdown} | kept | by}, [], blocked
 
 
-def _lay_out(table: OperationTable) -> tuple[DurationTable, Operators]:
-    """Return each rank's own time per kind of operation, waits and step times, and the operations as
-    events."""
+def _waits(cells: DurationTable | None, stages: Sequence[str], where: str) -> dict[str, Ints]:
+    """Return how long each rank waited for others, int64 ns [N, R], by the stages in which any did.
+
+    Args:
+        cells: by kind of operation, in the order of ``stages``; None where the trace does not tell.
+    """
+    if cells is None:
+        return {}
+    wait_KNR = duration_matrix(cells, len(stages), where).duration_KNR
+    found: dict[str, Ints] = {}
+    for stage, wait_NR in zip(stages, wait_KNR, strict=True):
+        if stage and wait_NR.any():
+            found[stage] = found[stage] + wait_NR if stage in found else wait_NR
+    return found
+
+
+def _lay_out(
+    table: OperationTable, blocked: Floats | None
+) -> tuple[DurationTable, DurationTable | None, Operators]:
+    """Return each rank's own time per kind of operation, gaps and step times; how much of them are waits for
+    other members of a transfer; and the operations as events.
+
+    Args:
+        blocked: s of each row; None where that is not known.
+    """
     steps, step_at = np.unique(table["step"], return_inverse=True)
     begin_N = np.full(len(steps), np.inf)
     np.minimum.at(begin_N, step_at, table["start_ts"])
@@ -196,26 +227,39 @@ def _lay_out(table: OperationTable) -> tuple[DurationTable, Operators]:
     line = np.cumsum(np.append(0, (np.diff(rank) != 0) | (np.diff(at) != 0)))
     origin_L = np.append(0, np.cumsum(length_N[at[np.append(0, np.flatnonzero(np.diff(line)) + 1)]]))[:-1]
     origin = origin_L[line]
-    sends = np.isin(kind, [code for code, name in enumerate(table.optypes) if name in SENDS])
-    work = ~sends
+    work = ~np.isin(kind, [code for code, name in enumerate(table.optypes) if name in SENDS])
     own, gap = own_time(start[work] + origin[work], end[work] + origin[work], origin[work])
     gap_end = start[work] + origin[work]
-    waited = IntervalUnion.of(start[sends] + origin[sends], end[sends] + origin[sends]).within(
-        gap_end - gap, gap_end
-    )
-    step, waits = steps[at], len(table.optypes)
+    begin_sends, end_sends = (start + origin)[~work], (end + origin)[~work]
+    waited = IntervalUnion.of(begin_sends, end_sends).within(gap_end - gap, gap_end)
+    step, gaps = steps[at], np.full(int(work.sum()), len(table.optypes))
     last = np.append(np.flatnonzero(np.diff(line)), len(line) - 1)
     end_L = np.zeros(len(origin_L), np.int64)
     np.maximum.at(end_L, line, end)
+    whole = step[last], rank[last], np.full(len(last), len(table.optypes) + 1), end_L
     cells = DurationTable.concat(
         [
             DurationTable(step[work], rank[work], kind[work], own),
-            DurationTable(step[work], rank[work], np.full(int(work.sum()), waits), waited),
-            DurationTable(step[last], rank[last], np.full(len(last), waits + 1), end_L),
+            DurationTable(step[work], rank[work], gaps, waited),
+            DurationTable(*whole),
         ]
     )
+    waits = None
+    if blocked is not None:
+        until = np.minimum(start + np.rint(blocked[order] * _NS).astype(np.int64), end)
+        in_work = np.clip(until[work] - (end[work] - own), 0, own)
+        in_gaps = IntervalUnion.of(begin_sends, (until + origin)[~work]).within(gap_end - gap, gap_end)
+        waits = DurationTable.concat(
+            [
+                DurationTable(step[work], rank[work], kind[work], in_work),
+                DurationTable(step[work], rank[work], gaps, in_gaps),
+                DurationTable(
+                    step[last], rank[last], np.zeros(len(last), np.int64), np.zeros(len(last), np.int64)
+                ),
+            ]
+        )
     offset = np.append(0, np.cumsum(length_N))[:-1][at]
-    return cells, _events(table, order, at, start + offset, end + offset)
+    return cells, waits, _events(table, order, at, start + offset, end + offset)
 
 
 def _events(table: OperationTable, order: Ints, at: Ints, start: Ints, end: Ints) -> Operators:

@@ -83,12 +83,8 @@ def what_if(table: OperationTable) -> TraceWhatIf:
     Raises:
         TraceError: an operation is unknown, or the operations are inconsistent.
     """
-    unknown = sorted(set(table.optypes) - set(KNOWN))
-    if unknown:
-        raise TraceError(f"unknown dependencies of operations {', '.join(unknown)}")
-    start = by_operation(table, table["start_ts"])
+    start, graph = _transfers(table)
     end = by_operation(table, table["start_ts"] + table["duration"])
-    graph = replay_graph(start)
     own = {key: _own(key, start, end, graph) for key in start}
     typical = {kind: _typical(kind, own) for kind in {key[0] for key in own}}
     ideal = {key: np.full_like(values, typical[key[0]]) for key, values in own.items()}
@@ -114,16 +110,45 @@ def what_if(table: OperationTable) -> TraceWhatIf:
     )
 
 
+def waits_of_rows(table: OperationTable) -> Floats:
+    """Return how long each operation waits for the last member of its transfer to start, s, at most its
+    duration; 0 for others. What is left of a transfer's duration is the transfer itself.
+
+    Raises:
+        TraceError: as ``what_if``.
+    """
+    start, graph = _transfers(table)
+    rows = by_operation(table, np.arange(len(table["rank"])))
+    wait = np.zeros(len(table["rank"]))
+    for key in graph.members:
+        wait[rows[key].astype(np.int64)] = _last_start(key, start, graph) - start[key]
+    return np.clip(wait, 0, table["duration"])
+
+
+def _transfers(table: OperationTable) -> tuple[dict[Operation, Floats], ReplayGraph]:
+    """Return when each operation starts, s, and the dependencies between them."""
+    unknown = sorted(set(table.optypes) - set(KNOWN))
+    if unknown:
+        raise TraceError(f"unknown dependencies of operations {', '.join(unknown)}")
+    start = by_operation(table, table["start_ts"])
+    return start, replay_graph(start)
+
+
+def _last_start(key: Operation, start: dict[Operation, Floats], graph: ReplayGraph) -> Floats:
+    """Return when the last member of a transfer starts, s."""
+    late: Floats = np.maximum.reduce([start[member] for member in graph.members[key]])
+    if key[0] in OVER_REPLICAS:
+        late = np.broadcast_to(late.max(axis=1, keepdims=True), late.shape)
+    return late
+
+
 def _own(
     key: Operation, start: dict[Operation, Floats], end: dict[Operation, Floats], graph: ReplayGraph
 ) -> Floats:
     """Return an operation's own duration; a transfer counts from the start of its last member."""
     if key not in graph.members:
         return end[key] - start[key]
-    late = np.maximum.reduce([start[member] for member in graph.members[key]])
-    if key[0] in OVER_REPLICAS:
-        late = np.broadcast_to(late.max(axis=1, keepdims=True), late.shape)
-    took = end[key] - late
+    took = end[key] - _last_start(key, start, graph)
     return np.where(took <= -_CLOCK_SLACK_S, 0, took)
 
 

@@ -49,6 +49,7 @@ def build_window(
     step_N: IntArray,
     identities: Sequence[RankIdentity],
     side_NR: Table[str, FloatArray] | None = None,
+    wait_NR: Table[str, IntArray] | None = None,
 ) -> WindowDraft:
     """Build a window from durations in ns.
 
@@ -57,6 +58,8 @@ def build_window(
 
     Args:
         identities: ranks in the order of the last axis, ascending.
+        wait_NR: by stage, how long each rank was blocked in group communication, ns, at most the stage's
+            duration; ``NOT_MEASURED`` where the source does not tell (accounting.md §15).
 
     Raises:
         WindowError: the shapes are inconsistent.
@@ -91,6 +94,10 @@ def build_window(
         side={
             name: (np.ascontiguousarray(value_NR, dtype=np.float64), ~np.isnan(value_NR))
             for name, value_NR in (side_NR or {}).items()
+        },
+        waits={
+            stage: np.ascontiguousarray(blocked_NR, dtype=np.int64)
+            for stage, blocked_NR in (wait_NR or {}).items()
         },
     )
 

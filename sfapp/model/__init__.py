@@ -27,7 +27,15 @@ from sfapp.model.labels import LABELS
 from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
 from sfapp.model.operators import CATEGORIES, Lane, Operators
 from sfapp.model.reasons import CULPRITS, REASONS
-from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank, ReducedPlanes, Reduction
+from sfapp.model.reduced import (
+    LAG_BINS,
+    OWN_PLANES,
+    PLANES,
+    NamedRank,
+    OwnPlanes,
+    ReducedPlanes,
+    Reduction,
+)
 from sfapp.model.stages import (
     BETWEEN,
     DEFAULT_STAGES,
@@ -57,6 +65,7 @@ __all__ = [
     "LABELS",
     "LAG_BINS",
     "MODEL_FITS",
+    "OWN_PLANES",
     "PLANES",
     "REASONS",
     "RECORDED_STAGES",
@@ -78,6 +87,7 @@ __all__ = [
     "NamedRank",
     "Operators",
     "Overhead",
+    "OwnPlanes",
     "Parallelism",
     "RankIdentity",
     "RankTable",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from sfapp.model.arrays import Array, as_array, to_device
+from sfapp.model.arrays import Array, as_array, to_device, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +42,7 @@ class Reduction:
         overlap_share: the largest over all ranks of Σ_t overlap / Σ_t wall.
         lag_counts: by stage, how many of the N·R boundaries lie how far behind the frontier: ``LAG_BINS``.
         roles_differ: whether the ranks have more than one role.
+        waits: the stages with measured waits, of which ``ReducedPlanes.own`` tells the ends of own time.
     """
 
     ranks: int
@@ -53,6 +54,37 @@ class Reduction:
     overlap_share: float
     lag_counts: dict[str, tuple[int, ...]]
     roles_differ: bool = False
+    waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnPlanes:
+    """What all ranks found at the end of the own part of stages with measured waits (accounting.md §15).
+
+    Each int64 [V, N] in host memory, in the order of ``Reduction.waits``, and like the field of that name of
+    ``ReducedPlanes``; -1 (``NOT_MEASURED``) in all of them where the wait of any rank is not known.
+    """
+
+    frontier_VN: Array
+    leader_VN: Array
+    second_VN: Array
+    carry_frontier_VN: Array
+    carry_leader_VN: Array
+    carry_second_VN: Array
+
+    def __post_init__(self) -> None:
+        for name, plane in self.planes().items():
+            object.__setattr__(self, f"{name.removeprefix(_OWN)}_VN", to_numpy(as_array(plane)))
+
+    def planes(self) -> dict[str, Array]:
+        """Return the planes by the names of the packet's columns: ``own_frontier``, …"""
+        return {name: getattr(self, f"{name.removeprefix(_OWN)}_VN") for name in OWN_PLANES}
+
+
+_OWN = "own_"
+
+OWN_PLANES = tuple(_OWN + field.name.removesuffix("_VN") for field in fields(OwnPlanes))
+"""The names of these planes, in the order of the packet's columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +95,7 @@ class ReducedPlanes:
         frontier_SN, leader_SN, second_SN: of the step-aligned frontier, ns, global rank, ns (§1, §3).
         carry_frontier_SN, carry_leader_SN, carry_second_SN: of the carry-over frontier without offsets (§10).
         largest_SN, total_SN: maximum and sum over ranks of the durations, ns.
+        own: at the end of own time, of the stages with measured waits; None where there are none.
     """
 
     frontier_SN: Array
@@ -73,6 +106,7 @@ class ReducedPlanes:
     carry_second_SN: Array
     largest_SN: Array
     total_SN: Array
+    own: OwnPlanes | None = None
 
     def __post_init__(self) -> None:
         for name, plane in self.planes().items():
@@ -89,5 +123,5 @@ class ReducedPlanes:
         )
 
 
-PLANES = tuple(field.name.removesuffix("_SN") for field in fields(ReducedPlanes))
+PLANES = tuple(field.name.removesuffix("_SN") for field in fields(ReducedPlanes) if field.name != "own")
 """The names of the planes, in the order of the packet's columns."""

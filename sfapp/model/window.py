@@ -183,6 +183,25 @@ class Window:
             for plane in self.reduced.planes().values()
         ):
             raise WindowError(f"planes of a reduced window must be int64 [{stages}, {steps}]")
+        self._check_own()
+
+    def _check_own(self) -> None:
+        """Check the planes at the ends of own time of a reduced window.
+
+        Raises:
+            WindowError: they do not fit the manifest and the matrix.
+        """
+        own = None if self.reduced is None else self.reduced.own
+        waited = () if self.manifest.reduced is None else self.manifest.reduced.waits
+        if not set(waited) <= set(self.stages) or bool(waited) != (own is not None):
+            raise WindowError(
+                f"waits of {', '.join(waited) or 'no stage'} do not fit a reduced window's planes"
+            )
+        shape = (len(waited), len(self.step_N))
+        if own is not None and any(
+            tuple(plane.shape) != shape or dtype_name(plane) != "int64" for plane in own.planes().values()
+        ):
+            raise WindowError(f"own planes of a reduced window must be int64 {list(shape)}")
 
     @property
     def run_id(self) -> str:
@@ -232,8 +251,10 @@ class Window:
         if self.reduced is None or self.manifest.reduced is None:
             return self.ranks
         named = {each.rank: each for each in self.manifest.reduced.named}
-        planes = (self.reduced.leader_SN, self.reduced.carry_leader_SN)
-        leaders = {rank for plane in planes for rank in plane.flatten().tolist()}
+        planes = [self.reduced.leader_SN, self.reduced.carry_leader_SN]
+        if self.reduced.own is not None:
+            planes += [self.reduced.own.leader_VN, self.reduced.own.carry_leader_VN]
+        leaders = {rank for plane in planes for rank in plane.flatten().tolist()} - {NOT_MEASURED}
         found = [self.ranks.identity(index) for index in range(len(self.ranks))]
         for rank in leaders - set(self.ranks.rank):
             place = named.get(rank, NamedRank(rank=rank, local_rank=0, node_rank=0, hostname=""))

@@ -5,7 +5,7 @@ Everything that the footer reveals (columns, types, sizes) is checked before a p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
-from sfapp.model import PLANES, Manifest
+from sfapp.model import OWN_PLANES, PLANES, Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets.faults import Faults, and_more, arrow_errors
 from sfapp.packets.packet_layout import (
@@ -145,7 +145,14 @@ def reduced_columns(manifest: Manifest) -> tuple[str, ...]:
     """Return the additional columns of a reduced window; none for other windows."""
     if manifest.reduced is None:
         return ()
-    return tuple(column_of(plane, stage) for plane in PLANES for stage in manifest.stages)
+    planes = (column_of(plane, stage) for plane in PLANES for stage in manifest.stages)
+    return (*planes, *own_columns(manifest))
+
+
+def own_columns(manifest: Manifest) -> tuple[str, ...]:
+    """Return those of them that are null where the waits of some rank are not known."""
+    waited = () if manifest.reduced is None else manifest.reduced.waits
+    return tuple(column_of(plane, stage) for plane in OWN_PLANES for stage in waited)
 
 
 def check_columns(
@@ -211,9 +218,16 @@ def check_size(
     return len(faults.found) == before
 
 
-def without_nulls(columns: dict[str, Any], waits: Sequence[str], faults: Faults) -> dict[str, Any]:
+def nullable_columns(manifest: Manifest, waits: Iterable[str]) -> frozenset[str]:
+    """Return the columns that may have nulls, besides side channels."""
+    return frozenset((ROLE, *(WAIT_PREFIX + stage for stage in waits), *own_columns(manifest)))
+
+
+def without_nulls(
+    columns: dict[str, Any], manifest: Manifest, waits: Sequence[str], faults: Faults
+) -> dict[str, Any]:
     """Return the columns without those that must have no null and do; the first null of each is reported."""
-    nullable = {ROLE, *(WAIT_PREFIX + stage for stage in waits)}
+    nullable = nullable_columns(manifest, waits)
     full = {}
     for name, column in columns.items():
         if column.null_count and name not in nullable and not name.startswith(SIDE_PREFIX):

@@ -72,7 +72,7 @@ def compose_draft(
     sides = {name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)}
     duration_SNR = np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered])
     waits = {
-        stage: _waits(*sides.pop(WAIT_PREFIX + stage), plane)
+        stage: waits_of(*sides.pop(WAIT_PREFIX + stage), plane)
         for stage, plane in zip(manifest.stages, duration_SNR, strict=True)
         if WAIT_PREFIX + stage in sides
     }
@@ -88,8 +88,9 @@ def compose_draft(
     )
 
 
-def _waits(value_NR: Values, sampled_NR: npt.NDArray[np.bool_], duration_NR: Rows) -> Rows:
-    """Return the waits of a stage, ns, from the side channel that carried them."""
+def waits_of(value_NR: Values, sampled_NR: npt.NDArray[np.bool_], duration_NR: Rows) -> Rows:
+    """Return the waits of a stage, ns, from the side channel that carried them; ``NOT_MEASURED`` where it has
+    no value. The arrays are of the same shape, whatever it is."""
     with np.errstate(invalid="ignore"):
         wait_NR = np.nan_to_num(value_NR).astype(np.int64).clip(0, duration_NR)
     return np.where(sampled_NR & ~np.isnan(value_NR), wait_NR, NOT_MEASURED)

@@ -166,6 +166,10 @@ def _check_reduction(manifest: Manifest, reduction: Reduction, faults: Faults) -
             faults.add(f"reduced.named holds node {each.node_rank}")
         if len(each.hostname) > MAX_NAME_LENGTH or not is_unicode(each.hostname):
             faults.add(f"reduced.named holds a host {quoted(each.hostname)} that is no name")
+    for stage in reduction.waits:
+        if stage not in manifest.stages or reduction.waits.count(stage) > 1:
+            faults.add(f"reduced.waits holds {quoted(stage)}, which is no stage, or holds it twice")
+            break
     for stage, counts in reduction.lag_counts.items():
         if len(counts) != LAG_BINS or min(counts) < 0:
             faults.add(f"reduced.lag_counts of {quoted(stage)} are not {LAG_BINS} counts")

@@ -218,7 +218,7 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -
         and check_size(file, manifest, needed, limits, faults)
     ):
         return None
-    columns = without_nulls(file.decode(needed), waited, faults)
+    columns = without_nulls(file.decode(needed), manifest, waited, faults)
     if STEP not in columns or RANK not in columns:
         return None
     grid = grid_of(integers(columns[STEP]), integers(columns[RANK]), faults)

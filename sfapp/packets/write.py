@@ -15,6 +15,7 @@ from sfapp.errors import PacketError
 from sfapp.files import write_atomic
 from sfapp.model import RankTable, Window
 from sfapp.model.window import NOT_MEASURED
+from sfapp.packets.arrow_columns import nullable_columns
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, encode_manifest
 from sfapp.packets.packet_layout import (
@@ -34,7 +35,7 @@ from sfapp.packets.packet_layout import (
     WALL,
 )
 from sfapp.packets.paths import part_rank_of
-from sfapp.packets.reduced import check_planes, check_rows, values_of
+from sfapp.packets.reduced import check_planes, check_rows, own_values_of, values_of
 from sfapp.packets.row_grid import Grid, check_ranks
 from sfapp.packets.value_checks import (
     check_durations,
@@ -123,6 +124,9 @@ def _columns(window: WindowDraft) -> dict[str, Any]:
         columns[name] = _flat(plane)
     for name, values_N in values_of(window).items():
         columns[name] = pa.array(np.repeat(values_N, len(ranks)))
+    for name, values_N in own_values_of(window).items():
+        values = np.repeat(values_N, len(ranks))
+        columns[name] = pa.array(values, pa.int64(), mask=values == NOT_MEASURED)
     for name, wait_NR in window.waits.items():
         wait = wait_NR.ravel()
         columns[WAIT_PREFIX + name] = pa.array(wait, pa.int64(), mask=wait == NOT_MEASURED)
@@ -149,7 +153,7 @@ def _identity_columns(ranks: RankTable, steps: int) -> dict[str, Any]:
 
 def _table(window: WindowDraft) -> Any:
     columns = _columns(window)
-    nullable = {ROLE, *(WAIT_PREFIX + stage for stage in window.waits)}
+    nullable = nullable_columns(window.manifest, window.waits)
     fields = [
         pa.field(name, column.type, nullable=name in nullable or name.startswith(SIDE_PREFIX))
         for name, column in columns.items()

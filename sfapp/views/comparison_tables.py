@@ -37,6 +37,11 @@ def stage_columns(found: Comparison) -> tuple[TableColumn, ...]:
     if found.split_on == "carry_over":
         help_text = "change on the step-aligned frontier, which restarts with every step"
         columns.append(TableColumn("aligned_ns", "B − A, step-aligned", help_text, "aligned_ns_text"))
+    if found.waiting_ns(found.a, found.b):
+        own = "part of B − A until the last rank arrives in the stage, where both sides measured waits"
+        columns.append(TableColumn("own_ns", "own time", own, "own_ns_text"))
+        waiting = "part of B − A in which even the last rank waits: transfer, or a wait outside the group"
+        columns.append(TableColumn("waiting_ns", "waiting", waiting, "waiting_ns_text"))
     columns.append(
         TableColumn("share", "share", "share of the frontier that decides the labels", "share_text")
     )
@@ -58,8 +63,24 @@ def stage_rows(found: Comparison) -> list[Row]:
     aligned = found.change(found.a, found.b, "step")
     if aligned is not None:
         _put(rows, "aligned_ns", aligned.delta_ns, unit)
+    _put_waits(rows, found, unit)
     _put_shares(rows, found)
     return list(rows.values())
+
+
+def _put_waits(rows: dict[str, Row], found: Comparison, unit: format.Unit) -> None:
+    """Add the parts of the change from A to B that are own time and waiting, of stages with known waits."""
+    changes = found.waiting_ns(found.a, found.b)
+    if not changes:
+        return
+    absent: Row = {"own_ns": None, "own_ns_text": "", "waiting_ns": None, "waiting_ns_text": ""}
+    for row in rows.values():
+        row |= absent
+    for stage, waiting in changes.items():
+        parts = {"own_ns": found.main.delta_ns[stage] - waiting, "waiting_ns": waiting}
+        texts, _ = format.adding_up(parts, unit)
+        for name, part in parts.items():
+            rows[stage] |= {name: float(part), f"{name}_text": texts[name]}
 
 
 def side_columns(found: Comparison) -> tuple[TableColumn, ...]:

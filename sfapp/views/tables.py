@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from sfapp.accounting import Measures, nearest_changes
-from sfapp.model import GATE_DOCS, LABELS, Diagnosis, Manifest
+from sfapp.accounting import Measures
+from sfapp.model import LABELS, Diagnosis, Manifest
 from sfapp.model.arrays import to_numpy
-from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_sentence
+from sfapp.model.window import NOT_MEASURED
 from sfapp.views import format
 from sfapp.views.figures.active_frontier import (
     Floats,
@@ -23,9 +23,10 @@ from sfapp.views.figures.active_frontier import (
     leads_by_row,
     position_after,
     stage_members,
+    waits_in,
 )
 from sfapp.views.figures.node import lead_shares, stragglers
-from sfapp.views.text import changes, evidence_lines
+from sfapp.views.text import evidence_lines
 
 Row = dict[str, Any]
 
@@ -49,14 +50,6 @@ class TableColumn:
 def _numeric(field: str, title: str, help: str = "") -> TableColumn:
     return TableColumn(field, title, help, f"{field}_text")
 
-
-GATE_COLUMNS: tuple[TableColumn, ...] = (
-    TableColumn("symbol", "gate"),
-    TableColumn("title", "meaning"),
-    _numeric("value", "now"),
-    _numeric("distance", "distance", "from the present value to the nearest one with another verdict"),
-    TableColumn("becomes", "change there"),
-)
 
 RANK_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("rank", "rank"),
@@ -86,6 +79,18 @@ STAGE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("sets", "sets", "routing set, ambiguity set, wait stage"),
 )
 
+WAIT_RANK_COLUMNS: tuple[TableColumn, ...] = (
+    _numeric("own_ns", "own", "mean per step in the suspect stage, without waits for other ranks"),
+    _numeric("wait_ns", "waiting", "mean per step in the suspect stage in which it waits for other ranks"),
+)
+"""Further columns where the packet holds waits of the suspect stage."""
+
+WAIT_STAGE_COLUMNS: tuple[TableColumn, ...] = (
+    _numeric("own_ns", "own", "advance until the last rank arrives in the stage, mean per step"),
+    _numeric("wait_ns", "waiting", "advance while even the last rank waits, mean per step"),
+)
+"""Further columns where the packet holds waits of any stage."""
+
 STEP_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("step", "step"),
     _numeric("time_ns", "exposed time"),
@@ -104,8 +109,29 @@ EVIDENCE_COLUMNS: tuple[TableColumn, ...] = (
 )
 
 
+def stage_columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
+    """Return the columns of rows of ``stage_rows``."""
+    return _with_waits(STAGE_COLUMNS, WAIT_STAGE_COLUMNS, "advance_ns", rows)
+
+
+def rank_columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
+    """Return the columns of rows of ``rank_rows``."""
+    return _with_waits(RANK_COLUMNS, WAIT_RANK_COLUMNS, "stage_ns", rows)
+
+
+def _with_waits(
+    columns: Sequence[TableColumn], waits: Sequence[TableColumn], after: str, rows: Sequence[Row]
+) -> tuple[TableColumn, ...]:
+    """Return the columns, with those of waits behind the field ``after`` if the rows have them."""
+    if not any("wait_ns" in row for row in rows):
+        return tuple(columns)
+    place = next(place for place, column in enumerate(columns) if column.field == after) + 1
+    return (*columns[:place], *waits, *columns[place:])
+
+
 def stage_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per broad stage, in stage order."""
+    """Return one row per broad stage, in stage order; with own time and waiting apart where the waits of any
+    stage are known (accounting.md §15)."""
     carried = diagnosis.carry_over_advances_ns if diagnosis.frontier == "carry_over" else None
     advances = carried or diagnosis.advances_ns
     short = format.short_stages(diagnosis.stages)
@@ -114,6 +140,7 @@ def stage_rows(diagnosis: Diagnosis) -> list[Row]:
         fit = _fit(diagnosis, stage)
         row: Row = {"stage": stage, "name": short[stage], "sets": _sets(diagnosis, stage)}
         row |= _duration("advance_ns", advances[stage] / diagnosis.steps)
+        row |= _own_advance(diagnosis, stage)
         row |= _share("share", diagnosis.shares, stage)
         row |= _share("carry_share", diagnosis.carry_over_shares, stage)
         row |= _share("gain", diagnosis.static_gain, stage)
@@ -125,6 +152,21 @@ def stage_rows(diagnosis: Diagnosis) -> list[Row]:
         row |= {"slope": fit[0] if fit else None, "slope_text": format.slope(*fit) if fit else format.ABSENT}
         rows.append(row)
     return rows
+
+
+def _own_advance(diagnosis: Diagnosis, stage: str) -> Row:
+    """Return a_own and a_wait of a stage per step; nothing where no stage's waits are known. They are of the
+    carry-over frontier where the window has it."""
+    if not diagnosis.wait_advances_ns:
+        return {}
+    advances = diagnosis.carry_over_advances_ns or diagnosis.advances_ns
+    waiting = diagnosis.wait_advances_ns.get(stage)
+    own = None if waiting is None else advances[stage] - waiting
+    return {
+        name: value
+        for field, total in (("own_ns", own), ("wait_ns", waiting))
+        for name, value in _duration(field, None if total is None else total / diagnosis.steps).items()
+    }
 
 
 def _fit(diagnosis: Diagnosis, stage: str) -> tuple[float, float] | None:
@@ -152,7 +194,8 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     """Return one row per rank, ascending.
 
     ``stage:<name>`` and ``lead:<name>`` hold the mean time in each broad stage (ns) and the share of the
-    steps in which the rank is slowest at its end; ``wait:<name>`` the mean of its known waits there (ns).
+    steps in which the rank is slowest at its end; ``own:<name>`` and ``wait:<name>`` the mean of its own time
+    and of its known waits there (ns), None where none of its waits is known.
     """
     ranks = measures.window.ranks
     mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
@@ -178,24 +221,35 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         row |= _duration("step_ns", float(mean_SR[:, place].sum()))
         row |= {"lead": float(lead_R[place]), "lead_text": format.percent(float(lead_R[place]))}
         row |= _duration("stage_ns", float(mean_BR[aimed, place]))
+        if stage in waited:
+            waiting = float(waited[stage][place])
+            is_known = not math.isnan(waiting)
+            row |= _duration("own_ns", float(mean_BR[aimed, place]) - waiting if is_known else None)
+            row |= _duration("wait_ns", waiting if is_known else None)
         row |= _duration("slack_ns", float(slack_R[place]))
         row |= _duration("lag_ns", float(lag_R[place]) if measures.has_all_rows else None)
         for index, name in enumerate(measures.broad):
             row[f"stage:{name}"] = float(mean_BR[index, place])
             if name in waited:
-                row[f"wait:{name}"] = float(waited[name][place])
+                waiting = float(waited[name][place])
+                is_known = not math.isnan(waiting)
+                row[f"own:{name}"] = float(mean_BR[index, place]) - waiting if is_known else None
+                row[f"wait:{name}"] = waiting if is_known else None
             row[f"lead:{name}"] = float(leads_BR[index, place])
         rows.append(row)
     return rows
 
 
 def _mean_waits(measures: Measures) -> dict[str, Floats]:
-    """Mean over the steps of each rank's known waits by broad stage, ns [R]; 0 where none is known."""
+    """Mean over the steps of each rank's known waits by broad stage, ns [R]; NaN for a rank that has none."""
     found: dict[str, Floats] = {}
-    for stage, wait_NR in measures.window.waits.items():
-        name = measures.broad[measures.broad_of_S[measures.window.stages.index(stage)]]
-        mean_R = to_numpy(wait_NR).clip(min=0).mean(axis=0)
-        found[name] = found[name] + mean_R if name in found else mean_R
+    for name in measures.broad:
+        waited_NR = waits_in(measures, name)
+        if waited_NR is not None:
+            recorded = [measures.window.stages[stage] for stage in stage_members(measures, name)]
+            known = [measures.window.waits[each] for each in recorded if each in measures.window.waits]
+            is_known_R = np.any([(to_numpy(each) != NOT_MEASURED).any(axis=0) for each in known], axis=0)
+            found[name] = np.where(is_known_R, waited_NR.mean(axis=0), np.nan)
     return found
 
 
@@ -325,41 +379,3 @@ def _duration(field: str, ns: float | None) -> Row:
 def _share(field: str, values: dict[str, float] | None, stage: str) -> Row:
     value = None if values is None else values.get(stage)
     return {field: value, f"{field}_text": format.percent(value, 1)}
-
-
-def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """Return every numeric gate with the distance to its next change of verdict, the nearest first.
-
-    The distance is None where no value of the gate changes the verdict.
-    """
-    found = nearest_changes(measures, diagnosis, tuple(doc.name for doc in GATE_DOCS))
-    lines = changes(found, diagnosis)
-    rows = []
-    for doc in GATE_DOCS:
-        value = getattr(diagnosis.gates, doc.name)
-        distance = min((abs(change.value - value) for change in found[doc.name]), default=None)
-        rows.append(
-            {
-                "gate": doc.name,
-                "symbol": doc.symbol,
-                "title": doc.title,
-                "value": value,
-                "value_text": f"{value:,}" if doc.whole else f"{value:g}",
-                "distance": distance,
-                "distance_text": "none"
-                if distance is None
-                else f"{distance:,.0f}"
-                if doc.whole
-                else f"{distance:.3g}",
-                "becomes": lines[doc.name],
-            }
-        )
-    return sorted(rows, key=lambda row: _reach(row["distance"], row["value"], GATE_BY_NAME[row["gate"]]))
-
-
-def _reach(distance: float | None, value: float, doc: GateDoc) -> float:
-    """A distance relative to the gate's range; of counts and times, which have no upper end, to their
-    value."""
-    if distance is None:
-        return math.inf
-    return distance / max(value, 1) if doc.whole else distance / (doc.high - doc.low)

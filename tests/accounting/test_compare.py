@@ -40,6 +40,46 @@ def mended() -> Diagnosis:
     return job(3)
 
 
+def waiting(number: int, transfer: int, slow: int = 0, run: str = "job") -> Diagnosis:
+    """Ranks that meet at the end of backward, with known waits; rank 3 is slow inside it."""
+    own_SNR = np.random.default_rng(number).integers(19 * MS, 21 * MS, (3, 20, 8))
+    own_SNR[2, :, 3] += slow
+    arrived_NR = own_SNR.sum(axis=0)
+    wait_NR = arrived_NR.max(axis=1, keepdims=True) - arrived_NR + transfer
+    own_SNR[2] += wait_NR
+    window = window_of(own_SNR, stages=(DATA, FORWARD, BACKWARD), run_id=run, window=number)
+    return sfapp.diagnose(replace(window, waits={BACKWARD: wait_NR}))
+
+
+def test_a_change_in_a_stage_with_waits_is_split_into_own_time_and_waiting() -> None:
+    found = compare(waiting(1, 2 * MS), waiting(2, 12 * MS, slow=SLOW))
+
+    assert found.waiting_ns(found.a, found.b) == {BACKWARD: 10 * MS}
+    (document,) = found.document()["changes"]["a_to_b"]["waits"].items()
+    assert document[0] == BACKWARD
+    assert document[1]["waiting_ns"] == 10 * MS
+    assert document[1]["own_ns"] == pytest.approx(SLOW, rel=0.05)
+    assert sum(document[1].values()) == pytest.approx(float(found.main.delta_ns[BACKWARD]))
+    leader = found.b.leaders[BACKWARD]
+    assert leader is not None
+    assert leader.rank == 3
+
+
+def test_runs_add_up_their_windows_waits() -> None:
+    found = compare([waiting(1, 2 * MS), waiting(2, 4 * MS)], [waiting(3, 9 * MS), waiting(4, 9 * MS)])
+
+    assert found.waiting_ns(found.a, found.b) == {BACKWARD: 6 * MS}
+
+
+def test_waits_of_one_side_alone_split_no_change() -> None:
+    without = replace(waiting(2, 12 * MS), wait_advances_ns=None)
+
+    for pair in ((waiting(1, 2 * MS), without), (without, waiting(1, 2 * MS))):
+        found = compare(*pair)
+        assert found.waiting_ns(found.a, found.b) == {}
+        assert found.document()["changes"]["a_to_b"]["waits"] == {}
+
+
 shapes = st.tuples(st.integers(1, 6), st.integers(1, 7), st.integers(1, 5))
 
 

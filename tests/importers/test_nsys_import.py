@@ -13,6 +13,7 @@ from foreign import diagnosed, imported, notes_of, real
 from sfapp.importers import ImportResult, Mapping, write_imported
 from sfapp.model import CATEGORIES, RESIDUAL
 from sfapp.model.operators import COLLECTIVE, KERNEL, RUNTIME
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import packet_path
 
 DATA, FORWARD, BACKWARD = "data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
@@ -29,9 +30,13 @@ def export(
     ranges: Sequence[tuple[int, int | None, str, int]],
     kernels: Sequence[tuple[int, int, str, int, int]] = (),
     kind: int = PUSH_POP,
+    calls: Sequence[tuple[int, int, str, int]] = (),
 ) -> Path:
     """An export of ranges (start ms, end ms, name, process), names by ``textId``, and kernels (start, end,
-    name, process, launched at), launches included."""
+    name, process, launched at), launches included.
+
+    A kernel's launch is ``cudaLaunchKernel``, which takes 1 µs; ``calls`` are further calls of the runtime
+    (start, end, name, process)."""
     strings: dict[str, int] = {"cudaLaunchKernel": 0}
     with sqlite3.connect(path) as file:
         file.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
@@ -60,6 +65,10 @@ def export(
             row = (start * MS, end * MS, process % 10, 7, place, thread(process) & ~0xFFFFFF, text)
             file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             row = (at * MS, at * MS + 1000, thread(process), place, 0)
+            file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", row)
+        for start, end, name, process in calls:
+            text = strings.setdefault(name, len(strings))
+            row = (start * MS, end * MS, thread(process), 1000 + text, text)
             file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", row)
         file.executemany(
             "INSERT INTO StringIds VALUES (?, ?)", [(key, text) for text, key in strings.items()]
@@ -115,6 +124,30 @@ def test_processes_of_one_file_are_ranks_by_device(tmp_path: Path) -> None:
     assert operators.step_E[names["ncclDevKernel_AllReduce"]] == -1  # launched after the step
     assert (operators.category_E == RUNTIME).sum() == 2
     assert any(note.kind == "guessed" and "by device" in note.what for note in notes_of(found))
+
+
+def test_a_synchronising_call_waits_while_collectives_alone_run(tmp_path: Path) -> None:
+    """Step 1 ends at 9: data until 1, forward until 4, backward until 8."""
+    ranges = [*a_step(0, 1, 20), *a_step(0, 1, 11)]
+    kernels = [(2, 7, "ncclDevKernel_AllReduce", 20, 1), (3, 5, "gemm", 20, 1)]
+    kernels += [(2, 4, "ncclDevKernel_AllReduce", 11, 1)]
+    calls = [(1, 9, "cudaStreamSynchronize_v3020", 20), (1, 9, "cudaMalloc_v3020", 11)]
+
+    found = imported("nsys", export(tmp_path / "job.sqlite", ranges, kernels, calls=calls))
+
+    window = found.windows[0].window
+    waits = {stage: (wait_NR[0] // MS).tolist() for stage, wait_NR in window.waits.items()}
+    assert waits == {FORWARD: [1, 0], BACKWARD: [2, 0]}  # 2 to 3, and 5 to 7
+
+
+def test_ranks_without_collectives_do_not_tell_what_they_wait_for(tmp_path: Path) -> None:
+    kernels = [(2, 7, "ncclDevKernel_AllReduce", 20, 1), (2, 4, "gemm", 11, 1)]
+    calls = [(1, 9, "cudaDeviceSynchronize", process) for process in (20, 11)]
+    path = export(tmp_path / "job.sqlite", [*a_step(0, 1, 20), *a_step(0, 1, 11)], kernels, calls=calls)
+
+    window = imported("nsys", path).windows[0].window
+
+    assert window.waits[FORWARD].tolist() == [[2 * MS, NOT_MEASURED]]
 
 
 def test_files_that_differ_in_rank_are_one_run(tmp_path: Path) -> None:

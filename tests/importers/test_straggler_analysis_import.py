@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -65,6 +66,15 @@ def test_work_and_waits_of_each_stage(tmp_path: Path) -> None:
     assert (each.operators.category_E == COLLECTIVE).sum() == 2 * (4 + 2 + 2)
 
 
+def test_waits_are_transfers_less_the_transfer_itself(tmp_path: Path) -> None:
+    """Stage 0 posts its receive at 1.1 s and the other sends at 4.1 s; stage 1 waits from 0 to 1 s."""
+    (each,) = imported("straggler-analysis", a_job(tmp_path / "trace-J.parquet")).windows
+
+    waits = {stage: (wait_NR / 1e9).tolist() for stage, wait_NR in each.window.waits.items()}
+    assert list(waits) == [WAIT]
+    assert waits[WAIT] == [pytest.approx([3.0, 1.0])] * 2
+
+
 def test_the_replay_of_a_small_job_is_what_hand_and_pencil_say(tmp_path: Path) -> None:
     found = what_if(read_table(a_job(tmp_path / "trace-J.parquet")))
 
@@ -110,6 +120,7 @@ def test_operations_that_are_not_known_leave_the_replay_out(tmp_path: Path) -> N
     assert len(found.windows) == 1
     assert any("all-to-all" in note.what for note in notes_of(found))
     assert "what_if" not in found.windows[0].window.manifest.extra
+    assert not found.windows[0].window.waits
 
 
 @pytest.mark.parametrize("sample", ["SE", "ST"])
@@ -154,6 +165,12 @@ def test_a_heavy_last_stage_shows_between_roles_and_not_within(tmp_path: Path) -
     window = found.windows[0].window
     forward_R = window.duration_SNR[window.stages.index(FORWARD_STAGE)].sum(axis=0)
     assert {window.ranks.role[at] for at in forward_R.argsort()[-2:].tolist()} == {"pp3"}
+    # The stages in the middle call the last collective before the others, and wait for them there.
+    clip = "optim.clip_grads"
+    wait_NR, clip_NR = window.waits[clip], window.duration_SNR[window.stages.index(clip)]
+    assert (wait_NR <= clip_NR).all()
+    assert [round(ns / 1e8) for ns in np.median(wait_NR, axis=0)] == [0, 0, 2, 2, 3, 3, 0, 0]
+    assert (np.median(clip_NR - wait_NR, axis=0) < 12_000_000).all()
     (within,) = diagnosed(found, tmp_path / "again", group="role:pp3")
     assert within.is_quiet
     assert window.manifest.extra["what_if"]["by_stage"]["3"] == pytest.approx(1.232256, abs=1e-5)

@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 import sfapp
 
-STAGES = ("data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall", "optim.step_cpu_wall")
+BACKWARD = "model.backward_cpu_wall"
+STAGES = ("data.next_wait", "model.fwd_loss_cpu_wall", BACKWARD, "optim.step_cpu_wall")
 WINDOW = 12
 
 root = Path(sys.argv[1])
@@ -28,8 +29,9 @@ def record(gathered: sfapp.Recorder, reduced: sfapp.Recorder, steps: int) -> Non
     for _ in range(steps):
         spent = {stage: draw.randrange(1_000_000, 9_000_000) for stage in STAGES}
         spent["data.next_wait"] += 20_000_000 * (rank == 5)
+        waits = {BACKWARD: draw.randrange(spent[BACKWARD])}
         for perf in (gathered, reduced):
-            perf.add_step(sum(spent.values()) + 50_000, [spent])
+            perf.add_step(sum(spent.values()) + 50_000, [spent], waits=[waits])
 
 
 if __name__ == "__main__":

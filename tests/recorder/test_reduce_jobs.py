@@ -48,6 +48,19 @@ def test_ranks_find_the_frontier_that_a_gather_would_have_brought(root: Path) ->
     assert full.closure == small.closure
 
 
+def test_leaders_of_a_stage_with_waits_are_taken_at_the_end_of_own_time(root: Path) -> None:
+    gathered, reduced = window(root, "gathered", 0), window(root, "reduced", 0)
+    full, small = measure(gathered), measure(reduced)
+
+    backward = gathered.stages.index("model.backward_cpu_wall")
+    assert list(reduced.waits) == ["model.backward_cpu_wall"]
+    assert (full.own_advance_SN[backward] < full.advance_SN[backward]).any()
+    assert (full.own_advance_SN == small.own_advance_SN).all()
+    kept = list(reduced.ranks.rank)
+    for stage, wait_NR in reduced.waits.items():
+        assert np.array_equal(wait_NR, gathered.waits[stage][:, kept])
+
+
 def test_the_packet_holds_a_few_ranks_as_they_are_and_says_who_took_part(root: Path) -> None:
     full, small = window(root, "gathered", 0), window(root, "reduced", 0)
     kept = list(small.ranks.rank)

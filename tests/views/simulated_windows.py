@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sfapp.model import (
     expand_stages,
     stage_hash,
 )
+from sfapp.model.window import NOT_MEASURED
 from tests.builders import reduced
 
 MS = 1_000_000
@@ -116,6 +118,21 @@ def on(rank: int, ms: float, ranks: int = 8, steps: int = 40, every: int = 1) ->
     extra = np.zeros((steps, ranks))
     extra[every - 1 :: every, rank] = ms
     return extra
+
+
+def slow_inside_backward(ms: float = 60) -> Window:
+    """Rank 2 is slow inside backward, in which all wait for it; 5 ms of transfer follow. Waits are known, but
+    for rank 7 in the third step."""
+    random = np.random.default_rng(0)
+    own_SNR = np.array([3.0, 20.5, 59.0, 1.2, 3.0, 0.5])[:, None, None] * MS
+    own_SNR = own_SNR * (1 + 0.01 * random.standard_normal((6, 20, 8)).clip(-2, 2))
+    own_SNR[2, :, 2] += ms * MS
+    arrived_NR = own_SNR[:3].sum(axis=0)
+    wait_NR = (arrived_NR.max(axis=1, keepdims=True) - arrived_NR + 5 * MS).round()
+    own_SNR[2] = own_SNR[2].round() + wait_NR
+    known_NR = wait_NR.astype(np.int64)
+    known_NR[2, 7] = NOT_MEASURED
+    return replace(window(own_SNR), waits={"model.backward_cpu_wall": known_NR})
 
 
 def healthy(**settings: Any) -> Window:
@@ -249,6 +266,10 @@ def reduced_callback() -> Window:
     return reduced(slow_callback())
 
 
+def reduced_inside_backward() -> Window:
+    return reduced(slow_inside_backward())
+
+
 ALL = {
     "tiny": tiny,
     "hand_overs": hand_overs,
@@ -268,6 +289,8 @@ ALL = {
     "hostile": hostile,
     "reduced_wide_nodes": reduced_wide_nodes,
     "reduced_callback": reduced_callback,
+    "slow_inside_backward": slow_inside_backward,
+    "reduced_inside_backward": reduced_inside_backward,
 }
 """Every kind of window that every view has to bear."""
 

@@ -46,6 +46,23 @@ def test_times_add_up_as_printed_and_none_is_off_by_a_whole_digit(parts: list[Fr
         assert abs(hundredths(texts[name]) - part / MS * 100) < 1
 
 
+def test_own_time_and_waiting_have_columns_where_both_sides_measured_waits() -> None:
+    sides = [
+        replace(jobs.look(jobs.slow_inside_backward(ms))[1], window=number)
+        for number, ms in enumerate((0, 60))
+    ]
+    found = compare(*sides)
+    rows = {row["name"]: row for row in comparison_tables.stage_rows(found)}
+    fields = [column.field for column in comparison_tables.stage_columns(found)]
+
+    assert {"own_ns", "waiting_ns"} <= set(fields)
+    backward = rows["backward"]
+    assert backward["own_ns"] == pytest.approx(60e6, rel=0.05)
+    assert abs(backward["waiting_ns"]) < 1e6
+    assert backward["own_ns"] + backward["waiting_ns"] == pytest.approx(backward["delta_ns"])
+    assert rows["data"]["own_ns_text"] == rows["step time"]["waiting_ns_text"] == ""
+
+
 def test_signs_say_which_way_it_went() -> None:
     parts = {"a": Fraction(1_234_567), "b": Fraction(-2_000_000), "c": Fraction(0)}
     unit = format.per_step_unit(2 * MS)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import simulated_windows as jobs
 
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
-from sfapp.views import glossary, tables
+from sfapp.model.window import NOT_MEASURED
+from sfapp.service.csv_table import csv_text
+from sfapp.views import gate_tables, glossary, tables
 
 
 def by(rows: list[tables.Row], field: str) -> dict[Any, tables.Row]:
@@ -20,9 +23,10 @@ def by(rows: list[tables.Row], field: str) -> dict[Any, tables.Row]:
 @pytest.mark.parametrize("kind", sorted(jobs.ALL))
 def test_every_column_of_every_table_is_in_its_rows(kind: str) -> None:
     measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), "carry_over")
+    ranks, stages = tables.rank_rows(measures, diagnosis), tables.stage_rows(diagnosis)
     for columns, rows in (
-        (tables.RANK_COLUMNS, tables.rank_rows(measures, diagnosis)),
-        (tables.STAGE_COLUMNS, tables.stage_rows(diagnosis)),
+        (tables.rank_columns(ranks), ranks),
+        (tables.stage_columns(stages), stages),
         (tables.STEP_COLUMNS, tables.step_rows(measures, diagnosis)),
         (tables.EVIDENCE_COLUMNS, tables.evidence_rows(diagnosis)),
     ):
@@ -70,6 +74,50 @@ def test_carry_over_distances_are_taken_where_ranks_really_meet() -> None:
     assert rows[3]["lag_ns"] == pytest.approx(60e6, rel=0.02)
 
 
+def test_own_time_and_waiting_have_columns_where_waits_are_known() -> None:
+    measures, diagnosis = jobs.look(jobs.slow_inside_backward(), "carry_over")
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank) == ("model.backward_cpu_wall", 2)
+    ranks, stages = tables.rank_rows(measures, diagnosis), tables.stage_rows(diagnosis)
+
+    slow, other = ranks[2], ranks[0]
+    assert slow["own_ns"] == pytest.approx(119e6, rel=0.02)
+    assert other["own_ns"] == pytest.approx(59e6, rel=0.02)
+    assert slow["wait_ns"] == pytest.approx(5e6, rel=0.1)
+    for row in (slow, other):
+        assert row["own_ns"] + row["wait_ns"] == pytest.approx(row["stage_ns"])
+        assert row["own:model.backward_cpu_wall"] == row["own_ns"]
+    backward = by(stages, "name")["backward"]
+    # One step is not split, because rank 7 did not measure its wait there.
+    assert backward["wait_ns"] == pytest.approx(5e6 * 19 / 20, rel=0.1)
+    assert backward["own_ns"] + backward["wait_ns"] == pytest.approx(backward["advance_ns"])
+    assert (by(stages, "name")["data"]["own_ns"], by(stages, "name")["data"]["own_ns_text"]) == (None, "n/a")
+    titles = [column.title for column in tables.rank_columns(ranks)]
+    assert titles[titles.index("suspect stage") + 1 :][:2] == ["own", "waiting"]
+    assert csv_text(ranks).splitlines()[0].count("own_ns") == 2  # the value, and its text
+
+
+def test_without_waits_there_are_no_such_columns() -> None:
+    measures, diagnosis = jobs.look(jobs.data_tail())
+    ranks, stages = tables.rank_rows(measures, diagnosis), tables.stage_rows(diagnosis)
+
+    assert tables.rank_columns(ranks) == tables.RANK_COLUMNS
+    assert tables.stage_columns(stages) == tables.STAGE_COLUMNS
+    assert not any(name.startswith(("own", "wait")) for row in (*ranks, *stages) for name in row)
+
+
+def test_a_rank_that_measured_no_wait_has_neither_own_time_nor_waiting() -> None:
+    window = jobs.slow_inside_backward()
+    wait_NR = np.array(window.waits["model.backward_cpu_wall"])
+    wait_NR[:, 5] = NOT_MEASURED
+    measures, diagnosis = jobs.look(replace(window, waits={"model.backward_cpu_wall": wait_NR}))
+
+    rows = tables.rank_rows(measures, diagnosis)
+    assert diagnosis.top_stage == "model.backward_cpu_wall"
+    assert (rows[5]["own_ns"], rows[5]["wait_ns"]) == (None, None)
+    assert rows[0]["wait_ns"] > 0
+
+
 def test_steps_show_their_largest_stage_and_leader() -> None:
     measures, diagnosis = jobs.look(jobs.one_off())
     row = by(tables.step_rows(measures, diagnosis), "step")[417]
@@ -114,7 +162,7 @@ def test_the_glossary_holds_every_gate_label_reason_and_culprit() -> None:
 
 
 def test_every_numeric_gate_says_how_far_its_next_change_is() -> None:
-    rows = tables.gate_rows(*jobs.look(jobs.slow_callback()))
+    rows = gate_tables.gate_rows(*jobs.look(jobs.slow_callback()))
     assert {row["gate"] for row in rows} == {doc.name for doc in GATE_DOCS}
     assert all(row["becomes"] for row in rows)
     # the gates that can change nothing come last

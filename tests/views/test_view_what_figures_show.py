@@ -385,6 +385,21 @@ def test_skew_inside_a_node_is_its_slowest_rank_against_its_median() -> None:
     assert against["x"][0] == pytest.approx(0, abs=1)
 
 
+def test_nodes_show_own_time_where_waits_are_known() -> None:
+    measures, diagnosis = jobs.look(jobs.slow_inside_backward())
+    tiles = node_ranks(measures, diagnosis, 0)
+    assert "▲ rank 2 own backward 119.0 ms" in texts(tiles).replace("</b>", "").replace("<b>", "")
+    hovers = [text for row in tiles["data"][0]["hovertext"] for text in row]
+    assert "backward 124.0 ms per step<br>own 119.0 ms, waiting 5.0" in hovers[2]
+    whole, own = node_sparklines(measures, diagnosis, 0)["data"]
+    shown, mine = (np.nanmax(numbers(each["customdata"])) for each in (whole, own))
+    assert 122 < shown < 130
+    assert 115 < mine < shown - 4
+    assert "own backward" in own["hovertemplate"]
+    inside = node_skew(measures, diagnosis, 0)["data"][0]
+    assert inside["x"][2] == pytest.approx(60, abs=2)
+
+
 def test_a_thin_region_of_the_verdict_map_has_its_words_on_a_leader_line() -> None:
     # Given a window whose verdict changes only where next to no gain is asked for
     figure = verdict_regions(*jobs.look(jobs.slow_callback()))

@@ -11,7 +11,7 @@ from nicegui import events, ui
 from sfapp.accounting import Measures
 from sfapp.app.theme import box, label_text
 from sfapp.model import Diagnosis
-from sfapp.views import tables
+from sfapp.views import gate_tables, tables
 from sfapp.views.address import term_page
 from sfapp.views.tables import TableColumn
 
@@ -158,4 +158,6 @@ def label_table(diagnosis: Diagnosis) -> None:
 
 def gate_table(measures: Measures, diagnosis: Diagnosis) -> None:
     """Every gate with the distance to its nearest change of verdict."""
-    data_table(tables.GATE_COLUMNS, tables.gate_rows(measures, diagnosis), "gate", ("gate", "symbol"))
+    data_table(
+        gate_tables.GATE_COLUMNS, gate_tables.gate_rows(measures, diagnosis), "gate", ("gate", "symbol")
+    )

@@ -56,7 +56,8 @@ Item = PlacedPlot | TabBlock
 def _stage_table() -> TabBlock:
     def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Stages", "hover a column title for its meaning"):
-            data_table(tables.STAGE_COLUMNS, tables.stage_rows(model.diagnosis), "stage")
+            rows = tables.stage_rows(model.diagnosis)
+            data_table(tables.stage_columns(rows), rows, "stage")
 
     return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key))
 
@@ -71,7 +72,7 @@ def _rank_table(node: int | None = None) -> TabBlock:
         if len(shown) < len(rows):
             subtitle += f"; the first {len(shown)} of {len(rows)}, the CSV on the Data tab has all"
         with titled("Ranks", subtitle):
-            data_table(tables.RANK_COLUMNS, shown, "rank")
+            data_table(tables.rank_columns(shown), shown, "rank")
 
     return TabBlock(build, lambda model: (*model.matrix_key, *model.frontier_key, *model.aim_key))
 

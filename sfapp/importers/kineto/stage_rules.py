@@ -26,6 +26,7 @@ from sfapp.importers.kineto.ranges import (
     without,
 )
 from sfapp.importers.mapping import Mapping
+from sfapp.importers.spans import IntervalUnion
 from sfapp.importers.window_builder import IntArray
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 
@@ -90,7 +91,7 @@ def _explicit(process: Process, mapping: Mapping) -> tuple[list[Range], bool]:
         Range(start, end, stage_by_name[name] or "")
         for start, end, name in _rows(columns, here_E & columns.of_names(named))
     ]
-    nodes = _rows(columns, here_E & _nodes_E(process))
+    nodes = _rows(columns, here_E & nodes_E(process))
     kept = [
         each
         for each in outermost([*found, *(Range(start, end, "") for start, end, _ in nodes)])
@@ -112,14 +113,14 @@ def _rows(columns: EventColumns, mask_E: Bools) -> list[tuple[int, int, int]]:
     )
 
 
-def _nodes_E(process: Process) -> Bools:
+def nodes_E(process: Process) -> Bools:
     """Return autograd's nodes on any host thread, bool [E]."""
     columns = process.columns
     nodes = [code for code, name in enumerate(columns.names) if NODE.match(name)]
     if not nodes:
         nodes = [code for code, name in enumerate(columns.names) if OLD_NODE.match(name)]
-    nodes_E: Bools = process.of_process_E & (columns.kind_E == HOST) & columns.of_names(nodes)
-    return nodes_E
+    found_E: Bools = process.of_process_E & (columns.kind_E == HOST) & columns.of_names(nodes)
+    return found_E
 
 
 def collectives_E(process: Process) -> Bools:
@@ -138,7 +139,7 @@ def _with_backward(process: Process, explicit: list[Range]) -> tuple[list[Range]
     with the ranges inside them.
     """
     columns = process.columns
-    nodes = sorted((start, end) for start, end, _ in _rows(columns, _nodes_E(process)))
+    nodes = sorted((start, end) for start, end, _ in _rows(columns, nodes_E(process)))
     if not nodes:
         return explicit, []
     starts = [each.start for each in explicit]
@@ -240,8 +241,14 @@ def _note_missing(process: Process, ranges: Sequence[Range]) -> None:
             process.note("missing", why)
 
 
-def durations(ranges: Sequence[Range], process: Process, stages: Sequence[str]) -> IntArray:
-    """Return the time that each step spends in each stage, int64 ns [S, N]."""
+def durations(
+    ranges: Sequence[Range], process: Process, stages: Sequence[str], within: IntervalUnion | None = None
+) -> IntArray:
+    """Return the time that each step spends in each stage, int64 ns [S, N].
+
+    Args:
+        within: where only the part that these spans cover counts.
+    """
     place = {stage: index for index, stage in enumerate(stages)}
     spent_SN = np.zeros((len(stages), len(process.step_N)), np.int64)
     for each in ranges:
@@ -251,5 +258,7 @@ def durations(ranges: Sequence[Range], process: Process, stages: Sequence[str]) 
             if int(process.start_N[step]) >= each.end:
                 break
             if end > begin:
-                spent_SN[place[each.stage], step] += end - begin
+                spent_SN[place[each.stage], step] += (
+                    end - begin if within is None else within.within(np.array([begin]), np.array([end]))[0]
+                )
     return spent_SN

@@ -12,9 +12,11 @@ from sfapp.importers.kineto.jobs import Member, TraceJob
 from sfapp.importers.kineto.operators import JobOperators
 from sfapp.importers.kineto.ranges import Range
 from sfapp.importers.kineto.stage_rules import durations, stage_ranges
+from sfapp.importers.kineto.waits import blocked_time
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.window_builder import FloatArray, IntArray, WindowInfo, build_window
 from sfapp.model import RankIdentity
+from sfapp.model.window import NOT_MEASURED
 
 LATE = "step.start_late_ms"
 """Side channel: how much later than the first rank a rank began the step, by the hosts' clocks."""
@@ -67,6 +69,7 @@ def window_of(job: TraceJob, mapping: Mapping) -> ImportedWindow:
         steps,
         identities,
         {LATE: late_NR} if len(job.members) > 1 else None,
+        _waits(job.members, found, places, stages),
     )
     events = JobOperators(sum(len(each.process.columns.start_E) for each in job.members))
     while job.members:  # free each file's columns once its events are added: a large job fits in memory once
@@ -82,6 +85,22 @@ def window_of(job: TraceJob, mapping: Mapping) -> ImportedWindow:
         for group in uneven
     ]
     return ImportedWindow(window, operators if len(operators) else None, tuple(notes))
+
+
+def _waits(
+    members: Sequence[Member], found: Sequence[list[Range]], places: Sequence[IntArray], stages: Sequence[str]
+) -> dict[str, IntArray]:
+    """Return how long each rank was blocked in group communication, int64 ns [N, R], by the stages in which
+    any was; ``NOT_MEASURED`` on ranks whose traces do not tell."""
+    planes = []
+    for ranges, member, place in zip(found, members, places, strict=True):
+        blocked = blocked_time(member.process, ranges)
+        if blocked is None:
+            planes.append(np.full((len(stages), len(place)), NOT_MEASURED, np.int64))
+        else:
+            planes.append(durations(ranges, member.process, stages, blocked)[:, place])
+    wait_SNR = np.stack(planes, axis=2)
+    return {stage: wait_NR for stage, wait_NR in zip(stages, wait_SNR, strict=True) if (wait_NR > 0).any()}
 
 
 def _of_ranks(members: Sequence[Member]) -> list[ImportNote]:

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from sfapp.model.reasons import REASONS
-from sfapp.model.reduced import LAG_BINS, PLANES, NamedRank
-from sfapp.model.window import RankIdentity
+from sfapp.model.reduced import PLANES, NamedRank, OwnPlanes
+from sfapp.model.window import NOT_MEASURED, RankIdentity
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
 from sfapp.recorder.transport.errors import GatherRefused
-
-Ints = npt.NDArray[np.int64]
+from sfapp.recorder.transport.reduce_sums import Ints, KeptRanks, ReductionSums
+from sfapp.recorder.transport.reduce_waits import UNKNOWN, Flags, OwnEnds, wait_flags, with_own_leaders
 
 RANK_BITS = 20
 LAST_RANK = (1 << RANK_BITS) - 1
@@ -37,13 +36,13 @@ MOST_LEADERS_WITH_ROWS = 4
 MOST_NAMED = 24
 """Number of ranks whose place the packet states, including those with rows."""
 
-_HOST_WORDS, _ROLE_WORDS = 8, 32  # Words of 8 bytes: Linux host names have at most 64 bytes, roles 256.
-
 FAULTS = tuple(sorted(REASONS))
 """Fault codes in the order of the first exchange."""
 
 _AGREED = ("window", "stages", "accumulation", "steps", "first", "last", "numbers")
 _ROLE = "role"
+_WAITS = 2 * (len(_AGREED) + 1) + 1
+"""Place of the first exchange's word that is 1 where a rank has measured waits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +66,8 @@ class ReducedRows:
         plane_SN: by name (``sfapp.model.reduced.PLANES``).
         rank_K: the ranks whose rows are kept, ascending; ``leaders`` are those among them that lead.
         row_KNC: int64 [K, N, 2 + S], columns as in ``WindowBuffer``.
+        own: at the ends of own time of the stages in ``waited`` (positions); None where there are none.
+        wait_KVN: int64 ns, waits of the kept rows in those stages.
         identities: of those K ranks.
         named: further leaders and where they ran.
         lag_SB: int64 [S, LAG_BINS].
@@ -79,6 +80,9 @@ class ReducedRows:
     rank_K: tuple[int, ...]
     leaders: tuple[int, ...]
     row_KNC: Ints
+    own: OwnPlanes | None
+    waited: tuple[int, ...]
+    wait_KVN: Ints
     identities: tuple[RankIdentity, ...]
     named: tuple[NamedRank, ...]
     residual_ns: int
@@ -115,8 +119,17 @@ def reduce_window(
     total_N = prefix_SN[-1]
     prefixes = np.stack([prefix_SN, prefix_SN + (total_N.cumsum() - total_N)])  # Step-aligned, carry-over.
 
-    top = yield ReductionExchange("max_everywhere", (prefixes << RANK_BITS) | (LAST_RANK - rank))
+    waited: tuple[int, ...] = ()
+    if agreed[_WAITS]:
+        flags = yield ReductionExchange("max_everywhere", wait_flags(buffer))
+        waited = tuple(np.flatnonzero(flags).tolist())
+    ends = OwnEnds.of(buffer, waited, own_SN, prefixes)
+    prefixes = np.concatenate([prefixes, ends.prefix_VN], axis=1)
+
+    mine = ends.hide_unknown((prefixes << RANK_BITS) | (LAST_RANK - rank))
+    top = yield ReductionExchange("max_everywhere", mine)
     frontiers, leaders = top >> RANK_BITS, LAST_RANK - (top & LAST_RANK)
+    known_VN = top[0, len(own_SN) :] != UNKNOWN
 
     runners_up = np.where(leaders == rank, -1, prefixes)  # Without its leader, the maximum is the runner-up.
     # The bits of floats that are not negative are in the floats' own order.
@@ -124,14 +137,19 @@ def reduce_window(
     mine = np.concatenate([runners_up.ravel(), own_SN.ravel(), overlap_bits])
     largest = yield ReductionExchange("max", mine)
 
-    kept = _ranks_to_keep(frontiers, leaders, ranks, buffer.number)
-    sums = _Sums.of(len(buffer.schema.stages), len(rows_NC), kept)
-    sums.fill(own_SN, rows_NC, frontiers[0] - prefix_SN, identity, buffer.schema.role)
+    stages = len(own_SN)
+    kept = _ranks_to_keep(
+        frontiers[:, :stages], with_own_leaders(leaders, waited, known_VN), ranks, buffer.number
+    )
+    sums = ReductionSums.of(stages, len(rows_NC), kept, len(waited))
+    lag_SN = frontiers[0, :stages] - prefix_SN
+    sums.fill(own_SN, rows_NC, lag_SN, identity, buffer.schema.role, ends.wait_VN)
     summed = yield ReductionExchange("sum", sums.flat)
     if rank != 0:
         return None
-    totals = _Sums(summed, sums.stages, sums.steps, kept)
-    return _reduced_rows(agreed, frontiers, leaders, largest, totals, rows_NC[:, STEP_COLUMN], ranks)
+    totals = ReductionSums(summed, sums.stages, sums.steps, kept, sums.waited)
+    tops = _Tops(frontiers, leaders, largest[: frontiers.size].reshape(frontiers.shape), known_VN, waited)
+    return _reduced_rows(agreed, tops, largest[frontiers.size :], totals, rows_NC[:, STEP_COLUMN], ranks)
 
 
 def _overlap_share(rows_NC: Ints, own_SN: Ints) -> float:
@@ -140,17 +158,51 @@ def _overlap_share(rows_NC: Ints, own_SN: Ints) -> float:
     return int((explicit_N - wall_N).clip(min=0).sum()) / max(1, int(wall_N.sum()))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tops:
+    """Results of the maxima over prefixes, each [2, S + V, N]: at the ends of stages, then of own time.
+
+    Attributes:
+        known_VN: where every rank's wait is known.
+        waited: positions of the V stages.
+    """
+
+    frontiers: Ints
+    leaders: Ints
+    runners_up: Ints
+    known_VN: Flags
+    waited: tuple[int, ...]
+
+    def planes(self, frontier: int, stages: slice) -> tuple[Ints, Ints, Ints]:
+        """Return frontier, leader and runner-up of the step-aligned frontier (0) or the other (1)."""
+        return (
+            self.frontiers[frontier, stages],
+            self.leaders[frontier, stages],
+            self.runners_up[frontier, stages],
+        )
+
+    def own_planes(self, stages: int) -> OwnPlanes | None:
+        """Return what was found at the ends of own time; None without waits."""
+        if not self.waited:
+            return None
+        behind = slice(stages, None)
+        found = (*self.planes(0, behind), *self.planes(1, behind))
+        return OwnPlanes(*(np.where(self.known_VN, plane, NOT_MEASURED) for plane in found))
+
+
 def _reduced_rows(
-    agreed: Ints, frontiers: Ints, leaders: Ints, largest: Ints, totals: _Sums, step_N: Ints, ranks: int
+    agreed: Ints, tops: _Tops, largest: Ints, totals: ReductionSums, step_N: Ints, ranks: int
 ) -> ReducedRows:
-    """Return the result on rank 0 from the results of the exchanges, in their order."""
-    shape_SN = frontiers[0].shape
-    size = frontiers[0].size
-    runners_up = largest[: 2 * size].reshape(2, *shape_SN)
+    """Return the result on rank 0 from the results of the exchanges.
+
+    Args:
+        largest: maxima of the durations, then of the overlap share.
+    """
+    ends = slice(0, totals.stages)
     planes = (
-        *(frontiers[0], leaders[0], runners_up[0]),
-        *(frontiers[1], leaders[1], runners_up[1]),
-        *(largest[2 * size : 3 * size].reshape(shape_SN), totals.total_SN),
+        *tops.planes(0, ends),
+        *tops.planes(1, ends),
+        *(largest[:-1].reshape(totals.stages, totals.steps), totals.total_SN),
     )
     lowest_role, highest_role = _span(agreed, len(_AGREED))
     return ReducedRows(
@@ -160,6 +212,9 @@ def _reduced_rows(
         rank_K=totals.kept.held,
         leaders=totals.kept.leaders,
         row_KNC=totals.rows(step_N),
+        own=tops.own_planes(totals.stages),
+        waited=tops.waited,
+        wait_KVN=totals.wait_KVN,
         identities=totals.identities(),
         named=totals.named(),
         residual_ns=int(totals.scalars[0]),
@@ -182,7 +237,7 @@ def _agreement_words(buffer: WindowBuffer, identity: RankIdentity, accumulation:
     """Return a rank's contribution to the first exchange, on which the sizes of the later ones depend.
 
     It has each value that must agree and its negative, so that one MAX yields the largest and the smallest;
-    then the time spent, the node, and the faults.
+    then the time spent, whether there are waits, the node, and the faults.
     """
     steps = buffer.rows()[:, STEP_COLUMN]
     values = {
@@ -197,7 +252,7 @@ def _agreement_words(buffer: WindowBuffer, identity: RankIdentity, accumulation:
     }
     spent = int(buffer.rows()[:, FIRST_STAGE_COLUMN:].sum())
     words = [word for value in values.values() for word in (value, -value)]
-    words += [spent, identity.node_rank + 1]
+    words += [spent, int(wait_flags(buffer).any()), identity.node_rank + 1]
     words += [LAST_RANK - identity.rank if code in buffer.faults else -1 for code in FAULTS]
     return np.array(words, dtype=np.int64)
 
@@ -227,22 +282,7 @@ def _check(agreed: Ints) -> None:
 # ---- ranks whose rows are kept --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptRanks:
-    """Ranks that the result describes.
-
-    Attributes:
-        held: ranks whose rows are kept, ascending.
-        leaders: those among them that lead.
-        named: all ranks whose place is stated, those with rows first.
-    """
-
-    held: tuple[int, ...]
-    leaders: tuple[int, ...]
-    named: tuple[int, ...]
-
-
-def _ranks_to_keep(frontiers: Ints, leaders: Ints, ranks: int, window: int) -> _KeptRanks:
+def _ranks_to_keep(frontiers: Ints, leaders: Ints, ranks: int, window: int) -> KeptRanks:
     """Choose the ranks to keep, the same on every rank: the leaders of most exposed time in either
     accounting, then ranks drawn pseudo-randomly from the window's number."""
     aligned = np.diff(frontiers[0], axis=0, prepend=0)
@@ -262,109 +302,4 @@ def _ranks_to_keep(frontiers: Ints, leaders: Ints, ranks: int, window: int) -> _
         draw += 1
     others = [rank for rank in order if rank not in held]
     rows = tuple(sorted(held))
-    return _KeptRanks(rows, tuple(sorted(leading)), (*rows, *others[: MOST_NAMED - len(rows)]))
-
-
-# ---- what is summed -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sums:
-    """The vector that is summed over ranks; most of it is zero on most ranks.
-
-    Attributes:
-        flat: int64; the properties are views of its parts.
-    """
-
-    flat: Ints
-    stages: int
-    steps: int
-    kept: _KeptRanks
-
-    @classmethod
-    def of(cls, stages: int, steps: int, kept: _KeptRanks) -> _Sums:
-        rows = len(kept.held)
-        size = stages * steps + 2 + stages * LAG_BINS + rows * steps * stages
-        size += len(kept.named) * (2 + _HOST_WORDS) + rows * _ROLE_WORDS
-        return cls(np.zeros(size, dtype=np.int64), stages, steps, kept)
-
-    def _part(self, index: int) -> Ints:
-        rows, named = len(self.kept.held), len(self.kept.named)
-        shapes = (
-            (self.stages, self.steps),
-            (2,),
-            (self.stages, LAG_BINS),
-            (rows, self.steps, self.stages),  # Wall, then the explicit stages; the residual is computed.
-            (named, 2 + _HOST_WORDS),
-            (rows, _ROLE_WORDS),
-        )
-        begin = sum(int(np.prod(shape)) for shape in shapes[:index])
-        return self.flat[begin : begin + int(np.prod(shapes[index]))].reshape(shapes[index])
-
-    @property
-    def total_SN(self) -> Ints:
-        return self._part(0)
-
-    @property
-    def scalars(self) -> Ints:
-        """Sum of the residual, and of the wall time."""
-        return self._part(1)
-
-    @property
-    def lag_SB(self) -> Ints:
-        return self._part(2)
-
-    def fill(
-        self, own_SN: Ints, rows_NC: Ints, lag_SN: Ints, identity: RankIdentity, role: str | None
-    ) -> None:
-        """Enter one rank's values."""
-        self.total_SN[:] = own_SN
-        self.scalars[:] = own_SN[-1].sum(), rows_NC[:, WALL_COLUMN].sum()
-        self.lag_SB[:] = lag_counts(lag_SN)
-        if identity.rank in self.kept.held:
-            index = self.kept.held.index(identity.rank)
-            self._part(3)[index] = rows_NC[:, WALL_COLUMN:-1]
-            self._part(5)[index] = _words(role or "", _ROLE_WORDS)
-        if identity.rank in self.kept.named:
-            where = self._part(4)[self.kept.named.index(identity.rank)]
-            where[:2] = identity.local_rank, identity.node_rank
-            where[2:] = _words(identity.hostname, _HOST_WORDS)
-
-    def rows(self, step_N: Ints) -> Ints:
-        """Return the kept rows with their residual: int64 [K, N, 2 + S]."""
-        sent = self._part(3)
-        residual = (sent[..., :1] - sent[..., 1:].sum(axis=-1, keepdims=True)).clip(min=0)
-        steps = np.broadcast_to(step_N[:, None], (len(sent), self.steps, 1))
-        return np.concatenate([steps, sent, residual], axis=-1)
-
-    def identities(self) -> tuple[RankIdentity, ...]:
-        """Return the ranks whose rows are kept."""
-        return tuple(
-            RankIdentity(rank, int(where[0]), int(where[1]), _text(where[2:]), _text(role) or None)
-            for rank, where, role in zip(self.kept.held, self._part(4), self._part(5), strict=False)
-        )
-
-    def named(self) -> tuple[NamedRank, ...]:
-        """Return the further ranks whose place is stated."""
-        rows = len(self.kept.held)
-        return tuple(
-            NamedRank(rank=rank, local_rank=int(where[0]), node_rank=int(where[1]), hostname=_text(where[2:]))
-            for rank, where in zip(self.kept.named[rows:], self._part(4)[rows:], strict=True)
-        )
-
-
-def lag_counts(lag_SN: Ints) -> Ints:
-    """Count a rank's boundaries by their lag behind the frontier: int64 [S, LAG_BINS], bins in powers of two
-    of a µs."""
-    _, exponent = np.frexp((lag_SN // 1_000).astype(np.float64))  # 0 for 0, i from 2^(i−1) to below 2^i.
-    bins = np.minimum(exponent, LAG_BINS - 1)
-    return np.stack([np.bincount(row, minlength=LAG_BINS) for row in bins]).astype(np.int64)
-
-
-def _words(text: str, words: int) -> Ints:
-    raw = text.encode("utf-8", "replace")[: 8 * words]
-    return np.frombuffer(raw.ljust(8 * words, b"\0"), dtype=np.int64)
-
-
-def _text(words: Ints) -> str:
-    return words.tobytes().rstrip(b"\0").decode("utf-8", "ignore")
+    return KeptRanks(rows, tuple(sorted(leading)), (*rows, *others[: MOST_NAMED - len(rows)]))

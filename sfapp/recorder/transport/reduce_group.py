@@ -12,11 +12,13 @@ from sfapp.model.reduced import ReducedPlanes, Reduction
 from sfapp.model.window import RankIdentity
 from sfapp.packets.compose import compose_draft, manifest_of
 from sfapp.packets.job import JobInfo
+from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.transport.distributed_group import DistributedGroup
 from sfapp.recorder.transport.gather_messages import GatherHello, accumulation_text, decode_message
-from sfapp.recorder.transport.reduce_algorithm import Ints, ReducedRows, ReductionExchange, reduce_window
+from sfapp.recorder.transport.reduce_algorithm import ReducedRows, ReductionExchange, reduce_window
+from sfapp.recorder.transport.reduce_sums import Ints
 from sfapp.recorder.transport.transport_group import AgreedStart, GatherResult
 
 
@@ -83,8 +85,10 @@ class ReducedWindow:
 
 
 def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> WindowDraft:
-    """Return the draft of all ranks' frontier and a few ranks' rows. Side channels are not reduced."""
+    """Return the draft of all ranks' frontier and a few ranks' rows. Of side channels, waits alone are
+    reduced."""
     stages = buffer.schema.stages
+    waits = [stages[stage] for stage in found.waited]
     reduction = Reduction(
         ranks=found.ranks,
         nodes=found.nodes,
@@ -97,9 +101,13 @@ def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather
             stage: tuple(counts) for stage, counts in zip(stages, found.lag_SB.tolist(), strict=True)
         },
         roles_differ=found.roles_differ,
+        waits=tuple(waits),
     )
     manifest = replace(manifest_of(job, buffer, None, gather_ns), reduced=reduction)
-    if buffer.side:
-        manifest = replace(manifest, extra={**manifest.extra, "side_left_out": sorted(buffer.side)})
-    planes = {f"{name}_SN": plane for name, plane in found.plane_SN.items()}
-    return compose_draft(manifest, found.row_KNC, (), found.identities, ReducedPlanes(**planes))
+    left_out = sorted(buffer.side.keys() - {WAIT_PREFIX + stage for stage in stages})
+    if left_out:
+        manifest = replace(manifest, extra={**manifest.extra, "side_left_out": left_out})
+    planes = ReducedPlanes(**{f"{name}_SN": plane for name, plane in found.plane_SN.items()}, own=found.own)
+    draft = compose_draft(manifest, found.row_KNC, (), found.identities, planes)
+    wait_VNK = found.wait_KVN.transpose(1, 2, 0)
+    return replace(draft, waits=dict(zip(waits, wait_VNK, strict=True)))

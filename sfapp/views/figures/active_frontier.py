@@ -105,6 +105,15 @@ def time_in(measures: Measures, stage: str) -> Ints:
     return to_numpy(measures.window.duration_SNR[list(members)].sum(axis=0))
 
 
+def waits_in(measures: Measures, stage: str) -> Floats | None:
+    """Return how long every rank waited for others in a stage, ns [N, R], 0 where that was not measured; None
+    where the packet holds no waits of it (accounting.md §15)."""
+    window = measures.window
+    names = (window.stages[member] for member in stage_members(measures, stage))
+    known = [to_numpy(window.waits[name]).clip(min=0) for name in names if name in window.waits]
+    return np.sum(known, axis=0, dtype=np.float64) if known else None
+
+
 def position_after(measures: Measures, active: ActiveFrontier, stages: int) -> Floats:
     """Return every rank's time after the first recorded stages of each step, ns from its start [N, R].
 

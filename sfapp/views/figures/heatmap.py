@@ -8,7 +8,6 @@ import numpy as np
 
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
-from sfapp.model.arrays import to_numpy
 from sfapp.model.view import Quantity
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
@@ -19,6 +18,7 @@ from sfapp.views.figures.active_frontier import (
     step_index,
     time_in,
     too_few_rows,
+    waits_in,
 )
 from sfapp.views.figures.base import (
     Figure,
@@ -95,7 +95,7 @@ def rank_step_heatmap(
         return empty_figure(f"the window has no stage {stage}", dark=dark, title=PLOT.title)
     if quantity == "lag" and not measures.has_all_rows:
         return empty_figure(too_few_rows(measures), dark=dark, title=PLOT.title)
-    if quantity in ("own", "wait") and not _waits_of(measures, stage):
+    if quantity in ("own", "wait") and waits_in(measures, stage) is None:
         return empty_figure(
             f"The packet holds no waits of {format.short_stage(stage)}.", dark=dark, title=PLOT.title
         )
@@ -167,7 +167,8 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
     if quantity == "duration":
         return time_in(measures, stage).T.astype(np.float64)
     if quantity in ("own", "wait"):
-        waited_NR = np.sum(_waits_of(measures, stage), axis=0, dtype=np.float64)
+        waited_NR = waits_in(measures, stage)
+        assert waited_NR is not None  # the caller asked
         shown_NR = waited_NR if quantity == "wait" else time_in(measures, stage) - waited_NR
         return np.asarray(shown_NR.T)
     members = stage_members(measures, stage)
@@ -183,14 +184,6 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
     lead_RN[active.leader_SN[last], np.arange(measures.steps)] = active.gap_SN[last]
     have_rows = set(measures.window.ranks.rank)
     return lead_RN[[place for place, rank in enumerate(measures.led_by.rank) if rank in have_rows]]
-
-
-def _waits_of(measures: Measures, stage: str) -> list[Floats]:
-    """Return the known waits of the recorded stages that make up a stage, ns [N, R] each; 0 where a cell was
-    not measured."""
-    window = measures.window
-    names = (window.stages[member] for member in stage_members(measures, stage))
-    return [to_numpy(window.waits[name]).clip(min=0) for name in names if name in window.waits]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,7 @@ from sfapp.views.figures.active_frontier import (
     leads_by_row,
     stage_members,
     time_in,
+    waits_in,
 )
 from sfapp.views.figures.base import (
     Figure,
@@ -36,8 +37,8 @@ RANKS = PlotSpec(
     name="node_ranks",
     title="Ranks of a node",
     help=(
-        "One tile per rank: its time in the suspect stage, and how often it is the slowest there. ▲ marks a "
-        "rank that delays the others."
+        "One tile per rank: its time in the suspect stage, and how often it is the slowest there; without "
+        "waits for other ranks, where those were measured. ▲ marks a rank that delays the others."
     ),
     source=WindowInput,
     build=lambda given, dark: node_ranks(given.measures, given.diagnosis, given.node, dark=dark),
@@ -50,7 +51,11 @@ RANKS = PlotSpec(
 SPARKLINES = PlotSpec(
     name="node_sparklines",
     title="Stage time per rank of a node",
-    help="All ranks on one scale: a rank with a higher line is slower, not noisier.",
+    help=(
+        "All ranks on one scale: a rank with a higher line is slower, not noisier. Where waits were "
+        "measured, the light part of an area is waiting for other ranks and the dark part own time: a rank "
+        "with more own time is slower."
+    ),
     source=WindowInput,
     build=lambda given, dark: node_sparklines(given.measures, given.diagnosis, given.node, dark=dark),
     reads=("frontier", "aim", "node"),
@@ -125,8 +130,8 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         dark=dark,
         title=title,
         subtitle=(
-            f"{host_names(measures, places)}; mean {format.short_stage(stage)} time per step, share of steps "
-            "in which the rank is slowest there"
+            f"{host_names(measures, places)}; mean {_own_word(measures, stage)}{format.short_stage(stage)} "
+            "time per step, share of steps in which the rank is slowest there"
         ),
         alt=(
             f"Node {node} holds {format.counted(len(places), 'rank')}; "
@@ -149,7 +154,8 @@ class _Tiles:
     """The ranks of a node in a grid; lists hold one entry per rank.
 
     Attributes:
-        time: mean time in the stage, ns; full: the time of the scale's last colour.
+        time: mean time in the stage, ns, own time where waits are known.
+        full: the time of the scale's last colour.
     """
 
     cells: list[tuple[int, int]]
@@ -170,7 +176,9 @@ class _Tiles:
 
 
 def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: str, dark: bool) -> _Tiles:
-    time_R = time_in(measures, stage).mean(axis=0)
+    whole_R, waited_NR = time_in(measures, stage).mean(axis=0), waits_in(measures, stage)
+    # Ranks that wait in a stage for a slow one take as long as it does: own time tells them apart.
+    time_R = whole_R if waited_NR is None else whole_R - waited_NR.mean(axis=0)
     total_R = to_numpy(measures.window.duration_SNR.sum(axis=0)).mean(axis=0)
     slowest_R = lead_shares(measures, diagnosis)
     marked = stragglers(measures, diagnosis)
@@ -180,13 +188,20 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
         rank = measures.window.ranks.identity(place)
         mark = "▲ " if rank.rank in marked else ""
         texts.append(
-            f"<b>{mark}rank {rank.rank}</b><br>{plain(short, 16)} {format.duration(time_R[place])}"
+            f"<b>{mark}rank {rank.rank}</b><br>{_own_word(measures, stage)}{plain(short, 16)} "
+            f"{format.duration(time_R[place])}"
             f"<br>slowest in {format.percent(slowest_R[place])}"
         )
         hovers.append(
             f"<b>rank {rank.rank}</b> on {plain(rank.hostname)}, local {rank.local_rank}"
             + (f", role {plain(rank.role)}" if rank.role is not None else "")
-            + f"<br>{plain(short)} {format.duration(time_R[place])} per step"
+            + f"<br>{plain(short)} {format.duration(whole_R[place])} per step"
+            + (
+                ""
+                if waited_NR is None
+                else f"<br>own {format.duration(time_R[place])}, "
+                f"waiting {format.duration(whole_R[place] - time_R[place])}"
+            )
             + f"<br>own step time {format.duration(total_R[place])}"
             + f"<br>slowest at {plain(short)} in {format.percent(slowest_R[place])} of the steps"
             + ("<br>▲ straggler" if mark else "")
@@ -201,6 +216,10 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
         texts=texts,
         hovers=hovers,
     )
+
+
+def _own_word(measures: Measures, stage: str) -> str:
+    return "" if waits_in(measures, stage) is None else "own "
 
 
 def _tile_map(tiles: _Tiles, dark: bool) -> Trace:
@@ -233,7 +252,8 @@ def host_names(measures: Measures, places: list[int]) -> str:
 def node_sparklines(
     measures: Measures, diagnosis: Diagnosis, node: int, stage: str | None = None, *, dark: bool = False
 ) -> Figure:
-    """Return each rank's time in one stage over the steps: one line per rank on one scale, in one trace."""
+    """Return each rank's time in one stage over the steps: one line per rank on one scale, in one trace; in a
+    second one own time, where waits are known."""
     places = ranks_on(measures, node)
     stage = stage or _stage(measures, diagnosis)
     title = SPARKLINES.title_of(node)
@@ -244,11 +264,21 @@ def node_sparklines(
     ranks = measures.window.ranks
     marked = stragglers(measures, diagnosis)
     short = format.short_stage(stage)
+    waited_NR = waits_in(measures, stage)
+    lines = [_SparkLine(plain(short), value_NR.T.astype(np.float64), 0.25)]
+    if waited_NR is not None:
+        lines = [
+            _SparkLine(f"{plain(short)} with waiting", value_NR.T.astype(np.float64), 0.12),
+            _SparkLine(f"own {plain(short)}", (value_NR - waited_NR[:, places]).T, 0.5),
+        ]
     return figure(
-        [_sparklines(measures, stage, value_NR.T.astype(np.float64), largest, dark)],
+        [_sparklines(measures, stage, line, largest, dark) for line in lines],
         dark=dark,
         title=title,
-        subtitle=f"{short} per step; every row spans 0 to {format.duration(largest)}",
+        subtitle=(
+            f"{short} per step; every row spans 0 to {format.duration(largest)}"
+            + ("" if waited_NR is None else "; dark: own time, light: waiting")
+        ),
         alt=f"{short} of {format.counted(len(places), 'rank')} of node {node} over the window's steps.",
         height=int(min(900, 70 + 42 * len(places))),
         margin={"l": 8, "r": 12, "t": 8, "b": 8},
@@ -268,8 +298,18 @@ def node_sparklines(
     )
 
 
-def _sparklines(measures: Measures, stage: str, value_RN: Floats, largest: float, dark: bool) -> Trace:
+@dataclass(frozen=True, slots=True)
+class _SparkLine:
+    """A quantity of all ranks: its name, ns [R, N], and the opacity of the area below it."""
+
+    name: str
+    value_RN: Floats
+    opacity: float
+
+
+def _sparklines(measures: Measures, stage: str, line: _SparkLine, largest: float, dark: bool) -> Trace:
     """Return the lines of all ranks, one below the other, each filled down to its own zero line."""
+    value_RN = line.value_RN
     unit = format.unit_for(largest)
     ranks = len(value_RN)
     step_N = measures.step_N
@@ -283,7 +323,6 @@ def _sparklines(measures: Measures, stage: str, value_RN: Floats, largest: float
     first, last = str(step_N[0]), str(step_N[-1])
     recorded = measures.window.stages[stage_members(measures, stage)[0]]
     shade = palette.stage_colours(measures.window.stages, dark)[recorded]
-    name = plain(format.short_stage(stage))
     return {
         "type": "scatter",
         "mode": "lines",
@@ -292,9 +331,9 @@ def _sparklines(measures: Measures, stage: str, value_RN: Floats, largest: float
         "customdata": f4(shown_RN.ravel()),
         "line": {"color": shade, "width": 1.5, "shape": "hv"},
         "fill": "toself",
-        "fillcolor": palette.alpha(shade, 0.25),
+        "fillcolor": palette.alpha(shade, line.opacity),
         "hoveron": "points",
-        "hovertemplate": f"step %{{text}}<br>{name} %{{customdata:.2f}} {unit.name}<extra></extra>",
+        "hovertemplate": f"step %{{text}}<br>{line.name} %{{customdata:.2f}} {unit.name}<extra></extra>",
         "text": [first, *map(str, step_N.tolist()), last, last, ""] * ranks,
         "connectgaps": False,
         "name": "ranks",

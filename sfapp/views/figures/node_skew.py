@@ -8,7 +8,7 @@ from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.model.arrays import to_numpy
 from sfapp.views import format, palette
-from sfapp.views.figures.active_frontier import Floats, too_few_rows
+from sfapp.views.figures.active_frontier import Floats, too_few_rows, waits_in
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, legend_above, plain, revision
 from sfapp.views.figures.node import ranks_on
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
@@ -18,7 +18,8 @@ SKEW = PlotSpec(
     title="Skew of a node",
     help=(
         "Solid: by how much the node's slowest rank exceeds its typical rank. Hatched: by how much the whole "
-        "node exceeds the others. A long hatched bar points to the host, a long solid bar to a rank."
+        "node exceeds the others. A long hatched bar points to the host, a long solid bar to a rank. Stages "
+        "with measured waits count without them."
     ),
     source=WindowInput,
     build=lambda given, dark: node_skew(given.measures, given.diagnosis, given.node, dark=dark),
@@ -45,11 +46,12 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
     if across_B is not None:
         traces.append(_skew_bars(measures, across_B, unit, "node's median vs the other nodes'", True, dark))
     colours = palette.theme(dark)
+    own = "own " if any(waits_in(measures, stage) is not None for stage in measures.broad) else ""
     return figure(
         traces,
         dark=dark,
         title=title,
-        subtitle="mean time per step: within the node, and vs the other nodes",
+        subtitle=f"mean {own}time per step: within the node, and vs the other nodes",
         alt=_skew_in_words(measures, node, inside_B, across_B),
         notes=("n/a vs other nodes: this group holds one node only.",) if across_B is None else (),
         height=110 + 44 * len(measures.broad),
@@ -69,8 +71,15 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
 
 
 def _skews(measures: Measures, places: list[int]) -> tuple[Floats, Floats | None]:
-    """Return, per broad stage, the skew within a node and across nodes, ns; None for one node alone."""
+    """Return, per broad stage, the skew within a node and across nodes, ns; None for one node alone.
+
+    Of own time where waits are known: ranks that wait for a slow one take as long as it does.
+    """
     mean_BR = measures.by_broad(to_numpy(measures.window.duration_SNR).mean(axis=1))
+    for index, stage in enumerate(measures.broad):
+        waited_NR = waits_in(measures, stage)
+        if waited_NR is not None:
+            mean_BR[index] -= waited_NR.mean(axis=0)
     others = [place for place in range(len(measures.window.ranks)) if place not in set(places)]
     median_B = np.median(mean_BR[:, places], axis=1)
     inside_B = mean_BR[:, places].max(axis=1) - median_B
