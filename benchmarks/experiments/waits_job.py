@@ -1,8 +1,8 @@
 """One rank of a training job that is slow inside waiting stages, started by torchrun: PLAN.json OUT.
 
-The model, the wrappers, every exchange between ranks, the loader and the optimizer are real. The time that an
-accelerator would take is a wait in each layer, never quite the same twice. What makes a rank slow is
-computing of its own, in the layers that the plan names: before their gradients are ready, or in their forward.
+The model, the wrappers, every exchange between ranks, the loader and the optimizer are real. The time that
+an accelerator would take is a wait in each layer, never quite the same twice. What makes a rank slow is
+computing of its own, in the layers that the plan names: before their gradients are ready, or in forward.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from benchmarks.experiments.waits_plan import (
 from sfapp.model import RankIdentity
 
 BUCKET_MB = 2 * (WIDTH * WIDTH + WIDTH) * 4 / 2**20 - 1e-4
-"""DistributedDataParallel's bucket: two layers, so that half of the gradients are sent while backward goes on."""
+"""DistributedDataParallel's bucket: two layers. Half of the gradients are sent while backward goes on."""
 
 Spend = Callable[[str, int], None]
 """Take the time of a stage's layer, counted in the order in which the stage computes them."""
@@ -65,8 +66,8 @@ class TimedLayer(nn.Module):
     def __init__(self, place: int, spend: Spend) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
-        self.in_forward = lambda: spend(FORWARD, place)
-        self.in_backward = lambda: spend(BACKWARD, BLOCKS - 1 - place)
+        self.in_forward: Callable[[], None] = partial(spend, FORWARD, place)
+        self.in_backward: Callable[[], None] = partial(spend, BACKWARD, BLOCKS - 1 - place)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.linear(x))

@@ -19,7 +19,7 @@ PLACES = {
     "middle": (0.0, 0.5, 0.5, 0.0),
     "spread": (0.25, 0.25, 0.25, 0.25),
 }
-"""Where in a stage a rank is slow: its part of the delay in each layer, in the order in which they compute."""
+"""Where in a stage a rank is slow: the part of the delay in each layer, in the order of computation."""
 
 SLOWNESS = 0.20
 """How much longer the slow rank computes in each step, as a part of a healthy step of the same job."""
@@ -96,7 +96,7 @@ def windows(name: str, ranks: int, stages: tuple[str, ...], count: int) -> Itera
 
 
 def pauses(ranks: int, count: int) -> Iterator[WaitFault]:
-    """Healthy windows, then windows in which one rank pauses between steps, each followed by a healthy one."""
+    """Healthy windows, then pairs: a window in which one rank pauses between steps, and a healthy one."""
     yield from _healthy_first()
     for rank in random.Random("pauses").sample(range(ranks), count):
         yield WaitFault(BETWEEN, rank)
