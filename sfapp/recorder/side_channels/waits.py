@@ -113,4 +113,6 @@ class WatchedWaits(StageWaits):
     def _gradient_is_ready(self) -> None:
         column, stage = self._open_column(), self._state.open_stage
         if column is not None and stage is not None:
-            self._own[column] = self._state.clock() - stage.begin
+            # The stage may have been entered before in this step, and calls may have blocked in it.
+            before = self._state.spent()[column] - self._blocked.get(column, 0)
+            self._own[column] = before + self._state.clock() - stage.begin
