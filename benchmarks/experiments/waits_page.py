@@ -47,7 +47,8 @@ Group = tuple[str, list[WaitSeen]]
 
 def waits_document(rows: Sequence[WaitSeen], command: str, machine: str) -> str:
     """Return the whole page."""
-    tables = (_named, _places, _predicted, _between, _healthy)
+    has_inside = any(planted(rows, stage) for stage in INSIDE)
+    tables = (*((_named, _places, _predicted) if has_inside else ()), _between, _healthy)
     parts = ["\n".join(table(rows)) for table in tables]
     return "\n\n".join([_head(rows, command, machine), *filter(None, parts)]) + "\n"
 
@@ -187,7 +188,7 @@ def _between(rows: Sequence[WaitSeen]) -> Lines:
         "## A pause between steps",
         "",
         f"One rank sleeps {PAUSE_SECONDS} s after every {PAUSE_EVERY}th step, outside `step()`. The stage "
-        f"asked for is `{BETWEEN}`.",
+        f"asked for is `{BETWEEN}`{_unless_recorded(chosen)}.",
         "",
         "| ranks | planted on | steps | healthy step | with the pauses | verdict | steps named |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -199,6 +200,12 @@ def _between(rows: Sequence[WaitSeen]) -> Lines:
             f"{_ms(row.step_ns)} | {row.suspect} | {_steps(aim.steps) if aim else '–'} |"
         )
     return lines
+
+
+def _unless_recorded(rows: Iterable[WaitSeen]) -> str:
+    """What to add where packets lack the stage."""
+    is_recorded = any(BETWEEN in row.diagnosis.recorded_stages for row in rows)
+    return "" if is_recorded else "; these packets have none: their recorder does not measure it yet"
 
 
 def _steps(steps: str | tuple[int, ...]) -> str:
