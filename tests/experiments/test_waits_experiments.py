@@ -92,14 +92,14 @@ def test_a_job_that_lacks_a_window_is_an_error() -> None:
         judge_waits(JOB, by_hand(200)[:3])
 
 
-def test_every_wrapper_has_thirty_faults_a_stage_on_many_ranks_at_every_place() -> None:
+def test_every_wrapper_has_many_faults_a_stage_on_many_ranks_at_every_place() -> None:
     jobs = full_waits()
     for wrapper in WRAPPERS:
         stages = (BACKWARD, FORWARD) if wrapper in SHARDED else (BACKWARD,)
         mine = [job for job in jobs if job.wrapper == wrapper and not job.name.startswith("between")]
         for stage in stages:
             faults = [fault for job in mine for fault in job.faults if fault.stage == stage]
-            assert len(faults) == 30
+            assert len(faults) == (23 if wrapper in SHARDED else 30)
             assert {fault.place for fault in faults} == set(PLACES)
             assert len({fault.rank for fault in faults}) > 15
     assert all(fault.rank < job.ranks for job in jobs for fault in job.faults)
