@@ -159,22 +159,24 @@ def _predicted(rows: Sequence[WaitSeen]) -> Lines:
         "",
         "Predicted from the window with the fault alone: its replay with the planted stage clipped on the "
         "planted rank. Found: the healthy windows before and after it (A/B/A). Error: predicted against "
-        "found. Replay error: the replay with nothing clipped, against the same window. Medians; the largest "
-        "in parentheses.",
+        "found. Drift: the healthy window after it against the one before, which no prediction can know. "
+        "Replay error: the replay with nothing clipped, against the same window. Medians; the largest in "
+        "parentheses.",
         "",
-        "| wrapper | ranks | slow inside | with the fault | predicted | found | error | replay error | "
-        "within 5 % | not predicted |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| wrapper | ranks | slow inside | with the fault | predicted | found | error | drift | "
+        "replay error | within 5 % | not predicted |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for cells, chosen in _groups(rows):
         misses = [abs(row.miss) for row in chosen if row.miss is not None]
         steps = [row.fix.predicted_ns for row in chosen if row.fix and row.fix.predicted_ns is not None]
         errors = [row.fix.error for row in chosen if row.fix is not None and row.fix.error is not None]
+        drifts = [row.drift for row in chosen]
         absent = Counter(row.fix.reason for row in chosen if row.fix is not None and row.fix.reason)
         lines.append(
             f"| {cells} | {_ms(median(row.step_ns for row in chosen))} | "
             f"{_ms(median(steps)) if steps else '–'} | {_ms(median(row.healthy_ns for row in chosen))} | "
-            f"{_percent(misses)} | {_percent(errors)} | {sum(map(_is_predicted, chosen))}/{len(chosen)} | "
+            f"{_percent(misses)} | {_percent(drifts)} | {_percent(errors)} | {sum(map(_is_predicted, chosen))}/{len(chosen)} | "
             f"{', '.join(f'{reason} ({times}×)' for reason, times in absent.items()) or '–'} |"
         )
     return lines

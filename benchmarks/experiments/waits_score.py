@@ -18,14 +18,24 @@ class WaitSeen:
     Attributes:
         fix: the replay with the planted stage and rank clipped; None where nothing was planted, or where the
             window has no such stage.
-        healthy_ns: the mean step of the windows without a fault that come next before and after it.
+        around_ns: the mean step of the window without a fault that comes next before it, and after it.
     """
 
     job: WaitJob
     fault: WaitFault
     diagnosis: Diagnosis
     fix: WhatIf | None
-    healthy_ns: float
+    around_ns: tuple[float, ...]
+
+    @property
+    def healthy_ns(self) -> float:
+        """The mean step without a fault, next to this window."""
+        return mean(self.around_ns)
+
+    @property
+    def drift(self) -> float:
+        """By how much the healthy windows before and after it differ, as a fraction."""
+        return max(self.around_ns) / min(self.around_ns) - 1
 
     @property
     def names_stage(self) -> bool:
@@ -86,7 +96,7 @@ def judge_waits(job: WaitJob, windows: Sequence[Window]) -> list[WaitSeen]:
     return [
         WaitSeen(
             job, fault, diagnoses[number], _fix(by_number[number], diagnoses[number], fault),
-            _healthy_step(job, steps, number),
+            _around(job, steps, number),
         )
         for number, fault in enumerate(job.faults)
         if not fault.is_warm_up
@@ -100,14 +110,14 @@ def _fix(window: Window, diagnosis: Diagnosis, fault: WaitFault) -> WhatIf | Non
     return what_if(measures, diagnosis, fault.stage, fault.rank)
 
 
-def _healthy_step(job: WaitJob, steps: dict[int, float], number: int) -> float:
+def _around(job: WaitJob, steps: dict[int, float], number: int) -> tuple[float, ...]:
     """Return the mean step of the next healthy window on each side of a window, ns."""
     healthy = [
         place for place, fault in enumerate(job.faults) if fault.stage is None and not fault.is_warm_up
     ]
     before = [place for place in healthy if place < number][-1:]
     after = [place for place in healthy if place > number][:1]
-    return mean(steps[place] for place in before + after)
+    return tuple(steps[place] for place in before + after)
 
 
 def planted(rows: Iterable[WaitSeen], stage: str | None) -> list[WaitSeen]:

@@ -73,6 +73,7 @@ def test_what_a_verdict_names_is_compared_with_what_was_planted() -> None:
 def test_a_prediction_is_held_against_the_healthy_windows_on_both_sides() -> None:
     before, row, after = judge_waits(JOB, by_hand(200))
     assert row.healthy_ns == (before.step_ns + after.step_ns) / 2
+    assert replace(row, around_ns=(100.0, 104.0)).drift == pytest.approx(0.04)
     assert row.fix is not None
     assert (row.fix.reason, row.miss) == ("no_waits_recorded", None)
     predicted = replace(row, fix=replace(row.fix, predicted_ns=row.healthy_ns * 1.1))
