@@ -176,7 +176,8 @@ def _predicted(rows: Sequence[WaitSeen]) -> Lines:
         lines.append(
             f"| {cells} | {_ms(median(row.step_ns for row in chosen))} | "
             f"{_ms(median(steps)) if steps else '–'} | {_ms(median(row.healthy_ns for row in chosen))} | "
-            f"{_percent(misses)} | {_percent(drifts)} | {_percent(errors)} | {sum(map(_is_predicted, chosen))}/{len(chosen)} | "
+            f"{_percent(misses)} | {_percent(drifts)} | {_percent(errors)} | "
+            f"{sum(map(_is_predicted, chosen))}/{len(chosen)} | "
             f"{', '.join(f'{reason} ({times}×)' for reason, times in absent.items()) or '–'} |"
         )
     return lines
