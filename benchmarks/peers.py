@@ -42,7 +42,7 @@ TRACEML_STAGES = {"INPUT_STRAGGLER": DATA, "INPUT_BOUND": DATA, "COMPUTE_STRAGGL
 """The stage that a diagnosis of TraceML names; others name none."""
 
 TODAY, EARLIER = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclKernel_AllReduce_RING_LL_Sum_f32"
-"""Names of the same kernel in NCCL 2.19 and later, and before."""
+"""Names of the same kernel in today's NCCL and in earlier versions."""
 
 Watch = Callable[[str, Path], Finding]
 
@@ -92,7 +92,7 @@ def hta_finding(python: str) -> Watch:
 def hta_says(found: dict[str, Any]) -> Finding:
     """Return what HolisticTraceAnalysis names: the likeliest straggler, or why it finds none."""
     if "error" in found:
-        return Finding(f"get_potential_stragglers: {found['error']}", is_silent=True)
+        return Finding(f"get_potential_stragglers: {found['error']}", has_failed=True)
     ranks = found["stragglers"]
     text = f"potential straggler: {', '.join(f'rank {rank}' for rank in ranks) or 'none'}"
     return Finding(text, rank=ranks[0] if ranks else None, is_silent=not ranks)

@@ -24,7 +24,9 @@ HolisticTraceAnalysis on torch.profiler's traces, by `get_potential_stragglers(n
 
 *right*: stage and rank, or nothing where nothing is wrong. *in part*: the rank without a stage, or the stage
 without a rank. *silent*: no finding. *wrong*: another rank, another stage, or a finding where nothing is
-wrong."""
+wrong. *fails*: the analysis ends with an error."""
+
+VERDICTS = ("right", "in part", "silent", "wrong", "fails")
 
 GPU = """\
 ## A made-up GPU trace
@@ -32,9 +34,9 @@ GPU = """\
 HolisticTraceAnalysis looks at GPU kernels; a job over Gloo has none. So that it can be seen at work, it is
 also given the traces of a made-up GPU job (`benchmarks/kineto_job.py`) of {ranks} ranks, of which rank {late}
 waits {wait:.0f} ms longer for data in every step. Its straggler analysis looks for kernels whose names begin
-with `ncclKernel`, as NCCL's did before 2.19. It names a rank, never a stage.
+with `ncclKernel`, as those of earlier NCCL versions do. It names a rank, never a stage.
 
-| name of the kernels | |
+| name of the kernels | finding |
 | --- | --- |"""
 
 
@@ -46,20 +48,24 @@ class Finding:
         text: in its own words.
         stage, rank: what it names; None where it names none.
         is_silent: whether it finds nothing that is wrong.
+        has_failed: whether it ended with an error, which is in the text.
     """
 
     text: str
     stage: str | None = None
     rank: int | None = None
     is_silent: bool = False
+    has_failed: bool = False
 
 
 def verdict(finding: Finding, fault: str, slow_rank: int = SLOW_RANK) -> str:
-    """Return how a finding compares with what was planted: right, in part, silent or wrong.
+    """Return how a finding compares with what was planted: one of ``VERDICTS``.
 
     Args:
         fault: a key of ``FAULTS``.
     """
+    if finding.has_failed:
+        return "fails"
     planted = FAULTS[fault]
     if finding.is_silent:
         return "right" if planted is None else "silent"
@@ -100,7 +106,7 @@ def peers_document(
     for fault, found in rows.items():
         lines.append(f"| {fault} | {' | '.join(_cell(found[tool], fault) for tool in tools)} |")
     lines += ["", f"| in {len(rows)} jobs | {' | '.join(tools)} |", "| --- |" + " --- |" * len(tools)]
-    for kind in ("right", "in part", "silent", "wrong"):
+    for kind in VERDICTS:
         counts = [_count(rows, tool, kind) for tool in tools]
         lines.append(f"| {kind} | {' | '.join(counts)} |")
     if made_up:

@@ -21,6 +21,7 @@ from sfapp.model.stages import BACKWARD, DATA
         (Finding("", is_silent=True), "data", "silent"),
         (Finding("", is_silent=True), "healthy", "right"),
         (Finding("", rank=SLOW_RANK), "healthy", "wrong"),
+        (Finding("", has_failed=True), "healthy", "fails"),
     ],
 )
 def test_a_finding_is_right_only_with_stage_and_rank(finding: Finding, fault: str, expected: str) -> None:
@@ -47,7 +48,7 @@ def test_a_summary_of_traceml_names_the_stage_and_rank_of_its_primary_diagnosis(
 def test_a_straggler_of_hta_is_a_rank_without_a_stage() -> None:
     assert hta_says({"version": "0.5.0", "stragglers": [2]}) == Finding("potential straggler: rank 2", rank=2)
     failed = hta_says({"version": "0.5.0", "error": "ValueError: attempt to get argmax of an empty sequence"})
-    assert failed.is_silent
+    assert failed.has_failed
     assert "argmax" in failed.text
 
 
