@@ -161,11 +161,12 @@ def _predicted(rows: Sequence[WaitSeen]) -> Lines:
         "planted rank. Found: the healthy windows before and after it (A/B/A). Error: predicted against "
         "found. Drift: the healthy window after it against the one before, which no prediction can know. "
         "Replay error: the replay with nothing clipped, against the same window. Medians; the largest in "
-        "parentheses.",
+        "parentheses. Transfer: how long even the last rank to arrive waits, with the fault and without. The "
+        "replay leaves it as it is; on cores that ranks share it grows when all arrive at once.",
         "",
         "| wrapper | ranks | slow inside | with the fault | predicted | found | error | drift | "
-        "replay error | within 5 % | not predicted |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "replay error | transfer | within 5 % | not predicted |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for cells, chosen in _groups(rows):
         misses = [abs(row.miss) for row in chosen if row.miss is not None]
@@ -177,10 +178,16 @@ def _predicted(rows: Sequence[WaitSeen]) -> Lines:
             f"| {cells} | {_ms(median(row.step_ns for row in chosen))} | "
             f"{_ms(median(steps)) if steps else '–'} | {_ms(median(row.healthy_ns for row in chosen))} | "
             f"{_percent(misses)} | {_percent(drifts)} | {_percent(errors)} | "
+            f"{_transfers(chosen)} | "
             f"{sum(map(_is_predicted, chosen))}/{len(chosen)} | "
             f"{', '.join(f'{reason} ({times}×)' for reason, times in absent.items()) or '–'} |"
         )
     return lines
+
+
+def _transfers(rows: Sequence[WaitSeen]) -> str:
+    with_fault = median(row.transfer_ns for row in rows)
+    return f"{_ms(with_fault)}, {_ms(median(row.healthy_transfer_ns for row in rows))}"
 
 
 def _between(rows: Sequence[WaitSeen]) -> Lines:

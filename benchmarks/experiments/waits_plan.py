@@ -31,6 +31,9 @@ SHARDED = ("fsdp1", "fsdp2")
 WARM_UP, HEALTHY_FIRST = 1, 2
 """Windows before the first fault: connections are made in the first, the others say how long a step takes."""
 
+PACES = {8: 1.0, 32: 1.85}
+"""Pace by number of ranks: with 1.85, an exchange between 32 processes on two cores is a quarter of a step."""
+
 PAUSE_SECONDS, PAUSE_EVERY = 1.4, 50
 """A pause between steps, and after how many steps it comes again (marin issue 9205)."""
 
@@ -113,14 +116,14 @@ def _healthy_first() -> Iterator[WaitFault]:
 def full_waits() -> tuple[WaitJob, ...]:
     """All tables: about 25 minutes on two cores."""
     jobs = []
-    for ranks in (8, 32):
+    for ranks in PACES:
         for wrapper in WRAPPERS:
             name = f"waits-{wrapper}-{ranks}"
             stages = (BACKWARD, FORWARD) if wrapper in SHARDED else (BACKWARD,)
             # Steps of 32 sharded ranks take longest on a few cores.
             count = 8 if ranks == 32 and wrapper in SHARDED else 15
             faults = tuple(windows(name, ranks, stages, count))
-            jobs.append(WaitJob(name, wrapper, ranks, 20, 1.0, faults))
+            jobs.append(WaitJob(name, wrapper, ranks, 20, PACES[ranks], faults))
     # Four pauses in each window: three spacings are the fewest that make a period (accounting.md §12).
     jobs.append(WaitJob("between-8", "ddp", 8, 4 * PAUSE_EVERY, 0.3, tuple(pauses(8, 3))))
     return tuple(jobs)

@@ -9,6 +9,8 @@ from statistics import mean
 from benchmarks.experiments.waits_plan import PAUSE_EVERY, WaitFault, WaitJob
 from sfapp.accounting import WhatIf, diagnose_runs, measure, what_if
 from sfapp.model import Diagnosis, Window
+from sfapp.model.arrays import to_numpy
+from sfapp.model.window import NOT_MEASURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class WaitSeen:
         fix: the replay with the planted stage and rank clipped; None where nothing was planted, or where the
             window has no such stage.
         around_ns: the mean step of the window without a fault that comes next before it, and after it.
+        transfer_ns, healthy_transfer_ns: how long even the last rank to arrive waits, in all stages, as a
+            mean over the steps of this window, and of those around it.
     """
 
     job: WaitJob
@@ -26,6 +30,8 @@ class WaitSeen:
     diagnosis: Diagnosis
     fix: WhatIf | None
     around_ns: tuple[float, ...]
+    transfer_ns: float
+    healthy_transfer_ns: float
 
     @property
     def healthy_ns(self) -> float:
@@ -93,14 +99,16 @@ def judge_waits(job: WaitJob, windows: Sequence[Window]) -> list[WaitSeen]:
     if sorted(diagnoses) != list(range(len(job.faults))):
         raise SystemExit(f"{job.name}: windows {sorted(diagnoses)} of {len(job.faults)} are there")
     steps = {number: found.step_time.mean_ns for number, found in diagnoses.items()}
-    return [
-        WaitSeen(
-            job, fault, diagnoses[number], _fix(by_number[number], diagnoses[number], fault),
-            _around(job, steps, number),
-        )
-        for number, fault in enumerate(job.faults)
-        if not fault.is_warm_up
-    ]  # fmt: skip
+    transfers = {number: _transfer(window) for number, window in by_number.items()}
+    rows = []
+    for number, fault in enumerate(job.faults):
+        if not fault.is_warm_up:
+            diagnosis, around = diagnoses[number], _around(job, number)
+            fix = _fix(by_number[number], diagnosis, fault)
+            around_ns = tuple(steps[place] for place in around)
+            healthy = mean(transfers[place] for place in around)
+            rows.append(WaitSeen(job, fault, diagnosis, fix, around_ns, transfers[number], healthy))
+    return rows
 
 
 def _fix(window: Window, diagnosis: Diagnosis, fault: WaitFault) -> WhatIf | None:
@@ -110,14 +118,23 @@ def _fix(window: Window, diagnosis: Diagnosis, fault: WaitFault) -> WhatIf | Non
     return what_if(measures, diagnosis, fault.stage, fault.rank)
 
 
-def _around(job: WaitJob, steps: dict[int, float], number: int) -> tuple[float, ...]:
-    """Return the mean step of the next healthy window on each side of a window, ns."""
+def _transfer(window: Window) -> float:
+    """Return the least wait over ranks, summed over stages, as a mean over steps, ns."""
+    found = 0.0
+    for wait_NR in map(to_numpy, window.waits.values()):
+        if (wait_NR != NOT_MEASURED).all():
+            found += float(wait_NR.min(axis=1).mean())
+    return found
+
+
+def _around(job: WaitJob, number: int) -> list[int]:
+    """Return the number of the next healthy window on each side of a window."""
     healthy = [
         place for place, fault in enumerate(job.faults) if fault.stage is None and not fault.is_warm_up
     ]
     before = [place for place in healthy if place < number][-1:]
     after = [place for place in healthy if place > number][:1]
-    return tuple(steps[place] for place in before + after)
+    return before + after
 
 
 def planted(rows: Iterable[WaitSeen], stage: str | None) -> list[WaitSeen]:
