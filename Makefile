@@ -49,8 +49,11 @@ bench-recorder: $(VENV)/installed  ## what the recorder costs the training it wa
 soak: $(VENV)/installed  ## inject faults around streaming jobs, then stream 1,088 ranks to one aggregator; needs root and Linux (an hour)
 	$(BIN)/python -m benchmarks.soak --out docs/evidence
 
-evidence: $(VENV)/installed  ## put faults into real jobs and write docs/evidence (about 25 minutes)
+evidence: $(VENV)/installed  ## put faults into real jobs, and simulated ones; write docs/evidence (an hour)
 	$(BIN)/python -m benchmarks.experiments
+	$(BIN)/python -m benchmarks.experiments --plan waits
+	$(BIN)/python -m benchmarks.peers --out docs/evidence
+	$(BIN)/python -m benchmarks.ensemble
 
 evidence-traces: $(VENV)/installed  ## import other people's traces (SFAPP_TRACES) and write docs/evidence/traces.md (10 minutes)
 	$(BIN)/python -m benchmarks.traces --huge --out docs/evidence

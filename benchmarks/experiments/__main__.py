@@ -1,23 +1,31 @@
-"""Run the jobs, judge their windows, write the tables.
+"""Run the jobs of a plan, judge their windows, write the tables.
 
-    python -m benchmarks.experiments [--small] [--out docs/evidence] [--packets FOLDER] [--only ddp-8]
+    python -m benchmarks.experiments [--plan waits] [--small] [--only ddp-8] [--packets FOLDER]
 
-With ``--packets`` what is there already is judged again, and only what is missing is run.
+The plan ``routing`` (the default) writes docs/evidence/routing.md, ``waits`` docs/evidence/waits.md. With
+``--packets`` what is there already is judged again, and only what is missing is run.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from benchmarks.experiments.launch import Launch, launch, launched, machine
+from benchmarks.experiments.launch import Launch, Launchable, launch, launched, machine
 from benchmarks.experiments.plan import Job, full, small
 from benchmarks.experiments.score import Seen
 from benchmarks.experiments.tables import document
+from benchmarks.experiments.waits_page import waits_document
+from benchmarks.experiments.waits_plan import WaitJob, full_waits, small_waits
+from benchmarks.experiments.waits_score import WaitSeen, judge_waits
 from sfapp.accounting import diagnose_runs
 from sfapp.packets import read_windows
+
+JobT = TypeVar("JobT", bound=Launchable)
+RowT = TypeVar("RowT")
 
 
 def judge(job: Job, packets: Path) -> list[Seen]:
@@ -30,13 +38,28 @@ def judge(job: Job, packets: Path) -> list[Seen]:
 
 
 def experiment(jobs: Sequence[Job], packets: Path) -> tuple[list[Seen], list[Launch]]:
-    """Run what is missing, judge everything."""
-    rows: list[Seen] = []
+    """Run what is missing of the plan ``routing``, judge everything."""
+    return _experiment(jobs, packets, judge)
+
+
+def waits_experiment(jobs: Sequence[WaitJob], packets: Path) -> tuple[list[WaitSeen], list[Launch]]:
+    """Run what is missing of the plan ``waits``, judge everything."""
+    return _experiment(jobs, packets, _judge_waits)
+
+
+def _judge_waits(job: WaitJob, packets: Path) -> list[WaitSeen]:
+    return judge_waits(job, [found.window for found in read_windows([packets / job.name]).windows])
+
+
+def _experiment(
+    jobs: Sequence[JobT], packets: Path, judged: Callable[[JobT, Path], list[RowT]]
+) -> tuple[list[RowT], list[Launch]]:
+    rows: list[RowT] = []
     launches: list[Launch] = []
     for job in jobs:
         there = (packets / job.name).is_dir()
         launches.append(launched(job, packets) if there else launch(job, packets))
-        rows += judge(job, packets)
+        rows += judged(job, packets)
     return rows, launches
 
 
@@ -44,23 +67,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--plan", choices=("routing", "waits"), default="routing")
     parser.add_argument("--small", action="store_true", help="one short launch of four ranks")
     parser.add_argument("--only", action="append", help="only the job of this name; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("docs/evidence"))
     parser.add_argument("--packets", type=Path, default=None, help="keep the packets here")
     arguments = parser.parse_args()
-    only = arguments.only or []
-    jobs = [job for job in (small() if arguments.small else full()) if not only or job.name in only]
+    chosen = ["--plan waits"] * (arguments.plan == "waits") + ["--small"] * arguments.small
+    chosen += [f"--only {name}" for name in arguments.only or []]
+    command = " ".join(["python -m benchmarks.experiments", *chosen])
     with tempfile.TemporaryDirectory() as scratch:
         packets = arguments.packets or Path(scratch)
         packets.mkdir(parents=True, exist_ok=True)
-        rows, launches = experiment(jobs, packets)
+        text = _page(arguments.plan, arguments.small, arguments.only or [], packets, command)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    chosen = ["--small"] * arguments.small + [f"--only {name}" for name in only]
-    command = " ".join(["python -m benchmarks.experiments", *chosen])
-    page = arguments.out / ("routing-small.md" if arguments.small else "routing.md")
-    page.write_text(document(rows, command, machine(launches)), encoding="utf-8")
+    page = arguments.out / f"{arguments.plan}{'-small' if arguments.small else ''}.md"
+    page.write_text(text, encoding="utf-8")
     print(page)
+
+
+def _page(plan: str, is_small: bool, only: Sequence[str], packets: Path, command: str) -> str:
+    """Run a plan and return its page.
+
+    Args:
+        only: names of the jobs to run; all where empty.
+    """
+    if plan == "routing":
+        jobs = [job for job in (small() if is_small else full()) if not only or job.name in only]
+        rows, launches = experiment(jobs, packets)
+        return document(rows, command, machine(launches))
+    wait_jobs = small_waits() if is_small else full_waits()
+    waits, launches = waits_experiment([job for job in wait_jobs if not only or job.name in only], packets)
+    return waits_document(waits, command, machine(launches))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
-"""What the experiments have to show, and whether they do: the head of docs/evidence/routing.md."""
+"""What the experiments have to show, and whether they do: the head of docs/evidence/routing.md.
+
+The kinds of bar are those of docs/evidence/waits.md too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from benchmarks.experiments.plan import BEYOND, KEPT_ON
 from benchmarks.experiments.score import Seen, count, of
 from sfapp.accounting.compare import compare
+
+RowT = TypeVar("RowT")
 
 SHARDED = ("fsdp", "zero1")
 PAPER_TOLERANCE_MS = 8.63
@@ -29,7 +35,21 @@ def bars(rows: Sequence[Seen]) -> list[Bar]:
     return [bar for bar in found if bar is not None]
 
 
-def _share(asked: str, rows: Sequence[Seen], right: Callable[[Seen], bool], least: float = 1.0) -> Bar | None:
+def bar_table(found: Sequence[Bar]) -> list[str]:
+    """Return the lines of a page's head: how many bars hold, and each of them."""
+    held = sum(bar.holds for bar in found)
+    return [
+        f"**{held} of {len(found)} bars hold.**",
+        "",
+        "| asked for | measured | |",
+        "| --- | --- | --- |",
+        *(f"| {bar.asked} | {bar.measured} | {'holds' if bar.holds else '**missed**'} |" for bar in found),
+    ]
+
+
+def share_bar(
+    asked: str, rows: Sequence[RowT], right: Callable[[RowT], bool], least: float = 1.0
+) -> Bar | None:
     """At least a part of some rows, all of them unless told."""
     if not rows:
         return None
@@ -40,20 +60,20 @@ def _share(asked: str, rows: Sequence[Seen], right: Callable[[Seen], bool], leas
 def _routing(rows: Sequence[Seen]) -> Iterable[Bar | None]:
     chosen = of(rows, "routing")
     found = count(chosen)
-    yield _share("hidden rank, step-aligned: top-1 in 40 of 50, as the paper", chosen, _is_top(1), 0.8)
-    yield _share("hidden rank, step-aligned: top-2 in all", chosen, _is_top(2))
-    yield _share("hidden rank, step-aligned: in the candidate set in all", chosen, _is_candidate)
+    yield share_bar("hidden rank, step-aligned: top-1 in 40 of 50, as the paper", chosen, _is_top(1), 0.8)
+    yield share_bar("hidden rank, step-aligned: top-2 in all", chosen, _is_top(2))
+    yield share_bar("hidden rank, step-aligned: in the candidate set in all", chosen, _is_candidate)
     if chosen:
         yield Bar("mean candidate set of at most 2.00", f"{found.mean_size:.2f}", found.mean_size <= 2.0)
-    yield _share("the same windows, carry-over delta: stage right in 49 of 50", chosen, _aims, 0.98)
+    yield share_bar("the same windows, carry-over delta: stage right in 49 of 50", chosen, _aims, 0.98)
 
 
 def _beyond(rows: Sequence[Seen]) -> Iterable[Bar | None]:
     for family in BEYOND:
         first = [row for row in _host_only(rows) if row.fault.family == family]
         later = [row for row in _host_only(rows, kept_on=True) if row.fault.family == family]
-        yield _share(f"{family}, carry-over delta: all, in the window it sets in", first, _aims)
-        yield _share(f"{family}, carry-over delta: all, in the window after that", later, _aims)
+        yield share_bar(f"{family}, carry-over delta: all, in the window it sets in", first, _aims)
+        yield share_bar(f"{family}, carry-over delta: all, in the window after that", later, _aims)
 
 
 def _host_only(rows: Sequence[Seen], kept_on: bool = False) -> list[Seen]:
@@ -65,12 +85,12 @@ def _host_only(rows: Sequence[Seen], kept_on: bool = False) -> list[Seen]:
 
 def _scoped(rows: Sequence[Seen]) -> Iterable[Bar | None]:
     accumulated = [row for row in of(rows, "accumulation") if row.fault.family in ("data", "backward")]
-    yield _share("accumulation, data and backward: top-1 in all", accumulated, _is_top(1))
+    yield share_bar("accumulation, data and backward: top-1 in all", accumulated, _is_top(1))
     waited_for = [row for name in SHARDED for row in of(rows, name) if row.fault.family not in BEYOND]
-    yield _share(
+    yield share_bar(
         "sharded, where a wait follows: top-1 in 87 of 90, as the paper", waited_for, _is_top(1), 87 / 90
     )
-    yield _share("callback/sync: top-2 in all", of(rows, "callbacks"), _is_top(2))
+    yield share_bar("callback/sync: top-2 in all", of(rows, "callbacks"), _is_top(2))
 
 
 def _removed(rows: Sequence[Seen]) -> Iterable[Bar | None]:
@@ -88,8 +108,8 @@ def _removed(rows: Sequence[Seen]) -> Iterable[Bar | None]:
 
 def _quiet(rows: Sequence[Seen]) -> Iterable[Bar | None]:
     chosen = of(rows, "no fault")
-    yield _share("no fault: none needs attention", chosen, lambda row: row.diagnosis.is_quiet)
-    yield _share("no fault: no strong label, as the paper", chosen, lambda row: not row.is_strong)
+    yield share_bar("no fault: none needs attention", chosen, lambda row: row.diagnosis.is_quiet)
+    yield share_bar("no fault: no strong label, as the paper", chosen, lambda row: not row.is_strong)
 
 
 def _is_top(places: int) -> Callable[[Seen], bool]:

@@ -9,11 +9,31 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from benchmarks.experiments.plan import Job
 from benchmarks.machine import OtherPrograms, describe_machine
+
+
+class Launchable(Protocol):
+    """A planned job: a dataclass that its script reads as JSON."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ranks(self) -> int: ...
+
+    @property
+    def module(self) -> str:
+        """The script that torchrun starts on every rank."""
+        ...
+
+    @property
+    def faults(self) -> Sequence[object]:
+        """One for each window."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +49,12 @@ class Launch:
     others: float
 
 
-def launch(job: Job, packets: Path) -> Launch:
+def launch(job: Launchable, packets: Path) -> Launch:
     """Run a job: all its windows go to ``packets``/<its name>, and what it took beside them."""
     plan = packets / f"{job.name}.json"
     plan.write_bytes(msgspec.json.encode(job))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={job.ranks}", "-m", "benchmarks.experiments.job", str(plan), str(packets)]
+    command += [f"--nproc-per-node={job.ranks}", "-m", job.module, str(plan), str(packets)]
     begin, others = time.monotonic(), OtherPrograms()
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     seconds = time.monotonic() - begin
@@ -44,7 +64,7 @@ def launch(job: Job, packets: Path) -> Launch:
     return found
 
 
-def launched(job: Job, packets: Path) -> Launch:
+def launched(job: Launchable, packets: Path) -> Launch:
     """What an earlier launch took."""
     return msgspec.json.decode(_record_of(job, packets).read_bytes(), type=Launch)
 
@@ -59,5 +79,5 @@ def machine(launches: Sequence[Launch]) -> str:
     )
 
 
-def _record_of(job: Job, packets: Path) -> Path:
+def _record_of(job: Launchable, packets: Path) -> Path:
     return packets / f"{job.name}.launch.json"

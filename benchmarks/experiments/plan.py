@@ -90,6 +90,11 @@ class Job:
     pace: float
     faults: tuple[Fault, ...]
 
+    @property
+    def module(self) -> str:
+        """The script that torchrun starts on every rank."""
+        return "benchmarks.experiments.job"
+
 
 def hidden(
     experiment: str, families: Iterable[str], seeds: int, delay_ms: int, ranks: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
-from benchmarks.experiments.bars import bars
+from benchmarks.experiments.bars import bar_table, bars
 from benchmarks.experiments.plan import AFTERWARDS, BEYOND, DATA, HIDDEN_RANK, KEPT_ON
 from benchmarks.experiments.score import FRONTIER, RULES, Count, Seen, count, of
 from sfapp.accounting import reference_of, with_reference
@@ -45,7 +45,7 @@ def _head(rows: Sequence[Seen], command: str, machine: str) -> str:
             "",
             f"Written by `{command}` on {machine}: {len(rows)} windows of real torchrun jobs.",
             "",
-            *_bars(rows),
+            *bar_table(bars(rows)),
             "",
             "The model, the data loader, the exchange of gradients, the sharding and the optimizer are "
             "real; the time that an accelerator would take is a wait, never quite the same twice, since a "
@@ -59,18 +59,6 @@ def _head(rows: Sequence[Seen], command: str, machine: str) -> str:
             "set's mean and largest size follow.",
         ]
     )
-
-
-def _bars(rows: Sequence[Seen]) -> Table:
-    found = bars(rows)
-    held = sum(bar.holds for bar in found)
-    return [
-        f"**{held} of {len(found)} bars hold.**",
-        "",
-        "| asked for | measured | |",
-        "| --- | --- | --- |",
-        *(f"| {bar.asked} | {bar.measured} | {'holds' if bar.holds else '**missed**'} |" for bar in found),
-    ]
 
 
 def _rules(rows: Sequence[Seen]) -> Table:

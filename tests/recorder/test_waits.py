@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from sfapp import Recorder
 from sfapp.accounting import diagnose
 from sfapp.model import Window
 from sfapp.model.window import NOT_MEASURED
@@ -29,6 +30,7 @@ STAGE = {"forward": "model.fwd_loss_cpu_wall", "backward": "model.backward_cpu_w
 
 RUNS = (
     "ddp-backward",
+    "ddpsync-backward",
     "zero1-backward",
     "manual-backward",
     "fsdp1-backward",
@@ -81,6 +83,25 @@ def test_what_follows_the_exchange_in_its_stage_is_no_wait(tmp_path: Path) -> No
         dist.destroy_process_group()
     wait_N = read_window(tmp_path).waits[STAGE["backward"]][:, 0]
     assert 0 < np.median(wait_N) < 10_000_000
+
+
+def test_own_time_of_a_stage_that_is_entered_twice_in_a_step_is_no_wait(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = DistributedDataParallel(torch.nn.Linear(4, 1))
+        with Recorder(tmp_path, run_id="twice", window_steps=12) as perf:
+            perf.watch_waits(model)
+            for _ in range(12):
+                with perf.step():
+                    loss = model(torch.ones(2, 4)).square().mean()
+                    with perf.stage(STAGE["backward"]):
+                        time.sleep(0.02)
+                    with perf.stage(STAGE["backward"]):
+                        loss.backward()
+    finally:
+        dist.destroy_process_group()
+    (found,) = read_windows([tmp_path]).windows
+    assert np.median(found.window.waits[STAGE["backward"]]) < 10e6
 
 
 def test_without_a_listener_nothing_stays_wrapped() -> None:

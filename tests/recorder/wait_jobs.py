@@ -1,7 +1,8 @@
 """Four ranks that train under one wrapper, rank 2 slow inside backward or forward: waits are watched.
 
-``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER-WHERE …``; WRAPPER is ddp, fsdp1, fsdp2, zero1 or
-manual, WHERE is backward or forward. Each is a run of its own.
+``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER-WHERE …``; WRAPPER is ddp, ddpsync (ranks also
+synchronise within backward, and the network is slow), fsdp1, fsdp2, zero1 or manual, WHERE is backward or
+forward. Each is a run of its own.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from sfapp import Recorder
 
 SLOW_RANK, SLOW_SECONDS = 2, 0.02
+NETWORK_SECONDS = 0.03
 WIDTH, LAYERS = 64, 4
 
 
@@ -42,8 +45,32 @@ class SlowBackward(torch.autograd.Function):
         return gradients[0]
 
 
+class AveragedGradient(torch.autograd.Function):
+    """Identity whose gradient is averaged over ranks, as that of SyncBatchNorm is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        averaged = gradients[0].clone()
+        dist.all_reduce(averaged)
+        return averaged / dist.get_world_size()
+
+
+def slow_exchange(_, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
+    """DDP's all-reduce over a slow network."""
+    time.sleep(NETWORK_SECONDS)
+    world = dist.group.WORLD
+    assert world is not None
+    return allreduce_hook(world, bucket)
+
+
 class Block(torch.nn.Module):
-    """A layer in the middle of which one rank may be slow."""
+    """A layer in the middle of which one rank may be slow, and which may average its gradient."""
+
+    averages = False
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -52,6 +79,8 @@ class Block(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.linear(x))
+        if self.averages:
+            x = AveragedGradient.apply(x)  # type: ignore[no-untyped-call]
         if self.where == "forward" and dist.get_rank() == SLOW_RANK:
             busy(SLOW_SECONDS)
         if self.where == "backward":
@@ -87,7 +116,10 @@ def wrapped(wrapper: str, model: torch.nn.Sequential) -> tuple[Any, Callable[[],
     elif wrapper == "manual":
         trained = model
     else:
+        model[0].averages = wrapper == "ddpsync"  # type: ignore[assignment]
         trained = DistributedDataParallel(model)
+    if wrapper == "ddpsync":
+        trained.register_comm_hook(None, slow_exchange)
     if wrapper == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
 

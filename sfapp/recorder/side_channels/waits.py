@@ -76,7 +76,9 @@ class WatchedWaits(StageWaits):
         """
         super().__init__(state)
         self._thread = get_ident()
-        self._own: dict[int, int] = {}  # from the stage's begin to the last gradient, by column
+        self._own: dict[
+            int, int
+        ] = {}  # in the stage up to the last gradient, but for what blocked; by column
         self._exchanged: dict[int, int] = {}  # and to the end of the backward pass
         self._gradients = [
             LastGradient(part, self._gradient_is_ready, self._gradients_are_exchanged)
@@ -117,11 +119,18 @@ class WatchedWaits(StageWaits):
             self.add(column, blocked)
 
     def _gradient_is_ready(self) -> None:
-        column, stage = self._open_column(), self._state.open_stage
-        if column is not None and stage is not None:
-            self._own[column] = self._state.clock() - stage.begin
+        column = self._open_column()
+        if column is not None:
+            # Calls may have blocked before, also within an earlier entry of the stage.
+            self._own[column] = self._elapsed(column) - self._blocked.get(column, 0)
 
     def _gradients_are_exchanged(self) -> None:
-        column, stage = self._open_column(), self._state.open_stage
-        if column is not None and stage is not None:
-            self._exchanged[column] = self._state.clock() - stage.begin
+        column = self._open_column()
+        if column is not None:
+            self._exchanged[column] = self._elapsed(column)
+
+    def _elapsed(self, column: int) -> int:
+        """Return ns in this step of the stage that is open, its earlier entries included."""
+        stage = self._state.open_stage
+        assert stage is not None
+        return int(self._state.spent()[column] + self._state.clock() - stage.begin)

@@ -1,0 +1,131 @@
+"""docs/evidence/peers.md: what each tool says of each fault, right, wrong or silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.experiments.waits_plan import PAUSE_EVERY, PAUSE_SECONDS
+from benchmarks.kineto_job import Shape
+from benchmarks.peers_job import DELAY_SECONDS, FAULTS, PACE_OF_JOB, SLOW_RANK
+
+ABOUT = """\
+# The same faults under other tools
+
+Written by `python -m benchmarks.peers --out docs/evidence` on {machine}.
+
+A data-parallel job of {ranks} ranks, {steps} steps of {step:.0f} ms and more. Rank {slow} takes {delay:.0f}
+ms longer in every step: in its loader, inside backward (spread over the layers), in a callback without a
+barrier, or in its optimizer; or it pauses {pause} s after every {every}th step, outside the step. The fault
+is there from the first step on, so that no tool needs to compare parts of a run. Each tool watches a launch
+of its own and is used as its documentation says: sfapp with `perf.step()`, `perf.stage(…)` and
+`perf.watch_waits(model)`; TraceML by `traceml run`, with `init()` and `trace_step` (its primary diagnosis);
+HolisticTraceAnalysis on torch.profiler's traces, by `get_potential_stragglers(num_candidates=1)`.
+
+*right*: stage and rank, or nothing where nothing is wrong. *in part*: the rank without a stage, or the stage
+without a rank. *silent*: no finding. *wrong*: another rank, another stage, or a finding where nothing is
+wrong. *fails*: the analysis ends with an error."""
+
+VERDICTS = ("right", "in part", "silent", "wrong", "fails")
+
+GPU = """\
+## A made-up GPU trace
+
+HolisticTraceAnalysis looks at GPU kernels; a job over Gloo has none. So that it can be seen at work, it is
+also given the traces of a made-up GPU job (`benchmarks/kineto_job.py`) of {ranks} ranks, of which rank {late}
+waits {wait:.0f} ms longer for data in every step. Its straggler analysis looks for kernels whose names begin
+with `ncclKernel`, as those of earlier NCCL versions do. It names a rank, never a stage.
+
+| name of the kernels | finding |
+| --- | --- |"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a tool says of a job.
+
+    Attributes:
+        text: in its own words.
+        stage, rank: what it names; None where it names none.
+        is_silent: whether it finds nothing that is wrong.
+        has_failed: whether it ended with an error, which is in the text.
+    """
+
+    text: str
+    stage: str | None = None
+    rank: int | None = None
+    is_silent: bool = False
+    has_failed: bool = False
+
+
+def verdict(finding: Finding, fault: str, slow_rank: int = SLOW_RANK) -> str:
+    """Return how a finding compares with what was planted: one of ``VERDICTS``.
+
+    Args:
+        fault: a key of ``FAULTS``.
+    """
+    if finding.has_failed:
+        return "fails"
+    planted = FAULTS[fault]
+    if finding.is_silent:
+        return "right" if planted is None else "silent"
+    if planted is None:
+        return "wrong"
+    is_stage, is_rank = finding.stage == planted, finding.rank == slow_rank
+    if is_stage and is_rank:
+        return "right"
+    in_part = (is_rank and finding.stage is None) or (is_stage and finding.rank is None)
+    return "in part" if in_part else "wrong"
+
+
+def peers_document(
+    rows: Mapping[str, Mapping[str, Finding | None]],
+    made_up: Mapping[str, Finding],
+    machine: str,
+    ranks: int,
+    steps: int,
+) -> str:
+    """Return the whole page.
+
+    Args:
+        rows: by fault and tool; None where the tool is not installed.
+        made_up: what HolisticTraceAnalysis says of a made-up trace, by the name of its kernels.
+    """
+    tools = [*next(iter(rows.values()))]
+    about = ABOUT.format(
+        machine=machine,
+        ranks=ranks,
+        steps=steps,
+        step=100 * PACE_OF_JOB,
+        slow=SLOW_RANK,
+        delay=1e3 * DELAY_SECONDS,
+        pause=PAUSE_SECONDS,
+        every=PAUSE_EVERY,
+    )
+    lines = [about, "", f"| planted | {' | '.join(tools)} |", "| --- |" + " --- |" * len(tools)]
+    for fault, found in rows.items():
+        lines.append(f"| {fault} | {' | '.join(_cell(found[tool], fault) for tool in tools)} |")
+    lines += ["", f"| in {len(rows)} jobs | {' | '.join(tools)} |", "| --- |" + " --- |" * len(tools)]
+    for kind in VERDICTS:
+        counts = [_count(rows, tool, kind) for tool in tools]
+        lines.append(f"| {kind} | {' | '.join(counts)} |")
+    if made_up:
+        shape = Shape()
+        lines += ["", GPU.format(ranks=shape.ranks, late=shape.late_rank, wait=shape.late_us / 1e3)]
+        lines += [f"| `{name}` | {_escaped(finding.text)} |" for name, finding in made_up.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(finding: Finding | None, fault: str) -> str:
+    if finding is None:
+        return "not installed"
+    return f"**{verdict(finding, fault)}**: {_escaped(finding.text)}"
+
+
+def _count(rows: Mapping[str, Mapping[str, Finding | None]], tool: str, kind: str) -> str:
+    found = [(finding, fault) for fault, row in rows.items() if (finding := row[tool]) is not None]
+    return str(sum(verdict(finding, fault) == kind for finding, fault in found)) if found else "–"
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
