@@ -1,9 +1,9 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
 recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp``, ``waits`` (the same,
-measuring waits too), ``stream`` (the same, streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round has
-GROUPS groups of three blocks of STEPS steps: one with the tool, two without. REAL_TIME is 1 for the real-time
-policy, 0 for the kernel's usual one. Rank 0 writes the seconds of every round by kind.
+measuring waits too), ``stream`` (the same, streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round
+has GROUPS groups of three blocks of STEPS steps: one with the tool, two without. REAL_TIME is 1 for the
+real-time policy, 0 for the kernel's usual one. Rank 0 writes the seconds of every round by kind.
 """
 
 from __future__ import annotations
