@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import gpu_sections, machine
+from benchmarks.gpu_environment import missing
 from benchmarks.gpu_sections import SectionFailed, Setup
 
 Section = Callable[[Setup], list[str]]
@@ -38,21 +39,6 @@ Written by `python -m benchmarks.gpu --out docs/evidence` on {device} ({machine}
 """
 
 QUICK = " With `--quick`: this shows that everything runs; the numbers mean nothing."
-
-
-def missing() -> str:
-    """Return what is missing for a run on a CUDA device; empty where nothing is."""
-    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        return (
-            f"torch {torch.__version__} is built without CUDA: install a build with CUDA, or name an "
-            "interpreter that has one (make gpu GPU_PYTHON=…)"
-        )
-    if not torch.cuda.is_available():
-        return (
-            f"torch {torch.__version__} has CUDA {torch.version.cuda} but finds no device: is there a "
-            "driver, and does CUDA_VISIBLE_DEVICES hide the devices?"
-        )
-    return ""
 
 
 def run(sections: Mapping[str, Section], setup: Setup) -> tuple[list[str], list[str]]:

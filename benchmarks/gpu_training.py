@@ -71,7 +71,7 @@ class DeviceTraining:
 
     def plain(self) -> None:
         """Run a step without any tool."""
-        self.forward(self._batch).backward()  # type: ignore[no-untyped-call]
+        self.forward(self._batch).backward()
         self.update()
 
     def recorded(self, perf: sfapp.Recorder) -> None:
@@ -82,7 +82,7 @@ class DeviceTraining:
             with perf.stage(FORWARD), perf.cuda_event_sample():
                 loss = self.forward(batch)
             with perf.stage(BACKWARD):
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
             with perf.stage(CALLBACKS):
                 pass
             with perf.stage(OPTIMIZER):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from benchmarks import gpu_sections
 from benchmarks.gpu import page, run
+from benchmarks.gpu_environment import create, install, requirements
 from benchmarks.gpu_sections import SectionFailed, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,3 +88,40 @@ def test_waits_of_two_ranks_on_one_device_are_reported(setup: Setup) -> None:
 def test_a_job_that_fails_is_reported_with_what_it_printed(setup: Setup) -> None:
     with pytest.raises(SectionFailed, match=r"NCCL|nccl"):
         gpu_sections._training_rows(setup, "nccl", 1)
+
+
+# ---- the environment ------------------------------------------------------------------------------------
+
+
+@without_gpu
+def test_make_gpu_says_what_is_missing_before_it_makes_anything(tmp_path: Path) -> None:
+    command = ["make", "gpu", f"GPU_PYTHON={sys.executable}", f"GPU_VENV={tmp_path / 'env'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "make gpu needs a CUDA device: torch " in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_has_the_interpreter_s_torch_and_this_tree(tmp_path: Path) -> None:
+    interpreter = create(tmp_path / "env")
+    script = "import torch, sfapp; print(torch.__file__, sfapp.__file__, sep='\\n')"
+    found = subprocess.run(
+        [str(interpreter), "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout.splitlines() == [str(torch.__file__), str(ROOT / "sfapp" / "__init__.py")]
+
+
+def test_nothing_is_fetched_where_the_interpreter_has_it(tmp_path: Path) -> None:
+    """Everything but the build tools is there, and the folder of wheels is empty."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    interpreter = create(tmp_path / "env")
+    install(interpreter, wheels, [])
+    listed = [path.name for path in (tmp_path / "env").rglob("site-packages/*") if path.is_dir()]
+    assert [name for name in listed if name.startswith(("torch", "numpy", "nvidia"))] == []
+
+
+def test_torch_is_never_among_what_is_installed() -> None:
+    names = {re.split(r"[^a-z-]", each, maxsplit=1)[0] for each in requirements()}
+    assert {"pytest", "hypothesis", "psutil", "nvidia-ml-py", "numpy", "click"} <= names
+    assert "torch" not in names
