@@ -8,7 +8,7 @@ CACHE := .pytest_cache
 half = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)"; \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 
-.PHONY: demo test test-processes test-inside test-again lint bench bench-recorder soak evidence evidence-traces screenshots sample chromium clean
+.PHONY: demo test test-processes test-inside test-again lint bench bench-recorder gpu soak evidence evidence-traces screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -46,6 +46,19 @@ bench-recorder: $(VENV)/installed  ## what the recorder costs the training it wa
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.recorder --out docs/evidence
 
+# On a machine with a CUDA device: beside the torch that GPU_PYTHON has, in an environment of its own. GPU_WHEELS is
+# a folder of wheels for a machine without network. The tests need no other package than the measurements.
+GPU_PYTHON ?= python3
+GPU_WHEELS ?=
+GPU_VENV := .venv-gpu
+GPU_TESTS := tests/recorder/test_gpu.py tests/recorder/test_gpu_waits.py tests/accounting/test_devices.py \
+	tests/recorder/test_gpu_captures.py
+
+gpu:  ## tests and measurements beside a CUDA device (at most 8 minutes); writes docs/evidence/gpu.md
+	$(GPU_PYTHON) -m benchmarks.gpu_environment $(GPU_VENV) $(if $(GPU_WHEELS),--wheels $(GPU_WHEELS)) $(PIP_ARGS)
+	$(GPU_VENV)/bin/python -m pytest -m gpu -W default $(GPU_TESTS); tests=$$?; \
+	$(GPU_VENV)/bin/python -m benchmarks.gpu --out docs/evidence && exit $$tests
+
 soak: $(VENV)/installed  ## inject faults around streaming jobs, then stream 1,088 ranks to one aggregator; needs root and Linux (an hour)
 	$(BIN)/python -m benchmarks.soak --out docs/evidence
 
@@ -77,4 +90,4 @@ chromium:
 	else echo "Chromium is needed for the browser tests: install the package 'chromium' (needs root or sudo)." >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,9 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
-recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp``, ``stream`` (the same,
-streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks of STEPS
-steps: one with the tool, two without. REAL_TIME is 1 for the real-time policy, 0 for the kernel's usual one.
-Rank 0 writes the seconds of every round by kind.
+recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp``, ``waits`` (the same,
+measuring waits too), ``stream`` (the same, streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round
+has GROUPS groups of three blocks of STEPS steps: one with the tool, two without. REAL_TIME is 1 for the
+real-time policy, 0 for the kernel's usual one. Rank 0 writes the seconds of every round by kind.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from threading import get_ident
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,6 +29,8 @@ from torch.profiler import record_function
 import sfapp
 from benchmarks import machine
 from benchmarks.overhead import KINDS, ON, schedule
+from sfapp.recorder.side_channels.communication import COMMUNICATION
+from sfapp.recorder.side_channels.waits import WatchedWaits
 
 STAGES = (
     "data.next_wait",
@@ -125,13 +129,44 @@ class Tool:
     late: Callable[[], int] = lambda: 0
 
 
+class WaitHooks:
+    """The hooks of ``watch_waits``, in place within its own blocks only: the others must not pay for them."""
+
+    def __init__(self, model: nn.Module, perf: sfapp.Recorder) -> None:
+        """Remove them, once the recorder knows which gradient comes last."""
+        waits = perf._channels._waits
+        assert isinstance(waits, WatchedWaits)
+        assert not waits.is_learning
+        (gradients,) = waits._gradients
+        (place,) = gradients._handles
+        self._waits = waits
+        self._parameter: Any = list(model.parameters())[place]
+        waits.close()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put them in place for a block."""
+        waits = self._waits
+        hook = self._parameter.register_post_accumulate_grad_hook(waits._gradient_is_ready)
+        COMMUNICATION.listen(get_ident(), waits._was_blocked)
+        try:
+            yield
+        finally:
+            COMMUNICATION.stop(get_ident())
+            hook.remove()
+
+
 @contextmanager
 def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
     """Yield a tool, configured as its users leave it on."""
-    if name in ("sfapp", "stream"):
+    if name in ("sfapp", "waits", "stream"):
         folder = tempfile.TemporaryDirectory()
         with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
             recorded = Tool(lambda: training.recorded(perf), late=lambda: under_way(perf))
+            if name == "waits":
+                perf.watch_waits(training.model)
+                training.block(10, recorded.step)
+                recorded = replace(recorded, around=WaitHooks(training.model, perf).in_place)
             # One window, then most of a block, so that windows close early in a block, which then contains
             # the cost of closing them.
             training.block(100 + 4 * steps // 5, recorded.step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -124,6 +124,22 @@ class RowSource(Protocol):
         """Start an empty page for so many rows and return it."""
 
 
+class WaitSource(Protocol):
+    """Waits beside the rows of a page, cell by cell (packet.md, ``wait.<stage>``)."""
+
+    def next_page(self, cells: int) -> None:
+        """Start an empty page of as many cells as the page of rows has."""
+
+    def take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterable[tuple[str, Values]]:
+        """Return the side channels of complete rows, each with its M values; raises nothing.
+
+        Args:
+            begin: index of the first row's first cell.
+            row_MC: the rows, as in ``WindowBuffer.add``.
+            stages: as recorded; the columns begin with them.
+        """
+
+
 @dataclass(slots=True, eq=False)
 class WindowBuffer:
     """Rows of one window on one rank.
@@ -155,6 +171,7 @@ class WindowBuffer:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     _source: RowSource | None = field(default=None, repr=False)
+    _waits: WaitSource | None = field(default=None, repr=False)
     _page: array[int] = field(default_factory=lambda: array("q"), repr=False)
     _page_row: int = field(default=0, repr=False)  # row of this buffer where the page's first row belongs
     _copied: int = field(default=0, repr=False)  # cells of the page that were copied
@@ -165,10 +182,17 @@ class WindowBuffer:
         """Return a buffer for ``steps`` steps of this schema."""
         return cls(schema, number, np.zeros((steps, FIRST_STAGE_COLUMN + len(schema.stages)), dtype=np.int64))
 
-    def record_from(self, source: RowSource) -> None:
-        """Take the rows of this window from ``source`` from now on."""
-        self._source = source
+    def record_from(self, source: RowSource, waits: WaitSource | None = None) -> None:
+        """Take the rows of this window from ``source`` from now on, and their waits from ``waits``."""
+        self._source, self._waits = source, waits
         self.next_page()
+
+    def record_waits_from(self, waits: WaitSource) -> None:
+        """Take the waits of the rows that are still to be copied from another source."""
+        self.sync()
+        with self._copying:
+            waits.next_page(len(self._page))
+            self._waits = waits
 
     def next_page(self) -> int:
         """Copy what was recorded and start the next page; return how many steps it holds."""
@@ -177,6 +201,8 @@ class WindowBuffer:
         if self._source is not None:
             with self._copying:
                 self._page, self._page_row, self._copied = self._source.next_page(rows), filled, 0
+                if self._waits is not None:
+                    self._waits.next_page(len(self._page))
         return rows
 
     @property
@@ -199,10 +225,15 @@ class WindowBuffer:
             source = self._source
             # A different page belongs to a later window, which began after this one's rows had been copied.
             if source is not None and source.page is self._page:
-                new = self._page[self._copied : source.base]
+                begin, new = self._copied, self._page[self._copied : source.base]
                 self._copied += len(new)
                 if new:
-                    self.add(np.frombuffer(new, np.int64).reshape(-1, source.width))
+                    row_MC = np.frombuffer(new, np.int64).reshape(-1, source.width)
+                    if self._waits is not None:
+                        rows = slice(self.filled, self.filled + len(row_MC))
+                        for name, values in self._waits.take(begin, row_MC, self.schema.stages):
+                            self.channel(name)[rows] = values
+                    self.add(row_MC)
         return self.filled
 
     def add(self, row_MC: Rows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -111,7 +112,9 @@ def datetime_from_ns(unix_ns: int | None) -> datetime | None:
 
 
 def _little_endian(values: npt.NDArray[np.generic]) -> bytes:
-    return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    if sys.byteorder == "big":
+        values = values.byteswap()
+    return values.tobytes()
 
 
 def _unix_ns(time: datetime | None) -> int | None:

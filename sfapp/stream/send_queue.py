@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from sfapp.errors import PacketError
 from sfapp.packets.compose import part_draft
@@ -58,6 +59,21 @@ class QueuedWindow:
             return self.until
         filled = self.buffer.sync()
         return self.first + 1 + filled if filled else self.first
+
+
+class QueuedMessage(NamedTuple):
+    """A message of the stream.
+
+    Attributes:
+        rank: rank and job that it belongs to.
+        after: sequence after its last element.
+        is_newest: whether nothing was recorded after it when it was made.
+    """
+
+    rank: JobRank
+    message: Message
+    after: int
+    is_newest: bool
 
 
 class SendQueue:
@@ -126,27 +142,24 @@ class SendQueue:
         with self._lock:
             return self._queue[-1].rank if self._queue else None
 
-    def rank_of(self, sequence: int) -> JobRank | None:
-        """Return rank and job of an element, or None if it is not queued."""
-        window = self._find(sequence)
-        return None if window is None else window.rank
-
-    def message(self, sequence: int) -> tuple[Message, int] | None:
-        """Return the message that begins with this element and the sequence after it, or None."""
+    def message(self, sequence: int) -> QueuedMessage | None:
+        """Return the message that begins with this element, or None if it is not queued."""
         window = self._find(sequence)
         if window is None:
             return None
-        buffer = self._load(window)
-        element = ElementId(window.rank.identity.rank, self._incarnation, sequence)
+        rank, buffer = window.rank, self._load(window)
+        element = ElementId(rank.identity.rank, self._incarnation, sequence)
         if buffer is None:
-            return _gap(element, window), window.until
+            return QueuedMessage(rank, _gap(element, window), window.until, False)
         if sequence == window.first:
-            return opened_message(element, buffer), sequence + 1
+            return QueuedMessage(rank, opened_message(element, buffer), sequence + 1, False)
+        filled, is_closed = buffer.filled, window.closed
         step = sequence - window.first - 1
-        if step == buffer.filled:
-            return closed_message(element, buffer), sequence + 1
-        rows = min(buffer.filled - step, max(1, _ROWS_BYTES // buffer.row_NC[0].nbytes))
-        return steps_message(element, buffer, step, step + rows), sequence + rows
+        if step == filled:
+            return QueuedMessage(rank, closed_message(element, buffer), sequence + 1, False)
+        rows = min(filled - step, max(1, _ROWS_BYTES // buffer.row_NC[0].nbytes))
+        message = steps_message(element, buffer, step, step + rows)
+        return QueuedMessage(rank, message, sequence + rows, step + rows == filled and not is_closed)
 
     def acknowledge(self, up_to: int) -> None:
         """Remove windows whose elements are all below ``up_to``."""

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import zmq
@@ -143,6 +144,7 @@ class StreamSender:
         self._next = 0
         self._furthest = 0
         self._sent_hello: StreamHello | None = None
+        self._hello_of: tuple[object, ...] = ()  # what the hello was made of
         self._next_heartbeat = 0.0
         self._deadline: float | None = None  # set by close
         self._reopen_seconds = _REOPEN_SECONDS
@@ -217,8 +219,11 @@ class StreamSender:
                     self._reopen_seconds *= 2
                     return False
                 wait = min(self._options.batch_seconds, 0.05) if closing else self._options.batch_seconds
-                poller.poll(round(wait * 1000))
-                self._receive(socket)
+                for ready, _ in poller.poll(round(wait * 1000)):
+                    if ready is socket:
+                        self._receive(socket)
+                    else:
+                        self._take_wakes()
                 self._queue.enforce_limits()
                 if not self._refused:
                     self._send_heartbeat(socket)
@@ -242,13 +247,16 @@ class StreamSender:
 
     # ---- receiving ------------------------------------------------------------------------------
 
-    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+    def _take_wakes(self) -> None:
         try:
             while self._woken.recv(64):
                 pass
         except OSError:
-            pass
-        while socket.poll(0):
+            return
+
+    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+        """Take all answers that have arrived."""
+        while int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             frames = socket.recv_multipart(zmq.NOBLOCK)
             try:
                 answer = decode_from_aggregator(frames[-1])
@@ -314,18 +322,20 @@ class StreamSender:
         """Send queued elements until the queue is empty or the connection accepts no more."""
         self._next = max(self._next, self._queue.first)
         while (found := self._queue.message(self._next)) is not None:
-            message, after = found
-            rank = self._queue.rank_of(self._next)
-            if rank is None or not self._ensure_hello(socket, rank) or not self._send(socket, message):
+            if not self._ensure_hello(socket, found.rank) or not self._send(socket, found.message):
                 return
             self.counts.sent_again += self._next < self._furthest
-            self._next = after
-            self._furthest = max(self._furthest, after)
+            self._next = found.after
+            self._furthest = max(self._furthest, found.after)
+            if found.is_newest:  # What is recorded from now on waits for the next batch.
+                return
 
     def _send_capture_messages(self, socket: zmq.Socket[bytes]) -> None:
         """Send messages about captures until there are none or the connection accepts no more."""
+        if self._mailbox.is_empty:
+            return
         rank = self._queue.newest_rank
-        if rank is None or self._mailbox.is_empty or not self._ensure_hello(socket, rank):
+        if rank is None or not self._ensure_hello(socket, rank):
             return
         for message in self._mailbox.messages():
             if not self._send(socket, message):
@@ -334,12 +344,13 @@ class StreamSender:
     def _ensure_hello(self, socket: zmq.Socket[bytes], rank: JobRank) -> bool:
         """Send a hello unless the same one was sent over this socket; return False if that failed."""
         sent = self._sent_hello
+        of = (rank.identity, rank.job, rank.attempt)
+        if sent is not None and all(map(is_, of, self._hello_of)):
+            return True  # The usual case, found without making a hello for every message.
         hello = self._make_hello(rank, self._queue.first if sent is None else sent.first)
-        if hello == sent:
-            return True
-        if not self._send(socket, hello):
+        if hello != sent and not self._send(socket, hello):
             return False
-        self._sent_hello = hello
+        self._sent_hello, self._hello_of = hello, of
         return True
 
     def _send(self, socket: zmq.Socket[bytes], message: Message) -> bool:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from builders import BACKWARD, DATA, MS, Ints, ddp_job, window_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sfapp.accounting import diagnose, frontier, step_prefix, tie_set
 from sfapp.accounting.carry_over import carry_over, meeting, steps_before
@@ -36,6 +38,16 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+EXACT = ("frontier", "boundaries", "one rank", "carry-over", "closures", "middle", "prefix", "ties")
+"""Kernels of whole numbers alone, and of medians: no sum of floats, whose order would matter."""
+
+
+ON_A_GPU = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+)
+
+
 def _fields(found: Any, *names: str) -> list[Any]:
     return [getattr(found, name) for name in names]
 
@@ -54,18 +66,42 @@ def job() -> Ints:
     return ddp_job(ranks=7, steps=24, extra={(DATA, "random"): 60 * MS}, jitter=4 * MS)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_a_kernel_computes_the_same_of_a_tensor(call: Callable[[Any], Any]) -> None:
-    of_array, of_tensor = call(job()), call(torch.from_numpy(job()))
+def check_same(of_array: Any, of_tensor: Any) -> None:
     if not isinstance(of_array, (list, tuple)):
         of_array, of_tensor = [of_array], [of_tensor]
     for one, other in zip(of_array, of_tensor, strict=True):
         if isinstance(one, np.ndarray):
             assert isinstance(other, torch.Tensor)
             assert str(other.dtype) == f"torch.{one.dtype}"
-            np.testing.assert_allclose(other.numpy(), one, rtol=1e-9)
+            np.testing.assert_allclose(other.cpu().numpy(), one, rtol=1e-9)
         else:
             assert one == other
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_kernel_computes_the_same_of_a_tensor(call: Callable[[Any], Any]) -> None:
+    check_same(call(job()), call(torch.from_numpy(job())))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+@given(
+    ranks=st.integers(1, 40),
+    steps=st.integers(4, 12),
+    largest=st.sampled_from([3, 1_000, 10**9, 10**12]),  # few values: many ties
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=25)
+def test_exact_kernels_compute_the_same_on_a_device_of_any_window(
+    device: str, ranks: int, steps: int, largest: int, seed: int
+) -> None:
+    duration_SNR = np.random.default_rng(seed).integers(0, largest, (6, steps, ranks))
+    on_device = torch.from_numpy(duration_SNR).to(device)
+    for name in EXACT:
+        check_same(CALLS[name](duration_SNR), CALLS[name](on_device))
+    window = window_of(duration_SNR)
+    found, expected = diagnose(window, device=device), diagnose(window)
+    assert found.advances_ns == expected.advances_ns
+    assert found.labels == expected.labels
 
 
 def test_a_window_takes_tensors_and_holds_arrays_on_their_memory() -> None:
@@ -97,13 +133,13 @@ def test_a_window_holds_its_stages_contiguous_whatever_it_is_given() -> None:
     assert of_node.ranks.rank == (4, 5, 6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_window_on_a_cuda_device_comes_to_the_same_verdict() -> None:
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_A_GPU)])
+def test_a_window_on_a_cuda_device_comes_to_the_same_verdict(device: str) -> None:
     window = window_of(job())
-    on_device = window.to("cuda")
+    on_device = window.to(device)
     assert isinstance(on_device.duration_SNR, torch.Tensor)
     assert on_device.to("cpu").duration_SNR.tolist() == window.duration_SNR.tolist()
-    found, expected = diagnose(window, device="cuda"), diagnose(window)
+    found, expected = diagnose(window, device=device), diagnose(window)
     assert found.labels == expected.labels
     assert found.advances_ns == expected.advances_ns
     assert found.wait_stages == expected.wait_stages == (BACKWARD,)

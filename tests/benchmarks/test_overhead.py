@@ -112,13 +112,16 @@ def test_without_a_real_time_policy_every_job_runs_once_under_the_usual_one(
 
 
 @pytest.mark.torchrun
-@pytest.mark.parametrize("tool", ["sfapp", "stream"])
+@pytest.mark.parametrize("tool", ["sfapp", "stream", "waits"])
 def test_the_job_runs_with_the_recorder_and_without_in_turn(tool: str) -> None:
     plan = next(plan for plan in permitted(PLANS) if plan.tool == tool)
     found = overhead(quick(plan))
     assert found.rounds == 2
     assert 2.0 < found.step_ms < 200
     assert found.plain.lost < 90
-    shown = page(["a bar"], [COLUMNS, found.line("sfapp")], others=0.25)
+    shown = page([judged(plan, found).line()], [COLUMNS, found.line(plan.name)], others=0.25)
+    assert (
+        ("with waits" in judged(plan, found).name) == plan.name.startswith("with waits") == (tool == "waits")
+    )
     assert "other programs used 25% of" in " ".join(shown.split())
     assert f"{found.step_ms:.1f} ms" in shown

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_standins import Device, Event
 from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
 
 from sfapp.errors import RecorderError
@@ -142,39 +143,6 @@ def test_a_strict_recorder_raises_where_a_stage_is_nested_or_outside_a_step(
 
 
 # --- device events: the CUDA path with events whose readiness the test decides ------------------------------
-
-
-class Event:
-    """A stand-in for ``torch.cuda.Event``: happens when told, at the time of a clock in ms."""
-
-    now = 0.0
-
-    def __init__(self) -> None:
-        self.at, self.happened = 0.0, False
-
-    def record(self) -> None:
-        self.at, self.happened = Event.now, False
-
-    def query(self) -> bool:
-        return self.happened
-
-    def elapsed_time(self, end: Event) -> float:
-        return end.at - self.at
-
-
-class Device:
-    """A stand-in for a CUDA device, which can be busy with a graph, or broken."""
-
-    def __init__(self) -> None:
-        self.capturing, self.broken = False, False
-
-    def event(self) -> Event:
-        if self.broken:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        return Event()
-
-    def is_ready(self) -> bool:
-        return not self.capturing
 
 
 def sampled(device: Device | None = None) -> tuple[EventSampler, EventSample, dict[str, Any]]:

@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from sfapp import Recorder
 from sfapp.accounting import diagnose
 from sfapp.model import Window
 from sfapp.model.window import NOT_MEASURED

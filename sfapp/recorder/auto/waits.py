@@ -64,7 +64,7 @@ class ScriptWaits:
         now = self._clock()
         self._add(now - blocked, now)
 
-    def _gradient_is_ready(self) -> None:
+    def _gradient_is_ready(self, _: Any) -> None:
         self._last_gradient = self._clock()
 
     def _add(self, begin: int, end: int) -> None:

@@ -104,14 +104,17 @@ class EventSampler:
 
     Attributes:
         error: the device's error; empty while there is none.
+        ended_pairs: number of pairs that were ended so far.
     """
 
     MAX_PAIRS = 64
-    """Maximum number of pairs in use; beyond it, nothing is sampled."""
+    """Maximum number of pairs in use, unless another is given; beyond it, nothing is sampled."""
 
-    def __init__(self, fraction: float, device: Device) -> None:
+    def __init__(self, fraction: float, device: Device, max_pairs: int = MAX_PAIRS) -> None:
         """Sample ``fraction`` (0 to 1) of the steps with events of ``device``."""
         self.error = ""
+        self.ended_pairs = 0
+        self._max_pairs = max_pairs
         self._fraction = fraction
         self._device = device
         self._free: list[tuple[DeviceEvent, DeviceEvent]] = []
@@ -129,7 +132,7 @@ class EventSampler:
                 return None
             if self._free:
                 pair = self._free.pop()
-            elif self._pairs < self.MAX_PAIRS:
+            elif self._pairs < self._max_pairs:
                 pair = (self._device.event(), self._device.event())
                 self._pairs += 1
             else:
@@ -147,7 +150,26 @@ class EventSampler:
         except Exception as error:  # fail-open
             self._note_error(error)
             return
+        self.ended_pairs += 1
         self._waiting.append((*pair, values, row))
+
+    def begin_again(self, pair: tuple[DeviceEvent, DeviceEvent]) -> None:
+        """Record the first event of a pair that is not ended once more; the last time counts."""
+        try:
+            if not self.error and self._device.is_ready():
+                pair[0].record()
+        except Exception as error:  # fail-open
+            self._note_error(error)
+
+    def give_back(self, pair: tuple[DeviceEvent, DeviceEvent]) -> None:
+        """Take back a pair that will not be ended."""
+        if not self.error:
+            self._free.append(pair)
+
+    @property
+    def waiting_pairs(self) -> int:
+        """Number of ended pairs whose time is not known yet."""
+        return len(self._waiting)
 
     def poll(self) -> None:
         """Store the times of events that have happened, without waiting."""

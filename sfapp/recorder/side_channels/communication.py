@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 _FUNCTIONS = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
@@ -28,8 +28,32 @@ _MODULES = ("torch.distributed", "torch.distributed.distributed_c10d")
 
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 
-Listener = Callable[[int], None]
-"""Called on the thread that was blocked, with ns."""
+
+class DeviceSide(Protocol):
+    """What times a call on the device; raises nothing."""
+
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Begin a call with these arguments; None where it is not timed."""
+
+    def end(self, begun: Any) -> None:
+        """End the call for which ``begin`` returned this."""
+
+
+class BlockedThread:
+    """A thread whose calls are timed.
+
+    Attributes:
+        was_blocked: called on the thread with the ns of each call; raises nothing.
+        device: times the same calls on the device; None where nothing does.
+        is_inside: whether the thread is in a wrapped call.
+    """
+
+    __slots__ = ("device", "is_inside", "was_blocked")
+
+    def __init__(self, was_blocked: Callable[[int], None], device: DeviceSide | None) -> None:
+        self.was_blocked = was_blocked
+        self.device = device
+        self.is_inside = False
 
 
 class CommunicationHooks:
@@ -39,20 +63,21 @@ class CommunicationHooks:
     """
 
     def __init__(self) -> None:
-        self._listeners: dict[int, Listener] = {}
-        self._inside: set[int] = set()  # threads that are in a wrapped call
+        self._threads: dict[int, BlockedThread] = {}
         self._originals: list[tuple[Any, str, Any]] = []
 
-    def listen(self, thread: int, listener: Listener) -> None:
-        """Report blocked time of a thread from now on; another listener of that thread is replaced."""
-        self._listeners[thread] = listener
+    def listen(
+        self, thread: int, was_blocked: Callable[[int], None], device: DeviceSide | None = None
+    ) -> None:
+        """Time calls of a thread from now on; an earlier listener of that thread is replaced."""
+        self._threads[thread] = BlockedThread(was_blocked, device)
         if not self._originals:
             self._install()
 
     def stop(self, thread: int) -> None:
-        """Report a thread's time no longer; without listeners nothing stays wrapped."""
-        self._listeners.pop(thread, None)
-        if not self._listeners:
+        """Time a thread's calls no longer; without listeners nothing stays wrapped."""
+        self._threads.pop(thread, None)
+        if not self._threads:
             for owner, name, original in reversed(self._originals):
                 setattr(owner, name, original)
             self._originals.clear()
@@ -73,23 +98,25 @@ class CommunicationHooks:
         setattr(owner, name, self._timed(original))
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        inside, listeners = self._inside, self._listeners
+        threads = self._threads
 
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            thread = get_ident()
-            if thread in inside or thread not in listeners:
+            thread = threads.get(get_ident())
+            if thread is None or thread.is_inside:
                 return original(*args, **kwargs)
-            inside.add(thread)
+            thread.is_inside = True
+            device = thread.device
+            # The device's events lie around the clock: recording them is not part of what is blocked.
+            begun = None if device is None else device.begin(args, kwargs)
             begin = perf_counter_ns()
             try:
                 return original(*args, **kwargs)
             finally:
-                blocked = perf_counter_ns() - begin
-                inside.discard(thread)
-                listener = listeners.get(thread)
-                if listener is not None:
-                    listener(blocked)
+                thread.was_blocked(perf_counter_ns() - begin)
+                if begun is not None and device is not None:
+                    device.end(begun)
+                thread.is_inside = False
 
         return timed
 

@@ -38,51 +38,64 @@ class LastGradient:
     """
 
     def __init__(
-        self, model: Any, ready: Callable[[], None], exchanged: Callable[[], None] | None = None
+        self, model: Any, ready: Callable[[Any], None], exchanged: Callable[[], None] | None = None
     ) -> None:
         """Watch a model's gradients from now on.
 
         Args:
-            ready: called on the thread that computes a gradient, once it is accumulated.
+            ready: called with a parameter once its gradient is accumulated, on the thread that computes it.
             exchanged: called when the backward pass ends, after gradients were exchanged.
         """
+        import torch
+
+        self._engine: Any = torch.autograd.Variable._execution_engine
+        self._ready = ready
+        self._exchanged = exchanged
         self._last = -1
         self._counts: Counter[int] = Counter()
         self._handles: dict[int, Any] = {}
-        for place, parameter in enumerate(model.parameters()):
-            if parameter.requires_grad:
-                hook = self._hook_of(place, ready, exchanged)
-                self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)
+        self._parameters = {
+            place: parameter for place, parameter in enumerate(model.parameters()) if parameter.requires_grad
+        }
+        for place, parameter in self._parameters.items():
+            self._handles[place] = parameter.register_post_accumulate_grad_hook(self._hook_of(place))
 
-    def _hook_of(
-        self, place: int, ready: Callable[[], None], exchanged: Callable[[], None] | None
-    ) -> Callable[[Any], None]:
-        import torch
-
-        engine: Any = torch.autograd.Variable._execution_engine
-
-        def hook(_: Any) -> None:
+    def _hook_of(self, place: int) -> Callable[[Any], None]:
+        def hook(parameter: Any) -> None:
             self._last = place
-            ready()
-            if exchanged is not None:
-                # DistributedDataParallel ends the exchange in a callback of its own, queued after this one.
-                engine.queue_callback(lambda: engine.queue_callback(exchanged))
+            self._report(parameter)
 
         return hook
+
+    def _report(self, parameter: Any) -> None:
+        self._ready(parameter)
+        if self._exchanged is not None:
+            # DistributedDataParallel ends the exchange in a callback of its own, queued after this one.
+            self._engine.queue_callback(self._queue_last)
+
+    def _queue_last(self) -> None:
+        self._engine.queue_callback(self._exchanged)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether ``end_step`` must still be called: the last gradient is not known yet."""
+        return bool(self._parameters)
 
     def end_step(self) -> None:
         """End a step: after a few of them, watch only the parameter whose gradient came last."""
         last, self._last = self._last, -1
-        if last < 0 or len(self._handles) < 2:
+        if last < 0 or not self._parameters:
             return
         self._counts[last] += 1
         if self._counts.total() == _LEARNING_STEPS:
             ((chosen, _),) = self._counts.most_common(1)
-            for place in [place for place in self._handles if place != chosen]:
-                self._handles.pop(place).remove()
+            parameter = self._parameters[chosen]
+            self.close()
+            self._handles[chosen] = parameter.register_post_accumulate_grad_hook(self._report)
 
     def close(self) -> None:
         """Remove the hooks."""
         for handle in self._handles.values():
             handle.remove()
         self._handles.clear()
+        self._parameters.clear()

@@ -7,12 +7,22 @@ from typing import Any
 
 from sfapp.errors import RecorderError, describe_error
 from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, Values, WindowBuffer
-from sfapp.recorder.side_channels.channels import EventSample, EventSampler, RecordedChannel, cuda_device
+from sfapp.recorder.side_channels.channels import (
+    Device,
+    EventSample,
+    EventSampler,
+    RecordedChannel,
+    cuda_device,
+)
+from sfapp.recorder.side_channels.device_waits import DEVICE_WAIT_PREFIX, DeviceWaits
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
 from sfapp.recorder.side_channels.waits import StageWaits, WatchedWaits
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
+
+_MAX_DEVICE_WAITS = 512
+"""Most pairs of events in use for waits on the device: a step has a pair for every collective."""
 
 
 class RecordedChannels:
@@ -33,10 +43,12 @@ class RecordedChannels:
         self._memory: MemoryWatch | None = None
         self._layers: LayerTimes | None = None
         self._waits: StageWaits | None = None
+        self._device_waits: DeviceWaits | None = None
+        self._device: Device | None = None
         if event_fraction:
-            device, self.no_events = cuda_device()
-            self._sampler = None if device is None else EventSampler(event_fraction, device)
-        state.reports_every_step = self._sampler is not None
+            self._device, self.no_events = cuda_device()
+            self._sampler = None if self._device is None else EventSampler(event_fraction, self._device)
+        self._choose_reports()
 
     def channel(self, name: str) -> RecordedChannel | UncountedStage:
         """Return the context of a side channel."""
@@ -89,7 +101,7 @@ class RecordedChannels:
         if self._memory is not None:
             self._memory.close()
         self._memory = watch
-        self._state.reports_every_step = True
+        self._choose_reports()
 
     def time_layers(self, model: Any) -> None:
         """See ``Recorder.time_layers``."""
@@ -109,19 +121,29 @@ class RecordedChannels:
         """See ``Recorder.watch_waits``."""
         if self._waits is not None:
             self._waits.close()
-        self._waits = WatchedWaits(self._state, model)
-        self._state.reports_every_step = True
+        if self._device is not None:
+            sampler = EventSampler(self._fraction, self._device, _MAX_DEVICE_WAITS)
+            self._device_waits = DeviceWaits(self._state, sampler, self._device_wait_values)
+        waits = WatchedWaits(self._state, model, self._may_store, self._waits_failed, self._device_waits)
+        self._record_waits(waits)
 
     def add_wait(self, column: int, blocked: int) -> None:
         """Add ns to the wait in a stage column of the current step, which was timed elsewhere."""
         if self._waits is None:
-            self._waits = StageWaits(self._state)
+            self._record_waits(StageWaits(self._state, self._may_store, self._waits_failed))
+        assert self._waits is not None
         self._waits.add(column, blocked)
+
+    def begin_window(self, buffer: WindowBuffer) -> None:
+        """Record into a window from now on, which takes the timers' rows."""
+        self.buffer = buffer
+        buffer.record_from(self._state, self._waits)
 
     def use_other_stages(self) -> None:
         """Follow a change of the recorded stages."""
-        if self._waits is not None:
-            self._waits.use_other_stages()
+        for waits in (self._waits, self._device_waits):
+            if waits is not None:
+                waits.use_other_stages()
 
     def mark(self, name: str, step: int) -> None:
         """Set a channel to 1 in a step's row, if that is the row that was added last."""
@@ -141,24 +163,32 @@ class RecordedChannels:
         side = self._state.side
         if self._memory is not None:
             self._sample_memory(self._memory, step)
-        if self._waits is not None:
-            self._store_waits(self._waits)
+        if self._waits is not None and self._waits.is_learning:
+            self._waits.end_step()
+            self._choose_reports()
         if side:
             self.buffer.add_side(side)
         if self._sampler is not None:
             self._sampler.poll()
+        if self._device_waits is not None:
+            self._finish_device_waits(self._device_waits)
 
     def drop_step(self) -> None:
         """Clear the values of the current step, which is not recorded."""
-        self.drop_events()
+        if self._sampler is not None:
+            self._sampler.drop()
         self.buffer.reset_side()
         if self._waits is not None:
             self._waits.drop_step()
+        if self._device_waits is not None:
+            self._device_waits.drop_step()
 
     def drop_events(self) -> None:
         """End the window: device events that have not happened are not stored."""
         if self._sampler is not None:
             self._sampler.drop()
+        if self._device_waits is not None:
+            self._device_waits.end_window(self.buffer.schema.stages)
 
     def close(self) -> None:
         """Release the model and the device."""
@@ -173,20 +203,41 @@ class RecordedChannels:
             self._memory = None
             self.buffer.note_side("memory", describe_error(error))
 
-    def _store_waits(self, waits: StageWaits) -> None:
-        side = self._state.side
+    def _choose_reports(self) -> None:
+        """Have every step reported where something must be done at its end."""
+        is_learning = self._waits is not None and self._waits.is_learning
+        needs_steps = self._sampler is not None or self._memory is not None
+        self._state.reports_every_step = needs_steps or is_learning
 
-        def store(name: str, blocked: float) -> None:
-            if name in self._channels or self._may_add(name):
-                self._channels.setdefault(name, RecordedChannel(self._state, name))
-                side[name] = blocked
+    def _record_waits(self, waits: StageWaits) -> None:
+        self._waits = waits
+        self.buffer.record_waits_from(waits)
+        self._choose_reports()
 
+    def _waits_failed(self, reason: str) -> None:
+        """Note why waits are missing; called on the thread that copies rows."""
+        self.buffer.note_side("wait", reason)
+
+    def _finish_device_waits(self, waits: DeviceWaits) -> None:
         try:
-            waits.finish_step(self.buffer.schema.stages, store)
-        except Exception as error:  # fail-open: no more waits
-            waits.close()
-            self._waits = None
-            self.buffer.note_side("wait", describe_error(error))
+            waits.finish_step(self.buffer.recorded, self.buffer.schema.stages)
+            reason = waits.error
+        except Exception as error:  # fail-open: no more of them
+            reason = describe_error(error)
+            self._device_waits = None
+        if reason:
+            self.buffer.note_side(DEVICE_WAIT_PREFIX.rstrip("."), reason)
+
+    def _device_wait_values(self, name: str) -> Values | None:
+        return self.buffer.channel(name) if self._may_store(name) else None
+
+    def _may_store(self, name: str) -> bool:
+        """Return whether values may be stored under a name, which is a channel from then on."""
+        if name not in self._channels:
+            if not self._may_add(name):
+                return False
+            self._reserve([name])
+        return True
 
     def _reserve(self, names: Any) -> None:
         for name in names:

@@ -2,94 +2,156 @@
 
 Two sources, whichever a stage has: time blocked in calls of torch.distributed; and, where
 DistributedDataParallel exchanges gradients inside C++, the time from the last gradient until backward ends.
-Both are host time: with NCCL most waiting is on the device and shows in the stage that synchronises with it.
+Both are host time: with NCCL most waiting is on the device, where ``device_waits`` samples it.
+
+Waits lie in a page beside the step timers' page of rows, in the cells of the same index. They are turned into
+side channels where rows are copied, many at a time: in a step, nothing is done but to add them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any
 
+import numpy as np
+
+from sfapp.errors import describe_error
 from sfapp.packets.packet_layout import WAIT_PREFIX
-from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
+from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, Rows, Values, unsampled
 from sfapp.recorder.side_channels.communication import COMMUNICATION
+from sfapp.recorder.side_channels.device_waits import DeviceWaits
 from sfapp.recorder.side_channels.last_gradient import LastGradient, data_parallel_parts
 from sfapp.recorder.timing.timers import StepState
 
 
 class StageWaits:
-    """Waits of the current step by stage column.
+    """Waits by stage column.
 
     A column appears once something was waited for in it and then in every step, 0 where nothing was.
     """
 
-    def __init__(self, state: StepState) -> None:
-        self._state = state
-        self._blocked: dict[int, int] = {}
-
-    def add(self, column: int, blocked: int) -> None:
-        """Add ns to the wait in a column of the current step."""
-        self._blocked[column] = self._blocked.get(column, 0) + blocked
-
-    def finish_step(self, stages: Sequence[str], store: Callable[[str, float], None]) -> None:
-        """Store the waits of the step that ends, ns.
+    def __init__(
+        self, state: StepState, may_store: Callable[[str], bool], failed: Callable[[str], None]
+    ) -> None:
+        """Record waits of the steps of a state.
 
         Args:
-            stages: as recorded, in the order of their columns.
-            store: takes a channel's name and value.
+            may_store: returns whether there may be a channel of this name.
+            failed: called with the reason when waits can no longer be recorded.
         """
-        spent = self._state.spent()
-        self._add_last(spent)
-        for column, blocked in self._blocked.items():
-            if column < len(spent):
-                store(WAIT_PREFIX + stages[column], float(max(0, min(blocked, spent[column]))))
-                self._blocked[column] = 0
+        self._state = state
+        self._may_store = may_store
+        self._failed = failed
+        self._known: set[int] = set()
+        self.next_page(0)
+
+    def next_page(self, cells: int) -> None:
+        """Start an empty page of so many cells."""
+        self._blocked = array("q", bytes(8 * cells))
+        self._own = array("q", bytes(8 * cells))  # up to the last gradient, but for what blocked
+        self._exchanged = array("q", bytes(8 * cells))  # up to the end of the backward pass
+
+    def add(self, column: int, blocked: int) -> None:
+        """Add ns to the wait in a stage column of the current step."""
+        self._add_cell(FIRST_STAGE_COLUMN + column, blocked)
+
+    def take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterable[tuple[str, Values]]:
+        """Return the waits of complete rows, ns by channel (``WaitSource.take``)."""
+        try:
+            return list(self._take(begin, row_MC, stages))
+        except Exception as error:  # fail-open: no waits in these rows
+            self._failed(describe_error(error))
+            return []
+
+    def end_step(self) -> None:
+        """End a step; needed only while ``is_learning``."""
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether ``end_step`` must be called."""
+        return False
 
     def drop_step(self) -> None:
         """Forget the waits of a step that is not recorded."""
-        self._blocked = dict.fromkeys(self._blocked, 0)
+        begin, width = self._state.base, self._state.width
+        for page in (self._blocked, self._own, self._exchanged):
+            for cell in range(begin, min(begin + width, len(page))):
+                page[cell] = 0
 
     def use_other_stages(self) -> None:
         """Forget the columns, which belong to other stages from now on."""
-        self._blocked.clear()
+        self._known.clear()
 
     def close(self) -> None:
         """Remove all hooks."""
 
-    def _add_last(self, spent: Sequence[int]) -> None:
-        """Add what is known only at the end of a step.
+    def _add_cell(self, index: int, blocked: int) -> None:
+        try:
+            self._blocked[self._state.base + index] += blocked
+        except IndexError:  # The step has no row.
+            return
 
-        Args:
-            spent: ns of each stage in the step.
-        """
+    def _take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterator[tuple[str, Values]]:
+        blocked_MC, own_MC, exchanged_MC = (
+            np.frombuffer(page[begin : begin + row_MC.size], np.int64).reshape(row_MC.shape)
+            for page in (self._blocked, self._own, self._exchanged)
+        )
+        # Own time is known up to the last gradient; what is left of the backward pass is a wait.
+        end_MC = np.where(exchanged_MC > 0, exchanged_MC, row_MC)
+        after_MC = np.where(own_MC > 0, end_MC - own_MC, 0)
+        wait_MC = np.maximum(blocked_MC, after_MC).clip(0, np.maximum(row_MC, 0))
+        seen_MC = (blocked_MC != 0) | (own_MC != 0)
+        seen = set(np.flatnonzero(seen_MC.any(axis=0)).tolist())
+        for index in sorted(seen | self._known):
+            column = index - FIRST_STAGE_COLUMN
+            if column < 0:  # outside the steps
+                continue
+            name = WAIT_PREFIX + stages[column]
+            if not self._may_store(name):
+                continue
+            values = wait_MC[:, index].astype(np.float64)
+            if index not in self._known:
+                first = int(seen_MC[:, index].argmax())
+                values[:first] = unsampled(first)
+                self._known.add(index)
+            yield name, values
 
 
 class WatchedWaits(StageWaits):
     """Waits of the stages that are timed on this thread."""
 
-    def __init__(self, state: StepState, model: Any) -> None:
+    def __init__(
+        self,
+        state: StepState,
+        model: Any,
+        may_store: Callable[[str], bool],
+        failed: Callable[[str], None],
+        device: DeviceWaits | None,
+    ) -> None:
         """Measure waits on this thread from now on.
 
         Args:
             model: wrapped as it is trained; its gradients are watched where DistributedDataParallel is in it.
+            device: samples the same waits on the device.
         """
-        super().__init__(state)
+        super().__init__(state, may_store, failed)
         self._thread = get_ident()
-        self._own: dict[
-            int, int
-        ] = {}  # in the stage up to the last gradient, but for what blocked; by column
-        self._exchanged: dict[int, int] = {}  # and to the end of the backward pass
+        self._device = device
         self._gradients = [
-            LastGradient(part, self._gradient_is_ready, self._gradients_are_exchanged)
+            LastGradient(part, self._hook_for(part), self._gradients_are_exchanged)
             for part in data_parallel_parts(model)
         ]
-        COMMUNICATION.listen(self._thread, self._was_blocked)
+        COMMUNICATION.listen(self._thread, self._was_blocked, device)
 
-    def drop_step(self) -> None:
-        super().drop_step()
-        self._own.clear()
-        self._exchanged.clear()
+    @property
+    def is_learning(self) -> bool:
+        return any(gradients.is_learning for gradients in self._gradients)
+
+    def end_step(self) -> None:
+        for gradients in self._gradients:
+            gradients.end_step()
 
     def close(self) -> None:
         COMMUNICATION.stop(self._thread)
@@ -97,40 +159,42 @@ class WatchedWaits(StageWaits):
             gradients.close()
         self._gradients.clear()
 
-    def _add_last(self, spent: Sequence[int]) -> None:
-        own, self._own = self._own, {}
-        exchanged, self._exchanged = self._exchanged, {}
-        for column, own_ns in own.items():
-            if column < len(spent):
-                blocked = exchanged.get(column, spent[column]) - own_ns
-                self._blocked[column] = max(self._blocked.get(column, 0), blocked)
-        for gradients in self._gradients:
-            gradients.end_step()
+    def _hook_for(self, part: Any) -> Callable[[Any], None]:
+        device = self._device
+        if device is None or not device.times_group(getattr(part, "process_group", None)):
+            return self._gradient_is_ready
 
-    def _open_column(self) -> int | None:
-        stage = self._state.open_stage
-        if stage is None or stage is self._state.outside:
-            return None
-        return int(stage.index) - FIRST_STAGE_COLUMN
+        def ready(parameter: Any) -> None:
+            device.gradient_is_ready()
+            self._gradient_is_ready(parameter)
+
+        return ready
 
     def _was_blocked(self, blocked: int) -> None:
-        column = self._open_column()
-        if column is not None:
-            self.add(column, blocked)
+        state = self._state
+        stage = state.open_stage
+        if stage is not None:
+            try:  # Outside a step the cell is that of the step's number, which is no stage.
+                self._blocked[state.base + stage.index] += blocked
+            except IndexError:  # The step has no row.
+                return
 
-    def _gradient_is_ready(self) -> None:
-        column = self._open_column()
-        if column is not None:
-            # Calls may have blocked before, also within an earlier entry of the stage.
-            self._own[column] = self._elapsed(column) - self._blocked.get(column, 0)
+    def _gradient_is_ready(self, _: Any) -> None:
+        state = self._state
+        stage = state.open_stage
+        if stage is not None:
+            cell = state.base + stage.index
+            try:  # Earlier entries of the same stage are in its row already; calls may have blocked in it.
+                self._own[cell] = state.page[cell] + state.clock() - stage.begin - self._blocked[cell]
+            except IndexError:
+                return
 
     def _gradients_are_exchanged(self) -> None:
-        column = self._open_column()
-        if column is not None:
-            self._exchanged[column] = self._elapsed(column)
-
-    def _elapsed(self, column: int) -> int:
-        """Return ns in this step of the stage that is open, its earlier entries included."""
-        stage = self._state.open_stage
-        assert stage is not None
-        return int(self._state.spent()[column] + self._state.clock() - stage.begin)
+        state = self._state
+        stage = state.open_stage
+        if stage is not None:
+            cell = state.base + stage.index
+            try:
+                self._exchanged[cell] = state.page[cell] + state.clock() - stage.begin
+            except IndexError:
+                return

@@ -279,8 +279,7 @@ class WindowRecorder:
             self._use(schema)
         self._buffer = WindowBuffer.empty(schema, self._window_number, self._window_steps)
         self._buffer.step_cost_ns = self._step_cost_ns
-        self._buffer.record_from(self.state)
-        self.channels.buffer = self._buffer
+        self.channels.begin_window(self._buffer)
         self._sink.begin_window(self.rank, self._buffer)
         self._continue_from(step)
 

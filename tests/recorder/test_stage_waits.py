@@ -1,0 +1,156 @@
+"""Waits inside stages, as they lie beside the rows of a window; in one process, with the test's clock."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder
+from torch.nn.parallel import DistributedDataParallel
+
+from sfapp import Recorder
+from sfapp.model import Accumulation
+from sfapp.model.window import NOT_MEASURED
+from sfapp.packets import read_window, read_windows
+
+pytestmark = pytest.mark.usefixtures("hot_path")
+
+ACCUMULATION = Accumulation(factor=2, ordered=False)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    store = tmp_path_factory.mktemp("store") / "store"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Computing(torch.autograd.Function):
+    """Identity whose gradient takes 30 ns to compute."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, clock: Clock) -> torch.Tensor:
+        ctx.clock = clock
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.clock.tick(30)
+        return gradients[0], None
+
+
+class Model(torch.nn.Module):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.clock = clock
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Computing.apply(self.linear(x), self.clock)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def backward(perf: Recorder, clock: Clock, model: torch.nn.Module) -> None:
+    """Pass backward: 30 ns until the last gradient, 12 ns after it."""
+    loss = model(torch.ones(1, 2)).sum()
+    with perf.stage(BACKWARD):
+        loss.backward()
+        clock.tick(12)
+
+
+@pytest.mark.usefixtures("group")
+def test_what_follows_the_last_gradient_is_a_wait_in_every_step(tmp_path: Path, clock: Clock) -> None:
+    model = DistributedDataParallel(Model(clock))
+    with recorder(tmp_path, clock, window_steps=4) as perf:
+        perf.watch_waits(model)
+        for _ in range(10):
+            with perf.step():
+                backward(perf, clock, model)
+    for found in read_windows([tmp_path]).windows:
+        steps = len(found.window.step_N)
+        assert found.window.duration_SNR[2, :, 0].tolist() == [42] * steps
+        assert found.window.waits[BACKWARD][:, 0].tolist() == [12] * steps
+        assert set(found.window.waits) == {BACKWARD}
+
+
+@pytest.mark.usefixtures("group")
+def test_own_time_of_an_earlier_micro_step_in_the_same_stage_is_no_wait(tmp_path: Path, clock: Clock) -> None:
+    """Micro-steps that are not kept apart add up in one stage; only the last one exchanges gradients."""
+    model = DistributedDataParallel(Model(clock))
+    with recorder(tmp_path, clock, window_steps=5, accumulation=ACCUMULATION) as perf:
+        perf.watch_waits(model)
+        for _ in range(5):
+            with perf.step():
+                with model.no_sync():
+                    loss = model(torch.ones(1, 2)).sum()
+                    with perf.stage(BACKWARD):
+                        loss.backward()
+                backward(perf, clock, model)
+    window = read_window(tmp_path)
+    assert window.duration_SNR[2, :, 0].tolist() == [72] * 5
+    assert window.waits[BACKWARD][:, 0].tolist() == [12] * 5
+
+
+@pytest.mark.usefixtures("group")
+def test_a_step_that_raised_leaves_no_wait_to_the_next(tmp_path: Path, clock: Clock) -> None:
+    model = DistributedDataParallel(Model(clock))
+    with recorder(tmp_path, clock) as perf:
+        perf.watch_waits(model)
+        with contextlib.suppress(ValueError), perf.step():
+            backward(perf, clock, model)
+            raise ValueError
+        with perf.step(), perf.stage(FORWARD):
+            clock.tick(5)
+        with perf.step():
+            backward(perf, clock, model)
+    wait_N = read_window(tmp_path).waits[BACKWARD][:, 0]
+    assert wait_N.tolist() in ([0, 12], [NOT_MEASURED, 12])
+
+
+def add(perf: Recorder, waits: dict[str, int], clock: Clock) -> None:
+    clock.tick(100)
+    perf.add_step(100, [{DATA: 10, FORWARD: 20, BACKWARD: 70}], waits=[waits])
+
+
+def test_waits_are_known_from_the_first_one_in_their_stage_on(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, window_steps=3) as perf:
+        for waits in ({}, {BACKWARD: 7}, {}, {}, {BACKWARD: 9, FORWARD: 500}, {}):
+            add(perf, waits, clock)
+    first, second = (found.window for found in read_windows([tmp_path]).windows)
+    assert first.waits[BACKWARD][:, 0].tolist() == [NOT_MEASURED, 7, 0]
+    assert set(first.waits) == {BACKWARD}
+    assert second.waits[BACKWARD][:, 0].tolist() == [0, 9, 0]
+    # A stage waits no longer than it lasts.
+    assert second.waits[FORWARD][:, 0].tolist() == [NOT_MEASURED, 20, 0]
+
+
+def test_waits_of_a_stage_with_a_long_name_are_left_out_with_a_reason(tmp_path: Path, clock: Clock) -> None:
+    name = "a" * 80
+    with recorder(tmp_path, clock, stages=(name, BACKWARD)) as perf:
+        clock.tick(50)
+        perf.add_step(50, [{name: 20, BACKWARD: 30}], waits=[{name: 5, BACKWARD: 6}])
+    window = read_window(tmp_path)
+    assert set(window.waits) == {BACKWARD}
+    assert f"wait.{name}" in window.manifest.extra["side_faults"]
+
+
+def test_other_stages_take_over_no_waits(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock) as perf:
+        add(perf, {BACKWARD: 7}, clock)
+        perf.reconfigure(stages=("other", BACKWARD))
+        clock.tick(50)
+        perf.add_step(50, [{"other": 20, BACKWARD: 30}], waits=[{"other": 3}])
+        add(perf, {}, clock)
+    first, second = (found.window for found in read_windows([tmp_path]).windows)
+    assert {name: wait_NR[:, 0].tolist() for name, wait_NR in first.waits.items()} == {BACKWARD: [7]}
+    assert {name: wait_NR[:, 0].tolist() for name, wait_NR in second.waits.items()} == {"other": [3, 0]}
