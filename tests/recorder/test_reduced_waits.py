@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -16,6 +20,8 @@ from sfapp.errors import PacketError
 from sfapp.model import Gates, RankIdentity, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_packet, validate_packet, write_packet
+from sfapp.packets.packet_layout import MANIFEST_KEY, TEXT_COLUMNS
+from sfapp.packets.write import parquet_bytes
 from sfapp.recorder.transport.reduce_algorithm import reduce_window
 from tests.accounting.test_own_time import without_waits
 from tests.builders import BACKWARD, DATA, FORWARD, MS, reduced, window_of
@@ -157,3 +163,34 @@ def test_without_waits_nothing_of_them_is_in_the_packet() -> None:
     assert window.manifest.reduced is not None
     assert window.manifest.reduced.waits == ()
     assert not window.waits
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda about: about["reduced"].update(waits=["elsewhere"]), "reduced.waits holds 'elsewhere'"),
+        (lambda about: about["reduced"].update(waits=[BACKWARD] * 2), "or holds it twice"),
+        (lambda about: about["reduced"].update(waits=[FORWARD]), "the column is missing"),
+        (lambda about: about["reduced"].pop("waits"), ""),
+    ],
+)
+def test_a_manifest_that_lists_other_waits_is_read_or_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    """Without the list, as a reader of an older version sees it, the rest of the packet holds."""
+    path = tmp_path / "00000000.parquet"
+    write_packet(reduced(waiting_job(slow=7)), path)
+    table = pq.read_table(path)
+    about = json.loads(pq.read_metadata(path).metadata[MANIFEST_KEY])
+    change(about)
+    path.write_bytes(parquet_bytes(table, MANIFEST_KEY, json.dumps(about).encode(), TEXT_COLUMNS))
+
+    faults = validate_packet(path)
+
+    assert bool(faults) == bool(reason)
+    assert reason in " ".join(map(str, faults))
+    if not reason:
+        window = read_packet(path).window
+        assert window.reduced is not None
+        assert window.reduced.own is None
+        assert diagnose(window).wait_advances_ns is None

@@ -183,12 +183,13 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
     slowest_R = lead_shares(measures, diagnosis)
     marked = stragglers(measures, diagnosis)
     short = format.short_stage(stage)
+    own = _own_word(measures, stage)
     texts, hovers = [], []
     for place in places:
         rank = measures.window.ranks.identity(place)
         mark = "▲ " if rank.rank in marked else ""
         texts.append(
-            f"<b>{mark}rank {rank.rank}</b><br>{_own_word(measures, stage)}{plain(short, 16)} "
+            f"<b>{mark}rank {rank.rank}</b><br>{own}{plain(short, 16 - len(own))} "
             f"{format.duration(time_R[place])}"
             f"<br>slowest in {format.percent(slowest_R[place])}"
         )
