@@ -32,7 +32,7 @@ WARM_UP, HEALTHY_FIRST = 1, 2
 """Windows before the first fault: connections are made in the first, the others say how long a step takes."""
 
 PACES = {8: 1.0, 32: 1.85}
-"""Pace by number of ranks: with 1.85, an exchange between 32 processes on 2 cores is a quarter of a step."""
+"""Pace by number of ranks: with 1.85, exchanges between 32 processes on two cores are a quarter of a step."""
 
 PAUSE_SECONDS, PAUSE_EVERY = 1.4, 50
 """A pause between steps, and after how many steps it comes again (marin issue 9205)."""
