@@ -1,16 +1,12 @@
-"""How often verdicts are right: simulated jobs of known truth, healthy or with planted faults.
-
-    python -m benchmarks.ensemble [--jobs 300] [--seed 0]
+"""Simulated training jobs of known truth, healthy or with planted faults.
 
 Each job is simulated rank by rank and step by step; ranks go on together where their wrapper makes them
 wait. Jobs vary in ranks, wrapper, noise (of ranks, of whole steps, heavy tails, autocorrelation), drift and
-bias between ranks. A fault begins with the third window. Verdicts are those of ``diagnose_runs``.
+bias between ranks. A fault begins within the third window.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,8 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.accounting import diagnose_runs
-from sfapp.model import DEFAULT_STAGES, Diagnosis, Manifest, RankTable, Window, stage_hash
+from sfapp.model import DEFAULT_STAGES, Manifest, RankTable, Window, stage_hash
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 Floats = npt.NDArray[np.float64]
@@ -221,72 +216,3 @@ def _window(
             for stage in (job.meets if waits else ())
         },
     )
-
-
-def outcome(job: SimulatedJob, diagnosis: Diagnosis) -> str:
-    """Return ``right``, ``stage only``, ``missed`` or ``wrong`` for the verdict on a window with a fault."""
-    if diagnosis.is_quiet or diagnosis.aim is None:
-        return "missed"
-    aim = diagnosis.aim
-    of_stage = [fault for fault in job.faults if fault.stage == aim.stage]
-    if not of_stage:
-        return "wrong"
-    if any(aim.rank == fault.rank and fault.kind not in ("all", "rotating") for fault in of_stage):
-        return "right"
-    if any(fault.kind == "all" and aim.rank_reason == "all_ranks" for fault in of_stage):
-        return "right"
-    if any(
-        fault.kind == "rotating" and aim.rank_reason in ("rotating", "no_clear_leader") for fault in of_stage
-    ):
-        return "right"
-    return "stage only" if aim.rank is None else "wrong"
-
-
-def main() -> None:
-    """Print how healthy and faulty windows are judged, by noise."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--jobs", type=int, default=300, help="healthy jobs, and as many with faults")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    for waits in (False, True):
-        print(f"healthy windows that need attention, waits {'' if waits else 'not '}measured")
-        for noise, (windows, attention, strong) in sorted(
-            _healthy(options.jobs, options.seed, waits).items()
-        ):
-            labelled = f"{strong / windows:6.1%} with a strong label"
-            print(f"  noise {noise:4.0%}: {attention / windows:6.1%} of {windows}; {labelled}")
-        print(f"faults of 10 % of a step and more, waits {'' if waits else 'not '}measured")
-        for noise, counts in sorted(_faulty(options.jobs, options.seed + 1, waits).items()):
-            total = counts.total()
-            shares = ", ".join(
-                f"{name} {counts[name] / total:.1%}" for name in ("right", "stage only", "missed", "wrong")
-            )
-            print(f"  noise {noise:4.0%}: {shares} of {total} windows")
-
-
-def _healthy(count: int, seed: int, waits: bool) -> dict[float, tuple[int, int, int]]:
-    strong = {"direct_exposure", "sync_wait_dependent", "likely_sync_wait"}
-    found: dict[float, tuple[int, int, int]] = defaultdict(lambda: (0, 0, 0))
-    for job in jobs(count, seed, healthy=True):
-        for diagnosis in diagnose_runs(simulate(job, waits=waits)):
-            windows, attention, labelled = found[job.noise]
-            labelled += bool(strong & set(diagnosis.label_names))
-            found[job.noise] = windows + 1, attention + (not diagnosis.is_quiet), labelled
-    return dict(found)
-
-
-def _faulty(count: int, seed: int, waits: bool) -> dict[float, Counter[str]]:
-    found: dict[float, Counter[str]] = defaultdict(Counter)
-    for job in jobs(count, seed, healthy=False):
-        if max(fault.size for fault in job.faults) < 0.10:
-            continue
-        for diagnosis in diagnose_runs(simulate(job, waits=waits)):
-            if diagnosis.window >= HEALTHY_WINDOWS:
-                found[job.noise][outcome(job, diagnosis)] += 1
-    return dict(found)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""How often verdicts are right, on simulated jobs of known truth."""

@@ -1,0 +1,151 @@
+"""Compare the verdicts on simulated jobs with what was planted in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from benchmarks.ensemble.simulated_jobs import (
+    HEALTHY_WINDOWS,
+    MS,
+    STEP_MS,
+    Fault,
+    SimulatedJob,
+    jobs,
+    simulate,
+)
+from sfapp.accounting import diagnose_runs
+from sfapp.model import Diagnosis
+from sfapp.model.labels import STRONG_LABELS
+from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+
+CLEAR = 3.0
+"""Faults of so many times the resolution are clear ones."""
+
+_AT_MOST = 0.5
+"""Resolutions above this part of a step are not tried exactly: too few ranks or steps."""
+
+
+@dataclass
+class HealthyScore:
+    """Windows of healthy jobs by noise: how many, how many need attention, how many have a strong label."""
+
+    windows: Counter[float] = field(default_factory=Counter)
+    attention: Counter[float] = field(default_factory=Counter)
+    strong: Counter[float] = field(default_factory=Counter)
+
+
+@dataclass
+class FaultScore:
+    """Outcomes on windows with faults: those that are clear by the window's resolution, and the others."""
+
+    clear: Counter[str] = field(default_factory=Counter)
+    smaller: Counter[str] = field(default_factory=Counter)
+
+
+def healthy(count: int, seed: int, *, waits: bool) -> HealthyScore:
+    """Judge healthy jobs."""
+    score = HealthyScore()
+    for job in jobs(count, seed, healthy=True):
+        for diagnosis in diagnose_runs(simulate(job, waits=waits)):
+            score.windows[job.noise] += 1
+            score.attention[job.noise] += diagnosis.needs_attention
+            score.strong[job.noise] += bool(set(STRONG_LABELS) & set(diagnosis.label_names))
+    return score
+
+
+def faulty(count: int, seed: int, *, waits: bool) -> FaultScore:
+    """Judge jobs with faults, from the window in which the first one begins."""
+    score = FaultScore()
+    for job in jobs(count, seed, healthy=False):
+        for diagnosis in diagnose_runs(simulate(job, waits=waits)):
+            if diagnosis.window < HEALTHY_WINDOWS:
+                continue
+            times = max(fault.per_step(diagnosis.window) / needed(fault, diagnosis) for fault in job.faults)
+            outcomes = score.clear if times >= CLEAR else score.smaller
+            outcomes[outcome(job, diagnosis)] += 1
+    return score
+
+
+def needed(fault: Fault, diagnosis: Diagnosis) -> float:
+    """Return the smallest fault of this kind that the window would show, as a part of a healthy step."""
+    resolution = diagnosis.resolution
+    if resolution is None:
+        return float("inf")
+    known = [] if resolution.growth is None else [resolution.growth]
+    if fault.kind not in ("all", "rotating") and fault.stage in resolution.rank:
+        known.append(resolution.rank[fault.stage])
+    return min(known, default=float("inf")) * _healthy_steps(diagnosis)
+
+
+def outcome(job: SimulatedJob, diagnosis: Diagnosis) -> str:
+    """Return ``right``, ``stage only``, ``missed`` or ``wrong`` for the verdict on a window with a fault."""
+    aim = diagnosis.aim
+    if not diagnosis.needs_attention or aim is None:
+        return "missed"
+    of_stage = [fault for fault in job.faults if fault.stage == aim.stage]
+    if not of_stage:
+        return "wrong"
+    one_rank = {fault.rank for fault in of_stage if fault.kind not in ("all", "rotating")}
+    kinds = {fault.kind for fault in of_stage}
+    if aim.rank is not None:
+        return "right" if aim.rank in one_rank else "wrong"
+    if aim.rank_reason == "all_ranks" and "all" in kinds:
+        return "right"
+    if aim.rank_reason in ("rotating", "no_clear_leader") and "rotating" in kinds:
+        return "right"
+    late = set(diagnosis.findings[0].ranks)
+    return "right" if len(late) > 1 and late <= one_rank else "stage only"
+
+
+def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
+    """Plant faults of exactly the stated resolution, and return how often they are found.
+
+    Returns:
+        of one rank, late in every step of a stage; of growth on all ranks.
+    """
+    random = np.random.default_rng(seed)
+    rank: Counter[bool] = Counter()
+    growth: Counter[bool] = Counter()
+    for job in jobs(count, seed, healthy=True):
+        (_, _, alone, _) = diagnose_runs(simulate(job, waits=True))
+        if alone.resolution is None:
+            continue
+        shown = {stage: part for stage, part in alone.resolution.rank.items() if part <= _AT_MOST}
+        stages = [stage for stage in (DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER) if stage in shown]
+        if stages:
+            stage = str(random.choice(stages))
+            size = shown[stage] * _healthy_steps(alone)
+            fault = Fault("persistent", stage, int(random.integers(job.ranks)), size)
+            rank[_planted(job, fault).needs_attention] += 1
+        found = _growth_at_resolution(job, alone)
+        if found is not None:
+            growth[found] += 1
+    return rank, growth
+
+
+def _growth_at_resolution(job: SimulatedJob, alone: Diagnosis) -> bool | None:
+    """Return whether growth of exactly the resolution is found; None where it is too large to try.
+
+    Which windows are healthy depends on the growth, and the resolution on them, so it is looked up again.
+    """
+    diagnosis = alone
+    for _ in range(3):
+        growth = None if diagnosis.resolution is None else diagnosis.resolution.growth
+        if growth is None or growth > 2 * _AT_MOST:
+            return None
+        size = growth * _healthy_steps(diagnosis)
+        diagnosis = _planted(job, Fault("all", BACKWARD, 0, size))
+    return diagnosis.needs_attention
+
+
+def _planted(job: SimulatedJob, fault: Fault) -> Diagnosis:
+    """Return the verdict on the first window with a fault."""
+    return diagnose_runs(simulate(replace(job, faults=(fault,)), waits=True))[HEALTHY_WINDOWS]
+
+
+def _healthy_steps(diagnosis: Diagnosis) -> float:
+    """Return how many healthy steps the window's mean step takes."""
+    return diagnosis.step_time.mean_ns / (STEP_MS * MS)
