@@ -80,7 +80,7 @@ class StageLateness:
         inflation: how many steps are worth an independent one.
         upper: upper quartile of |lateness| over steps and ranks, ns.
         late_steps: by position of the rank, single steps far outside.
-        slack: how far some ranks' positions at the end of the own part lie before the latest one, ns.
+        slack: how far some ranks' positions, where they next wait for each other, lie before the latest, ns.
     """
 
     mean_R: Floats
@@ -118,7 +118,7 @@ def stage_lateness(late_NR: Floats, position_NR: Floats) -> StageLateness:
     counts where it is larger.
 
     Args:
-        position_NR: of ranks at the end of the own part, ns.
+        position_NR: of ranks where they next wait for each other, ns.
     """
     steps, ranks = late_NR.shape
     sample = late_NR if ranks <= SAMPLED_RANKS else late_NR[:, :: -(-ranks // SAMPLED_RANKS)]

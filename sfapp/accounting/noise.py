@@ -8,7 +8,7 @@ middle of a window hardly touches, and extrapolated as for a first-order autoreg
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,11 +25,17 @@ LEAST_STEPS = 5
 BLOCK, LEAST_BLOCKS = 5, 4
 """Steps of a block, and how many blocks tell more than single steps do: memory beneath independent noise."""
 
+OUTLYING = 3.0
+"""Noise of one series over the median of several that counts as no more."""
+
 JUMP = 12.0
 """A step's difference from the one before, over the usual one, from which it may be a change of level."""
 
 LONGEST_MEMORY = 0.97
 """Largest autocorrelation that is assumed; above it, a window holds hardly more than one observation."""
+
+LONGEST_BLOCK_MEMORY = 0.8
+"""The same between blocks: their means are no autoregression, and the largest differences overstate it."""
 
 _ITERATIONS, _TINY = 300, 1e-300
 
@@ -104,19 +110,14 @@ def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
 
 
 def pooled(noises: Sequence[StepNoise]) -> StepNoise:
-    """Return the noise of several series of the same values together, each weighted by its steps."""
-    steps = sum(one.steps for one in noises)
+    """Return the usual noise of several series of the same values.
 
-    def mean(values: Iterable[float]) -> float:
-        return sum(value * one.steps for value, one in zip(values, noises, strict=True)) / steps
-
-    return StepNoise(
-        steps,
-        mean(one.lag1 for one in noises),
-        mean(one.lag2 for one in noises),
-        mean(one.block1 for one in noises),
-        mean(one.block2 for one in noises),
-    )
+    It is the mean, with no series above OUTLYING medians: otherwise one long step would hide itself in the
+    noise that it is compared with.
+    """
+    lags = np.array([(one.lag1, one.lag2, one.block1, one.block2) for one in noises])
+    usual = np.minimum(lags, OUTLYING * np.median(lags, axis=0)).mean(axis=0)
+    return StepNoise(sum(one.steps for one in noises), *map(float, usual))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def long_run(noise: StepNoise, steps: int, series: int = 1) -> LongRun:
     if noise.block1 > 0.0:
         # In few blocks a long memory looks like chance.
         longest = max(0.0, 1.0 - 2.0 / math.sqrt(series * noise.steps / BLOCK))
-        between = _memory(noise.block1, noise.block2, min(LONGEST_MEMORY, longest))
+        between = _memory(noise.block1, noise.block2, min(LONGEST_BLOCK_MEMORY, longest))
         blocks = noise.block1 / (2.0 * (1.0 - between))
         whole = max(whole, BLOCK * blocks * _inflation(between, max(1, steps // BLOCK)))
     return LongRun(whole, max(1.0, whole / single) if single > 0.0 else 1.0)

@@ -45,9 +45,12 @@ def saved_time(
 
 
 def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
+    lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
+    meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
+    positions = {stage: _position_NR(measures, boundary, stage) for stage in set(meetings)}
     return tuple(
-        stage_lateness(_late_NR(measures, broad), _position_NR(measures, boundary, broad))
-        for broad in range(len(measures.broad))
+        stage_lateness(_late_NR(measures, broad), positions[meeting])
+        for broad, meeting in enumerate(meetings)
     )
 
 
@@ -59,7 +62,33 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     counted_NR[:, : len(always)] = late_NR[:, list(always)].mean(axis=0)
     for column, (rank, steps) in enumerate(single, len(always)):
         counted_NR[list(steps), column] = late_NR[list(steps), rank]
-    return saved(_position_NR(measures, boundary, broad), counted_NR, ranks)
+    last = measures.members(broad)[-1]
+    at_stage_N = saved(_position_NR(measures, boundary, last), counted_NR, ranks)
+    met = _next_meeting(measures, boundary, last)
+    if met is None or met[0] == last:
+        return at_stage_N
+    stage, is_next_step = met
+    if is_next_step:
+        counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
+    when_met_N = saved(_position_NR(measures, boundary, stage), counted_NR, ranks)
+    return min(at_stage_N, when_met_N, key=np.sum)
+
+
+def _next_meeting(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:
+    """Return the stage at the end of whose own part ranks next wait for each other, and whether that is in
+    the next step; None where it is not known. Until then a late rank may catch up.
+    """
+    split_S = _split_S(measures)
+    waits = sorted({*np.flatnonzero(split_S).tolist(), *(() if boundary is None else (boundary,))})
+    if not waits:
+        return None
+    after = [wait for wait in waits if wait >= stage]
+    found, is_next_step = (after[0], False) if after else (waits[0], True)
+    if split_S[found] or found == stage:
+        return found, is_next_step
+    if found == 0:
+        return None
+    return found - 1, is_next_step  # Where waits are not known, ranks are told apart up to the stage before.
 
 
 def _split_S(measures: Measures) -> Flags:
@@ -78,11 +107,10 @@ def _late_NR(measures: Measures, broad: int) -> Floats:
     return lateness(broad_own(measures.window, members, split_S), typical_N)
 
 
-def _position_NR(measures: Measures, boundary: int | None, broad: int) -> Floats:
-    """Return where each rank is at the end of a broad stage's own part, ns [N, R]."""
-    last = measures.members(broad)[-1]
-    own_NR = broad_own(measures.window, (last,), _split_S(measures))
-    position_NR = to_numpy(measures.window.duration_SNR[:last].sum(axis=0) + own_NR)
+def _position_NR(measures: Measures, boundary: int | None, stage: int) -> Floats:
+    """Return where each rank is at the end of a recorded stage's own part, ns [N, R]."""
+    own_NR = broad_own(measures.window, (stage,), _split_S(measures))
+    position_NR = to_numpy(measures.window.duration_SNR[:stage].sum(axis=0) + own_NR)
     carried = measures.carry(boundary)
     if carried is not None:
         position_NR = position_NR + (to_numpy(measures.before_NR) - carried.offset_R)

@@ -1,0 +1,149 @@
+"""What needs attention: effects beyond noise, and what a window could have shown (§17)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, Ints, ddp_job, window_of
+
+from benchmarks.ensemble.scores import at_resolution, faulty, healthy
+from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
+from sfapp.accounting import WindowPace, diagnose, diagnose_runs, healthy_windows
+from sfapp.model import Diagnosis, Gates
+from sfapp.model.findings import StepNoise
+from sfapp.model.stages import FORWARD
+
+QUIET_JOB = SimulatedJob(
+    seed=1, ranks=8, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0
+)
+
+
+def last_window(job: SimulatedJob) -> Diagnosis:
+    return diagnose_runs(simulate(job, waits=True))[-1]
+
+
+def kinds(diagnosis: Diagnosis) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(found.kind, found.stage, found.ranks) for found in diagnosis.findings if found.needs_attention]
+
+
+def test_a_rank_that_costs_four_percent_of_a_quiet_job_is_named() -> None:
+    found = last_window(replace(QUIET_JOB, faults=(Fault("persistent", DATA, 3, 0.04),)))
+    assert kinds(found) == [("rank", DATA, (3,))]
+    (finding,) = (finding for finding in found.findings if finding.needs_attention)
+    assert finding.low < finding.effect < finding.high
+    # Without it the other ranks' jitter would still cost about 1 % of the step.
+    assert finding.effect == pytest.approx(0.03, abs=0.005)
+    assert finding.chance is not None
+    assert finding.chance < 1e-6
+    assert found.aim is not None
+    assert (found.aim.stage, found.aim.rank) == (DATA, 3)
+
+
+def test_two_effects_are_two_findings_and_the_larger_one_is_the_suspect() -> None:
+    # a rank that costs 40 % in data while everything takes 14 % longer for another reason
+    faults = (Fault("persistent", DATA, 3, 0.40), Fault("all", BACKWARD, 0, 0.14))
+    found = last_window(replace(QUIET_JOB, faults=faults))
+    assert kinds(found) == [("rank", DATA, (3,)), ("growth", BACKWARD, ())]
+    assert found.aim is not None
+    assert (found.aim.stage, found.aim.rank) == (DATA, 3)
+
+
+def test_half_of_the_ranks_late_are_named_together() -> None:
+    found = diagnose(window_of(ddp_job(extra={(DATA, rank): 60 * MS for rank in range(4, 8)})))
+    assert found.findings[0].ranks == (4, 5, 6, 7) or set(found.findings[0].ranks) == {4, 5, 6, 7}
+    assert found.aim is not None
+    assert found.aim.rank_reason == "several_ranks"
+
+
+def test_jitter_is_a_finding_that_needs_no_attention() -> None:
+    found = last_window(replace(QUIET_JOB, noise=0.10, ranks=32))
+    assert not found.needs_attention
+    assert {finding.kind for finding in found.findings} == {"jitter"}
+
+
+def test_a_rank_that_catches_up_elsewhere_costs_nothing() -> None:
+    # rank 2 loads for 30 ms longer and computes for 30 ms less: it arrives with the others
+    job: Ints = ddp_job()
+    job[0, :, 2] += 30 * MS
+    job[1] += 40 * MS
+    job[1, :, 2] -= 30 * MS
+    assert not diagnose(window_of(job)).needs_attention
+
+
+def test_a_rank_late_in_every_tenth_step_is_found_with_its_steps() -> None:
+    found = diagnose(window_of(ddp_job(extra={(CALLBACKS, 5): 300 * MS}, every=10)))
+    assert kinds(found) == [("rank", CALLBACKS, (5,))]
+    assert found.findings[0].steps == (0, 10, 20, 30)
+
+
+def test_a_fault_that_begins_in_the_middle_of_a_window_is_found_in_it() -> None:
+    found = diagnose(window_of(ddp_job(extra={(OPTIMIZER, 3): 60 * MS}, since=20)))
+    assert kinds(found) == [("rank", OPTIMIZER, (3,))]
+
+
+def test_one_long_step_on_all_ranks_is_growth() -> None:
+    windows = [window_of(ddp_job(seed=seed), window=seed) for seed in range(3)]
+    long = ddp_job(seed=3)
+    long[2, 20] += 2_000 * MS
+    *_, found = diagnose_runs([*windows, window_of(long, window=3)])
+    assert kinds(found) == [("growth", BACKWARD, ())]
+
+
+def test_moving_the_gates_decides_what_needs_attention() -> None:
+    window = window_of(ddp_job(extra={(DATA, 3): 4 * MS}))
+    assert diagnose(window).needs_attention
+    assert not diagnose(window, Gates(min_effect=0.2)).needs_attention
+
+
+def test_a_quiet_window_says_what_it_could_have_shown() -> None:
+    found = last_window(QUIET_JOB)
+    assert not found.needs_attention
+    assert found.resolution is not None
+    assert found.resolution.growth is not None
+    assert 0.02 <= found.resolution.growth < 0.04
+    assert all(0.02 <= part < 0.06 for part in found.resolution.rank.values())
+
+
+def test_a_stage_whose_waits_are_not_known_has_no_resolution_for_one_rank() -> None:
+    found = diagnose_runs(simulate(replace(QUIET_JOB, noise=0.04), waits=False))[-1]
+    assert found.resolution is not None
+    assert BACKWARD not in found.resolution.rank
+    assert FORWARD in found.resolution.rank
+
+
+def test_the_fastest_of_many_healthy_windows_does_not_make_the_others_slow() -> None:
+    random = np.random.default_rng(0)
+    noise = StepNoise(40, 2.0, 2.0)
+    paces = [
+        WindowPace(number, 100 + random.standard_normal() / np.sqrt(40), noise) for number in range(1000)
+    ]
+    found = healthy_windows(paces, 0.0)
+    assert found is not None
+    assert found.windows == tuple(range(8)) or len(found.windows) == 8
+    mean = np.mean([pace.step_ns for pace in paces if pace.window in found.windows])
+    assert mean == pytest.approx(100, abs=0.15)
+
+
+def test_windows_with_late_ranks_are_not_healthy_ones_while_there_are_others() -> None:
+    noise = StepNoise(40, 2.0, 2.0)
+    paces = [WindowPace(1, 90.0, noise, has_late_ranks=True), WindowPace(2, 100.0, noise)]
+    found = healthy_windows(paces, 0.02)
+    assert found is not None
+    assert found.windows == (2,)
+
+
+def test_healthy_windows_need_no_attention_and_clear_faults_are_named() -> None:
+    score = healthy(40, seed=5, waits=True)
+    assert score.attention.total() <= 0.03 * score.windows.total()
+    assert score.strong.total() <= score.attention.total()
+    clear = faulty(60, seed=6, waits=True).clear
+    assert clear["right"] >= 0.9 * clear.total() > 0
+    assert clear["wrong"] == 0
+
+
+def test_faults_of_the_stated_resolution_are_found() -> None:
+    rank, growth = at_resolution(40, seed=7)
+    assert rank[True] >= 0.8 * rank.total() > 0
+    assert growth[True] >= 0.8 * growth.total() > 0

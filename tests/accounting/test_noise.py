@@ -1,0 +1,93 @@
+"""Means of autocorrelated steps: their errors, checked against scipy and against simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from sfapp.accounting.noise import (
+    difference_error,
+    long_run,
+    pooled,
+    step_noise,
+    student_t_quantile,
+    student_t_sf,
+    without_jump,
+)
+from sfapp.model.findings import StepNoise
+
+
+@given(value=st.floats(-50, 50), df=st.floats(0.2, 500))
+def test_student_t_is_that_of_scipy(value: float, df: float) -> None:
+    assert student_t_sf(value, df) == pytest.approx(stats.t.sf(value, df), rel=1e-6, abs=1e-12)
+
+
+@given(chance=st.floats(1e-9, 0.5), df=st.floats(1, 500))
+def test_its_quantile_is_that_of_scipy(chance: float, df: float) -> None:
+    assert student_t_quantile(chance, df) == pytest.approx(
+        stats.t.isf(chance, round(df, 3)), rel=1e-4, abs=1e-4
+    )
+
+
+def series(rho: float, count: int, steps: int, seed: int = 0) -> np.ndarray:
+    """Series of steps with an autocorrelation, standard deviation 1: [steps, count]."""
+    random = np.random.default_rng(seed)
+    value = np.empty((steps, count))
+    value[0] = random.standard_normal(count)
+    for step in range(1, steps):
+        value[step] = rho * value[step - 1] + np.sqrt(1 - rho**2) * random.standard_normal(count)
+    return value
+
+
+def noise_of(value_NR: np.ndarray) -> StepNoise:
+    found = [step_noise(column) for column in value_NR.T]
+    return pooled([noise for noise in found if noise is not None])
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_the_error_of_a_mean_is_that_of_many_means(rho: float) -> None:
+    value = series(rho, count=4000, steps=40)
+    predicted = np.sqrt(long_run(noise_of(value), 40).variance / 40)
+    truth = value.mean(axis=0).std()
+    # Blocks overstate a long memory somewhat, on the safe side.
+    assert 0.95 * truth <= predicted <= 1.4 * truth
+
+
+def test_memory_beneath_independent_noise_shows_in_blocks() -> None:
+    value = series(0.9, count=4000, steps=40) + 3 * series(0.0, count=4000, steps=40, seed=1)
+    noise = noise_of(value)
+    blind = StepNoise(noise.steps, noise.lag1, noise.lag2)
+    truth = value.mean(axis=0).std()
+    assert np.sqrt(long_run(noise, 40).variance / 40) == pytest.approx(truth, rel=0.25)
+    assert np.sqrt(long_run(blind, 40).variance / 40) < 0.75 * truth
+
+
+def test_a_lasting_jump_is_no_noise_but_a_spike_is() -> None:
+    value = series(0.0, count=1, steps=40)
+    jumped, spiked = value.copy(), value.copy()
+    jumped[25:] += 200.0
+    spiked[25] += 200.0
+    assert without_jump(value) is value
+    assert without_jump(jumped).std() == pytest.approx(value.std(), rel=0.2)
+    assert without_jump(spiked) is spiked
+
+
+def test_too_few_steps_say_nothing_about_noise() -> None:
+    assert step_noise([1.0, 2.0, 3.0, 4.0]) is None
+
+
+def test_steps_that_are_all_alike_have_no_error() -> None:
+    noise = step_noise(np.full(20, 5.0))
+    assert noise is not None
+    error = difference_error(noise, noise, 20, 0.0)
+    assert (error.se, error.chance(1.0), error.chance(0.0)) == (0.0, 0.0, 1.0)
+
+
+def test_a_window_noisier_than_usual_counts_as_noisy_as_it_is() -> None:
+    calm, rough = step_noise(series(0.0, 1, 40)[:, 0]), step_noise(10 * series(0.0, 1, 40, seed=1)[:, 0])
+    assert calm is not None
+    assert rough is not None
+    assert difference_error(rough, calm, 40, 0.0).se > 5 * difference_error(calm, calm, 40, 0.0).se
