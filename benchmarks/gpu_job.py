@@ -75,7 +75,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(backend, device_id=device if backend == "nccl" else None)
+    dist.init_process_group(backend, device_id=device if kind == "cuda" and backend == "nccl" else None)
     train(Path(folder), device, int(steps))
     dist.barrier()
     dist.destroy_process_group()

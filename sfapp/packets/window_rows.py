@@ -262,7 +262,7 @@ class WindowBuffer:
 
     def reset_side(self) -> None:
         """Clear the side-channel values of the current step, which will not be added."""
-        for values in self.side.values():
+        for values in tuple(self.side.values()):  # Copying rows may add channels on another thread.
             values[self.recorded] = unsampled(1)[0]
 
     def note(self, code: str, detail: str = "") -> None:

@@ -107,7 +107,8 @@ class SideChannelOptions:
     """Options of what is measured in addition to the stages.
 
     Attributes:
-        event_fraction: fraction of the steps in which ``cuda_event_sample`` records events, such as 0.05.
+        event_fraction: fraction of the steps in which ``cuda_event_sample`` records events, such as 0.05, and
+            in which waits over NCCL are timed where they are watched.
 
     Raises:
         RecorderError: the fraction is outside 0 to 1.

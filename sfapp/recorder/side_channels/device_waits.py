@@ -130,7 +130,10 @@ class DeviceWaits:
         if self._backward is not None:
             # The reducer queues its last callback in the same pass. What is queued by a callback runs after
             # all those: by then the stream waits for the reducer's work.
-            _at_end_of_backward(lambda: _at_end_of_backward(self._backward_has_ended))
+            try:
+                _at_end_of_backward(lambda: _at_end_of_backward(self._backward_has_ended))
+            except Exception:  # fail-open: no engine runs that takes callbacks
+                self._give_up_backward()
 
     def _backward_has_ended(self) -> None:
         begun, self._backward = self._backward, None
