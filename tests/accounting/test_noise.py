@@ -53,7 +53,7 @@ def test_the_error_of_a_mean_is_that_of_many_means(rho: float) -> None:
     predicted = np.sqrt(long_run(noise_of(value), 40).variance / 40)
     truth = value.mean(axis=0).std()
     # Blocks overstate a long memory somewhat, on the safe side.
-    assert 0.95 * truth <= predicted <= 1.4 * truth
+    assert 0.95 * truth <= predicted <= 1.5 * truth
 
 
 def test_memory_beneath_independent_noise_shows_in_blocks() -> None:
