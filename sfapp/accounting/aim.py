@@ -142,7 +142,7 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
 def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> Aim:
     finding = _main_finding(diagnosis)
     if finding is not None and finding.kind == "rank":
-        several = "rotating" if finding.steps else "several_ranks"
+        several = "rotating" if finding.steps or culprit.kind == "rotating" else "several_ranks"
         reason = None if len(finding.ranks) == 1 else several
     else:
         reason = _no_rank_reason(diagnosis, stage, basis, culprit)

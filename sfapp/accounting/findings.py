@@ -170,14 +170,14 @@ def rank_resolution(
         return {}
     step_ns = mean_step_ns(measures, carry)
     tests = _tests(measures)
+    cost = gates.min_effect * step_ns / (1.0 - gates.min_effect)
+    costs = lateness_for_cost(lateness, cost, POWER)
     found = {}
-    for name, stage in zip(measures.broad, lateness, strict=True):
+    for name, stage, costly in zip(measures.broad, lateness, costs, strict=True):
         if name in hidden:
             continue
         error = MeanError(stage.typical_error, stage.df)
         shown = error.margin(gates.alpha * PERSISTENT_PART / tests) + error.margin(POWER)
-        cost = gates.min_effect * step_ns / (1.0 - gates.min_effect)
-        costly = lateness_for_cost(stage.slack, cost, POWER, stage.inflation)
         smallest = max(shown, costly) / step_ns
         if smallest <= LARGEST_RESOLUTION:
             found[name] = smallest

@@ -113,49 +113,61 @@ def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
     return np.asarray(own - typical[..., None])
 
 
-def stage_lateness(late_NR: Floats, position_NR: Floats) -> StageLateness:
-    """Return lateness with its noise. The common noise comes from a sample of the ranks, a rank's own noise
-    counts where it is larger.
+def stages_lateness(late: Sequence[Floats], positions: Sequence[Floats]) -> tuple[StageLateness, ...]:
+    """Return the lateness of several stages with its noise.
+
+    The common noise comes from a sample of the ranks; a rank's own noise counts where it is larger.
 
     Args:
-        position_NR: of ranks where they next wait for each other, ns.
+        late: lateness in each stage, ns [N, R]. positions: of ranks where they next wait for each other, ns.
     """
-    steps, ranks = late_NR.shape
-    sample = late_NR if ranks <= SAMPLED_RANKS else late_NR[:, :: -(-ranks // SAMPLED_RANKS)]
+    steps, ranks = late[0].shape
+    # Stages side by side: on small windows the number of calls is what costs.
+    sample = np.concatenate([late_NR[:, :: -(-ranks // SAMPLED_RANKS)] for late_NR in late], axis=1)
+    sampled = sample.shape[1] // len(late)
     if ranks <= _FEW_RANKS:  # of more, the median rank has no jump
         sample = without_jump(sample)
     blocks = block_means(sample)
-    lag1_R = squared_differences(sample, 1)
-    lags = (
-        lag1_R,
-        squared_differences(sample, 2),
-        squared_differences(blocks, 1),
-        squared_differences(blocks, 2),
-    )
+    lags = [squared_differences(values, lag) for values in (sample, blocks) for lag in (1, 2)]
+    lag_4SR = np.array(lags).reshape(4, len(late), sampled)
     # Medians: a rank that becomes late within the window would look like a long memory of all.
-    common = StepNoise(steps, *(float(np.median(lag_R)) for lag_R in lags))
-    found = long_run(common, steps, max(1, sample.shape[1] - 1))
-    error = found.error(steps, steps)
-    mean_R = late_NR.mean(axis=0)
+    common_4S = np.median(lag_4SR, axis=2)
+    sample_SC = np.abs(sample).reshape(steps, len(late), sampled).transpose(1, 0, 2).reshape(len(late), -1)
+    quartile = 3 * (sample_SC.shape[1] - 1) // 4
+    upper_S = np.partition(sample_SC, quartile, axis=1)[:, quartile]
+    found = []
+    for stage, (late_NR, position_NR) in enumerate(zip(late, positions, strict=True)):
+        noise = StepNoise(steps, *common_4S[:, stage].tolist())
+        run = long_run(noise, steps, max(1, sampled - 1))
+        error, mean_R = run.error(steps, steps), late_NR.mean(axis=0)
+        noisier_R = _noisier(late_NR, mean_R, lag_4SR[0, stage], noise.lag1)
+        upper = float(upper_S[stage])
+        found.append(
+            StageLateness(
+                mean_R,
+                error.se * np.sqrt(noisier_R),
+                error.df,
+                error.se,
+                run.inflation,
+                upper,
+                late_steps(late_NR, upper),
+                position_NR.max(axis=1)[:, None] - position_NR[:, :: -(-ranks // _SLACK_RANKS)],
+            )
+        )
+    return tuple(found)
+
+
+def _noisier(late_NR: Floats, mean_R: Floats, lag1_R: Floats, common: float) -> Floats:
+    """Return by how much each rank is noisier than usual, at least 1; of many only those that may be late."""
+    ranks = len(mean_R)
+    if common <= 0.0:
+        return np.ones(ranks)
+    if ranks <= SAMPLED_RANKS:
+        return np.maximum(lag1_R / common, 1.0)
     noisier_R = np.ones(ranks)
-    if common.lag1 > 0.0:
-        if ranks > SAMPLED_RANKS:  # only ranks that may turn out late need noise of their own
-            latest = np.argpartition(-mean_R, SAMPLED_RANKS)[:SAMPLED_RANKS]
-            noisier_R[latest] = squared_differences(late_NR[:, latest], 1) / common.lag1
-        else:
-            noisier_R = lag1_R / common.lag1
-    upper = float(np.quantile(np.abs(sample), 0.75))
-    some_NR = position_NR if ranks <= _SLACK_RANKS else position_NR[:, :: -(-ranks // _SLACK_RANKS)]
-    return StageLateness(
-        mean_R,
-        error.se * np.sqrt(np.maximum(noisier_R, 1.0)),
-        error.df,
-        error.se,
-        found.inflation,
-        upper,
-        late_steps(late_NR, upper),
-        position_NR.max(axis=1)[:, None] - some_NR,
-    )
+    latest = np.argpartition(-mean_R, SAMPLED_RANKS)[:SAMPLED_RANKS]
+    noisier_R[latest] = np.maximum(squared_differences(late_NR[:, latest], 1) / common, 1.0)
+    return noisier_R
 
 
 def persistently_late(stage: StageLateness, chance: float) -> Flags:
@@ -179,7 +191,7 @@ def late_steps(late_NR: Floats, upper: float) -> dict[int, LateSteps]:
     Args:
         upper: upper quartile of |lateness|.
     """
-    if upper <= 0.0:
+    if upper <= 0.0 or late_NR.max() <= _CLEAR * upper:
         return {}
     beyond_NR = late_NR > _CLEAR * upper
     score_R = np.where(beyond_NR, late_NR, 0.0).sum(axis=0)
@@ -232,17 +244,20 @@ def chance_of_events(beyond: Sequence[float], steps: int) -> tuple[float, int]:
     return least, number
 
 
-def broad_own(window: Window, members: Sequence[int], split_S: Flags) -> Array:
-    """Return own time of a broad stage, int64 ns [N, R]; the whole duration of members without known waits.
+def broad_own(window: Window, members: Sequence[int], split_SN: Flags) -> Array:
+    """Return own time of a broad stage, int64 ns [N, R]; the whole duration where waits are not known.
 
     Args:
-        members: positions of its recorded stages. split_S: whether the waits of each are known in all steps.
+        members: positions of its recorded stages. split_SN: in which steps the waits of each are known.
     """
     own_NR = None
     for stage in members:
         part_NR = window.duration_SNR[stage]
-        if split_S[stage]:
+        if split_SN[stage].all():
             part_NR = part_NR - window.waits[window.stages[stage]]
+        elif split_SN[stage].any():
+            part_NR = to_numpy(part_NR).copy()
+            part_NR[split_SN[stage]] -= to_numpy(window.waits[window.stages[stage]])[split_SN[stage]]
         own_NR = part_NR if own_NR is None else own_NR + part_NR
     assert own_NR is not None
     return own_NR
@@ -260,23 +275,25 @@ def saved(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
     return np.asarray(position_NR.max(axis=1) - others_NR.max(axis=1))
 
 
-def lateness_for_cost(slack_NR: Floats, cost: float, power: float, inflation: float) -> float:
-    """Return by how much one rank must be later in every step for the frontier to move by ``cost``, ns.
+def lateness_for_cost(stages: Sequence[StageLateness], cost: float, power: float) -> list[float]:
+    """Return for each stage by how much one rank must be later in every step for the frontier to move by
+    ``cost``, ns.
 
     Some ranks are usually earlier than others: the result is enough for USUAL_RANKS of them, and for all but
     a share ``power`` of windows.
-
-    Args:
-        slack_NR: how far each rank's position lies before the latest one, ns.
-        inflation: how many steps are worth an independent one.
     """
-    slack_NR = np.sort(slack_NR, axis=0)
-    steps, ranks = slack_NR.shape
-    late_R = _later(slack_NR, np.full(ranks, cost))
-    moved_NR = (late_R - slack_NR).clip(min=0.0)
-    error_R = np.sqrt(moved_NR.var(axis=0) * inflation / steps)
-    margin = student_t_quantile(power, max(1.0, steps / inflation - 1.0))
-    return float(np.quantile(_later(slack_NR, cost + margin * error_R), USUAL_RANKS))
+    slack_NC = np.sort(np.concatenate([stage.slack for stage in stages], axis=1), axis=0)
+    steps, ranks = len(slack_NC), stages[0].slack.shape[1]
+    moved_NC = (_later(slack_NC, np.full(slack_NC.shape[1], cost)) - slack_NC).clip(min=0.0)
+    inflation_S = np.array([stage.inflation for stage in stages])
+    margin_S = np.array(
+        [student_t_quantile(power, max(1.0, steps / stage.inflation - 1.0)) for stage in stages]
+    )
+    scale_C = np.repeat(margin_S * np.sqrt(inflation_S / steps), ranks)
+    later_SR = _later(slack_NC, cost + scale_C * moved_NC.std(axis=0)).reshape(len(stages), ranks)
+    later_SR.sort(axis=1)
+    usual: list[float] = later_SR[:, round(USUAL_RANKS * (ranks - 1))].tolist()
+    return usual
 
 
 def _later(slack_NR: Floats, cost_R: Floats) -> Floats:

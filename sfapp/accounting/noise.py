@@ -199,7 +199,9 @@ def student_t_sf(value: float, df: float) -> float:
 
 def student_t_quantile(chance: float, df: float) -> float:
     """Return the value that Student's t exceeds with this chance (at most 0.5)."""
-    return _quantile(chance, round(df, 3))
+    # Two digits, rounded down: the result is kept for all windows of as many independent steps.
+    digits = 1 - math.floor(math.log10(df))
+    return _quantile(chance, math.floor(df * 10.0**digits) / 10.0**digits)
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from sfapp.accounting.late_ranks import (
     has_enough_steps,
     lateness,
     saved,
-    stage_lateness,
+    stages_lateness,
 )
 from sfapp.accounting.measures import Measures
 from sfapp.model.arrays import to_numpy
@@ -48,10 +48,8 @@ def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, 
     lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
     meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
     positions = {stage: _position_NR(measures, boundary, stage) for stage in set(meetings)}
-    return tuple(
-        stage_lateness(_late_NR(measures, broad), positions[meeting])
-        for broad, meeting in enumerate(meetings)
-    )
+    late = [_late_NR(measures, broad) for broad in range(len(measures.broad))]
+    return stages_lateness(late, [positions[meeting] for meeting in meetings])
 
 
 def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> Floats:
@@ -78,7 +76,7 @@ def _next_meeting(measures: Measures, boundary: int | None, stage: int) -> tuple
     """Return the stage at the end of whose own part ranks next wait for each other, and whether that is in
     the next step; None where it is not known. Until then a late rank may catch up.
     """
-    split_S = _split_S(measures)
+    split_S = np.asarray(_split_SN(measures).any(axis=1))
     waits = sorted({*np.flatnonzero(split_S).tolist(), *(() if boundary is None else (boundary,))})
     if not waits:
         return None
@@ -91,25 +89,24 @@ def _next_meeting(measures: Measures, boundary: int | None, stage: int) -> tuple
     return found - 1, is_next_step  # Where waits are not known, ranks are told apart up to the stage before.
 
 
-def _split_S(measures: Measures) -> Flags:
-    """Return whether the waits of each recorded stage are known in all steps."""
+def _split_SN(measures: Measures) -> Flags:
+    """Return in which steps the waits of each recorded stage are known."""
     if measures.own is None:
-        return np.zeros(len(measures.broad_of_S), dtype=bool)
-    return np.asarray(measures.own.split_SN.all(axis=1))
+        return np.zeros(measures.frontier_SN.shape, dtype=bool)
+    return measures.own.split_SN
 
 
 def _late_NR(measures: Measures, broad: int) -> Floats:
-    members, split_S = measures.members(broad), _split_S(measures)
+    members = measures.members(broad)
     typical_N = None
     if len(members) == 1:
-        source = measures.own if measures.own is not None and split_S[members[0]] else measures
-        typical_N = source.median_SN[members[0]]
-    return lateness(broad_own(measures.window, members, split_S), typical_N)
+        typical_N = (measures.own or measures).median_SN[members[0]]
+    return lateness(broad_own(measures.window, members, _split_SN(measures)), typical_N)
 
 
 def _position_NR(measures: Measures, boundary: int | None, stage: int) -> Floats:
     """Return where each rank is at the end of a recorded stage's own part, ns [N, R]."""
-    own_NR = broad_own(measures.window, (stage,), _split_S(measures))
+    own_NR = broad_own(measures.window, (stage,), _split_SN(measures))
     position_NR = to_numpy(measures.window.duration_SNR[:stage].sum(axis=0) + own_NR)
     carried = measures.carry(boundary)
     if carried is not None:

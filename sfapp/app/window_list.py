@@ -40,7 +40,13 @@ class ListState:
         """Return the URL query without ``?``; filters that are not set are left out."""
         pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
         return urlencode(
-            [(name, value) for name, value in pairs if value is not None], quote_via=quote, safe="/"
+            [
+                (name, str(value).lower() if value is True else value)
+                for name, value in pairs
+                if value is not None
+            ],
+            quote_via=quote,
+            safe="/",
         )
 
     @property

@@ -42,7 +42,7 @@ async def test_the_list_is_filtered_and_the_links_follow(user: User) -> None:
     one(user, ui.input, "search").value = "rank & more"
     chooser(user, "label").value = "co_critical"
     chooser(user, "loud").value = True
-    assert href(user, "csv") == "/index.csv?label=co_critical&text=rank%20%26%20more&min_severity=0.05"
+    assert href(user, "csv") == "/index.csv?label=co_critical&text=rank%20%26%20more&needs_attention=true"
 
 
 async def test_one_run_can_be_picked(user: User) -> None:

@@ -113,11 +113,11 @@ async def test_every_gate_says_how_far_the_nearest_change_is(user: User) -> None
 
 async def test_the_other_gates_come_on_demand(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("15 more · all at their defaults")
+    await user.should_see("18 more · all at their defaults")
     user.find(marker="more-gates").trigger("toggle")
     await user.should_see("leader confidence")
     number(user, "max_residual").value = 0.5
-    await user.should_see("15 more · 1 changed")
+    await user.should_see("18 more · 1 changed")
 
 
 async def test_the_carry_over_frontier_moves_the_blame(user: User) -> None:

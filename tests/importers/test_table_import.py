@@ -222,8 +222,7 @@ def test_pipeline_timings_of_primus_show_the_heavy_last_stage(tmp_path: Path) ->
     (diagnosis,) = diagnosed(found, tmp_path)
 
     assert (diagnosis.ranks, diagnosis.steps) == (8, 20)
-    assert diagnosis.aim is not None
-    assert diagnosis.aim.stage == FORWARD
+    assert (diagnosis.findings[0].kind, diagnosis.findings[0].stage) == ("jitter", FORWARD)
     leaders = {culprit.stage: culprit for culprit in diagnosis.culprits}
     assert {leaders[FORWARD].rank, leaders[BACKWARD].rank} == {7}
     assert leaders[BACKWARD].kind == "chronic"

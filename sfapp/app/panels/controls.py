@@ -169,7 +169,7 @@ class Controls:
         for name, control in self._gates.items():
             control.show(getattr(view.gates, name))
         others = [name for name in view.gates.changed() if name not in FIRST_GATES]
-        more = len(GATE_DOCS) - len(FIRST_GATES) + 1
+        more = len(GATE_DOCS) + len(CHOICE_DOCS) - len(FIRST_GATES)
         changed = f"{len(others)} changed" if others else "all at their defaults"
         self._more_title.text = f"{more} more · {changed}"
         self._frontier.value = view.frontier

@@ -133,8 +133,10 @@ def _aim_basis(diagnosis: Diagnosis) -> str:
         return "No suspect."
     name = format.short_stage(aim.stage)
     if aim.basis == "delta" and reference is not None:
+        several = len(reference.windows) > 1
+        since = healthy_windows(reference) if several else f"window {reference.window}"
         return (
-            f"Suspect: {name} grew most since {healthy_windows(reference)}; the mean step changed by "
+            f"Suspect: {name} grew most since {since}; the mean step changed by "
             f"{format.percent_change(diagnosis.change)}."
         )
     if aim.basis == "excess":

@@ -8,6 +8,9 @@ from sfapp.views import format
 
 _MOST_RANKS = 4
 
+_NOTABLE = 0.05
+"""Jitter from this part of the step on stands beside the headline."""
+
 
 def healthy_windows(reference: Reference) -> str:
     """Return ``healthy window 3``, or ``8 healthy windows`` where the reference is their mean."""
@@ -70,6 +73,14 @@ def effect_sentence(diagnosis: Diagnosis) -> str:
     return f"Effect: {interval(main)} of the step; {chance(main)}."
 
 
+def jitter_words(diagnosis: Diagnosis) -> str:
+    """Return ``(jitter costs 14 % of the step, mostly in backward)``; empty where it costs little."""
+    jitter = next((found for found in diagnosis.findings if found.kind == "jitter"), None)
+    if jitter is None or jitter.effect < _NOTABLE:
+        return ""
+    return f"(jitter costs {format.percent(jitter.effect)} of the step, mostly in {place(jitter)})"
+
+
 def resolution_sentence(diagnosis: Diagnosis) -> str:
     """Return the smallest effects that the window would have shown; empty where noise is not known."""
     resolution = diagnosis.resolution
@@ -80,10 +91,11 @@ def resolution_sentence(diagnosis: Diagnosis) -> str:
         parts.append(f"growth of {format.percent(resolution.growth, 1)}")
     if resolution.rank:
         smallest, largest = min(resolution.rank.values()), max(resolution.rank.values())
-        span = format.percent(smallest, 1)
+        late = f"one rank that is late by {format.percent(smallest, 1)} of the step"
         if largest > 1.2 * smallest:
             span = f"{100 * smallest:.1f}–{format.percent(largest, 1)}"
-        parts.append(f"one rank that is late by {span} of the step, depending on the stage")
+            late = f"one rank that is late by {span} of the step, depending on the stage"
+        parts.append(late)
     if not parts:
         return ""
     return f"This window would have shown {' or '.join(parts)} (95 % power)."

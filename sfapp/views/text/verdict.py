@@ -10,6 +10,7 @@ from sfapp.views import format
 from sfapp.views.text.chips import Chip, chips
 from sfapp.views.text.evidence import EvidenceWords, agreement_words, dissent, evidence_lines
 from sfapp.views.text.explanations import against_recorder, why
+from sfapp.views.text.findings import jitter_words
 from sfapp.views.text.key_numbers import Number, key_numbers
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.long_steps import long_steps
@@ -115,7 +116,7 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
         share = format.percent(diagnosis.shares.get(aim.stage))
         return "Single rank: no comparison possible", f"(largest share: {stage}, {share})"
     if diagnosis.is_quiet:
-        return "Healthy: no straggler found", f"(largest share: {stage})"
+        return "Healthy: no straggler found", jitter_words(diagnosis) or f"(largest share: {stage})"
     when = format.steps(aim.steps)
     long = long_steps(diagnosis)
     if aim.rank_reason == "all_ranks" and aim.steps == "all" and long is not None:
