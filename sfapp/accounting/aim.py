@@ -16,7 +16,6 @@ from sfapp.accounting.findings import with_findings, with_noise_floor
 from sfapp.accounting.leaders import LISTED_STEPS, ONE_OFF_STEPS, period_of
 from sfapp.model import Aim, Culprit, Diagnosis, EvidenceLine, Reference
 from sfapp.model.diagnosis import QUIET_SEVERITY, AimBasis, CulpritKind
-from sfapp.model.findings import Finding
 from sfapp.model.stages import FORWARD, broad_stage
 
 Number = TypeVar("Number", Fraction, float)
@@ -86,15 +85,10 @@ def _largest(values: dict[str, float]) -> str:
     return max(values, key=lambda stage: values[stage])
 
 
-def _main_finding(diagnosis: Diagnosis) -> Finding | None:
-    """Return the largest finding that needs attention."""
-    return next((finding for finding in diagnosis.findings if finding.needs_attention), None)
-
-
 def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
     """Return how leaders behave at the aim's stage; of the rank that is late there beyond noise if one is."""
     leaders = next(found for found in diagnosis.culprits if found.stage == stage)
-    finding = _main_finding(diagnosis)
+    finding = diagnosis.main_finding
     if finding is None or len(finding.ranks) != 1:
         return leaders
     rank = finding.ranks[0]
@@ -120,7 +114,7 @@ def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
 
 
 def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
-    finding = _main_finding(diagnosis)
+    finding = diagnosis.main_finding
     if finding is not None:
         grown = finding.kind == "growth"
         if diagnosis.delta_ns is not None and (diagnosis.change or 0.0) >= diagnosis.smallest_effect:
@@ -140,13 +134,15 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
 
 
 def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> Aim:
-    finding = _main_finding(diagnosis)
+    finding = diagnosis.main_finding
     if finding is not None and finding.kind == "rank":
         several = "rotating" if finding.steps or culprit.kind == "rotating" else "several_ranks"
         reason = None if len(finding.ranks) == 1 else several
     else:
         reason = _no_rank_reason(diagnosis, stage, basis, culprit)
     steps: str | tuple[int, ...] = "all"
+    if reason == "several_ranks":
+        return Aim(stage, basis, rank_reason=reason)
     if reason != "all_ranks":
         if culprit.kind == "periodic":
             steps = f"every {culprit.period}"

@@ -156,6 +156,7 @@ def _window_account(diagnosis: Diagnosis) -> WindowAccount:
         None if carried is None else Account(diagnosis.steps, carried),
         diagnosis.severity,
         diagnosis.needs_attention,
+        diagnosis.noise,
     )
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from sfapp.accounting.comparison_sides import Account, Change, Side
+from sfapp.accounting.noise import MeanError
 from sfapp.errors import ComparisonError
 from sfapp.model import Frontier
 
 LETTERS = ("A", "B", "C")
 """What the sides of a comparison are called, in order."""
+
+ALPHA, INTERVAL = 0.01, 0.025
+"""Chance from which a growth is beyond noise; chance that the truth lies above (or below) an interval."""
 
 CAVEATS = {
     "rank_counts_differ": "the sides do not have the same number of ranks",
@@ -63,6 +68,34 @@ class Comparison:
     def main(self) -> Change:
         """From A to B on ``split_on``."""
         return Change(self.account(self.a), self.account(self.b))
+
+    @property
+    def error(self) -> MeanError | None:
+        """Standard error of the change from A to B, ns; None where noise is not known (§17)."""
+        known = [side.error_variance(self.split_on) for side in (self.a, self.b)]
+        parts = [part for part in known if part is not None]
+        if len(parts) < len(known):
+            return None
+        return MeanError(math.sqrt(sum(part[0] for part in parts)), min(part[1] for part in parts))
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """95 % interval of the change from A to B, ns."""
+        if self.error is None:
+            return None
+        total, margin = float(self.main.total_ns), self.error.margin(INTERVAL)
+        return total - margin, total + margin
+
+    @property
+    def chance(self) -> float | None:
+        """Chance of a growth from A to B at least as large, were both as long in truth."""
+        return None if self.error is None else self.error.chance(float(self.main.total_ns))
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether the step grew from A to B by more than noise explains; taken for so where it is not
+        known."""
+        return self.chance is None or self.chance <= ALPHA
 
     def account(self, side: Side) -> Account:
         """Return all steps of a side on ``split_on``."""

@@ -22,6 +22,8 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
             for name, side in zip(LETTERS, found.sides, strict=False)
         },
         "changes": {name: _pair_document(found, before, after) for name, before, after in pairs},
+        "interval_ns": None if found.interval_ns is None else list(found.interval_ns),
+        "chance": found.chance,
         "recovery": None if found.recovery is None else float(found.recovery),
         "recovery_reason": found.recovery_reason,
         "caveats": list(found.caveats),

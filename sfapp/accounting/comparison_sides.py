@@ -13,8 +13,10 @@ from fractions import Fraction
 import numpy as np
 
 from sfapp.accounting.aim import per_step_delta
+from sfapp.accounting.noise import LEAST_WINDOWS, long_run, pooled
 from sfapp.accounting.routing import names, routing_set
 from sfapp.model import Frontier
+from sfapp.model.findings import StepNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class WindowAccount:
     carry_over: Account | None
     severity: float | None
     needs_attention: bool
+    noise: StepNoise | None = None
 
     def on(self, frontier: Frontier) -> Account | None:
         """Return the account of one frontier."""
@@ -145,6 +148,23 @@ class Side:
     def on(self, frontier: Frontier) -> Account | None:
         """Return all its steps on one frontier."""
         return self.carry_over if frontier == "carry_over" else self.step
+
+    def error_variance(self, frontier: Frontier) -> tuple[float, float] | None:
+        """Return the variance of the mean step, ns², and its degrees of freedom; None where a window is too
+        short to tell (§17). What windows differ by beyond the noise of their steps counts from four on."""
+        noises = [window.noise for window in self.windows if window.noise is not None]
+        if len(noises) < len(self.windows):
+            return None
+        noise = pooled(noises)
+        run = long_run(noise, noises[0].steps)
+        variance, df = run.variance / noise.steps, run.error(1, noise.steps).df
+        accounts = [account for window in self.windows if (account := window.on(frontier)) is not None]
+        if len(accounts) >= LEAST_WINDOWS:
+            differences = np.diff([float(account.step_ns) for account in accounts])
+            between = float(np.square(differences).mean()) / 2 / len(accounts)
+            if between > variance:
+                return between, len(accounts) - 1
+        return variance, df
 
     def shares(self, frontier: Frontier) -> dict[str, float] | None:
         """Return shares of all its steps; None below the denominator floor."""

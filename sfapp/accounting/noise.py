@@ -22,6 +22,9 @@ Floats = npt.NDArray[np.float64]
 LEAST_STEPS = 5
 """Fewer steps say nothing about noise."""
 
+LEAST_WINDOWS = 4
+"""Fewer windows say nothing about how far windows differ beyond the noise of their steps."""
+
 BLOCK, LEAST_BLOCKS = 5, 4
 """Steps of a block, and how many blocks tell more than single steps do: memory beneath independent noise."""
 

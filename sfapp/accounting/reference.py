@@ -9,12 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import difference_error, long_run, pooled
+from sfapp.accounting.noise import LEAST_WINDOWS, difference_error, long_run, pooled
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import StepNoise
-
-LEAST_WINDOWS = 4
-"""Fewer windows say nothing about how far windows differ beyond the noise of their steps."""
 
 
 def reference_of(source: Measures | Diagnosis) -> Reference:

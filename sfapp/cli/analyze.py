@@ -143,6 +143,7 @@ def document(
 def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any]:
     """Return one window as a row of scalars: lists joined by ';', one column per stage and kind of share."""
     aim, leader = diagnosis.aim, diagnosis.leader
+    main, resolution = diagnosis.main_finding, diagnosis.resolution
     row: dict[str, Any] = {
         "run_id": diagnosis.run_id,
         "window": diagnosis.window,
@@ -156,6 +157,12 @@ def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any
         "change": diagnosis.change,
         "severity": diagnosis.severity,
         "exposed_imbalance": diagnosis.exposed_imbalance,
+        "needs_attention": diagnosis.needs_attention,
+        "effect": main.effect if main else None,
+        "effect_low": main.low if main else None,
+        "effect_high": main.high if main else None,
+        "effect_chance": main.chance if main else None,
+        "resolution_growth": resolution.growth if resolution else None,
         "culprit": diagnosis.document().get("culprit"),
         "aim_stage": aim.stage if aim else None,
         "aim_rank": aim.rank if aim else None,
@@ -201,7 +208,7 @@ def print_table(
 ) -> None:
     """Print a table in which slow windows stand out. What operator events and a replay say of a window
     stands below it."""
-    header = ("window", "step", "change", "severity", "likely cause", "labels")
+    header = ("window", "step", "change", "effect (95 %)", "likely cause", "labels")
     rows = [_table_row(diagnosis) for diagnosis in diagnoses]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     run = None
@@ -228,7 +235,7 @@ def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:
         str(diagnosis.window),
         format.duration(diagnosis.step_time.mean_ns),
         "–" if diagnosis.change is None else format.percent_change(diagnosis.change),
-        "–" if diagnosis.severity is None else format.severity(diagnosis.severity),
+        words.effect_cell(diagnosis),
         printable(words.summary(diagnosis)),
         ", ".join(map(label_words, diagnosis.label_names[1:] or diagnosis.label_names)),
     )

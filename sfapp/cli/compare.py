@@ -141,8 +141,8 @@ def compare(
     else:
         print_comparison(found, sides)
     if limit is not None:
-        click.echo(f"sfapp: {printable(words.limit_sentence(found.main, limit))}", err=True)
-        if words.over_limit(found.main, limit):
+        click.echo(f"sfapp: {printable(words.limit_sentence(found, limit))}", err=True)
+        if words.over_limit(found.main, limit) and found.is_beyond_noise:
             sys.exit(OVER_LIMIT)
 
 

@@ -182,6 +182,10 @@ class Diagnosis:
     once the last rank has arrived, and ``own_excess`` the excess of own time, both on the carry-over frontier
     where there is one; else both are None. ``exposed_imbalance`` is then Σ of ``own_excess`` where that is
     larger (§15).
+
+    ``noise`` is that of the steps, ``findings`` are the effects in the window, those that need attention first
+    and then by size, and ``resolution`` is what the window would have shown (§17). The JSON object also has
+    ``needs_attention``.
     """
 
     run_id: str
@@ -270,6 +274,11 @@ class Diagnosis:
     def knows_noise(self) -> bool:
         """Whether effects can be told from noise: there are enough steps (§17)."""
         return self.noise is not None
+
+    @property
+    def main_finding(self) -> Finding | None:
+        """The largest finding that needs attention, which the aim is about (§17)."""
+        return next((finding for finding in self.findings if finding.needs_attention), None)
 
     @property
     def has_late_ranks(self) -> bool:

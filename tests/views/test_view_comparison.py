@@ -196,7 +196,7 @@ def test_the_spread_has_a_dot_for_every_window() -> None:
 @pytest.mark.parametrize(("limit", "over"), [("0.05", True), ("0.10", True), ("3", False)])
 def test_a_limit_is_held_or_broken_exactly(aba: Comparison, limit: str, over: bool) -> None:
     assert words.over_limit(aba.main, Fraction(limit)) is over
-    said = words.limit_sentence(aba.main, Fraction(limit))
+    said = words.limit_sentence(aba, Fraction(limit))
     assert ("over the limit" in said) is over
     assert "all of it in callbacks" in said
 

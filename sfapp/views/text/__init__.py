@@ -21,6 +21,7 @@ from sfapp.views.text.evidence import (
     evidence_lines,
 )
 from sfapp.views.text.explanations import against_recorder, changes, why
+from sfapp.views.text.findings import effect_cell
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.live import STALE_S, counters, silences, standing
@@ -64,6 +65,7 @@ __all__ = [
     "culprit_words",
     "delta_sentence",
     "dissent",
+    "effect_cell",
     "evidence_lines",
     "extent",
     "findings_notes",

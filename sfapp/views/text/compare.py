@@ -161,17 +161,29 @@ def over_limit(change: Change, limit: Fraction) -> bool:
     return change.after.step_ns > change.before.step_ns * (1 + limit)
 
 
-def limit_sentence(change: Change, limit: Fraction) -> str:
-    """Return the result of a regression check: the change, the limit and the stages of the change."""
+def limit_sentence(found: Comparison, limit: Fraction) -> str:
+    """Return the result of a regression check: the change with its interval, the limit and the stages."""
+    change = found.main
     total = float(change.total_ns)
     relative = None if change.relative is None else float(change.relative)
     where = where_it_lies(total, floats(change.delta_ns)) if change.total_ns else ""
-    verb = "over" if over_limit(change, limit) else "within"
+    is_over = over_limit(change, limit)
+    verb = "over" if is_over else "within"
+    doubt = "" if found.is_beyond_noise or not is_over else "; not beyond noise, so it does not fail"
     return (
         f"B's step is {format.duration(float(change.after.step_ns))}, {_signed_percent(relative)} vs "
-        f"A's {format.duration(float(change.before.step_ns))}: {verb} the limit of "
-        f"+{float(100 * limit):g} %{where}"
+        f"A's {format.duration(float(change.before.step_ns))}{_interval(found)}: {verb} the limit of "
+        f"+{float(100 * limit):g} %{where}{doubt}"
     )
+
+
+def _interval(found: Comparison) -> str:
+    """Return `` (95 %: +4.1 % to +6.3 %)``; empty where noise is not known."""
+    before = float(found.main.before.step_ns)
+    if found.interval_ns is None or not before:
+        return ""
+    low, high = (_signed_percent(end / before) for end in found.interval_ns)
+    return f" (95 %: {low} to {high})"
 
 
 def _signed_percent(fraction: float | None) -> str:

@@ -60,17 +60,29 @@ def finding_sentence(finding: Finding) -> str:
 
 def other_findings(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the findings beside the one that the verdict names, each as a sentence."""
-    main = next((finding for finding in diagnosis.findings if finding.needs_attention), None)
     shown = [found for found in diagnosis.findings if found.needs_attention or found.kind == "jitter"]
-    return tuple(finding_sentence(finding) for finding in shown if finding is not main)
+    return tuple(finding_sentence(finding) for finding in shown if finding is not diagnosis.main_finding)
 
 
 def effect_sentence(diagnosis: Diagnosis) -> str:
     """Return size, interval and chance of the effect that the verdict names; empty where there is none."""
-    main = next((finding for finding in diagnosis.findings if finding.needs_attention), None)
+    main = diagnosis.main_finding
     if main is None:
         return ""
     return f"Effect: {interval(main)} of the step; {chance(main)}."
+
+
+def effect_cell(diagnosis: Diagnosis) -> str:
+    """Return the effect as a table shows it: ``38 % (36–40 %)``; of a healthy window ``none above 2.5 %``,
+    the largest effect that could have stayed unseen; without noise, the severity.
+    """
+    if diagnosis.main_finding is not None:
+        return interval(diagnosis.main_finding)
+    resolution = diagnosis.resolution
+    if not diagnosis.knows_noise or resolution is None:
+        return format.ABSENT if diagnosis.severity is None else format.severity(diagnosis.severity)
+    known = [*resolution.rank.values(), *(() if resolution.growth is None else (resolution.growth,))]
+    return f"none above {format.percent(max(known), 1)}" if known else format.ABSENT
 
 
 def jitter_words(diagnosis: Diagnosis) -> str:

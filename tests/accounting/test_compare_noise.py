@@ -1,0 +1,43 @@
+"""A comparison says how sure its change is, and a regression check fails only beyond noise (§14, §17)."""
+
+from __future__ import annotations
+
+from builders import DATA, MS, ddp_job, window_of
+
+from sfapp.accounting import Comparison, compare, diagnose
+
+
+def compared(before: int, after: int, *, jitter: int = 1 * MS, steps: int = 40) -> Comparison:
+    """Two windows whose ranks all load for so many ns longer."""
+    sides = [
+        diagnose(
+            window_of(
+                ddp_job(seed=seed, steps=steps, jitter=jitter, extra={(DATA, "all"): extra}), window=seed
+            )
+        )
+        for seed, extra in enumerate((before, after), 1)
+    ]
+    return compare(*sides)
+
+
+def test_a_change_has_an_interval_that_holds_it() -> None:
+    found = compared(0, 5 * MS)
+    assert found.interval_ns is not None
+    low, high = found.interval_ns
+    assert low < float(found.main.total_ns) < high
+    assert high - low < 1 * MS
+    assert found.is_beyond_noise
+    document = found.document()
+    assert document["interval_ns"] == [low, high]
+    assert document["chance"] == found.chance
+
+
+def test_a_change_within_noise_is_told_from_one_beyond_it() -> None:
+    assert not compared(0, MS // 20, jitter=10 * MS).is_beyond_noise
+    assert compared(0, 20 * MS, jitter=10 * MS).is_beyond_noise
+
+
+def test_too_few_steps_leave_the_limit_alone_to_decide() -> None:
+    found = compared(0, 5 * MS, steps=4)
+    assert found.interval_ns is None
+    assert found.is_beyond_noise
