@@ -183,9 +183,9 @@ class Diagnosis:
     where there is one; else both are None. ``exposed_imbalance`` is then Σ of ``own_excess`` where that is
     larger (§15).
 
-    ``noise`` is that of the steps, ``findings`` are the effects in the window, those that need attention first
-    and then by size, and ``resolution`` is what the window would have shown (§17). The JSON object also has
-    ``needs_attention``.
+    ``noise`` is that of the steps, ``findings`` are the effects in the window, those that need attention
+    first and then by size, and ``resolution`` is what the window would have shown (§17). The JSON object also
+    has ``needs_attention``.
     """
 
     run_id: str
