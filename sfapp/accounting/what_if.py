@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.leaders import Floats, Ints
+from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import Diagnosis
@@ -26,7 +26,7 @@ class WhatIf:
     """Predicted mean step of a window with one stage fixed, on all ranks or on one.
 
     Attributes:
-        stage: the broad stage whose own time is clipped to the step's median over ranks.
+        stage: the broad stage whose own time is clipped to the step's lower middle value over ranks.
         rank: global rank whose time is clipped; all ranks where None.
         step_ns: the mean step as it was, Σ a' / N.
         predicted_ns: the mean step of the replay with the stage clipped; None where nothing is predicted.
@@ -139,12 +139,12 @@ class _Replay:
         return float(exposed_ns / steps)
 
     def clipped(self, measures: Measures, stage: str, rank: int | None) -> Ints:
-        """Return own times with those of a broad stage clipped to the step's median over ranks."""
+        """Return own times with those of a broad stage clipped to the step's lower middle value."""
         own_SNR = self.own_SNR.copy()
         ranks = slice(None) if rank is None else [measures.window.ranks.rank.index(rank)]
         for member in measures.members(measures.broad.index(stage)):
-            typical_N: Floats = np.median(own_SNR[member], axis=1)
-            own_SNR[member][:, ranks] = np.minimum(
-                own_SNR[member][:, ranks], typical_N[:, None].astype(np.int64)
-            )
+            # Of an even number the lower middle value: the mean of two ranks keeps half of one's delay.
+            middle = (own_SNR.shape[2] - 1) // 2
+            typical_N = np.partition(own_SNR[member], middle, axis=1)[:, middle]
+            own_SNR[member][:, ranks] = np.minimum(own_SNR[member][:, ranks], typical_N[:, None])
         return own_SNR

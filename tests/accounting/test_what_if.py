@@ -48,6 +48,15 @@ def test_the_prediction_is_the_step_of_the_job_without_the_fault(stage: str) -> 
     assert found.step_ns == diagnose(job(slow)).step_time.mean_ns
 
 
+def test_of_two_ranks_the_slow_one_is_fixed_whole() -> None:
+    # the mean of two ranks would keep half of the delay
+    slow = own_times()[:, :, :2].copy()
+    healthy = diagnose(job(slow)).step_time.mean_ns
+    slow[2, :, 1] += 30 * MS
+    found = predicted(job(slow), BACKWARD, rank=1)
+    assert found.predicted_ns == pytest.approx(healthy, rel=0.02)
+
+
 def test_two_faults_are_not_fixed_by_fixing_one() -> None:
     slow = own_times()
     slow[0, :, 1] += 30 * MS

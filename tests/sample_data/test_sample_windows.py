@@ -94,7 +94,7 @@ def test_the_recording_script_records(tmp_path: Path) -> None:
     subprocess.run([*command, *options], check=True, capture_output=True, timeout=120)
     windows = read_windows([tmp_path / "gpt-small-ddp"]).windows
     assert [(item.window.number, item.window.duration_SNR.shape) for item in windows] == [
-        (0, (6, 12, 4)),
-        (1, (6, 12, 4)),
+        (0, (7, 12, 4)),
+        (1, (7, 12, 4)),
     ]
     assert windows[0].window.manifest.gather_ok
