@@ -89,8 +89,12 @@ def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
     """Return how leaders behave at the aim's stage; of the rank that is late there beyond noise if one is."""
     leaders = next(found for found in diagnosis.culprits if found.stage == stage)
     finding = diagnosis.main_finding
-    if finding is None or len(finding.ranks) != 1:
+    if finding is None or not finding.ranks:
         return leaders
+    if (
+        len(finding.ranks) > 1
+    ):  # Leaders change among the late ranks, which says nothing of how often they are.
+        return leaders if leaders.kind == "rotating" else Culprit(stage, "none")
     rank = finding.ranks[0]
     if leaders.rank == rank and leaders.kind in ("chronic", "periodic", "one-off"):
         return leaders

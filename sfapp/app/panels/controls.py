@@ -16,6 +16,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.views.address import window_page
 from sfapp.views.glossary import FIRST_GATES, gate_rows
+from sfapp.views.text.findings import healthy_windows
 
 _DEFAULTS = {row["name"]: row["default"] for row in gate_rows()}
 """Default of every gate, as text."""
@@ -283,11 +284,11 @@ class Controls:
 
 
 def _healthy_window(judged: JudgedWindow) -> str:
-    """Return what the run's own healthy window is called among the windows offered."""
+    """Return what the run's own healthy windows are called among the windows offered."""
     reference = judged.reference
     if reference is not None and reference.run_id == judged.source.key.run_id:
-        return f"healthy window {reference.window}"
-    return "the healthy window"
+        return healthy_windows(reference)
+    return "the healthy windows"
 
 
 def _digits(doc: GateDoc) -> str:
