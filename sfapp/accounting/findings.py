@@ -171,7 +171,9 @@ def rank_resolution(
     step_ns = mean_step_ns(measures, carry)
     tests = _tests(measures)
     cost = gates.min_effect * step_ns / (1.0 - gates.min_effect)
-    costs = lateness_for_cost(lateness, cost, POWER)
+    # Kept, since moving another gate changes nothing of it.
+    key = None if carry is None else carry.boundary, gates.min_effect
+    costs = measures.keep("lateness_for_cost", key, lambda _: lateness_for_cost(lateness, cost, POWER))
     found = {}
     for name, stage, costly in zip(measures.broad, lateness, costs, strict=True):
         if name in hidden:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from sfapp.accounting.late_ranks import (
     saved,
     stages_lateness,
 )
+from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
 from sfapp.model.arrays import to_numpy
 
@@ -44,12 +46,51 @@ def saved_time(
     return measures.keep("saved", (boundary, broad, always, single), partial(_saved, measures))
 
 
+MANY_RANKS = 1024
+"""Of more ranks only some are looked at."""
+
+
 def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
+    if measures.ranks > MANY_RANKS and len(measures.broad) == len(measures.broad_of_S):
+        return _lateness_of_some(measures, boundary)
     lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
     meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
     positions = {stage: _position_NR(measures, boundary, stage) for stage in set(meetings)}
     late = [_late_NR(measures, broad) for broad in range(len(measures.broad))]
     return stages_lateness(late, [positions[meeting] for meeting in meetings])
+
+
+def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
+    """Return the lateness of many ranks, looking only at a sample and at those that are the last anywhere.
+
+    A rank that is never the last costs nothing, so the others count as not late.
+    """
+    carried = measures.carry(boundary)
+    leaders = measures.leader_SN if carried is None else carried.leader_SN
+    some = np.unique(
+        np.concatenate((leaders.ravel(), np.arange(0, measures.ranks, measures.ranks // MANY_RANKS)))
+    )
+    split_SN = _split_SN(measures)
+    lasts = range(len(measures.broad))
+    meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
+    before_NR = 0 if carried is None else to_numpy(measures.before_NR)[:, some] - carried.offset_R[some]
+    prefix_NR = np.zeros((measures.steps, len(some)))
+    late, ends = [], []
+    for stage in lasts:
+        own_NR = to_numpy(broad_own(measures.window, (stage,), split_SN))[:, some].astype(np.float64)
+        late.append(own_NR - (measures.own or measures).median_SN[stage][:, None])
+        ends.append(prefix_NR + own_NR + before_NR)
+        prefix_NR = prefix_NR + to_numpy(measures.window.duration_SNR[stage])[:, some]
+    found = stages_lateness(late, [ends[meeting] for meeting in meetings])
+    return tuple(_of_all(stage, some, measures.ranks) for stage in found)
+
+
+def _of_all(stage: StageLateness, some: Ints, ranks: int) -> StageLateness:
+    """Return lateness of some ranks as that of all, the others not late."""
+    mean_R, error_R = np.zeros(ranks), np.full(ranks, stage.typical_error)
+    mean_R[some], error_R[some] = stage.mean_R, stage.error_R
+    late_steps = {int(some[rank]): late for rank, late in stage.late_steps.items()}
+    return replace(stage, mean_R=mean_R, error_R=error_R, late_steps=late_steps)
 
 
 def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> Floats:

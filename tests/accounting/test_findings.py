@@ -10,7 +10,7 @@ from builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, Ints, ddp_job, wi
 
 from benchmarks.ensemble.scores import at_resolution, faulty, healthy
 from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
-from sfapp.accounting import WindowPace, diagnose, diagnose_runs, healthy_windows
+from sfapp.accounting import WindowPace, diagnose, diagnose_runs, healthy_windows, window_lateness
 from sfapp.model import Diagnosis, Gates
 from sfapp.model.findings import StepNoise
 from sfapp.model.stages import FORWARD
@@ -147,3 +147,13 @@ def test_faults_of_the_stated_resolution_are_found() -> None:
     rank, growth = at_resolution(40, seed=7)
     assert rank[True] >= 0.8 * rank.total() > 0
     assert growth[True] >= 0.8 * growth.total() > 0
+
+
+def test_of_many_ranks_only_some_are_looked_at_with_the_same_findings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults = (Fault("persistent", BACKWARD, 1234, 0.3), Fault("periodic", DATA, 77, 2.0))
+    window = simulate(replace(QUIET_JOB, ranks=2000, faults=faults), waits=True)[-1]
+    some = diagnose(window)
+    monkeypatch.setattr(window_lateness, "MANY_RANKS", 10_000)
+    assert kinds(some) == kinds(diagnose(window)) == [("rank", BACKWARD, (1234,)), ("rank", DATA, (77,))]
