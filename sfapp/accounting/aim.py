@@ -91,9 +91,8 @@ def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
     finding = diagnosis.main_finding
     if finding is None or not finding.ranks:
         return leaders
-    if (
-        len(finding.ranks) > 1
-    ):  # Leaders change among the late ranks, which says nothing of how often they are.
+    if len(finding.ranks) > 1:
+        # Leaders change among the late ranks, so how often one of them leads is no pattern of the delay.
         return leaders if leaders.kind == "rotating" else Culprit(stage, "none")
     rank = finding.ranks[0]
     if leaders.rank == rank and leaders.kind in ("chronic", "periodic", "one-off"):

@@ -1,7 +1,7 @@
 """From lateness and growth to findings: effects with an interval and a chance (accounting.md §17).
 
-A finding needs attention where its chance is at most alpha and its effect at least min_effect. Alpha is spent
-in equal parts on growth and on late ranks, those late on average and those late in single steps.
+A finding needs attention where its chance is at most alpha and its effect at least min_effect. Half of alpha
+is spent on growth, a quarter each on ranks late on average and on ranks late in single steps.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.late_ranks import StageLateness, chance_of_events, lateness_for_cost, persistently_late
+from sfapp.accounting.late_ranks import StageLateness, chance_of_events, persistently_late
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise, step_spread
-from sfapp.accounting.window_lateness import lateness_of, saved_time
+from sfapp.accounting.window_lateness import lateness_of, lateness_that_costs, saved_time
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.labels import STRONG_LABELS
@@ -105,11 +105,9 @@ def _late_finding(
         stage.error(rank).chance(float(stage.mean_R[rank])) * tests / PERSISTENT_PART for rank in always
     ]
     noise = step_noise(saved_N)
-    margin = (
-        0.0
-        if noise is None
-        else long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
-    )
+    margin = 0.0
+    if noise is not None:
+        margin = long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
     chance = min(1.0, *chances)
     listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
     return Finding(
@@ -165,15 +163,14 @@ def rank_resolution(
     Args:
         hidden: broad stages in which ranks wait for each other and the waits are not known.
     """
-    lateness = lateness_of(measures, None if carry is None else carry.boundary)
+    boundary = None if carry is None else carry.boundary
+    lateness = lateness_of(measures, boundary)
     if lateness is None:
         return {}
     step_ns = mean_step_ns(measures, carry)
     tests = _tests(measures)
     cost = gates.min_effect * step_ns / (1.0 - gates.min_effect)
-    # Kept, since moving another gate changes nothing of it.
-    key = None if carry is None else carry.boundary, gates.min_effect
-    costs = measures.keep("lateness_for_cost", key, lambda _: lateness_for_cost(lateness, cost, POWER))
+    costs = lateness_that_costs(measures, boundary, cost, POWER)
     found = {}
     for name, stage, costly in zip(measures.broad, lateness, costs, strict=True):
         if name in hidden:

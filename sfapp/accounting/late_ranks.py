@@ -2,8 +2,9 @@
 
 A rank's lateness in a stage is its own time there less what the other ranks typically take in the same step.
 It is late where its mean lateness is more than chance explains, or where single steps lie far outside of what
-all ranks show. The cost is what the frontier at the end of the stage's own part would gain if that lateness
-were taken away: a rank that catches up elsewhere costs nothing.
+all ranks show. The cost is what the frontier would gain if that lateness were taken away, at the end of the
+stage's own part or where ranks next wait for each other, whichever is less: a rank that catches up until then
+costs nothing.
 """
 
 from __future__ import annotations
@@ -48,13 +49,18 @@ _TAIL_POWER = 3.0
 """Single steps are taken to have tails as heavy as Student's t with 3 degrees of freedom."""
 
 _MOST_EVENTS = 8
-_SLACK_RANKS = 64
-_FEW_RANKS = 3
+
 _APART = 2
+"""Late steps no further apart are one event: ranks stay slow for a while."""
+
+_SLACK_RANKS = 64
+"""Ranks that a resolution is computed from, evenly spaced over all."""
+
+_FEW_RANKS = 3
+"""So few ranks share a change of level within the window; of more, the median rank has none."""
 
 USUAL_RANKS = 0.9
 """Part of the ranks that a resolution holds for: some are usually earlier than others."""
-"""Late steps no further apart are one event: ranks stay slow for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def stages_lateness(late: Sequence[Floats], positions: Sequence[Floats]) -> tupl
     # Stages side by side: on small windows the number of calls is what costs.
     sample = np.concatenate([late_NR[:, :: -(-ranks // SAMPLED_RANKS)] for late_NR in late], axis=1)
     sampled = sample.shape[1] // len(late)
-    if ranks <= _FEW_RANKS:  # of more, the median rank has no jump
+    if ranks <= _FEW_RANKS:
         sample = without_jump(sample)
     blocks = block_means(sample)
     lags = [squared_differences(values, lag) for values in (sample, blocks) for lag in (1, 2)]

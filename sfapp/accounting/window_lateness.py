@@ -15,6 +15,7 @@ from sfapp.accounting.late_ranks import (
     broad_own,
     has_enough_steps,
     lateness,
+    lateness_for_cost,
     saved,
     stages_lateness,
 )
@@ -32,6 +33,16 @@ def lateness_of(measures: Measures, boundary: int | None) -> tuple[StageLateness
     if not (measures.has_all_rows and measures.ranks > 1 and has_enough_steps(measures.steps)):
         return None
     return measures.keep("lateness", boundary, partial(_lateness, measures))
+
+
+def lateness_that_costs(measures: Measures, boundary: int | None, cost: float, power: float) -> list[float]:
+    """Return for each broad stage how much later one rank must be in every step to cost so much, ns.
+
+    Kept, since moving another gate changes nothing of it. Needs the window's lateness to be known.
+    """
+    stages = lateness_of(measures, boundary)
+    assert stages is not None
+    return measures.keep("costs", (boundary, cost, power), lambda _: lateness_for_cost(stages, cost, power))
 
 
 def saved_time(

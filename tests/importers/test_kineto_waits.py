@@ -92,7 +92,7 @@ class TestOnTheHost:
         # The last node ends at 75.
         assert waits_of(tmp_path, [DATA_PARALLEL, gloo(60, 82), work]) == {BACKWARD: [6.0]}
 
-    def test_without_data_parallel_nobody_need_wait_for_it(self, tmp_path: Path) -> None:
+    def test_without_data_parallel_no_transfer_waits_for_another_member(self, tmp_path: Path) -> None:
         assert waits_of(tmp_path, [gloo(60, 82)]) == {}
 
     def test_a_backward_in_pieces_waits_at_its_end(self, tmp_path: Path) -> None:
