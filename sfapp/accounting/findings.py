@@ -6,7 +6,7 @@ is spent on growth, a quarter each on ranks late on average and on ranks late in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -97,8 +97,9 @@ def _late_finding(
     if not always and not single:
         return None
     steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
-    saved_N = saved_time(measures, boundary, place, always, steps)
-    ranks = _ordered(measures, boundary, place, always, steps, float(saved_N.sum()))
+    costs = saved_time(measures, boundary, place, always, steps)
+    saved_N = costs.together_N
+    ranks = _ordered(costs.alone, float(saved_N.sum()))
     effect = float(saved_N.mean())
     chances = [late.chance * tests / SINGLE_PART for late in single.values()]
     chances += [
@@ -124,34 +125,14 @@ def _late_finding(
     )
 
 
-def _ordered(
-    measures: Measures,
-    boundary: int | None,
-    place: int,
-    always: tuple[int, ...],
-    single: tuple[tuple[int, tuple[int, ...]], ...],
-    whole: float,
-) -> list[int]:
-    """Return the late ranks, the one that costs most first; that one alone where the others cost little."""
-    costs = {
-        rank: float(saved_time(measures, boundary, place, (rank,), ()).sum())
-        for rank in _latest(measures, always, place, boundary)
-    }
-    costs |= {
-        rank: float(saved_time(measures, boundary, place, (), ((rank, steps),)).sum())
-        for rank, steps in single
-    }
-    ordered = sorted(costs, key=lambda rank: -costs[rank])
-    if costs[ordered[0]] >= _DOMINANT * whole:
-        return ordered[:1]
-    return ordered + [rank for rank in always if rank not in costs]
+def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:
+    """Return late ranks, the one that costs most first; that one alone where the others cost little.
 
-
-def _latest(measures: Measures, ranks: tuple[int, ...], place: int, boundary: int | None) -> list[int]:
-    """Return at most 8 of these ranks, those with the largest mean lateness."""
-    lateness = lateness_of(measures, boundary)
-    assert lateness is not None
-    return sorted(ranks, key=lambda rank: -float(lateness[place].mean_R[rank]))[:8]
+    Args:
+        alone: what each costs alone. whole: what all cost.
+    """
+    ordered = sorted(alone, key=lambda rank: -alone[rank])
+    return ordered[:1] if alone[ordered[0]] >= _DOMINANT * whole else ordered
 
 
 def rank_resolution(

@@ -76,6 +76,46 @@ class LateSteps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Slack:
+    """How far ranks' positions, where they next wait for each other, lie before the latest.
+
+    Attributes:
+        sorted_NR: of up to 64 ranks, evenly spaced over all, each rank's steps in ascending order, ns.
+        before_NR: cumulative sum of it.
+        reached_NR: how much the latest position moves, added up over the steps, if the rank is later by the
+            next larger slack in every step, ns.
+    """
+
+    sorted_NR: Floats
+    before_NR: Floats
+    reached_NR: Floats
+
+    @classmethod
+    def of(cls, position_NR: Floats) -> Slack:
+        """Return the slack at these positions, ns [N, R]."""
+        some_NR = position_NR[:, :: -(-position_NR.shape[1] // _SLACK_RANKS)]
+        sorted_NR = np.sort(position_NR.max(axis=1)[:, None] - some_NR, axis=0)
+        before_NR = np.cumsum(sorted_NR, axis=0)
+        index_N1 = np.arange(1, len(sorted_NR))[:, None]
+        return cls(sorted_NR, before_NR, index_N1 * sorted_NR[1:] - before_NR[:-1])
+
+    def later(self, cost_R: Floats) -> Floats:
+        """Return by how much each rank must be later in every step for the latest position to move by
+        ``cost_R`` on average: x such that the mean over steps of max(0, x - slack) is the cost, ns."""
+        total_R = len(self.sorted_NR) * cost_R
+        # With the k smallest slacks below x, k x - their sum is the total.
+        below_R = np.count_nonzero(self.reached_NR < total_R, axis=0)
+        return np.asarray((total_R + self.before_NR[below_R, np.arange(len(below_R))]) / (below_R + 1))
+
+    def spread(self, cost: float) -> Floats:
+        """Return the standard deviation over steps of what the latest position moves by, where each rank is
+        so much later that the mean is the cost, ns [R]."""
+        later_R = self.later(np.full(self.sorted_NR.shape[1], cost))
+        spread_R: Floats = (later_R - self.sorted_NR).clip(min=0.0).std(axis=0)
+        return spread_R
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StageLateness:
     """Lateness of all ranks in one broad stage.
 
@@ -86,7 +126,7 @@ class StageLateness:
         inflation: how many steps are worth an independent one.
         upper: upper quartile of |lateness| over steps and ranks, ns.
         late_steps: by position of the rank, single steps far outside.
-        slack: how far some ranks' positions, where they next wait for each other, lie before the latest, ns.
+        slack: of ranks where they next wait for each other; stages before one wait share it.
     """
 
     mean_R: Floats
@@ -96,7 +136,7 @@ class StageLateness:
     inflation: float
     upper: float
     late_steps: dict[int, LateSteps]
-    slack: Floats
+    slack: Slack
 
     def error(self, rank: int) -> MeanError:
         """Return the error of a rank's mean lateness."""
@@ -119,13 +159,13 @@ def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
     return np.asarray(own - typical[..., None])
 
 
-def stages_lateness(late: Sequence[Floats], positions: Sequence[Floats]) -> tuple[StageLateness, ...]:
+def stages_lateness(late: Sequence[Floats], slacks: Sequence[Slack]) -> tuple[StageLateness, ...]:
     """Return the lateness of several stages with its noise.
 
     The common noise comes from a sample of the ranks; a rank's own noise counts where it is larger.
 
     Args:
-        late: lateness in each stage, ns [N, R]. positions: of ranks where they next wait for each other, ns.
+        late: lateness in each stage, ns [N, R]. slacks: of ranks where they next wait for each other.
     """
     steps, ranks = late[0].shape
     # Stages side by side: on small windows the number of calls is what costs.
@@ -142,7 +182,7 @@ def stages_lateness(late: Sequence[Floats], positions: Sequence[Floats]) -> tupl
     quartile = 3 * (sample_SC.shape[1] - 1) // 4
     upper_S = np.partition(sample_SC, quartile, axis=1)[:, quartile]
     found = []
-    for stage, (late_NR, position_NR) in enumerate(zip(late, positions, strict=True)):
+    for stage, (late_NR, slack) in enumerate(zip(late, slacks, strict=True)):
         noise = StepNoise(steps, *common_4S[:, stage].tolist())
         run = long_run(noise, steps, max(1, sampled - 1))
         error, mean_R = run.error(steps, steps), late_NR.mean(axis=0)
@@ -157,7 +197,7 @@ def stages_lateness(late: Sequence[Floats], positions: Sequence[Floats]) -> tupl
                 run.inflation,
                 upper,
                 late_steps(late_NR, upper),
-                position_NR.max(axis=1)[:, None] - position_NR[:, :: -(-ranks // _SLACK_RANKS)],
+                slack,
             )
         )
     return tuple(found)
@@ -207,31 +247,36 @@ def late_steps(late_NR: Floats, upper: float) -> dict[int, LateSteps]:
     latest = np.argpartition(-score_R, count - 1)[:count]
     found = {}
     for rank in latest.tolist():
-        events = _events(np.flatnonzero(beyond_NR[:, rank]))
-        found[rank] = _least_chance(late_NR[:, rank] / upper, events)
+        steps = np.flatnonzero(beyond_NR[:, rank])
+        events = _events(steps.tolist(), (late_NR[steps, rank] / upper).tolist())
+        found[rank] = _least_chance(events, len(late_NR))
     return found
 
 
-def _events(positions: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Split late steps into events."""
-    return np.split(positions, np.flatnonzero(np.diff(positions) > _APART) + 1)
+_Event = tuple[float, list[int]]
+"""How far outside it is at most, over the upper quartile; and its steps."""
 
 
-def _least_chance(beyond_N: Floats, events: Sequence[npt.NDArray[np.int64]]) -> LateSteps:
-    """Return the events of one rank that are least likely together.
+def _events(steps: Sequence[int], beyond: Sequence[float]) -> list[_Event]:
+    """Join late steps, in order, into events."""
+    events: list[_Event] = []
+    for step, far in zip(steps, beyond, strict=True):
+        if events and step - events[-1][1][-1] <= _APART:
+            furthest, together = events[-1]
+            events[-1] = max(furthest, far), [*together, step]
+        else:
+            events.append((far, [step]))
+    return events
 
-    Args:
-        beyond_N: lateness over its upper quartile.
-    """
-    peaks = sorted(
-        ((float(beyond_N[event].max()), place) for place, event in enumerate(events)), reverse=True
-    )
-    least, number = chance_of_events([peak for peak, _ in peaks[:_MOST_EVENTS]], len(beyond_N))
+
+def _least_chance(events: list[_Event], steps: int) -> LateSteps:
+    """Return the events of one rank that are least likely together in so many steps."""
+    furthest = sorted(events, reverse=True)
+    least, number = chance_of_events([far for far, _ in furthest[:_MOST_EVENTS]], steps)
     if number == _MOST_EVENTS:
-        number = len(peaks)
-    chosen = sorted(place for _, place in peaks[:number])
-    together = tuple(int(step) for place in chosen for step in events[place])
-    return LateSteps(together, min(1.0, least))
+        number = len(furthest)
+    together = sorted(step for _, event in furthest[:number] for step in event)
+    return LateSteps(tuple(together), min(1.0, least))
 
 
 def chance_of_events(beyond: Sequence[float], steps: int) -> tuple[float, int]:
@@ -281,6 +326,19 @@ def saved(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
     return np.asarray(position_NR.max(axis=1) - others_NR.max(axis=1))
 
 
+def saved_alone(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
+    """Return by how much the latest position moves forward without the lateness of each of these ranks alone,
+    ns [N, len(ranks)].
+
+    Args:
+        late_NR: lateness of ``ranks`` alone, [N, len(ranks)].
+    """
+    second_N1, latest_N1 = np.partition(position_NR, -2, axis=1)[:, -2:].T[..., None]
+    own_NR = position_NR[:, list(ranks)]
+    others_NR = np.where(own_NR == latest_N1, second_N1, latest_N1)
+    return np.asarray(latest_N1 - np.maximum(others_NR, own_NR - late_NR.clip(min=0.0)))
+
+
 def lateness_for_cost(stages: Sequence[StageLateness], cost: float, power: float) -> list[float]:
     """Return for each stage by how much one rank must be later in every step for the frontier to move by
     ``cost``, ns.
@@ -288,30 +346,15 @@ def lateness_for_cost(stages: Sequence[StageLateness], cost: float, power: float
     Some ranks are usually earlier than others: the result is enough for USUAL_RANKS of them, and for all but
     a share ``power`` of windows.
     """
-    slack_NC = np.sort(np.concatenate([stage.slack for stage in stages], axis=1), axis=0)
-    steps, ranks = len(slack_NC), stages[0].slack.shape[1]
-    moved_NC = (_later(slack_NC, np.full(slack_NC.shape[1], cost)) - slack_NC).clip(min=0.0)
-    inflation_S = np.array([stage.inflation for stage in stages])
-    margin_S = np.array(
-        [student_t_quantile(power, max(1.0, steps / stage.inflation - 1.0)) for stage in stages]
-    )
-    scale_C = np.repeat(margin_S * np.sqrt(inflation_S / steps), ranks)
-    later_SR = _later(slack_NC, cost + scale_C * moved_NC.std(axis=0)).reshape(len(stages), ranks)
-    later_SR.sort(axis=1)
-    usual: list[float] = later_SR[:, round(USUAL_RANKS * (ranks - 1))].tolist()
-    return usual
-
-
-def _later(slack_NR: Floats, cost_R: Floats) -> Floats:
-    """Return for each rank x such that the mean over steps of max(0, x - slack) is the cost."""
-    steps = len(slack_NR)
-    before_NR = np.cumsum(slack_NR, axis=0)
-    index_N1 = np.arange(1, steps + 1)[:, None]
-    # With the k smallest slacks below x, k x - their sum = N cost; the first x below the next slack holds.
-    later_NR = (steps * cost_R + before_NR) / index_N1
-    next_NR = np.concatenate((slack_NR[1:], np.full((1, slack_NR.shape[1]), np.inf)))
-    first_R = (later_NR <= next_NR).argmax(axis=0)
-    return np.asarray(later_NR[first_R, np.arange(slack_NR.shape[1])])
+    spreads = {stage.slack: stage.slack.spread(cost) for stage in stages}
+    found = []
+    for stage in stages:
+        steps = len(stage.slack.sorted_NR)
+        margin = student_t_quantile(power, max(1.0, steps / stage.inflation - 1.0))
+        scale_R = margin * math.sqrt(stage.inflation / steps) * spreads[stage.slack]
+        later_R = np.sort(stage.slack.later(cost + scale_R))
+        found.append(float(later_R[round(USUAL_RANKS * (len(later_R) - 1))]))
+    return found
 
 
 def has_enough_steps(steps: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -11,12 +11,14 @@ from sfapp.accounting.late_ranks import (
     Flags,
     Floats,
     SingleSteps,
+    Slack,
     StageLateness,
     broad_own,
     has_enough_steps,
     lateness,
     lateness_for_cost,
     saved,
+    saved_alone,
     stages_lateness,
 )
 from sfapp.accounting.leaders import Ints
@@ -45,10 +47,23 @@ def lateness_that_costs(measures: Measures, boundary: int | None, cost: float, p
     return measures.keep("costs", (boundary, cost, power), lambda _: lateness_for_cost(stages, cost, power))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedTime:
+    """What the window would gain without the lateness of some ranks in a broad stage.
+
+    Attributes:
+        together_N: by step, without that of all of them, ns.
+        alone: by position of the rank, without that of this rank alone, all steps, ns.
+    """
+
+    together_N: Floats
+    alone: dict[int, float]
+
+
 def saved_time(
     measures: Measures, boundary: int | None, broad: int, always: tuple[int, ...], single: SingleSteps
-) -> Floats:
-    """Return what the lateness of some ranks in a broad stage costs at its end, ns [N].
+) -> SavedTime:
+    """Return what the lateness of some ranks in a broad stage costs at its end.
 
     Args:
         always: positions of ranks that are late on average; their mean lateness counts.
@@ -66,9 +81,9 @@ def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, 
         return _lateness_of_some(measures, boundary)
     lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
     meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
-    positions = {stage: _position_NR(measures, boundary, stage) for stage in set(meetings)}
+    slacks = {stage: Slack.of(_position_NR(measures, boundary, stage)) for stage in set(meetings)}
     late = [_late_NR(measures, broad) for broad in range(len(measures.broad))]
-    return stages_lateness(late, [positions[meeting] for meeting in meetings])
+    return stages_lateness(late, [slacks[meeting] for meeting in meetings])
 
 
 def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
@@ -92,7 +107,8 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
         late.append(own_NR - (measures.own or measures).median_SN[stage][:, None])
         ends.append(prefix_NR + own_NR + before_NR)
         prefix_NR = prefix_NR + to_numpy(measures.window.duration_SNR[stage])[:, some]
-    found = stages_lateness(late, [ends[meeting] for meeting in meetings])
+    slacks = {stage: Slack.of(ends[stage]) for stage in set(meetings)}
+    found = stages_lateness(late, [slacks[meeting] for meeting in meetings])
     return tuple(_of_all(stage, some, measures.ranks) for stage in found)
 
 
@@ -104,7 +120,7 @@ def _of_all(stage: StageLateness, some: Ints, ranks: int) -> StageLateness:
     return replace(stage, mean_R=mean_R, error_R=error_R, late_steps=late_steps)
 
 
-def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> Floats:
+def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> SavedTime:
     boundary, broad, always, single = key
     late_NR = _late_NR(measures, broad)
     ranks = [*always, *(rank for rank, _ in single)]
@@ -113,15 +129,18 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     for column, (rank, steps) in enumerate(single, len(always)):
         counted_NR[list(steps), column] = late_NR[list(steps), rank]
     last = measures.members(broad)[-1]
-    at_stage_N = saved(_position_NR(measures, boundary, last), counted_NR, ranks)
+    position_NR = _position_NR(measures, boundary, last)
+    together_N = saved(position_NR, counted_NR, ranks)
+    alone_R = saved_alone(position_NR, counted_NR, ranks).sum(axis=0)
     met = _next_meeting(measures, boundary, last)
-    if met is None or met[0] == last:
-        return at_stage_N
-    stage, is_next_step = met
-    if is_next_step:
-        counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
-    when_met_N = saved(_position_NR(measures, boundary, stage), counted_NR, ranks)
-    return min(at_stage_N, when_met_N, key=np.sum)
+    if met is not None and met[0] != last:
+        stage, is_next_step = met
+        if is_next_step:
+            counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
+        position_NR = _position_NR(measures, boundary, stage)
+        together_N = min(together_N, saved(position_NR, counted_NR, ranks), key=np.sum)
+        alone_R = np.minimum(alone_R, saved_alone(position_NR, counted_NR, ranks).sum(axis=0))
+    return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
 
 
 def _next_meeting(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -93,7 +94,6 @@ class Ingest:
         self._operator_files = operator_files
         self._stored_waits: StoredWaits = partial(stored_waits, database)
         self._gone: frozenset[str] = frozenset()
-        self._runs_begun: set[str] = set()
         self._runs_compared: set[str] = set()
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
@@ -138,13 +138,17 @@ class Ingest:
         report_progress: Callable[[IngestProgress], None],
         cancel: threading.Event,
     ) -> None:
-        done = 0
-        with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as found:
-            for batch in found:
+        left = Counter(found.path.parent for found in fresh)
+        folders: dict[str, set[Path]] = defaultdict(set)
+        with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as batches_read:
+            for batch in batches_read:
                 self._commit(batch, batch.names)
-                self._compare_finished_runs({run_id for run_id, _ in batch.keys})
-                done += len(batch.found)
-                report_progress(IngestProgress("reading", done, len(fresh)))
+                left -= Counter(found.path.parent for found in batch.found)
+                for row in batch.packets:
+                    folders[row["run_id"]].add(Path(row["path"]).parent)
+                if left:
+                    self._compare_finished_runs(folders, left)
+                report_progress(IngestProgress("reading", len(fresh) - left.total(), len(fresh)))
 
     def _remove(self, gone: Sequence[str], cancel: threading.Event) -> None:
         for begin in range(0, len(gone), BATCH_FILES):
@@ -154,17 +158,20 @@ class Ingest:
             self._commit(read_batch([]), names)
             self._removed += len(names)
 
-    def _compare_finished_runs(self, runs: set[str]) -> None:
-        """Compare runs of which no file is left to read with their references.
+    def _compare_finished_runs(self, folders: Mapping[str, set[Path]], left: Mapping[Path, int]) -> None:
+        """Compare runs with their references whose folders have no file left to read.
 
         Pages then show them correctly while other runs are still being read. A run is compared once here; if
         more of its files follow, the last phase compares it again.
+
+        Args:
+            folders: of each run. left: files to read by folder.
         """
-        for run_id in sorted(self._runs_begun - runs - self._runs_compared):
-            self._runs_compared.add(run_id)
-            with self._database.transaction() as cursor:
-                update_reference(cursor, self._chosen, run_id)
-        self._runs_begun |= runs
+        for run_id in sorted(folders.keys() - self._runs_compared):
+            if not any(folder in left for folder in folders[run_id]):
+                self._runs_compared.add(run_id)
+                with self._database.transaction() as cursor:
+                    update_reference(cursor, self._chosen, run_id)
 
     def _align(self, report_progress: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
         """Diagnose windows again from their packets where their run implies another synchronisation stage.
