@@ -236,16 +236,16 @@ def jitter_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
 def with_findings(diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis with growth and jitter beside its late ranks, the largest first."""
     gates = diagnosis.gates
-    ranks = replace(diagnosis, findings=tuple(found for found in diagnosis.findings if found.kind == "rank"))
-    others = [growth_finding(ranks, gates), jitter_finding(ranks, gates)]
-    findings = [*ranks.findings, *(found for found in others if found is not None)]
+    ranks = [found for found in diagnosis.findings if found.kind == "rank"]
+    others = [growth_finding(diagnosis, gates), jitter_finding(diagnosis, gates)]
+    findings = [*ranks, *(found for found in others if found is not None)]
     findings.sort(key=lambda found: (not found.needs_attention, -found.effect))
     resolution = (
         Resolution(growth_resolution(diagnosis, gates), rank=diagnosis.resolution.rank)
         if diagnosis.resolution
         else None
     )
-    return replace(ranks, findings=tuple(findings), resolution=resolution)
+    return replace(diagnosis, findings=tuple(findings), resolution=resolution)
 
 
 def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
@@ -262,6 +262,8 @@ def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
         strong = [label for label in labels if label.label in STRONG_LABELS]
         labels = [label for label in labels if label.label not in STRONG_LABELS]
         suppressed += [Label(label.label, withheld) for label in strong]
+    if not restored and len(labels) == len(diagnosis.labels):
+        return diagnosis
     order = list(LABELS)
     labels.sort(key=lambda label: order.index(label.label))
     return replace(diagnosis, labels=tuple(labels), suppressed=tuple(suppressed))
