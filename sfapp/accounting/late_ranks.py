@@ -1,6 +1,7 @@
 """Which ranks are later than the others in a stage, beyond noise, and what that costs (accounting.md §17).
 
-A rank's lateness in a stage is its own time there less what the other ranks typically take in the same step.
+A rank's lateness in a stage is its own time there less what the other ranks of its role typically take in the
+same step.
 It is late where its mean lateness is more than chance explains, or where single steps lie far outside of what
 all ranks show. The cost is what the frontier would gain if that lateness were taken away, at the end of the
 stage's own part or where ranks next wait for each other, whichever is less: a rank that catches up until then

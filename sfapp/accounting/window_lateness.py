@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,12 +29,16 @@ from sfapp.model.arrays import to_numpy
 
 
 def lateness_of(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...] | None:
-    """Return how late ranks are in each broad stage; None where that cannot be known.
+    """Return how late ranks are in each broad stage; None where that cannot be known, for one because most
+    ranks are the only one of their role.
 
     Args:
         boundary: wait stage that the carry-over frontier is aligned at.
     """
     if not (measures.has_all_rows and measures.ranks > 1 and has_enough_steps(measures.steps)):
+        return None
+    alone = sum(len(members) == 1 for members in _roles(measures))
+    if 2 * alone >= measures.ranks:
         return None
     return measures.keep("lateness", boundary, partial(_lateness, measures))
 
@@ -104,7 +110,10 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
     late, ends = [], []
     for stage in lasts:
         own_NR = to_numpy(broad_own(measures.window, (stage,), split_SN))[:, some].astype(np.float64)
-        late.append(own_NR - (measures.own or measures).median_SN[stage][:, None])
+        if len(_roles(measures)) > 1:
+            late.append(_late_NR(measures, stage)[:, some])
+        else:
+            late.append(own_NR - (measures.own or measures).median_SN[stage][:, None])
         ends.append(prefix_NR + own_NR + before_NR)
         prefix_NR = prefix_NR + to_numpy(measures.window.duration_SNR[stage])[:, some]
     slacks = {stage: Slack.of(ends[stage]) for stage in set(meetings)}
@@ -167,12 +176,33 @@ def _split_SN(measures: Measures) -> Flags:
     return measures.own.split_SN
 
 
+def _roles(measures: Measures) -> list[list[int]]:
+    """Return the positions of the ranks of each role; ranks without one have a role together."""
+    return measures.keep("roles", None, lambda _: _by_role(measures.window.ranks.role))
+
+
+def _by_role(role_R: Sequence[str | None]) -> list[list[int]]:
+    found: dict[str | None, list[int]] = defaultdict(list)
+    for rank, role in enumerate(role_R):
+        found[role].append(rank)
+    return list(found.values())
+
+
 def _late_NR(measures: Measures, broad: int) -> Floats:
+    """Return each rank's time less that of the others of its role, ns [N, R]; 0 where there are none."""
     members = measures.members(broad)
+    own_NR = broad_own(measures.window, members, _split_SN(measures))
+    roles = _roles(measures)
+    if len(roles) > 1:
+        late_NR = np.zeros(own_NR.shape)
+        for ranks in roles:
+            if len(ranks) > 1:
+                late_NR[:, ranks] = lateness(own_NR[:, ranks])
+        return late_NR
     typical_N = None
     if len(members) == 1:
         typical_N = (measures.own or measures).median_SN[members[0]]
-    return lateness(broad_own(measures.window, members, _split_SN(measures)), typical_N)
+    return lateness(own_NR, typical_N)
 
 
 def _position_NR(measures: Measures, boundary: int | None, stage: int) -> Floats:

@@ -57,6 +57,31 @@ def test_half_of_the_ranks_late_are_named_together() -> None:
     assert found.aim.rank_reason == "several_ranks"
 
 
+TWO_ROLES = ["dense", "expert"] * 4
+
+
+def of_two_roles(extra: dict[tuple[str, int], int]) -> Diagnosis:
+    """Experts take 15 ms longer in forward, in every step."""
+    slower = {(FORWARD, rank): 15 * MS for rank in range(1, 8, 2)}
+    job = ddp_job(extra={key: slower.get(key, 0) + extra.get(key, 0) for key in {**slower, **extra}})
+    return diagnose(window_of(job, roles=TWO_ROLES))
+
+
+def test_a_role_with_other_work_is_not_late() -> None:
+    assert not of_two_roles({}).needs_attention
+
+
+def test_a_rank_later_than_its_own_role_is_named() -> None:
+    assert kinds(of_two_roles({(FORWARD, 4): 60 * MS})) == [("rank", FORWARD, (4,))]
+
+
+def test_ranks_that_are_each_alone_in_their_role_are_not_compared() -> None:
+    found = diagnose(window_of(ddp_job(extra={(DATA, 3): 60 * MS}), roles=[f"stage {n}" for n in range(8)]))
+    assert found.findings == ()
+    assert found.resolution is not None
+    assert found.resolution.rank == {}
+
+
 def test_jitter_is_a_finding_that_needs_no_attention() -> None:
     found = last_window(replace(QUIET_JOB, noise=0.10, ranks=32))
     assert not found.needs_attention
