@@ -83,7 +83,7 @@ class _Open:
         )
 
 
-def episodes(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
+def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     """Return the episodes of one run, the earliest first.
 
     A window goes on with an episode where it has a finding that needs attention of the same kind and stage
