@@ -57,8 +57,8 @@ EPISODES = (
     "`episodes`: neighbouring windows with the same finding that needs attention, the earliest first. `kind` "
     "(`rank` or `growth`), `stage`, `ranks`, `hostname`, `first_window`, `last_window`, `windows` (their "
     "number), `effect` (the largest, as a part of the step), `began` (first step with the effect) and "
-    "`ended` (last step with it; null where the run's last window has it). Both are `step` (null where only the "
-    "interval is known), `low` and `high` (95 %)."
+    "`ended` (last step with it; null where the run's last window has it). Both are `step` (null where only "
+    "the interval is known), `low` and `high` (95 %)."
 )
 """Fields of the episodes of a run (``sfapp.model.onsets``)."""
 

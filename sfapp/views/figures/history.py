@@ -189,9 +189,10 @@ def _place(rows: Sequence[Row], found: StepEstimate) -> float | None:
     """Return where on the axis of windows a step lies; None where no window has it."""
     step = (found.low + found.high) // 2 if found.step is None else found.step
     for row in rows:
-        first, last = row.get("first_step"), row.get("last_step")
-        if first is not None and last is not None and first <= step <= last:
-            return float(row["window"]) - 0.5 + (step - first + 0.5) / (last - first + 1)
+        if row.get("first_step") is None or not row["first_step"] <= step <= row["last_step"]:
+            continue
+        steps = int(row["last_step"]) - int(row["first_step"]) + 1
+        return int(row["window"]) - 0.5 + (step - int(row["first_step"]) + 0.5) / steps
     return None
 
 
