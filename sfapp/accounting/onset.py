@@ -19,6 +19,7 @@ from sfapp.accounting.late_ranks import broad_own, lateness
 from sfapp.accounting.measures import measure
 from sfapp.accounting.own_time import split_steps
 from sfapp.model import Diagnosis, Window
+from sfapp.model.findings import Finding
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.stages import broad_stage
 
@@ -28,11 +29,15 @@ Ints = npt.NDArray[np.int64]
 _KNOWN_STEPS = 5
 """Steps at the healthy level that stand for what is known of it where a neighbouring window is not read."""
 
-_FAR = 8.0
+_FAR = 20.0
 """Spreads beyond which a step counts as no further out when a short effect is looked for."""
 
 _CLEAR = 3.0
 """Lateness above so many times the usual one may be an event, as in ``late_ranks``."""
+
+
+_TOGETHER = 0.75
+"""Ranks of which more than this part are late in the same steps are late together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,14 +98,21 @@ def located(found: EpisodeWindows, windows: Mapping[int, Window]) -> Episode:
     """
     group = found.first.group
     views = {number: one.of_group(group) for number, one in windows.items() if group in one.groups}
+    began, ended = _estimates(found, views)
+    if began and ended and began.step is not None and ended.step is not None and began.step > ended.step:
+        return found.episode()  # They contradict each other, so neither is known.
+    return found.episode(began, ended)
+
+
+def _estimates(
+    found: EpisodeWindows, views: Mapping[int, Window]
+) -> tuple[StepEstimate | None, StepEstimate | None]:
     if found.findings[0].kind != "rank" or not _is_intermittent(found):
-        return found.episode(*_changes(found, views, _quantities(found)))
-    if len(found.findings[0].ranks) > 1:  # Ranks take turns: the stage shows it before each of them is late.
-        exposed = _Quantity(_exposed_in((found.findings[0].stage,)), None)
-        began, ended = _changes(found, views, [exposed])
-        if began is not None and (ended is not None or found.after is None):
-            return found.episode(began, ended)
-    return found.episode(*_events(found, views))
+        return _changes(found, views, _quantities(found))
+    if not _take_turns(found, views):
+        return _events(found, views)
+    # The stage shows the effect before each of the ranks had its turn.
+    return _changes(found, views, [_Quantity(_exposed_in((found.findings[0].stage,)), None)])
 
 
 def _changes(
@@ -198,7 +210,10 @@ def _edges(
     whole = _joined([before, first, after], quantity, since, until)
     if whole is None:
         return None, None
-    rise, fall = _short_effect(whole.value_N)
+    listed = found.findings[0].steps
+    inside = (listed[0], listed[-1]) if listed else (found.first.last_step, found.first.first_step)
+    latest, earliest = np.searchsorted(whole.step_N, inside).tolist()
+    rise, fall = _short_effect(whole.value_N, latest, earliest + 1)
     begin = StepSeries(whole.value_N[:fall], whole.step_N[:fall], since)
     end = StepSeries(whole.value_N[rise:], whole.step_N[rise:], since)
     return begin, None if until is None else end.reversed(until)
@@ -233,24 +248,28 @@ def _joined(
     return StepSeries(value_N, step_N, int(step_N[0]) if since is None else since)
 
 
-def _short_effect(value_N: Floats) -> tuple[int, int]:
+def _short_effect(value_N: Floats, latest: int, earliest: int) -> tuple[int, int]:
     """Return where a series rises and where it falls again, by least squares: positions of the first value at
-    the higher level and of the first one after it."""
-    step_N = np.abs(np.diff(value_N))
-    far = _FAR * float(np.median(step_N))
+    the higher level and of the first one after it.
+
+    Args:
+        latest, earliest: bounds of where it rises and where it falls.
+    """
+    far = _FAR * float(np.median(np.abs(np.diff(value_N))))
     middle = float(np.median(value_N))
     clipped_N = value_N.clip(middle - far, middle + far) if far > 0.0 else value_N
     count = len(clipped_N)
     total_N = np.concatenate(([0.0], np.cumsum(clipped_N - clipped_N.mean())))
-    best, rise, fall = 0.0, 0, count
-    for begin in range(1, count):
-        inside_E = np.arange(1, count - begin + 1)
-        sum_E = total_N[begin + 1 :] - total_N[begin]
+    best, rise, fall = 0.0, max(1, latest), count
+    for begin in range(1, min(latest, count - 1) + 1):
+        first_end = max(begin + 1, earliest)
+        inside_E = np.arange(first_end, count + 1) - begin
+        sum_E = total_N[first_end:] - total_N[begin]
         # With the overall mean taken away, this is what two levels explain of the squares.
         explained_E = np.where(sum_E > 0.0, sum_E**2 * count / (inside_E * (count - inside_E)), 0.0)
         end = int(explained_E.argmax())
         if explained_E[end] > best:
-            best, rise, fall = float(explained_E[end]), begin, begin + 1 + end
+            best, rise, fall = float(explained_E[end]), begin, first_end + end
     return rise, fall
 
 
@@ -259,13 +278,25 @@ def _short_effect(value_N: Floats) -> tuple[int, int]:
 
 def _is_intermittent(found: EpisodeWindows) -> bool:
     """Return whether the ranks are late in single steps of several, with more healthy steps between them."""
-    steps = _listed(found)
-    every = all(finding.steps for finding in found.findings)
-    return every and len(steps) < (steps[-1] - steps[0] + 1) / 2
+    every = [_late_steps(*one) for one in zip(found.seen, found.findings, strict=True)]
+    steps = sorted(set().union(*every))
+    return all(every) and len(steps) < (steps[-1] - steps[0] + 1) / 2
+
+
+def _late_steps(diagnosis: Diagnosis, finding: Finding) -> tuple[int, ...]:
+    """Return the steps that ranks are late in; empty where in most. Long late steps at a regular distance
+    make a rank late on average."""
+    if finding.steps:
+        return finding.steps
+    culprit = next((one for one in diagnosis.culprits if one.stage == finding.stage), None)
+    if culprit is None or culprit.kind != "periodic" or culprit.rank not in finding.ranks:
+        return ()
+    return culprit.steps
 
 
 def _listed(found: EpisodeWindows) -> list[int]:
-    return sorted({step for finding in found.findings for step in finding.steps})
+    pairs = zip(found.seen, found.findings, strict=True)
+    return sorted({step for diagnosis, finding in pairs for step in _late_steps(diagnosis, finding)})
 
 
 def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEstimate, StepEstimate | None]:
@@ -294,6 +325,17 @@ def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEst
     if after.window not in views and high > found.last.last_step:
         high = after.last_step
     return StepEstimate(first, low, first), StepEstimate(last, last, high)
+
+
+def _take_turns(found: EpisodeWindows, views: Mapping[int, Window]) -> bool:
+    """Return whether another rank is late each time, instead of all of them together."""
+    finding = found.findings[0]
+    window = views.get(found.first.window)
+    late_NR = None if window is None else _late_NR(window, finding.stage, finding.ranks)
+    if window is None or late_NR is None or len(finding.ranks) < 2:
+        return len(finding.ranks) > 1
+    late_NR = late_NR[np.isin(window.step_N, _late_steps(found.first, finding))]
+    return bool((late_NR > late_NR.max(axis=1, keepdims=True) / 2.0).mean() <= _TOGETHER)
 
 
 def _lateness_by_step(found: EpisodeWindows, views: Mapping[int, Window]) -> dict[int, float]:
