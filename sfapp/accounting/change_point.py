@@ -33,7 +33,7 @@ _FREEDOM = 4.0
 _MEMORIES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.85, 0.92, 0.97)
 """Autocorrelations of neighbouring steps that are averaged over."""
 
-_ITERATIONS = 12
+_ITERATIONS = 8
 """Rounds of reweighting; later ones change a log-likelihood by less than 0.01."""
 
 

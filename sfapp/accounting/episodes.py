@@ -16,7 +16,7 @@ class EpisodeWindows:
 
     Attributes:
         seen: verdicts on its windows, in order. findings: of these, one each.
-        ranks: that all of these name.
+        ranks: that all findings of late ranks name; empty where there are none.
         before, after: verdicts on the windows next to it; None where the run begins or ends.
     """
 
@@ -35,6 +35,17 @@ class EpisodeWindows:
         return self.seen[-1]
 
     @property
+    def telling(self) -> tuple[tuple[Diagnosis, Finding], ...]:
+        """The windows that say the most: those that name ranks, or all where none does."""
+        every = tuple(zip(self.seen, self.findings, strict=True))
+        return tuple(one for one in every if one[1].kind == "rank") or every
+
+    @property
+    def finding(self) -> Finding:
+        """The first of these findings."""
+        return self.telling[0][1]
+
+    @property
     def edges(self) -> tuple[Diagnosis, ...]:
         """The windows, four at most, that show where it began and ended, in order."""
         begin = [found for found in (self.before, self.first) if found is not None]
@@ -43,7 +54,7 @@ class EpisodeWindows:
 
     def episode(self, began: StepEstimate | None = None, ended: StepEstimate | None = None) -> Episode:
         """Return the episode; where it began and ended to the nearest window if that is not given."""
-        finding, after = self.findings[0], self.after
+        finding, after = self.finding, self.after
         earliest = (self.before or self.first).first_step
         if ended is None and after is not None:
             ended = StepEstimate(None, self.last.first_step, after.last_step)
@@ -72,10 +83,15 @@ class _Open:
     ranks: frozenset[int]
 
     def takes(self, finding: Finding) -> bool:
-        own = self.findings[0]
-        if (own.kind, own.stage) != (finding.kind, finding.stage):
+        if self.findings[0].stage != finding.stage:
             return False
-        return own.kind != "rank" or bool(self.ranks & set(finding.ranks))
+        return not (self.ranks and finding.ranks) or bool(self.ranks & set(finding.ranks))
+
+    def add(self, diagnosis: Diagnosis, finding: Finding) -> None:
+        self.seen.append(diagnosis)
+        self.findings.append(finding)
+        if finding.ranks:
+            self.ranks = self.ranks & set(finding.ranks) if self.ranks else frozenset(finding.ranks)
 
     def closed(self, after: Diagnosis | None) -> EpisodeWindows:
         return EpisodeWindows(
@@ -86,9 +102,9 @@ class _Open:
 def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     """Return the episodes of one run, the earliest first.
 
-    A window goes on with an episode where it has a finding that needs attention of the same kind and stage
-    and, for late ranks, names a rank that all windows so far named. Every such finding counts, not the
-    largest alone: another fault may be larger for a while.
+    A window goes on with an episode where it has a finding that needs attention in the same stage and, where
+    it names ranks, one that all windows so far named. Every such finding counts, not the largest alone:
+    another fault may be larger for a while. A rank that is late in a part of a window may show as growth.
 
     Args:
         diagnoses: of the windows of one run in order, under the same gates.
@@ -105,9 +121,7 @@ def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
             if match is None:
                 going_on.append(_Open(before, [diagnosis], [finding], frozenset(finding.ranks)))
                 continue
-            match.seen.append(diagnosis)
-            match.findings.append(finding)
-            match.ranks &= set(finding.ranks)
+            match.add(diagnosis, finding)
             going_on.append(match)
         found += [one.closed(diagnosis) for one in current if one not in going_on]
         current, before = going_on, diagnosis

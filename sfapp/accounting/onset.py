@@ -107,12 +107,12 @@ def located(found: EpisodeWindows, windows: Mapping[int, Window]) -> Episode:
 def _estimates(
     found: EpisodeWindows, views: Mapping[int, Window]
 ) -> tuple[StepEstimate | None, StepEstimate | None]:
-    if found.findings[0].kind != "rank" or not _is_intermittent(found):
+    if found.finding.kind != "rank" or not _is_intermittent(found):
         return _changes(found, views, _quantities(found))
     if not _take_turns(found, views):
         return _events(found, views)
     # The stage shows the effect before each of the ranks had its turn.
-    return _changes(found, views, [_Quantity(_exposed_in((found.findings[0].stage,)), None)])
+    return _changes(found, views, [_Quantity(_exposed_in((found.finding.stage,)), None)])
 
 
 def _changes(
@@ -138,7 +138,7 @@ def _changes(
 
 def _quantities(found: EpisodeWindows) -> Iterator[_Quantity]:
     """Yield what the effect may be followed by: of several the one that shows it most clearly counts."""
-    finding = found.findings[0]
+    finding = found.finding
     if finding.kind == "rank":
         yield _Quantity(lambda _, window: _mean_lateness(window, finding.stage, found.ranks), 0.0)
         return
@@ -179,7 +179,7 @@ def _exposed_in(stages: tuple[str, ...]) -> _Values:
         if not set(stages) <= set(measures.broad):
             return None
         boundary = diagnosis.sync_boundary
-        carried = measures.carry(None if boundary is None else window.stages.index(boundary))
+        carried = measures.carry(window.stages.index(boundary) if boundary in window.stages else None)
         advance_BN = measures.by_broad((measures if carried is None else carried).advance_SN)
         chosen = [measures.broad.index(stage) for stage in stages]
         return np.asarray(advance_BN[chosen].sum(axis=0), dtype=np.float64)
@@ -210,7 +210,7 @@ def _edges(
     whole = _joined([before, first, after], quantity, since, until)
     if whole is None:
         return None, None
-    listed = found.findings[0].steps
+    listed = found.finding.steps
     inside = (listed[0], listed[-1]) if listed else (found.first.last_step, found.first.first_step)
     latest, earliest = np.searchsorted(whole.step_N, inside).tolist()
     rise, fall = _short_effect(whole.value_N, latest, earliest + 1)
@@ -278,7 +278,7 @@ def _short_effect(value_N: Floats, latest: int, earliest: int) -> tuple[int, int
 
 def _is_intermittent(found: EpisodeWindows) -> bool:
     """Return whether the ranks are late in single steps of several, with more healthy steps between them."""
-    every = [_late_steps(*one) for one in zip(found.seen, found.findings, strict=True)]
+    every = [_late_steps(*one) for one in found.telling]
     steps = sorted(set().union(*every))
     return all(every) and len(steps) < (steps[-1] - steps[0] + 1) / 2
 
@@ -295,8 +295,7 @@ def _late_steps(diagnosis: Diagnosis, finding: Finding) -> tuple[int, ...]:
 
 
 def _listed(found: EpisodeWindows) -> list[int]:
-    pairs = zip(found.seen, found.findings, strict=True)
-    return sorted({step for diagnosis, finding in pairs for step in _late_steps(diagnosis, finding)})
+    return sorted({step for one in found.telling for step in _late_steps(*one)})
 
 
 def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEstimate, StepEstimate | None]:
@@ -316,25 +315,25 @@ def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEst
     first = _earliest(steps[0], [step for step in large if step < steps[0]], longest)
     before, after = found.before, found.after
     low = max((before or found.first).first_step, first - longest + 1)
-    if before is not None and before.window not in views and low < found.first.first_step:
+    if before is not None and before.window not in views and first - longest < found.first.first_step:
         low = before.first_step
     if after is None:
         return StepEstimate(first, low, first), None
     last = -_earliest(-steps[-1], [-step for step in large if step > steps[-1]], longest)
     high = min(after.last_step, last + longest - 1)
-    if after.window not in views and high > found.last.last_step:
+    if after.window not in views and last + longest > found.last.last_step:
         high = after.last_step
     return StepEstimate(first, low, first), StepEstimate(last, last, high)
 
 
 def _take_turns(found: EpisodeWindows, views: Mapping[int, Window]) -> bool:
     """Return whether another rank is late each time, instead of all of them together."""
-    finding = found.findings[0]
-    window = views.get(found.first.window)
+    diagnosis, finding = found.telling[0]
+    window = views.get(diagnosis.window)
     late_NR = None if window is None else _late_NR(window, finding.stage, finding.ranks)
     if window is None or late_NR is None or len(finding.ranks) < 2:
         return len(finding.ranks) > 1
-    late_NR = late_NR[np.isin(window.step_N, _late_steps(found.first, finding))]
+    late_NR = late_NR[np.isin(window.step_N, _late_steps(diagnosis, finding))]
     return bool((late_NR > late_NR.max(axis=1, keepdims=True) / 2.0).mean() <= _TOGETHER)
 
 
@@ -343,7 +342,7 @@ def _lateness_by_step(found: EpisodeWindows, views: Mapping[int, Window]) -> dic
     late: dict[int, float] = {}
     for diagnosis in found.edges:
         window = views.get(diagnosis.window)
-        late_NR = None if window is None else _late_NR(window, found.findings[0].stage, found.ranks)
+        late_NR = None if window is None else _late_NR(window, found.finding.stage, found.ranks)
         if window is not None and late_NR is not None:
             late |= dict(zip(window.step_N.tolist(), late_NR.max(axis=1).tolist(), strict=True))
     return late

@@ -23,12 +23,12 @@ class StepEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """Neighbouring windows of a run with the same finding that needs attention.
+    """Neighbouring windows of a run with the same effect: a finding in the same stage that needs attention.
 
     Attributes:
-        kind, stage: of the finding.
-        ranks: that are late in all of its windows, ascending; empty for growth.
-        hostname: of the latest rank, as the first window names it.
+        kind: ``rank`` where one of its windows names late ranks, else ``growth``.
+        ranks: that all windows name which name any, ascending; empty for growth.
+        hostname: of the latest rank, as the first of these names it.
         first_window, last_window: numbers of the windows at its ends. windows: how many they are.
         effect: the largest of the windows, as a part of their mean step.
         began: first step with the effect. ended: last step with it; None where the run's last window has it.
