@@ -53,15 +53,6 @@ from sfapp.views.window_list_rows import window_row
 MAX_ROWS = 1000
 """Most windows in one JSON answer; ``offset`` asks for the next."""
 
-EPISODES = (
-    "`episodes`: neighbouring windows with the same finding that needs attention, the earliest first. `kind` "
-    "(`rank` or `growth`), `stage`, `ranks`, `hostname`, `first_window`, `last_window`, `windows` (their "
-    "number), `effect` (the largest, as a part of the step), `began` (first step with the effect) and "
-    "`ended` (last step with it; null where the run's last window has it). Both are `step` (null where only "
-    "the interval is known), `low` and `high` (95 %)."
-)
-"""Fields of the episodes of a run (``sfapp.model.onsets``)."""
-
 Text = Annotated[str | None, Query()]
 Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
 End = Annotated[str | None, Query(description="RUN/WINDOW, included, in the order of the timeline")]
@@ -283,23 +274,12 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _add_runs(application: FastAPI, workspace: Workspace) -> None:
-    @application.get(
-        "/runs/{run:path}.json",
-        summary="One run: its windows in order, their reference, and where effects began and ended",
-        description=EPISODES,
-    )
+    @application.get("/runs/{run:path}.json", summary=api_docs.RUN, description=api_docs.EPISODES)
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
-        summary = workspace.run(name)
-        reference = workspace.reference(name)
-        return _json(
-            {
-                "run": asdict(summary),
-                "windows": workspace.timeline(name),
-                "reference": reference,
-                "episodes": workspace.episodes(name),
-            }
-        )
+        found: dict[str, object] = {"run": asdict(workspace.run(name)), "windows": workspace.timeline(name)}
+        found |= {"reference": workspace.reference(name), "episodes": workspace.episodes(name)}
+        return _json(found)
 
     @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")
     def run_csv(request: Request, run: str) -> Response:
