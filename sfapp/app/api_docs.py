@@ -11,7 +11,6 @@ from starlette.responses import HTMLResponse
 
 from sfapp.app.theme import asset_url
 
-
 RUN = "One run: its windows in order, their reference, and where effects began and ended"
 
 EPISODES = (
