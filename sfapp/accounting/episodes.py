@@ -16,7 +16,7 @@ class EpisodeWindows:
 
     Attributes:
         seen: verdicts on its windows, in order. findings: of these, one each.
-        ranks: that all findings of late ranks name; empty where there are none.
+        ranks: that all findings of late ranks name, or any of them where ranks take turns; empty for growth.
         before, after: verdicts on the windows next to it; None where the run begins or ends.
     """
 
@@ -82,16 +82,28 @@ class _Open:
     findings: list[Finding]
     ranks: frozenset[int]
 
-    def takes(self, finding: Finding) -> bool:
-        if self.findings[0].stage != finding.stage:
+    def takes(self, diagnosis: Diagnosis, finding: Finding) -> bool:
+        """Return whether a finding of the next window is the same effect."""
+        last = self.findings[-1]
+        if last.stage != finding.stage:
             return False
-        return not (self.ranks and finding.ranks) or bool(self.ranks & set(finding.ranks))
+        if self.ranks and finding.ranks:
+            both = self.ranks & set(finding.ranks)
+            alike = len(both) >= _ALIKE * len(self.ranks | set(finding.ranks))
+            return alike or (_takes_turns(last) and _takes_turns(finding))
+        if finding.kind == "growth" and not self.ranks:
+            return True
+        return bool((self.ranks or _leading(self.seen[-1], last)) & _leading(diagnosis, finding))
 
     def add(self, diagnosis: Diagnosis, finding: Finding) -> None:
+        if finding.ranks and not self.ranks:
+            self.ranks = frozenset(finding.ranks)
+        elif finding.ranks:
+            take_turns = _takes_turns(self.findings[-1]) and _takes_turns(finding)
+            named = frozenset(finding.ranks)
+            self.ranks = self.ranks | named if take_turns else self.ranks & named
         self.seen.append(diagnosis)
         self.findings.append(finding)
-        if finding.ranks:
-            self.ranks = self.ranks & set(finding.ranks) if self.ranks else frozenset(finding.ranks)
 
     def closed(self, after: Diagnosis | None) -> EpisodeWindows:
         return EpisodeWindows(
@@ -99,12 +111,37 @@ class _Open:
         )
 
 
+_ALIKE = 0.5
+"""Part of the ranks of two windows that both must name for their lateness to be the same effect."""
+
+_ONE_RANK = ("chronic", "periodic", "one-off")
+"""Kinds of culprits that name a rank."""
+
+
+def _takes_turns(finding: Finding) -> bool:
+    """Return whether several ranks are late in single steps: other windows may name others."""
+    return len(finding.ranks) > 1 and bool(finding.steps)
+
+
+def _leading(diagnosis: Diagnosis, finding: Finding) -> frozenset[int]:
+    """Return the late ranks of a finding; of growth, the rank that leads the stage, if there is one."""
+    if finding.ranks:
+        return frozenset(finding.ranks)
+    return frozenset(
+        one.rank
+        for one in diagnosis.culprits
+        if one.stage == finding.stage and one.rank is not None and one.kind in _ONE_RANK
+    )
+
+
 def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     """Return the episodes of one run, the earliest first.
 
     A window goes on with an episode where it has a finding that needs attention in the same stage and, where
-    it names ranks, one that all windows so far named. Every such finding counts, not the largest alone:
-    another fault may be larger for a while. A rank that is late in a part of a window may show as growth.
+    it names ranks, half of them are those that all windows so far named (or several ranks take turns in
+    both). Every such finding counts, not the largest alone:
+    another fault may be larger for a while. A rank that is late in a part of a window may show as growth, of
+    a stage that it leads.
 
     Args:
         diagnoses: of the windows of one run in order, under the same gates.
@@ -117,7 +154,9 @@ def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
         for finding in diagnosis.findings:
             if not finding.needs_attention:
                 continue
-            match = next((one for one in current if one not in going_on and one.takes(finding)), None)
+            match = next(
+                (one for one in current if one not in going_on and one.takes(diagnosis, finding)), None
+            )
             if match is None:
                 going_on.append(_Open(before, [diagnosis], [finding], frozenset(finding.ranks)))
                 continue

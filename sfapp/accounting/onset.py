@@ -99,8 +99,13 @@ def located(found: EpisodeWindows, windows: Mapping[int, Window]) -> Episode:
     group = found.first.group
     views = {number: one.of_group(group) for number, one in windows.items() if group in one.groups}
     began, ended = _estimates(found, views)
+    # What contradicts the windows that have the effect is not about it: another one may follow at once.
+    if began and began.step is not None and began.step > found.first.last_step:
+        began = None
+    if ended and ended.step is not None and ended.step < found.last.first_step:
+        ended = None
     if began and ended and began.step is not None and ended.step is not None and began.step > ended.step:
-        return found.episode()  # They contradict each other, so neither is known.
+        began, ended = None, None
     return found.episode(began, ended)
 
 

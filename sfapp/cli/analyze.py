@@ -23,9 +23,9 @@ from sfapp.service.causes import Causes, causes
 from sfapp.service.csv_table import csv_text
 from sfapp.service.packet_windows import (
     diagnose_windows,
+    episodes_of_windows,
     load_windows,
     what_if_windows,
-    window_episodes,
 )
 from sfapp.terminal import printable
 from sfapp.views import format
@@ -91,7 +91,7 @@ def analyze(
     if fixed is not None:
         windows = (found.window for found in loaded.windows)
         predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(fixed))
-    episodes = window_episodes((found.window for found in loaded.windows), diagnoses)
+    episodes = episodes_of_windows((found.window for found in loaded.windows), diagnoses)
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]

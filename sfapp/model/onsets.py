@@ -27,7 +27,8 @@ class Episode:
 
     Attributes:
         kind: ``rank`` where one of its windows names late ranks, else ``growth``.
-        ranks: that all windows name which name any, ascending; empty for growth.
+        ranks: that all windows name which name any (where ranks take turns, that any names), ascending;
+            empty for growth.
         hostname: of the latest rank, as the first of these names it.
         first_window, last_window: numbers of the windows at its ends. windows: how many they are.
         effect: the largest of the windows, as a part of their mean step.

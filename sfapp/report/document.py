@@ -253,7 +253,7 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                 else:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
             every = [*plots, *(() if isinstance(straggling, Missing) else straggling)]
-            yield _section(evidence, view, every, look.episodes(item.window.run_id))
+            yield _section(evidence, view, every, look.episodes(item.window))
             if isinstance(straggling, Missing):
                 yield straggling
         if item.plot is not None and item.kind == "plot":
@@ -318,7 +318,7 @@ def _section(
         reference="none: this run has no healthy window"
         if reference is None
         else f"{reference.run_id}/{ranges(reference.windows)}",
-        episodes=tuple(one for one in episodes if one.first_window <= diagnosis.window <= one.last_window),
+        episodes=tuple(episodes),
     )
 
 

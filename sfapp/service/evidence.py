@@ -56,6 +56,6 @@ class EvidenceSource(Protocol):
     def windows(self, run_id: str) -> Sequence[int]:
         """Return the window numbers of a run in order; none where there is no such run."""
 
-    def episodes(self, run_id: str) -> Sequence[Episode]:
-        """Return where in a run its effects began and ended: all ranks, default thresholds. None where there
-        is no such run."""
+    def episodes(self, key: WindowKey) -> Sequence[Episode]:
+        """Return where in its run the effects in a window began and ended: all ranks, default thresholds.
+        None where there is no such window."""

@@ -36,6 +36,15 @@ def run_episodes(diagnoses: Sequence[Diagnosis], read: ReadWindow) -> list[Episo
     return _latest_located(diagnoses, lambda found: _located(found, _read(found, read)))
 
 
+def window_episodes(diagnoses: Sequence[Diagnosis], window: int, read: ReadWindow) -> list[Episode]:
+    """Return those of the episodes of one run that a window belongs to; see ``run_episodes``."""
+    return [_located(found, _read(found, read)) for found in _with_window(diagnoses, window)]
+
+
+def _with_window(diagnoses: Sequence[Diagnosis], window: int) -> list[EpisodeWindows]:
+    return [one for one in episodes_of(diagnoses) if any(seen.window == window for seen in one.seen)]
+
+
 def _latest_located(
     diagnoses: Sequence[Diagnosis], locate: Callable[[EpisodeWindows], Episode]
 ) -> list[Episode]:
@@ -83,6 +92,13 @@ class StoredEpisodes:
         if not any(row["needs_attention"] for row in store.timeline(run_id)):
             return self._runs.put(key, [])
         return self._runs.put(key, _latest_located(store.diagnoses(run_id), self._located))
+
+    def of_window(self, run_id: str, window: int) -> list[Episode]:
+        """Return those that a window belongs to; none without such a window."""
+        store = self._store_of(run_id)
+        if not any(row["window"] == window and row["needs_attention"] for row in store.timeline(run_id)):
+            return []
+        return [self._located(found) for found in _with_window(store.diagnoses(run_id), window)]
 
     def _located(self, found: EpisodeWindows) -> Episode:
         sources: dict[int, WindowSource] = {}

@@ -16,7 +16,7 @@ from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.service.evidence import EvidenceFile, WindowEvidence
-from sfapp.service.onsets import run_episodes
+from sfapp.service.onsets import window_episodes
 from sfapp.service.packet_windows import diagnose_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.findings import Examined, examined
@@ -40,7 +40,6 @@ class PacketEvidence:
             self._files[key] = [packet.path for packet in original.packets]
             self._runs[found.window.run_id].append(found)
         self._diagnoses: dict[tuple[str, ViewState], dict[int, Diagnosis]] = {}
-        self._episodes: dict[str, list[Episode]] = {}
         self._examined: dict[tuple[WindowKey, str, tuple[str, ...]], Examined] = {}
 
     def __call__(self, key: WindowKey, view: ViewState) -> WindowEvidence:
@@ -69,17 +68,15 @@ class PacketEvidence:
         """Return the window numbers of a run in order."""
         return sorted(found.window.number for found in self._runs.get(run_id, ()))
 
-    def episodes(self, run_id: str) -> Sequence[Episode]:
-        """Return where in a run its effects began and ended."""
-        if run_id not in self._runs:
+    def episodes(self, key: WindowKey) -> Sequence[Episode]:
+        """Return where in its run the effects in a window began and ended."""
+        if key not in self._windows:
             return ()
-        if run_id not in self._episodes:
-            diagnoses = self._run_diagnoses(run_id, ViewState())
-            ordered = [diagnoses[number] for number in sorted(diagnoses)]
-            self._episodes[run_id] = run_episodes(
-                ordered, lambda number: self._windows[WindowKey(run_id, number)].window
-            )
-        return self._episodes[run_id]
+        diagnoses = self._run_diagnoses(key.run_id, ViewState())
+        ordered = [diagnoses[number] for number in sorted(diagnoses)]
+        return window_episodes(
+            ordered, key.window, lambda number: self._windows[WindowKey(key.run_id, number)].window
+        )
 
     def diagnoses(self, view: ViewState) -> list[Diagnosis]:
         """Judge every window that has the view's group; by run and window.

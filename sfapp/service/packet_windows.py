@@ -72,7 +72,7 @@ def what_if_windows(
     return found
 
 
-def window_episodes(windows: Iterable[Window], diagnoses: Sequence[Diagnosis]) -> list[Episode]:
+def episodes_of_windows(windows: Iterable[Window], diagnoses: Sequence[Diagnosis]) -> list[Episode]:
     """Return where in their runs the effects in these windows began and ended; by run, the earliest first.
 
     Args:

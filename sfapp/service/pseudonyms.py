@@ -57,7 +57,7 @@ class Pseudonyms:
 
     def episode(self, episode: Episode) -> Episode:
         """Return the episode under its pseudonyms."""
-        hostname = None if episode.hostname is None else self.hosts[episode.hostname]
+        hostname = None if episode.hostname is None else self.hosts.get(episode.hostname)
         return replace(episode, run_id=self.runs[episode.run_id], hostname=hostname)
 
     def key(self, key: WindowKey) -> WindowKey:

@@ -50,11 +50,12 @@ class StoreEvidence:
         original = self.pseudonyms.real(WindowKey(run_id, 0)).run_id if self.pseudonyms else run_id
         return [row["window"] for row in self.workspace.store_of(original).timeline(original)]
 
-    def episodes(self, run_id: str) -> Sequence[Episode]:
-        """Return where in a run its effects began and ended."""
+    def episodes(self, key: WindowKey) -> Sequence[Episode]:
+        """Return where in its run the effects in a window began and ended."""
         if self.pseudonyms is None:
-            return self.workspace.episodes(run_id)
-        found = self.workspace.episodes(self.pseudonyms.real(WindowKey(run_id, 0)).run_id)
+            return self.workspace.episodes(key.run_id, key.window)
+        real = self.pseudonyms.real(key)
+        found = self.workspace.episodes(real.run_id, real.window)
         return [self.pseudonyms.episode(episode) for episode in found]
 
     def _evidence(self, judged: JudgedWindow) -> WindowEvidence:

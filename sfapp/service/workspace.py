@@ -204,9 +204,10 @@ class Workspace:
         """Return the reference of a run's windows; None where none of them is healthy."""
         return self.store_of(run_id).reference(run_id)
 
-    def episodes(self, run_id: str) -> list[Episode]:
-        """Return where in a run its effects began and ended, the earliest first; reads packets."""
-        return self._episodes.of_run(run_id)
+    def episodes(self, run_id: str, window: int | None = None) -> list[Episode]:
+        """Return where in a run its effects, or those in one window, began and ended, the earliest first.
+        Reads packets."""
+        return self._episodes.of_run(run_id) if window is None else self._episodes.of_window(run_id, window)
 
     # --- one window -----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from sfapp.accounting import diagnose_runs
 from sfapp.accounting.episodes import episodes_of
 from sfapp.accounting.onset import located
 from sfapp.model import Diagnosis, Window
+from sfapp.model.diagnosis import Culprit
 from sfapp.model.findings import Finding
 from sfapp.model.onsets import Episode, StepEstimate
 
@@ -70,9 +71,29 @@ def test_a_larger_finding_beside_it_does_not_end_an_episode(like: Diagnosis) -> 
     assert spans(verdicts) == [(DATA, (3,), 1, 2), (BACKWARD, (), 2, 2)]
 
 
-def test_an_episode_goes_on_while_a_rank_is_named_in_all_of_its_windows(like: Diagnosis) -> None:
+def test_an_episode_goes_on_while_half_of_the_ranks_are_the_same(like: Diagnosis) -> None:
     verdicts = [verdict(like, 0, late(3, 5)), verdict(like, 1, late(5)), verdict(like, 2, late(3))]
     assert spans(verdicts) == [(DATA, (5,), 0, 1), (DATA, (3,), 2, 2)]
+    assert spans([verdict(like, 0, late(3)), verdict(like, 1, late(1, 2, 3, 4))]) == [
+        (DATA, (3,), 0, 0),
+        (DATA, (1, 2, 3, 4), 1, 1),
+    ]
+
+
+def test_ranks_that_take_turns_are_one_episode_whichever_are_named(like: Diagnosis) -> None:
+    turns = [replace(late(*ranks), steps=(40 * place + 3, 40 * place + 9)) for place, ranks in
+             enumerate([(1, 2), (5, 6), (1, 7)])]  # fmt: skip
+    verdicts = [verdict(like, number, finding) for number, finding in enumerate(turns)]
+    assert spans(verdicts) == [(DATA, (1, 2, 5, 6, 7), 0, 2)]
+
+
+def test_growth_goes_on_with_the_rank_that_leads_its_stage(like: Diagnosis) -> None:
+    leads = replace(
+        verdict(like, 1, replace(GROWTH, stage=DATA)), culprits=(Culprit(DATA, "chronic", rank=3),)
+    )
+    none = replace(leads, culprits=())
+    assert spans([verdict(like, 0, late(3)), leads]) == [(DATA, (3,), 0, 1)]
+    assert spans([verdict(like, 0, late(3)), none]) == [(DATA, (3,), 0, 0), (DATA, (), 1, 1)]
 
 
 def test_findings_that_need_no_attention_make_no_episode(like: Diagnosis) -> None:
@@ -149,6 +170,14 @@ def test_steps_that_were_not_recorded_widen_the_interval() -> None:
     windows = with_fault("persistent", DATA, 0.2, 80)
     (found,) = located_in([window for window in windows if window.number != 1])
     assert found.began == StepEstimate(80, 40, 80)
+
+
+def test_an_effect_that_follows_at_once_leaves_the_end_open_to_the_window() -> None:
+    faults = (Fault("all", DATA, 0, 0.3, 80, 120), Fault("persistent", DATA, 3, 0.3, 120, 160))
+    first, second = located_in(simulate(replace(JOB, faults=faults), waits=True))
+    assert (first.kind, first.began) == ("growth", StepEstimate(80, 80, 80))
+    assert first.ended == StepEstimate(None, 80, 159)
+    assert (second.ranks, second.began.step, second.ended) == ((3,), 120, StepEstimate(159, 159, 159))
 
 
 def test_what_is_planted_in_the_ensemble_is_within_its_interval() -> None:

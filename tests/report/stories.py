@@ -39,7 +39,7 @@ class _OneWindow:
     def windows(self, run_id: str) -> Sequence[int]:
         return (self.evidence.window.number,)
 
-    def episodes(self, run_id: str) -> Sequence[Episode]:
+    def episodes(self, key: WindowKey) -> Sequence[Episode]:
         return ()
 
 

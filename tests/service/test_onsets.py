@@ -113,6 +113,8 @@ def test_the_store_says_the_same_and_says_it_again_from_memory(
     assert found == run_episodes(diagnose_runs(windows), windows.__getitem__)
     assert workspace.episodes(RUN) is found
     assert workspace.episodes("nobody") == []
+    assert workspace.episodes(RUN, 3) == found
+    assert workspace.episodes(RUN, 0) == workspace.episodes(RUN, 99) == []
 
 
 async def test_a_run_has_them_as_json(workspace: Workspace) -> None:
@@ -162,7 +164,7 @@ def test_a_report_says_them_of_its_windows(packets: Path, ending: str) -> None:
 
 def test_a_redacted_report_names_neither_run_nor_host(workspace: Workspace, windows: list[Window]) -> None:
     evidence = StoreEvidence(workspace, Pseudonyms.of(windows), lambda _: None)
-    (episode,) = evidence.episodes("run-1")
+    (episode,) = evidence.episodes(WindowKey("run-1", 3))
     assert (episode.run_id, episode.hostname) == ("run-1", "host-1")
 
 
