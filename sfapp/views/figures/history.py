@@ -17,7 +17,7 @@ PLOT = PlotSpec(
     help=(
         "Triangles are windows that need attention. The dots at the bottom show the suspect rank of each of "
         "them, in the colour of the suspect stage. Marks at the top show the steps at which effects began "
-        "(pointing right) and ended (pointing left)."
+        "(pointing right) and ended (pointing left), in the colour of the stage."
     ),
     source=RunInput,
     build=lambda given, dark: run_history(
@@ -157,14 +157,15 @@ def _share_areas(rows: Sequence[Row], dark: bool) -> list[Trace]:
 def _onsets(rows: Sequence[Row], episodes: Sequence[Episode], unit: format.Unit, dark: bool) -> list[Trace]:
     """Return marks where effects began and ended, above the step times."""
     top = max(float(row["step_time_ns"] or 0) for row in rows) / unit.ns
-    marks: list[tuple[float, str, str]] = []
+    marks: list[tuple[float, str, Episode]] = []
     for episode in episodes:
         for found, symbol in ((episode.began, "triangle-right"), (episode.ended, "triangle-left")):
             place = None if found is None else _place(rows, found)
             if place is not None:
-                marks.append((place, symbol, episode_line(episode)))
+                marks.append((place, symbol, episode))
     if not marks:
         return []
+    by_stage = palette.stage_colours(stage_order(rows), dark)
     colours = palette.theme(dark)
     return [
         {
@@ -175,9 +176,10 @@ def _onsets(rows: Sequence[Row], episodes: Sequence[Episode], unit: format.Unit,
             "marker": {
                 "symbol": [symbol for _, symbol, _ in marks],
                 "size": 10,
-                "color": colours.ink,
+                "color": [by_stage.get(episode.stage, colours.muted) for _, _, episode in marks],
+                "line": {"color": colours.ink, "width": 1},
             },
-            "hovertext": [plain(text, 160) for _, _, text in marks],
+            "hovertext": [plain(episode_line(episode), 160) for _, _, episode in marks],
             "hovertemplate": "%{hovertext}<extra></extra>",
             "showlegend": False,
             "name": "began and ended",
