@@ -6,6 +6,8 @@ python -m benchmarks.ensemble [--jobs 1000] [--seed 0] [--out docs/evidence]
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.ensemble import scores
-from benchmarks.ensemble.scores import FaultScore, HealthyScore
+from benchmarks.ensemble.scores import FaultScore, HealthyScore, OnsetScore
 
 PAGE = """\
 # How often verdicts are right
@@ -34,6 +36,10 @@ A fault begins within the third window: on one rank in every step, every tenth s
 on a random rank in every step, or on all ranks; one job in eight has two. Its size is the time that it takes
 per step of the window. *Right* is the planted stage, with the rank, or with "changing ranks" or "all ranks"
 where that was planted; *stage only* names the stage and no rank.
+
+For where faults begin and end, jobs have 6 windows and one fault, which begins anywhere in the third and ends
+at least 20 steps later, before the sixth. The interval that counts is that of the first episode of the fault
+which was found, and of its last.
 
 ## Healthy windows
 
@@ -80,6 +86,8 @@ def main() -> None:
     bars = list(_healthy_bars(healthy))
     bars += _fault_bars(faulty[True])
     bars += _resolution_bars(*scores.at_resolution(max(1, options.jobs // 2), options.seed + 2))
+    began, ended = scores.onsets(options.jobs, options.seed + 3)
+    bars += [*_onset_bars("begin", began), *_onset_bars("end", ended)]
     for bar in bars:
         print(bar.line)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -124,6 +132,15 @@ def _resolution_bars(rank: Counter[bool], growth: Counter[bool]) -> Iterator[Bar
         part = found[True] / max(1, found.total())
         asked = f"faults at exactly the resolution found, {name}: 90 to 98 % (of {found.total()})"
         yield Bar(asked, _percent(part), 0.90 <= part <= 0.98)
+
+
+def _onset_bars(name: str, score: OnsetScore) -> Iterator[Bar]:
+    total = max(1, score.within.total())
+    within = score.within[True] / total
+    which = f"faults of at least {scores.LARGE:.0%} of a step, where they {name}"
+    yield Bar(f"{which}: within its interval in at least 95 % (of {total})", _percent(within), within >= 0.95)
+    width = statistics.median(score.widths) if score.widths else math.inf
+    yield Bar(f"{which}: median interval of at most 3 steps", f"{width:g}", width <= 3)
 
 
 def _healthy_rows(waits: bool, score: HealthyScore) -> Iterator[str]:

@@ -11,6 +11,7 @@ from benchmarks.ensemble.simulated_jobs import (
     HEALTHY_WINDOWS,
     MS,
     STEP_MS,
+    STEPS,
     Fault,
     SimulatedJob,
     jobs,
@@ -19,7 +20,9 @@ from benchmarks.ensemble.simulated_jobs import (
 from sfapp.accounting import diagnose_runs
 from sfapp.model import Diagnosis
 from sfapp.model.labels import STRONG_LABELS
+from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from sfapp.service.onsets import run_episodes
 
 CLEAR = 3.0
 """Faults of so many times the resolution are clear ones."""
@@ -149,3 +152,61 @@ def _planted(job: SimulatedJob, fault: Fault) -> Diagnosis:
 def _healthy_steps(diagnosis: Diagnosis) -> float:
     """Return how many healthy steps the window's mean step takes."""
     return diagnosis.step_time.mean_ns / (STEP_MS * MS)
+
+
+LARGE = 0.10
+"""Faults from this part of a healthy step on, in the steps that they occur in, have an onset to be found."""
+
+_ENDING_WINDOWS = 6
+"""Windows of a job whose fault ends, so that one after it is healthy."""
+
+
+@dataclass
+class OnsetScore:
+    """Where large faults were said to begin and to end, against where they did.
+
+    Attributes:
+        within: whether the true step lies in the interval. widths: steps in the intervals.
+    """
+
+    within: Counter[bool] = field(default_factory=Counter)
+    widths: list[int] = field(default_factory=list)
+
+    def add(self, found: StepEstimate, true: int) -> None:
+        self.within[found.low <= true <= found.high] += 1
+        self.widths.append(found.high - found.low + 1)
+
+
+def onsets(count: int, seed: int) -> tuple[OnsetScore, OnsetScore]:
+    """Locate large faults of jobs with one fault that begins in the third window and ends in a later one.
+
+    Returns:
+        of where those that were found began; of where they ended.
+    """
+    random = np.random.default_rng(seed)
+    began, ended = OnsetScore(), OnsetScore()
+    for job in jobs(count, seed, healthy=False):
+        first = HEALTHY_WINDOWS * STEPS + int(random.integers(STEPS))
+        until = int(random.integers(first + STEPS // 2, (_ENDING_WINDOWS - 1) * STEPS))
+        fault = replace(job.faults[0], first=first, until=until)
+        if fault.size < LARGE:
+            continue
+        windows = simulate(replace(job, faults=(fault,), windows=_ENDING_WINDOWS), waits=True)
+        by_number = {window.number: window for window in windows}
+        every = run_episodes(diagnose_runs(windows), by_number.__getitem__)
+        of_fault = [episode for episode in every if _is_of(episode, fault)]
+        if not of_fault:
+            continue
+        began.add(of_fault[0].began, int(fault.steps()[0]))
+        last = max(of_fault, key=lambda episode: episode.last_window)
+        if last.ended is not None:
+            ended.add(last.ended, int(fault.steps()[-1]))
+    return began, ended
+
+
+def _is_of(episode: Episode, fault: Fault) -> bool:
+    """Return whether an episode is about a fault: same stage, time and, of one late rank, the rank."""
+    first, last = int(fault.steps()[0]) // STEPS, int(fault.steps()[-1]) // STEPS
+    if episode.stage != fault.stage or episode.last_window < first or episode.first_window > last:
+        return False
+    return episode.kind == "growth" or fault.kind in ("all", "rotating") or fault.rank in episode.ranks

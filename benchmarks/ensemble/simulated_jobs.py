@@ -38,7 +38,7 @@ class Fault:
     Attributes:
         size: time that it takes in each step it occurs in, as a part of a healthy step.
         rank: which one has it; ignored where the rank changes or all have it.
-        first: step that it begins with.
+        first: step that it begins with. until: step that it has ended before.
     """
 
     kind: FaultKind
@@ -46,17 +46,17 @@ class Fault:
     rank: int
     size: float
     first: int = HEALTHY_WINDOWS * STEPS
+    until: int = WINDOWS * STEPS
 
     def steps(self) -> Ints:
         """Return the steps that it occurs in."""
-        last = WINDOWS * STEPS
         if self.kind == "periodic":
-            return np.arange(self.first, last, PERIOD)
+            return np.arange(self.first, self.until, PERIOD)
         if self.kind == "transient":
-            windows = range(HEALTHY_WINDOWS * STEPS, last, STEPS)
+            windows = range(HEALTHY_WINDOWS * STEPS, self.until, STEPS)
             every = [begin + 7 + np.arange(TRANSIENT_STEPS) for begin in windows]
             return np.concatenate(every)
-        return np.arange(self.first, last)
+        return np.arange(self.first, self.until)
 
     def per_step(self, window: int) -> float:
         """Return the time that it takes in a window, a step, as a part of a healthy step."""
@@ -73,6 +73,7 @@ class SimulatedJob:
             of freedom); ``memory``: its autocorrelation from step to step.
         common: of all ranks' time in a step together, such as varying sequence lengths.
         bias: between ranks, the same in all steps. drift: by how much the last step is longer than the first.
+        windows: how many windows it has.
     """
 
     seed: int
@@ -85,6 +86,7 @@ class SimulatedJob:
     bias: float
     drift: float
     faults: tuple[Fault, ...] = ()
+    windows: int = WINDOWS
 
 
 def jobs(count: int, seed: int, *, healthy: bool) -> Iterator[SimulatedJob]:
@@ -136,7 +138,7 @@ def _fault(random: np.random.Generator, ranks: int) -> Fault:
 def simulate(job: SimulatedJob, *, waits: bool) -> list[Window]:
     """Return the windows of a job; with the waits within stages where asked for."""
     random = np.random.default_rng(job.seed)
-    steps, stages = WINDOWS * STEPS, len(DEFAULT_STAGES)
+    steps, stages = job.windows * STEPS, len(DEFAULT_STAGES)
     work_SNR = _work(job, random, steps)
     transfer_N = STEP_MS * MS * 0.01 * np.exp(0.1 * random.standard_normal(steps))
     wait_SNR = np.zeros_like(work_SNR)
@@ -150,7 +152,7 @@ def simulate(job: SimulatedJob, *, waits: bool) -> list[Window]:
                 clock_R[:] = together
     whole_wait_SNR = wait_SNR.astype(np.int64)
     duration_SNR = work_SNR.astype(np.int64) + whole_wait_SNR
-    return [_window(job, number, duration_SNR, whole_wait_SNR, waits) for number in range(WINDOWS)]
+    return [_window(job, number, duration_SNR, whole_wait_SNR, waits) for number in range(job.windows)]
 
 
 def _work(job: SimulatedJob, random: np.random.Generator, steps: int) -> Floats:

@@ -274,12 +274,12 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
 
 
 def _add_runs(application: FastAPI, workspace: Workspace) -> None:
-    @application.get("/runs/{run:path}.json", summary="One run: its windows in order, and their reference")
+    @application.get("/runs/{run:path}.json", summary=api_docs.RUN, description=api_docs.EPISODES)
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
-        summary = workspace.run(name)
-        reference = workspace.reference(name)
-        return _json({"run": asdict(summary), "windows": workspace.timeline(name), "reference": reference})
+        found: dict[str, object] = {"run": asdict(workspace.run(name)), "windows": workspace.timeline(name)}
+        found |= {"reference": workspace.reference(name), "episodes": workspace.episodes(name)}
+        return _json(found)
 
     @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")
     def run_csv(request: Request, run: str) -> Response:

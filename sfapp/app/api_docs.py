@@ -11,6 +11,17 @@ from starlette.responses import HTMLResponse
 
 from sfapp.app.theme import asset_url
 
+RUN = "One run: its windows in order, their reference, and where effects began and ended"
+
+EPISODES = (
+    "`episodes`: neighbouring windows with the same finding that needs attention, the earliest first. `kind` "
+    "(`rank` or `growth`), `stage`, `ranks`, `hostname`, `first_window`, `last_window`, `windows` (their "
+    "number), `effect` (the largest, as a part of the step), `began` (first step with the effect) and "
+    "`ended` (last step with it; null where the run's last window has it). Both are `step` (null where only "
+    "the interval is known), `low` and `high` (95 %)."
+)
+"""Fields of the episodes of a run (``sfapp.model.onsets``)."""
+
 
 def add(application: FastAPI) -> None:
     """Serve the page, beside ``/openapi.json``."""
@@ -41,6 +52,8 @@ def _entries(paths: Mapping[str, Any]) -> Iterator[str]:
             link = f'<a href="{shown}">{shown}</a>' if plain else shown
             yield f"<section><h2><b>{escape(method.upper())}</b> <code>{link}</code></h2>"
             yield f"<p>{escape(operation.get('summary', ''))}</p>"
+            if operation.get("description"):
+                yield f"<p>{escape(operation['description'])}</p>"
             parameters = operation.get("parameters", [])
             if parameters:
                 yield "<table><tr><th>parameter<th>in<th>default<th>meaning</tr>"

@@ -16,14 +16,21 @@ from sfapp.cli.options import gate_options, view_from, view_options
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
+from sfapp.model.onsets import Episode
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
 from sfapp.service.csv_table import csv_text
-from sfapp.service.packet_windows import diagnose_windows, load_windows, what_if_windows
+from sfapp.service.packet_windows import (
+    diagnose_windows,
+    episodes_of_windows,
+    load_windows,
+    what_if_windows,
+)
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.text.onsets import episode_line
 from sfapp.views.text.what_if import what_if_sentence
 
 
@@ -84,6 +91,7 @@ def analyze(
     if fixed is not None:
         windows = (found.window for found in loaded.windows)
         predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(fixed))
+    episodes = episodes_of_windows((found.window for found in loaded.windows), diagnoses)
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]
@@ -92,13 +100,15 @@ def analyze(
     if as_json:
         click.echo(
             json.dumps(
-                document(diagnoses, loaded, seen, predicted), ensure_ascii=False, separators=(",", ":")
+                document(diagnoses, loaded, seen, predicted, episodes),
+                ensure_ascii=False,
+                separators=(",", ":"),
             )
         )
     elif as_csv:
         click.echo(csv_text(rows), nl=False)
     elif parquet is None:
-        print_table(diagnoses, loaded, seen, predicted)
+        print_table(diagnoses, loaded, seen, predicted, episodes)
     if strict and loaded.quarantined:
         sys.exit(1)
 
@@ -120,9 +130,10 @@ def document(
     loaded: Loaded,
     seen: Mapping[tuple[str, int], Causes],
     predicted: Mapping[WindowKey, WhatIf],
+    episodes: Sequence[Episode],
 ) -> dict[str, Any]:
     """Return the object of ``--json``; a window with operator events has ``kair`` beside the verdict, a
-    replayed one ``what_if``."""
+    replayed one ``what_if``. ``episodes`` are where in their runs effects began and ended (``Episode``)."""
     windows = []
     for diagnosis in diagnoses:
         found = seen.get(_key(diagnosis))
@@ -134,6 +145,7 @@ def document(
         )
     return {
         "windows": windows,
+        "episodes": [asdict(episode) for episode in episodes],
         "quarantined": [
             {"path": str(refused.path), "reason": refused.reason} for refused in loaded.quarantined
         ],
@@ -205,15 +217,17 @@ def print_table(
     loaded: Loaded,
     seen: Mapping[tuple[str, int], Causes],
     predicted: Mapping[WindowKey, WhatIf],
+    episodes: Sequence[Episode],
 ) -> None:
     """Print a table in which slow windows stand out. What operator events and a replay say of a window
-    stands below it."""
+    stands below it, and below the windows of a run where in it effects began and ended."""
     header = ("window", "step", "change", "effect (95 %)", "likely cause", "labels")
     rows = [_table_row(diagnosis) for diagnosis in diagnoses]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     run = None
     for diagnosis, row in zip(diagnoses, rows, strict=True):
         if diagnosis.run_id != run:
+            _print_episodes(run, episodes)
             run = diagnosis.run_id
             size = f"{format.counted(diagnosis.ranks, 'rank')} on {format.counted(diagnosis.nodes, 'node')}"
             click.secho(f"\nrun {printable(run)}: {size}", bold=True)
@@ -224,10 +238,17 @@ def print_table(
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
         if (replayed := predicted.get(WindowKey(*_key(diagnosis)))) is not None:
             click.echo(f"{'':{widths[0]}}  {printable(what_if_sentence(replayed))}")
+    _print_episodes(run, episodes)
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:
             click.echo(f"  {printable(str(refused.path))}: {printable(refused.reason)}")
+
+
+def _print_episodes(run: str | None, episodes: Sequence[Episode]) -> None:
+    for episode in episodes:
+        if episode.run_id == run:
+            click.echo(episode_line(episode))
 
 
 def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -16,10 +16,12 @@ from sfapp.accounting import compare
 from sfapp.assets import EXAMPLES, assets
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates
+from sfapp.model.onsets import StepEstimate
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
 from sfapp.service.judging import WindowJudge
+from sfapp.service.onsets import StoredEpisodes
 from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
 
@@ -27,6 +29,18 @@ _EVERY = 2**31
 
 CACHE_BYTES = 1 << 28
 """Memory for windows and their measures: the reference is measured once for all windows of a run."""
+
+_STEPS = ("began", "began_low", "began_high", "ended", "ended_low", "ended_high")
+_ONSETS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "kind": pl.String,
+    "stage": pl.String,
+    "ranks": pl.List(pl.Int64),
+    "hostname": pl.String,
+    "first_window": pl.Int64,
+    "last_window": pl.Int64,
+    "effect": pl.Float64,
+    **dict.fromkeys(_STEPS, pl.Int64),
+}
 
 
 class PacketsDiffer(UserWarning):
@@ -43,6 +57,7 @@ class Packets:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._judge = WindowJudge(lambda run: store, cache_bytes=CACHE_BYTES, measures_reference=True)
+        self._episodes = StoredEpisodes(lambda run: store, self._judge)
 
     def close(self) -> None:
         """Close the store."""
@@ -72,6 +87,36 @@ class Packets:
         """Return one row per window, by run and number, as the store's ``windows`` (docs/store.md)."""
         in_order = WindowQuery(sort=(("run_id", "asc"), ("window", "asc")), limit=_EVERY)
         return pl.DataFrame(self.store.windows(in_order).rows, infer_schema_length=None)
+
+    def onsets(self, run: str) -> pl.DataFrame:
+        """Return where in a run its effects began and ended: one row per episode, the earliest first.
+
+        ``began`` is the first step with the effect, within ``began_low`` and ``began_high`` with 95 %;
+        ``ended`` the last one, null where the run's last window has it. Both are null where only the
+        interval is known.
+
+        Raises:
+            WindowNotFoundError: no such run.
+        """
+        if not self.store.timeline(run):
+            raise WindowNotFoundError(f"there is no run {run!r}")
+        return pl.DataFrame(
+            [
+                {
+                    "kind": episode.kind,
+                    "stage": episode.stage,
+                    "ranks": list(episode.ranks),
+                    "hostname": episode.hostname,
+                    "first_window": episode.first_window,
+                    "last_window": episode.last_window,
+                    "effect": episode.effect,
+                    **_estimate("began", episode.began),
+                    **_estimate("ended", episode.ended),
+                }
+                for episode in self._episodes.of_run(run)
+            ],
+            schema=_ONSETS,
+        )
 
     @property
     def quarantined(self) -> pl.DataFrame:
@@ -194,6 +239,12 @@ class Packets:
         runs = format.counted(len(self.store.runs()), "run")
         summary = f"{format.counted(total, 'window')} of {runs}, {format.count(slow)} need attention"
         return f"{summary}, {format.counted(refused, 'file')} rejected" if refused else summary
+
+
+def _estimate(name: str, found: StepEstimate | None) -> dict[str, int | None]:
+    if found is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: found.step, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def _view(

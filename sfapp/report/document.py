@@ -11,6 +11,7 @@ from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
+from sfapp.model.onsets import Episode
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.report.plots import (
@@ -27,6 +28,7 @@ from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.format import ranges
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
+from sfapp.views.text.onsets import episode_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Section:
         size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
         view: gates, baseline and selection of the window.
         gates: each gate that differs from its default, in words.
+        episodes: where in its run the effects in this window began and ended: all ranks, default gates.
         plots: empty if only single plots of it were collected, which then follow.
     """
 
@@ -52,6 +55,12 @@ class Section:
     frontier: str
     baseline: str
     reference: str
+    episodes: tuple[Episode, ...]
+
+    @property
+    def onsets(self) -> str:
+        """Return the episodes in words; empty without."""
+        return "; ".join(map(episode_line, self.episodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +252,8 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                     )
                 else:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
-            yield _section(evidence, view, [*plots, *(() if isinstance(straggling, Missing) else straggling)])
+            every = [*plots, *(() if isinstance(straggling, Missing) else straggling)]
+            yield _section(evidence, view, every, look.episodes(item.window))
             if isinstance(straggling, Missing):
                 yield straggling
         if item.plot is not None and item.kind == "plot":
@@ -285,7 +295,9 @@ def _straggler_plots(
     return findings_plots(names, findings, evidence.diagnosis, view, notes)
 
 
-def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPlot]) -> Section:
+def _section(
+    evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPlot], episodes: Sequence[Episode]
+) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     size = words.extent(window)
     if diagnosis.group != "all":
@@ -306,6 +318,7 @@ def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPl
         reference="none: this run has no healthy window"
         if reference is None
         else f"{reference.run_id}/{ranges(reference.windows)}",
+        episodes=tuple(episodes),
     )
 
 

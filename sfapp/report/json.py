@@ -43,4 +43,5 @@ def _window(section: Section) -> dict[str, Any]:
         "not_known": section.verdict.unknown,
         "packets": section.packets,
         "diagnosis": section.diagnosis,
+        "episodes": section.episodes,
     }

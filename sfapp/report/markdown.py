@@ -114,6 +114,7 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     rows += [
         ("evidence", f"{verdict.evidence_summary}: {evidence}"),
         ("why", " ".join(verdict.why)),
+        ("began and ended", section.onsets),
         ("not known", " ".join(verdict.unknown)),
     ]
     yield table(("", ""), [(name, value) for name, value in rows if value])

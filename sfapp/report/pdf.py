@@ -107,6 +107,7 @@ def _window(section: Section) -> Mapping[str, Any]:
     ]
     rows.append(["evidence", verdict.evidence_summary, evidence])
     rows.append(["why", "", " ".join(verdict.why)])
+    rows.append(["began and ended", "", section.onsets])
     rows.append(["not known", "", " ".join(verdict.unknown)])
     return {
         "heading": _breakable(f"{section.run_id} · window {section.window} · {section.size}"),

@@ -10,11 +10,13 @@ from pathlib import Path
 from sfapp.accounting import RunWaits, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
+from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.service.evidence import EvidenceFile, WindowEvidence
+from sfapp.service.onsets import window_episodes
 from sfapp.service.packet_windows import diagnose_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.findings import Examined, examined
@@ -65,6 +67,16 @@ class PacketEvidence:
     def windows(self, run_id: str) -> Sequence[int]:
         """Return the window numbers of a run in order."""
         return sorted(found.window.number for found in self._runs.get(run_id, ()))
+
+    def episodes(self, key: WindowKey) -> Sequence[Episode]:
+        """Return where in its run the effects in a window began and ended."""
+        if key not in self._windows:
+            return ()
+        diagnoses = self._run_diagnoses(key.run_id, ViewState())
+        ordered = [diagnoses[number] for number in sorted(diagnoses)]
+        return window_episodes(
+            ordered, key.window, lambda number: self._windows[WindowKey(key.run_id, number)].window
+        )
 
     def diagnoses(self, view: ViewState) -> list[Diagnosis]:
         """Judge every window that has the view's group; by run and window.

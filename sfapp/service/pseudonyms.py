@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from sfapp.incidents import IncidentState, renamed, runs_named, state_from_events
 from sfapp.model import Window
+from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
 
 
@@ -53,6 +54,11 @@ class Pseudonyms:
             manifest=manifest,
             ranks=replace(window.ranks, hostname=hosts),
         )
+
+    def episode(self, episode: Episode) -> Episode:
+        """Return the episode under its pseudonyms."""
+        hostname = None if episode.hostname is None else self.hosts.get(episode.hostname)
+        return replace(episode, run_id=self.runs[episode.run_id], hostname=hostname)
 
     def key(self, key: WindowKey) -> WindowKey:
         """Return the key under the pseudonym of its run, which may be given under either name."""

@@ -20,12 +20,14 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentLog
 from sfapp.model import Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
+from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
 from sfapp.service.incidents import IncidentService
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.memory_cache import MemoryCache
+from sfapp.service.onsets import StoredEpisodes
 from sfapp.service.subscribers import Subscribers
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
 from sfapp.views.findings import Examined, Read, ReportProgress, examined
@@ -80,6 +82,7 @@ class Workspace:
         self._notified_at = time.monotonic()
         self._status = StoreStatus("reading", newest=store.newest_packet_at())
         self._judge = WindowJudge(self.store_of)
+        self._episodes = StoredEpisodes(self.store_of, self._judge)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
         self._examples = ExampleStore()
@@ -200,6 +203,11 @@ class Workspace:
     def reference(self, run_id: str) -> Reference | None:
         """Return the reference of a run's windows; None where none of them is healthy."""
         return self.store_of(run_id).reference(run_id)
+
+    def episodes(self, run_id: str, window: int | None = None) -> list[Episode]:
+        """Return where in a run its effects, or those in one window, began and ended, the earliest first.
+        Reads packets."""
+        return self._episodes.of_run(run_id) if window is None else self._episodes.of_window(run_id, window)
 
     # --- one window -----------------------------------------------------------------------------------
 

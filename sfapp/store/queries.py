@@ -159,7 +159,7 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
     """
     rows = database.rows(
         """
-        SELECT run_id, "window", started_at, step_mean_ns AS step_time_ns,
+        SELECT run_id, "window", started_at, first_step, last_step, step_mean_ns AS step_time_ns,
             map_values(coalesce(carry_over_shares, shares)) AS shares,
             label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
             hash(stages) AS schema

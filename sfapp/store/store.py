@@ -183,8 +183,9 @@ class Store:
         return queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None) -> list[dict[str, Any]]:
-        """Return every window of one or all runs in order, with ``run_id, window, started_at, step_time_ns,
-        shares, label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference``.
+        """Return every window of one or all runs in order, with ``run_id, window, started_at, first_step,
+        last_step, step_time_ns, shares, label, severity, aim_stage, aim_rank, aim_hostname, culprit_kind,
+        is_reference``.
         """
         return queries.timeline(self._database, run)
 

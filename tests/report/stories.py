@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sfapp.accounting import diagnose
 from sfapp.incidents import draft_incident, state_from_events
+from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
@@ -37,6 +38,9 @@ class _OneWindow:
 
     def windows(self, run_id: str) -> Sequence[int]:
         return (self.evidence.window.number,)
+
+    def episodes(self, key: WindowKey) -> Sequence[Episode]:
+        return ()
 
 
 @cache

@@ -17,6 +17,7 @@ from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import Crumb, box, frame, is_dark, label_text, link
 from sfapp.app.window_list import ListState
 from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.model.onsets import Episode
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.service.live import streaming_runs
@@ -66,6 +67,7 @@ class HistoryPage:
         self._generation = generation
         self._summary = summary
         self._rows = rows
+        self._episodes: list[Episode] = []
         self._is_running = is_running
         self._dark = dark
 
@@ -102,6 +104,7 @@ class HistoryPage:
         self._plot.on_click(lambda point: open_clicked(point, _open))
         event_of(self._workspace.changed).subscribe(self._follow)
         await self._follow()  # The store may have changed while the browser was loading.
+        await self._locate()
 
     def _size(self) -> str:
         summary = self._summary
@@ -132,7 +135,19 @@ class HistoryPage:
             ui.notify(str(error), type="negative")
 
     def _figure(self) -> figures.Figure:
-        return run_history(self._rows, dark=self._dark, reference=self._summary.reference_window)
+        return run_history(
+            self._rows,
+            dark=self._dark,
+            reference=self._summary.reference_window,
+            episodes=self._episodes,
+        )
+
+    async def _locate(self) -> None:
+        """Mark where effects began and ended; it reads packets, so the plot does not wait for it."""
+        found = await asyncio.to_thread(self._workspace.episodes, self._summary.run_id)
+        if found != self._episodes:
+            self._episodes = found
+            self._plot.redraw(self._figure())
 
     def _draw(self, dark: bool) -> None:
         self._dark = dark
@@ -153,6 +168,7 @@ class HistoryPage:
         self._chooser.set_options(self._choices(), value=self._chosen())
         self._plot.redraw(self._figure())
         self._grid.refresh()
+        await self._locate()
 
 
 def _open(key: WindowKey) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
 from sfapp.views.figures.window_timeline import Row, hover_of, stage_order
 from sfapp.views.plot_registry import PlotSpec, RunInput
+from sfapp.views.text.onsets import episode_line
 
 PLOT = PlotSpec(
     name="run_history",
     title="Run history",
     help=(
         "Triangles are windows that need attention. The dots at the bottom show the suspect rank of each of "
-        "them, in the colour of the suspect stage."
+        "them, in the colour of the suspect stage. Marks at the top show the steps at which effects began "
+        "(pointing right) and ended (pointing left), in the colour of the stage."
     ),
     source=RunInput,
     build=lambda given, dark: run_history(
@@ -28,13 +31,19 @@ PLOT = PlotSpec(
 
 
 def run_history(
-    rows: Sequence[Row], *, dark: bool = False, selected: int | None = None, reference: int | None = None
+    rows: Sequence[Row],
+    *,
+    dark: bool = False,
+    selected: int | None = None,
+    reference: int | None = None,
+    episodes: Sequence[Episode] = (),
 ) -> Figure:
     """Return one run over its windows: mean step, shares, and the suspect rank.
 
     Args:
         rows: of one run, ascending.
         selected: window number to frame. reference: the run's healthy window.
+        episodes: of the run, whose first and last steps are marked.
     """
     if not rows:
         return empty_figure("this run has no windows", dark=dark, title=PLOT.title)
@@ -44,7 +53,8 @@ def run_history(
     is_narrow = bool(suspects) and max(suspects) - min(suspects) < 5  # else whole numbers repeat on the axis
     slowest = max(rows, key=lambda row: row["step_time_ns"] or 0)
     return figure(
-        [_step_times(rows, unit, dark), *_share_areas(rows, dark), _suspect_ranks(rows, dark)],
+        [_step_times(rows, unit, dark), *_share_areas(rows, dark), _suspect_ranks(rows, dark),
+         *_onsets(rows, episodes, unit, dark)],
         dark=dark,
         title=PLOT.title,
         subtitle="mean exposed step; shares of the exposed time; suspect rank",
@@ -142,6 +152,50 @@ def _share_areas(rows: Sequence[Row], dark: bool) -> list[Trace]:
         }
         for stage in stages
     ]
+
+
+def _onsets(rows: Sequence[Row], episodes: Sequence[Episode], unit: format.Unit, dark: bool) -> list[Trace]:
+    """Return marks where effects began and ended, above the step times."""
+    top = max(float(row["step_time_ns"] or 0) for row in rows) / unit.ns
+    marks: list[tuple[float, str, Episode]] = []
+    for episode in episodes:
+        for found, symbol in ((episode.began, "triangle-right"), (episode.ended, "triangle-left")):
+            place = None if found is None else _place(rows, found)
+            if place is not None:
+                marks.append((place, symbol, episode))
+    if not marks:
+        return []
+    by_stage = palette.stage_colours(stage_order(rows), dark)
+    colours = palette.theme(dark)
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [round(place, 3) for place, _, _ in marks],
+            "y": f4([1.08 * top] * len(marks)),
+            "marker": {
+                "symbol": [symbol for _, symbol, _ in marks],
+                "size": 10,
+                "color": [by_stage.get(episode.stage, colours.muted) for _, _, episode in marks],
+                "line": {"color": colours.ink, "width": 1},
+            },
+            "hovertext": [plain(episode_line(episode), 160) for _, _, episode in marks],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+            "showlegend": False,
+            "name": "began and ended",
+        }
+    ]
+
+
+def _place(rows: Sequence[Row], found: StepEstimate) -> float | None:
+    """Return where on the axis of windows a step lies; None where no window has it."""
+    step = (found.low + found.high) // 2 if found.step is None else found.step
+    for row in rows:
+        if row.get("first_step") is None or not row["first_step"] <= step <= row["last_step"]:
+            continue
+        steps = int(row["last_step"]) - int(row["first_step"]) + 1
+        return int(row["window"]) - 0.5 + (step - int(row["first_step"]) + 0.5) / steps
+    return None
 
 
 def _suspect_ranks(rows: Sequence[Row], dark: bool) -> Trace:

@@ -1,0 +1,168 @@
+"""Episodes of a run: neighbouring windows with the same finding that needs attention (accounting.md §17)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfapp.model import Diagnosis
+from sfapp.model.findings import Finding
+from sfapp.model.onsets import Episode, StepEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeWindows:
+    """The windows of one episode and their neighbours, whose steps tell where it began and ended.
+
+    Attributes:
+        seen: verdicts on its windows, in order. findings: of these, one each.
+        ranks: that all findings of late ranks name, or any of them where ranks take turns; empty for growth.
+        before, after: verdicts on the windows next to it; None where the run begins or ends.
+    """
+
+    seen: tuple[Diagnosis, ...]
+    findings: tuple[Finding, ...]
+    ranks: tuple[int, ...]
+    before: Diagnosis | None
+    after: Diagnosis | None
+
+    @property
+    def first(self) -> Diagnosis:
+        return self.seen[0]
+
+    @property
+    def last(self) -> Diagnosis:
+        return self.seen[-1]
+
+    @property
+    def telling(self) -> tuple[tuple[Diagnosis, Finding], ...]:
+        """The windows that say the most: those that name ranks, or all where none does."""
+        every = tuple(zip(self.seen, self.findings, strict=True))
+        return tuple(one for one in every if one[1].kind == "rank") or every
+
+    @property
+    def finding(self) -> Finding:
+        """The first of these findings."""
+        return self.telling[0][1]
+
+    @property
+    def edges(self) -> tuple[Diagnosis, ...]:
+        """The windows, four at most, that show where it began and ended, in order."""
+        begin = [found for found in (self.before, self.first) if found is not None]
+        end = [] if self.after is None else [self.last, self.after]
+        return tuple({found.window: found for found in (*begin, *end)}.values())
+
+    def episode(self, began: StepEstimate | None = None, ended: StepEstimate | None = None) -> Episode:
+        """Return the episode; where it began and ended to the nearest window if that is not given."""
+        finding, after = self.finding, self.after
+        earliest = (self.before or self.first).first_step
+        if ended is None and after is not None:
+            ended = StepEstimate(None, self.last.first_step, after.last_step)
+        return Episode(
+            run_id=self.first.run_id,
+            kind=finding.kind,
+            stage=finding.stage,
+            ranks=self.ranks,
+            hostname=finding.hostname,
+            first_window=self.first.window,
+            last_window=self.last.window,
+            windows=len(self.seen),
+            effect=max(found.effect for found in self.findings),
+            began=began or StepEstimate(None, earliest, self.first.last_step),
+            ended=ended,
+        )
+
+
+@dataclass(slots=True)
+class _Open:
+    """An episode that the next window may go on with."""
+
+    before: Diagnosis | None
+    seen: list[Diagnosis]
+    findings: list[Finding]
+    ranks: frozenset[int]
+
+    def takes(self, diagnosis: Diagnosis, finding: Finding) -> bool:
+        """Return whether a finding of the next window is the same effect."""
+        last = self.findings[-1]
+        if last.stage != finding.stage:
+            return False
+        if self.ranks and finding.ranks:
+            both = self.ranks & set(finding.ranks)
+            alike = len(both) >= _ALIKE * len(self.ranks | set(finding.ranks))
+            return alike or (_takes_turns(last) and _takes_turns(finding))
+        if finding.kind == "growth" and not self.ranks:
+            return True
+        return bool((self.ranks or _leading(self.seen[-1], last)) & _leading(diagnosis, finding))
+
+    def add(self, diagnosis: Diagnosis, finding: Finding) -> None:
+        if finding.ranks and not self.ranks:
+            self.ranks = frozenset(finding.ranks)
+        elif finding.ranks:
+            take_turns = _takes_turns(self.findings[-1]) and _takes_turns(finding)
+            named = frozenset(finding.ranks)
+            self.ranks = self.ranks | named if take_turns else self.ranks & named
+        self.seen.append(diagnosis)
+        self.findings.append(finding)
+
+    def closed(self, after: Diagnosis | None) -> EpisodeWindows:
+        return EpisodeWindows(
+            tuple(self.seen), tuple(self.findings), tuple(sorted(self.ranks)), self.before, after
+        )
+
+
+_ALIKE = 0.5
+"""Part of the ranks of two windows that both must name for their lateness to be the same effect."""
+
+_ONE_RANK = ("chronic", "periodic", "one-off")
+"""Kinds of culprits that name a rank."""
+
+
+def _takes_turns(finding: Finding) -> bool:
+    """Return whether several ranks are late in single steps: other windows may name others."""
+    return len(finding.ranks) > 1 and bool(finding.steps)
+
+
+def _leading(diagnosis: Diagnosis, finding: Finding) -> frozenset[int]:
+    """Return the late ranks of a finding; of growth, the rank that leads the stage, if there is one."""
+    if finding.ranks:
+        return frozenset(finding.ranks)
+    return frozenset(
+        one.rank
+        for one in diagnosis.culprits
+        if one.stage == finding.stage and one.rank is not None and one.kind in _ONE_RANK
+    )
+
+
+def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
+    """Return the episodes of one run, the earliest first.
+
+    A window goes on with an episode where it has a finding that needs attention in the same stage and, where
+    it names ranks, half of them are those that all windows so far named (or several ranks take turns in
+    both). Every such finding counts, not the largest alone:
+    another fault may be larger for a while. A rank that is late in a part of a window may show as growth, of
+    a stage that it leads.
+
+    Args:
+        diagnoses: of the windows of one run in order, under the same gates.
+    """
+    current: list[_Open] = []
+    found: list[EpisodeWindows] = []
+    before: Diagnosis | None = None
+    for diagnosis in diagnoses:
+        going_on: list[_Open] = []
+        for finding in diagnosis.findings:
+            if not finding.needs_attention:
+                continue
+            match = next(
+                (one for one in current if one not in going_on and one.takes(diagnosis, finding)), None
+            )
+            if match is None:
+                going_on.append(_Open(before, [diagnosis], [finding], frozenset(finding.ranks)))
+                continue
+            match.add(diagnosis, finding)
+            going_on.append(match)
+        found += [one.closed(diagnosis) for one in current if one not in going_on]
+        current, before = going_on, diagnosis
+    found += [one.closed(None) for one in current]
+    return sorted(found, key=lambda one: (one.first.window, -one.findings[0].effect))
