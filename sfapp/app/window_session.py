@@ -12,6 +12,7 @@ from sfapp.app.panels.note_target import view_of_pin
 from sfapp.app.panels.plot_card import Axes
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.errors import StoreError, WindowError
+from sfapp.model import Fix
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
@@ -118,6 +119,13 @@ class WindowSession:
         for message in (*messages, *more):
             self._warn(message)
         self.apply(view, "ranks")
+
+    def choose_fix(self, fix: Fix | None) -> None:
+        """Set what the what-if makes typical; the likely cause where None or not in the window."""
+        view, messages = replace(self.view, fix=fix).fitted(self.model.window)
+        for message in messages:
+            self._warn(message)
+        self.apply(view, "fix")
 
     def zoom(self, plot: str, axes: Axes) -> None:
         """Zoom a plot; an axis without a range shows all of it."""

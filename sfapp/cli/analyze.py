@@ -14,7 +14,7 @@ import click
 from sfapp.accounting import WhatIf
 from sfapp.cli.options import gate_options, view_from, view_options
 from sfapp.errors import SfappError
-from sfapp.model import Diagnosis
+from sfapp.model import Diagnosis, Fix
 from sfapp.model.labels import label_words
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
@@ -24,7 +24,6 @@ from sfapp.service.packet_windows import diagnose_windows, load_windows, what_if
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.text.what_if import what_if_sentence
 
 
 @click.command()
@@ -43,9 +42,10 @@ from sfapp.views.text.what_if import what_if_sentence
     "fixed",
     is_flag=False,
     flag_value="",
-    metavar="[STAGE[@RANK]]",
-    help="Predict the step time with a stage as fast as on a typical rank, by replaying each window; without "
-    "a value, of the suspect. Needs waits within stages.",
+    metavar="[STAGE][@RANK|@node:K|@all]",
+    help="Predict the step time with a stage, a rank or all ranks of a node as fast as on a typical rank, by "
+    "replaying each window; without a value, of the suspect. @all: all ranks alike in every stage. Needs "
+    "waits within stages; else prints the range between static gain and excess.",
 )
 @click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")
 def analyze(
@@ -83,7 +83,7 @@ def analyze(
     predicted: dict[WindowKey, WhatIf] = {}
     if fixed is not None:
         windows = (found.window for found in loaded.windows)
-        predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(fixed))
+        predicted = what_if_windows(windows, diagnoses, Fix.parse(fixed) if fixed else None)
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]
@@ -105,14 +105,6 @@ def analyze(
 
 def _key(diagnosis: Diagnosis) -> tuple[str, int]:
     return diagnosis.run_id, diagnosis.window
-
-
-def _stage_and_rank(text: str) -> tuple[str | None, int | None]:
-    """Return the parts of ``STAGE@RANK``; None for what is not given."""
-    stage, _, rank = text.rpartition("@")
-    if stage and rank.isascii() and rank.isdigit():
-        return stage, int(rank)
-    return text or None, None
 
 
 def document(
@@ -223,7 +215,7 @@ def print_table(
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
         if (replayed := predicted.get(WindowKey(*_key(diagnosis)))) is not None:
-            click.echo(f"{'':{widths[0]}}  {printable(what_if_sentence(replayed))}")
+            click.echo(f"{'':{widths[0]}}  {printable(words.what_if_sentence(replayed))}")
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:

@@ -26,6 +26,7 @@ from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict_card import VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
+from sfapp.app.panels.what_if_panel import WhatIfPanel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
 from sfapp.app.window_session import WindowSession, judge_fitted
@@ -134,6 +135,7 @@ class WindowPage:
             page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with box("rail", "aside") as rail:
                 rail.props["aria-label"] = "controls"
+                self._what_if = WhatIfPanel(self._workspace, model, self._session.choose_fix)
                 self._controls = Controls(
                     model.judged, model.view, self._references(), self._control_actions()
                 )
@@ -255,6 +257,7 @@ class WindowPage:
         verdict = text.verdict(model.diagnosis, model.window.ranks)
         self._verdict.show(verdict)
         self._controls.show(model.judged, model.view, verdict.recorder)
+        self._what_if.show(model)
         self._neighbour_links.show(model, self._neighbours)
         marked = figures.straggling_nodes(model.measures, model.diagnosis)
         self._tabs.show(model.view, marked, _suspect_node(model))
