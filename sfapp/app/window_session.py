@@ -194,9 +194,11 @@ class WindowSession:
 
     def _sync(self, view: ViewState) -> None:
         """Judge under a view: at once where only gates changed, otherwise on a thread."""
+        is_judged_alike = view.judging == self.view.judging
         self.model = replace(self.model, view=view)
         if not _needs_measuring(self._measured_view, view):
-            self.model = replace(self.model, judged=self._workspace.rejudge(self.model.judged, view))
+            if not is_judged_alike:
+                self.model = replace(self.model, judged=self._workspace.rejudge(self.model.judged, view))
             self._draw()
         elif not self._is_measuring:
             self._run_in_background(self._measure())

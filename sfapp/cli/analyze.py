@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from sfapp.accounting import WhatIf
-from sfapp.cli.options import gate_options, view_from, view_options
+from sfapp.cli.options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
-from sfapp.model import Diagnosis, Fix
+from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
@@ -83,7 +83,7 @@ def analyze(
     predicted: dict[WindowKey, WhatIf] = {}
     if fixed is not None:
         windows = (found.window for found in loaded.windows)
-        predicted = what_if_windows(windows, diagnoses, Fix.parse(fixed) if fixed else None)
+        predicted = what_if_windows(windows, diagnoses, fix_from(fixed) if fixed else None)
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]

@@ -22,6 +22,7 @@ from sfapp.report.plots import (
     report_names,
     window_plots,
 )
+from sfapp.report.what_if_line import what_if_line
 from sfapp.service.evidence import EvidenceFile, EvidenceSource, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
@@ -37,6 +38,7 @@ class Section:
         size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
         view: gates, baseline and selection of the window.
         gates: each gate that differs from its default, in words.
+        what_if: what the fix that the view chose would bring; empty if it chose none.
         plots: empty if only single plots of it were collected, which then follow.
     """
 
@@ -49,6 +51,7 @@ class Section:
     plots: tuple[ReportPlot, ...]
     packets: tuple[EvidenceFile, ...]
     gates: tuple[str, ...]
+    what_if: str
     frontier: str
     baseline: str
     reference: str
@@ -243,7 +246,8 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                     )
                 else:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
-            yield _section(evidence, view, [*plots, *(() if isinstance(straggling, Missing) else straggling)])
+            shown_plots = [*plots, *(() if isinstance(straggling, Missing) else straggling)]
+            yield _section(evidence, view, what_if_line(evidence, measures, view), shown_plots)
             if isinstance(straggling, Missing):
                 yield straggling
         if item.plot is not None and item.kind == "plot":
@@ -285,7 +289,7 @@ def _straggler_plots(
     return findings_plots(names, findings, evidence.diagnosis, view, notes)
 
 
-def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPlot]) -> Section:
+def _section(evidence: WindowEvidence, view: ViewState, what_if: str, plots: Sequence[ReportPlot]) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     size = words.extent(window)
     if diagnosis.group != "all":
@@ -301,6 +305,7 @@ def _section(evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPl
         plots=tuple(plots),
         packets=evidence.packets,
         gates=gates_moved(diagnosis.gates),
+        what_if=what_if,
         frontier=diagnosis.frontier.replace("_", "-"),
         baseline=diagnosis.baseline.replace("_", " "),
         reference="none: this run has no healthy window"

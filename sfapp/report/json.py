@@ -40,6 +40,7 @@ def _window(section: Section) -> dict[str, Any]:
         "window": section.window,
         "view": section.view.query,
         "differs": section.gates,
+        "what_if": section.what_if,
         "not_known": section.verdict.unknown,
         "packets": section.packets,
         "diagnosis": section.diagnosis,

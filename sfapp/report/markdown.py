@@ -113,6 +113,7 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     ]
     rows += [
         ("evidence", f"{verdict.evidence_summary}: {evidence}"),
+        ("what if", section.what_if),
         ("why", " ".join(verdict.why)),
         ("not known", " ".join(verdict.unknown)),
     ]

@@ -106,6 +106,7 @@ def _window(section: Section) -> Mapping[str, Any]:
         if number.title.lower() != "evidence"
     ]
     rows.append(["evidence", verdict.evidence_summary, evidence])
+    rows.append(["what if", "", section.what_if])
     rows.append(["why", "", " ".join(verdict.why)])
     rows.append(["not known", "", " ".join(verdict.unknown)])
     return {

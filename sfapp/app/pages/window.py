@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
@@ -32,7 +33,8 @@ from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show
 from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
-from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
+from sfapp.model import Diagnosis
+from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
 from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
@@ -102,6 +104,7 @@ class WindowPage:
         )
         self._rows = rows
         self._neighbours = neighbours
+        self._hinted: tuple[Diagnosis, ViewState] | None = None
         self._hints_due: asyncio.TimerHandle | None = None
         self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
@@ -245,7 +248,8 @@ class WindowPage:
             self._show_verdict()
             self._show_panel()
             self._notes_panel.follow()
-            self._show_hints_soon()
+            if (self._model.diagnosis, replace(self._session.view, fix=None)) != self._hinted:
+                self._show_hints_soon()
             show_address(self._session.view.href(window_page(self._key)))
 
     def _apply_theme(self, dark: bool) -> None:
@@ -272,6 +276,7 @@ class WindowPage:
         if self._panel_box.is_deleted:  # The page was closed during the pause.
             return
         model = self._model
+        self._hinted = model.diagnosis, replace(model.view, fix=None)
         nearest = nearest_changes(model.measures, model.diagnosis, self._controls.shown_gates)
         changes = text.changes(nearest, model.diagnosis)
         self._controls.hint(changes)

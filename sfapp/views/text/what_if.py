@@ -13,7 +13,7 @@ from sfapp.views.text.findings import healthy_windows
 HOURS_A_WEEK = 168
 
 _NOTABLE = 0.02
-"""A saving below this part of the step leaves room for the note that all ranks are slow alike."""
+"""Savings below this part of the step, or of the largest possible saving, are not worth a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class WhatIfText:
     def sentence(self) -> str:
         """All of it on one line, for reports."""
         error = f" ({self.error})" if self.error else ""
-        return " ".join(part for part in (f"{self.fix}: {self.change}{error}.", self.worth) if part)
+        first = f"{self.fix}: {self.change}{error}." if self.change else f"{self.fix}?"
+        return " ".join(part for part in (first, self.worth, *self.notes) if part)
 
 
 def what_if_text(found: WhatIf, diagnosis: Diagnosis, ranks: RankTable | None = None) -> WhatIfText:
@@ -101,8 +102,12 @@ def fix_place(fix: Fix, ranks: RankTable | None = None) -> str:
 
 
 def _between(least_ns: float, most_ns: float) -> str:
+    """Return ``88.7–167.1 ms``."""
     least, most = format.duration(least_ns), format.duration(most_ns)
-    return least if least == most else f"{least} to {most}"
+    if least == most:
+        return least
+    number, _, unit = least.partition(" ")
+    return f"{number}–{most}" if most.endswith(f" {unit}") else f"{least} to {most}"
 
 
 def _what(fix: Fix, ranks: RankTable | None) -> str:
@@ -131,7 +136,7 @@ def _worth_between(found: WhatIf, diagnosis: Diagnosis) -> str:
     if round(most / found.step_ns, 4) <= 0:
         return "Saves nothing measurable."
     low, high = _week(least, found, diagnosis), _week(most, found, diagnosis)
-    hours = high if low == high else f"{low}–{high}"
+    hours = high if low == high else f"{low}–{high}" if least >= _NOTABLE * most else f"up to {high}"
     return (
         f"Saves up to {format.duration(most)} per step: {hours} rank-hours a week on "
         f"{format.counted(diagnosis.ranks, 'rank')}."
@@ -146,7 +151,8 @@ def _week(saved_ns: float, found: WhatIf, diagnosis: Diagnosis) -> str:
 
 def _why_nothing(found: WhatIf) -> str:
     why = reason_sentence(found.reason or "")
-    return f"No replay: {why[0].lower()}{why[1:]}"
+    hint = " Recorder.watch_waits(model) records them." if found.reason == "no_waits_recorded" else ""
+    return f"No replay: {why[0].lower()}{why[1:]}{hint}"
 
 
 def _notes_on_replay(found: WhatIf, diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -163,13 +169,10 @@ def _notes_on_range(found: WhatIf, diagnosis: Diagnosis) -> tuple[str, ...]:
     saved = found.step_ns - (found.least_ns or found.step_ns)
     if saved < _NOTABLE * found.step_ns:
         return tuple(_grown_on_all(found, diagnosis))
-    notes = [
-        "The range is [G, X]: the static gain if no rank waits for another, the excess over a typical rank "
-        "if ranks wait for all of it."
-    ]
+    notes = ["The range is [G, X]: from no rank waiting for this time to all of them waiting for it."]
     if diagnosis.sync_boundary is not None and diagnosis.wait_stages:
         wait = format.in_stage(broad_stage(diagnosis.sync_boundary))
-        notes.append(f"Ranks measurably wait for each other {wait}, so expect about the lower step time.")
+        notes.append(f"Ranks measurably wait for each other {wait}, so expect about the shorter step.")
     return tuple(notes)
 
 
