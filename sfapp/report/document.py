@@ -223,13 +223,13 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
             yield _compared(item, look)
         if item.window is None:
             continue
-        view, _ = parse_query(item.view)
+        asked, _ = parse_query(item.view)
         try:
-            evidence = look(item.window, view)
+            evidence = look(item.window, asked)
         except (WindowError, WindowNotFoundError) as error:
             yield Missing(f"{item.window}: {error}")
             continue
-        view, _ = view.fitted(evidence.window)
+        view, _ = asked.fitted(evidence.window)
         window = evidence.window.of_group(view.group)
         measures = measure(window, evidence.diagnosis.baseline, evidence.diagnosis.reference)
         measures = measures.in_run(evidence.run_waits)
@@ -247,7 +247,7 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                 else:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
             shown_plots = [*plots, *(() if isinstance(straggling, Missing) else straggling)]
-            yield _section(evidence, view, what_if_line(evidence, measures, view), shown_plots)
+            yield _section(evidence, view, what_if_line(evidence, measures, asked.fix), shown_plots)
             if isinstance(straggling, Missing):
                 yield straggling
         if item.plot is not None and item.kind == "plot":

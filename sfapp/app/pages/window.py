@@ -33,8 +33,7 @@ from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show
 from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
-from sfapp.model import Diagnosis
-from sfapp.model.view import STRAGGLERS, ViewState, WindowKey, parse_query
+from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
 from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
@@ -104,7 +103,7 @@ class WindowPage:
         )
         self._rows = rows
         self._neighbours = neighbours
-        self._hinted: tuple[Diagnosis, ViewState] | None = None
+        self._hinted: tuple[object, ...] = ()
         self._hints_due: asyncio.TimerHandle | None = None
         self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
@@ -248,7 +247,7 @@ class WindowPage:
             self._show_verdict()
             self._show_panel()
             self._notes_panel.follow()
-            if (self._model.diagnosis, replace(self._session.view, fix=None)) != self._hinted:
+            if self._hints_key() != self._hinted:
                 self._show_hints_soon()
             show_address(self._session.view.href(window_page(self._key)))
 
@@ -276,13 +275,18 @@ class WindowPage:
         if self._panel_box.is_deleted:  # The page was closed during the pause.
             return
         model = self._model
-        self._hinted = model.diagnosis, replace(model.view, fix=None)
+        self._hinted = self._hints_key()
         nearest = nearest_changes(model.measures, model.diagnosis, self._controls.shown_gates)
         changes = text.changes(nearest, model.diagnosis)
         self._controls.hint(changes)
         self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
         if model.view.tab in self._panels:
             self._panels[model.view.tab][1].update(model, resting=True)
+
+    def _hints_key(self) -> tuple[object, ...]:
+        """Return what the nearest changes, and what is drawn with them, depend on: all but the what-if."""
+        model = self._model
+        return model.judged.source, model.diagnosis, replace(model.view, fix=None), model.dark
 
     def _show_panel(self) -> None:
         """Show the open tab's panel, built when it is first opened, and hide the others."""
