@@ -44,7 +44,7 @@ from sfapp.views import text as words
     flag_value="",
     metavar="[STAGE][@RANK|@node:K|@all]",
     help="Predict the step time with a stage, a rank or all ranks of a node as fast as on a typical rank, by "
-    "replaying each window; without a value, of the suspect. @all: all ranks alike in every stage. Needs "
+    "replaying each window; without a value, of the suspect. @all: every rank in every stage. Needs "
     "waits within stages; else prints the range between static gain and excess.",
 )
 @click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")

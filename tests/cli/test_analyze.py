@@ -201,4 +201,4 @@ def test_a_what_if_without_a_replay_prints_the_range(packets: Path, fixed: str, 
 
 
 def test_a_what_if_of_a_node_that_is_not_there_is_refused(packets: Path) -> None:
-    assert "no rows of node 9" in sfapp("analyze", packets, "--what-if", "@node:9", expect=1).stderr
+    assert "no rows of node 9" in sfapp("analyze", packets, "--what-if", "@node:9", expect=2).stderr

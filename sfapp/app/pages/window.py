@@ -41,8 +41,9 @@ from sfapp.views.address import run_page, window_page
 from sfapp.views.glossary import FIRST_GATES
 
 WELCOME = (
-    "New here? The card names the likely cause and how certain it is. Move the thresholds on the left and "
-    "watch it change. Each plot explains how to read it. Press ? for the keys and worked examples."
+    "New here? The card names the likely cause and how certain it is. The what-if on the left says what "
+    "fixing it, or anything else, would bring. Move the thresholds below it and watch the verdict change. "
+    "Each plot explains how to read it. Press ? for the keys and worked examples."
 )
 
 REFERENCES = 200

@@ -58,8 +58,8 @@ class FixPlaces:
     @classmethod
     def of(cls, table: RankTable) -> FixPlaces:
         hosts = dict(zip(table.rank, table.hostname, strict=True))
-        nodes = dict(sorted(zip(table.node_rank, table.hostname, strict=True)))
-        return cls(table, hosts, nodes)
+        nodes = dict(zip(table.node_rank, table.hostname, strict=True))
+        return cls(table, hosts, dict(sorted(nodes.items())))
 
     def offered(self, fix: Fix, named: Sequence[int]) -> dict[str, str]:
         """Return the choices by the text of a fix's place; that of the fix is always one of them.

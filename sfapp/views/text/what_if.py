@@ -177,13 +177,13 @@ def _notes_on_range(found: WhatIf, diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _grown_on_all(found: WhatIf, diagnosis: Diagnosis) -> list[str]:
-    """Return that all ranks are slow alike, with what the stage grew by, where that is the likely cause."""
+    """Return that no rank stands out, and what the stage grew by, where that is the likely cause."""
     aim, reference = diagnosis.aim, diagnosis.reference
     if aim is None or aim.rank_reason != "all_ranks" or diagnosis.is_quiet:
         return []
     if found.fix != suspect_fix(diagnosis):
         return []
-    text = f"All ranks are slow alike {format.in_stage(aim.stage)}, so a typical rank is no faster."
+    text = f"All ranks are equally slow {format.in_stage(aim.stage)}, so a typical rank is no faster."
     grown = (diagnosis.delta_ns or {}).get(aim.stage, 0.0)
     if reference is not None and grown > 0:
         since = healthy_windows(reference)
