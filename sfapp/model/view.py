@@ -241,7 +241,7 @@ def view_parameters() -> list[dict[str, Any]]:
         "baseline": ", ".join(BASELINES),
         "group": "all, role:NAME or node:K",
         "reference": "RUN/WINDOW to compare with; the run's healthy window where absent",
-        "fix": "what the what-if makes typical: [STAGE][@RANK|@node:K|@all]; the suspect where absent",
+        "fix": "what the what-if makes typical: [STAGE][@RANK|@node:K|@all]; the answer then has `what_if`",
     }
     parameters = [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
     parameters += [(doc.name, getattr(default.gates, doc.name), ", ".join(doc.help)) for doc in CHOICE_DOCS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,9 @@ _EVERY_STAGE = ""
 _EVERY_RANK = "all"
 
 _HELP = "Predicts the step time if this part were as fast as on a typical rank."
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s)\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class FixPlaces:
         listed: Sequence[int] = self.table.rank
         if len(listed) > MOST_LISTED:
             listed = [rank for rank in dict.fromkeys(named) if rank in self.hosts][:MOST_LISTED]
+        if fix.rank in self.hosts and fix.rank not in listed:
+            listed = [*listed, fix.rank]
         offered = {_EVERY_RANK: "every rank"}
         offered |= {str(rank): f"rank {rank} · {format.clip(self.hosts[rank], 24)}" for rank in listed}
         if len(self.node_hosts) > 1:
@@ -169,8 +175,8 @@ class WhatIfPanel:
     def _write(self, words: WhatIfText) -> None:
         self._fix.text = words.fix
         error = f" ({words.error})" if words.error else ""
-        self._change.text = f"{words.change}{error}"
-        self._worth.text = words.worth
+        self._change.text = _unbroken(f"{words.change}{error}")
+        self._worth.text = _unbroken(words.worth)
         self._notes.text = " ".join(words.notes)
         for element in (self._change, self._worth, self._notes):
             element.set_visibility(bool(element.text))
@@ -227,3 +233,8 @@ class WhatIfPanel:
         """Choose a fix. That of the likely cause is no choice: it follows the verdict."""
         if fix != self._asked.fix:
             self._choose(None if fix == fix_of(self._model.diagnosis, None) else fix)
+
+
+def _unbroken(text: str) -> str:
+    """Return a text that no line break parts a number in from its unit: the rail is narrow."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
