@@ -74,7 +74,7 @@ class FixPlaces:
         listed: Sequence[int] = self.table.rank
         if len(listed) > MOST_LISTED:
             listed = [rank for rank in dict.fromkeys(named) if rank in self.hosts][:MOST_LISTED]
-        if fix.rank in self.hosts and fix.rank not in listed:
+        if fix.rank is not None and fix.rank in self.hosts and fix.rank not in listed:
             listed = [*listed, fix.rank]
         offered = {_EVERY_RANK: "every rank"}
         offered |= {str(rank): f"rank {rank} · {format.clip(self.hosts[rank], 24)}" for rank in listed}
