@@ -49,7 +49,7 @@ from sfapp.accounting.verdict_map import (
     stage_verdict,
     verdict_map,
 )
-from sfapp.accounting.what_if import WhatIf, what_if
+from sfapp.accounting.what_if import WhatIf, suspect_fix, what_if, what_if_of
 from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
 
 if TYPE_CHECKING:
@@ -106,10 +106,12 @@ __all__ = [
     "stage_verdict",
     "step_prefix",
     "step_times",
+    "suspect_fix",
     "tie_set",
     "verdict_map",
     "waits_of_windows",
     "what_if",
+    "what_if_of",
     "with_reference",
 ]
 

@@ -221,8 +221,10 @@ def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
 
 
 def jitter_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
-    """Return what is lost because the slowest rank changes: the imbalance that late ranks do not explain; None
-    where late ranks could not be looked for."""
+    """Return what is lost because the slowest rank changes: the imbalance that late ranks do not explain.
+
+    None where there is none, or where late ranks could not be looked for.
+    """
     imbalance, excess = diagnosis.exposed_imbalance, diagnosis.telling_excess
     is_known = diagnosis.resolution is not None and diagnosis.resolution.rank
     if imbalance is None or not excess or not is_known:

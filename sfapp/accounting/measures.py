@@ -135,6 +135,11 @@ class Measures:
         """Logical step numbers."""
         return self.window.step_N
 
+    @property
+    def baseline_SNR(self) -> Array:
+        """b̃, float64 ns, broadcastable against [S, N, R] (§4)."""
+        return self._baseline_SNR
+
     def members(self, broad: int) -> tuple[int, ...]:
         """Return positions of the recorded stages that make up a broad one."""
         return tuple(stage for stage, owner in enumerate(self.broad_of_S) if owner == broad)

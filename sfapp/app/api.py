@@ -5,7 +5,7 @@ Handlers are plain functions where they ask the store: the server runs those bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -14,14 +14,14 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from sfapp.accounting import what_if
+from sfapp.accounting import suspect_fix
 from sfapp.app import api_docs
 from sfapp.app.address import run_of
+from sfapp.app.asked_window import asked_view, judge_asked
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import parse_sort
 from sfapp.errors import (
     ComparisonError,
-    GateError,
     IncidentNotFoundError,
     SfappError,
     StoreError,
@@ -29,6 +29,7 @@ from sfapp.errors import (
 )
 from sfapp.importers.perfetto_export import perfetto_archive, slice_of
 from sfapp.incidents import document_of
+from sfapp.model.fix import Fix
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.operators import Findings, agreement
@@ -191,25 +192,29 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         "/w/{run:path}/{window:int}.json", summary="One window's diagnosis", openapi_extra=documented
     )
     def window_json(request: Request, run: str, window: int) -> Response:
-        judged = _judge(workspace, request, WindowKey(run_of(request, after=1), window))
-        return _json(judged.diagnosis.document())
+        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=1), window))
+        fix = asked_view(request).fix
+        chosen = {} if fix is None else {"what_if": asdict(workspace.what_if(judged, fix))}
+        return _json(judged.diagnosis.document() | chosen)
 
     @application.get(
         "/w/{run:path}/{window:int}/what-if.json",
-        summary="The step time with a stage as fast as on a typical rank, from a replay",
+        summary="The step time with a stage, a rank or a node as fast as a typical rank, from a replay",
         openapi_extra=documented,
     )
     def what_if_json(
         request: Request,
         run: str,
         window: int,
-        fix: Annotated[str | None, Query(description="a broad stage; the suspect's where absent")] = None,
-        rank: Annotated[int | None, Query(ge=0, description="whose time is clipped; every rank's")] = None,
+        rank: Annotated[int | None, Query(ge=0, description="the rank of `fix`, where that has none")] = None,
     ) -> Response:
         key = WindowKey(run_of(request, after=2), window)
-        judged = _judge(workspace, request, key, extra=("fix", "rank"))
-        found = what_if(judged.measures, judged.diagnosis, fix, rank)
-        return _json({"what_if": None if found is None else asdict(found)})
+        judged = judge_asked(workspace, request, key, extra={"rank"})
+        fix = asked_view(request, extra={"rank"}).fix
+        if rank is not None and (fix is None or fix.is_of_every_rank):
+            fix = Fix(None if fix is None else fix.stage, rank)
+        fix = fix or suspect_fix(judged.diagnosis)
+        return _json({"what_if": None if fix is None else asdict(workspace.what_if(judged, fix))})
 
     @application.get(
         "/w/{run:path}/{window:int}/{table}.csv",
@@ -220,7 +225,7 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         if table not in (*_WINDOW_TABLES, *_FINDINGS_TABLES):
             names = ", ".join((*_WINDOW_TABLES, *_FINDINGS_TABLES))
             raise WindowNotFoundError(f"a window has no table {table!r}: {names}")
-        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window))
+        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=2), window))
         if table in _WINDOW_TABLES:
             rows = _WINDOW_TABLES[table](judged)
         else:
@@ -249,7 +254,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
         window: int,
         limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="rows of each list")] = 100,
     ) -> Response:
-        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window), extra={"limit"})
+        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=2), window), extra={"limit"})
         found = workspace.examine(judged).result()
         verdict_agreement = None
         if found.findings is not None:
@@ -264,7 +269,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
         openapi_extra={"parameters": [*picked, *view_parameters()]},
     )
     def perfetto_zip(request: Request, run: str, window: int) -> Response:
-        judged = _judge(workspace, request, WindowKey(run_of(request, after=2), window))
+        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=2), window))
         view, _ = parse_query(request.query_params.multi_items())
         operators, note = workspace.events(judged)
         kept = slice_of(operators, () if view.step is None else (view.step,), view.ranks)
@@ -355,29 +360,6 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
         incident: Annotated[str, PathParameter(description="its id, or enough of its beginning")],
     ) -> Response:
         return _json(document_of(log.state(), incident))
-
-
-def _judge(
-    workspace: Workspace, request: Request, key: WindowKey, *, extra: Collection[str] = ()
-) -> JudgedWindow:
-    """Judge a window under the view of a query; what a page only notes is an error here.
-
-    Args:
-        extra: what the query may hold that is no part of the view.
-
-    Raises:
-        WindowNotFoundError: no such window, or the query names what it does not have.
-        GateError: the query has values that mean nothing.
-    """
-    asked = request.query_params.multi_items()
-    view, notices = parse_query([(name, value) for name, value in asked if name not in extra])
-    if notices:
-        raise GateError(" ".join(notices))
-    source = workspace.source(key)
-    _, notices = view.fitted(workspace.window(source))
-    if notices:
-        raise WindowNotFoundError(" ".join(notices))
-    return workspace.judge(source, view)
 
 
 async def _explain(_: Request, error: Exception) -> Response:

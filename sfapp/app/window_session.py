@@ -12,6 +12,7 @@ from sfapp.app.panels.note_target import view_of_pin
 from sfapp.app.panels.plot_card import Axes
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.errors import StoreError, WindowError
+from sfapp.model import Fix
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
@@ -119,6 +120,13 @@ class WindowSession:
             self._warn(message)
         self.apply(view, "ranks")
 
+    def choose_fix(self, fix: Fix | None) -> None:
+        """Set what the what-if makes typical; the likely cause where None or not in the window."""
+        view, messages = replace(self.view, fix=fix).fitted(self.model.window)
+        for message in messages:
+            self._warn(message)
+        self.apply(view, "fix")
+
     def zoom(self, plot: str, axes: Axes) -> None:
         """Zoom a plot; an axis without a range shows all of it."""
         self.apply(self.view.zoomed(plot, axes), f"zoom {plot}")
@@ -186,9 +194,11 @@ class WindowSession:
 
     def _sync(self, view: ViewState) -> None:
         """Judge under a view: at once where only gates changed, otherwise on a thread."""
+        is_judged_alike = view.judging == self.view.judging
         self.model = replace(self.model, view=view)
         if not _needs_measuring(self._measured_view, view):
-            self.model = replace(self.model, judged=self._workspace.rejudge(self.model.judged, view))
+            if not is_judged_alike:
+                self.model = replace(self.model, judged=self._workspace.rejudge(self.model.judged, view))
             self._draw()
         elif not self._is_measuring:
             self._run_in_background(self._measure())

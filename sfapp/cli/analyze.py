@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from sfapp.accounting import WhatIf
-from sfapp.cli.options import gate_options, view_from, view_options
+from sfapp.cli.options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
@@ -31,7 +31,6 @@ from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.text.onsets import episode_line
-from sfapp.views.text.what_if import what_if_sentence
 
 
 @click.command()
@@ -50,9 +49,10 @@ from sfapp.views.text.what_if import what_if_sentence
     "fixed",
     is_flag=False,
     flag_value="",
-    metavar="[STAGE[@RANK]]",
-    help="Predict the step time with a stage as fast as on a typical rank, by replaying each window; without "
-    "a value, of the suspect. Needs waits within stages.",
+    metavar="[STAGE][@RANK|@node:K|@all]",
+    help="Predict the step time with a stage, a rank or all ranks of a node as fast as on a typical rank, by "
+    "replaying each window; without a value, of the suspect. @all: every rank in every stage. Needs "
+    "waits within stages; else prints the range between static gain and excess.",
 )
 @click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")
 def analyze(
@@ -90,7 +90,7 @@ def analyze(
     predicted: dict[WindowKey, WhatIf] = {}
     if fixed is not None:
         windows = (found.window for found in loaded.windows)
-        predicted = what_if_windows(windows, diagnoses, *_stage_and_rank(fixed))
+        predicted = what_if_windows(windows, diagnoses, fix_from(fixed) if fixed else None)
     episodes = episodes_of_windows((found.window for found in loaded.windows), diagnoses)
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
@@ -115,14 +115,6 @@ def analyze(
 
 def _key(diagnosis: Diagnosis) -> tuple[str, int]:
     return diagnosis.run_id, diagnosis.window
-
-
-def _stage_and_rank(text: str) -> tuple[str | None, int | None]:
-    """Return the parts of ``STAGE@RANK``; None for what is not given."""
-    stage, _, rank = text.rpartition("@")
-    if stage and rank.isascii() and rank.isdigit():
-        return stage, int(rank)
-    return text or None, None
 
 
 def document(
@@ -237,7 +229,7 @@ def print_table(
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
         if (replayed := predicted.get(WindowKey(*_key(diagnosis)))) is not None:
-            click.echo(f"{'':{widths[0]}}  {printable(what_if_sentence(replayed))}")
+            click.echo(f"{'':{widths[0]}}  {printable(words.what_if_sentence(replayed))}")
     _print_episodes(run, episodes)
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")

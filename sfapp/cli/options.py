@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from sfapp.errors import ParseError
-from sfapp.model import Baseline, Frontier
+from sfapp.model import Baseline, Fix, Frontier
 from sfapp.model.gates import BASELINES, CHOICE_DOCS, FRONTIERS, GATE_DOCS, PRESETS, Gates
 from sfapp.model.parse import parse_run_window
 from sfapp.model.view import ViewState, WindowKey
@@ -97,6 +97,18 @@ def view_from(
         reference=None if reference is None else window_key(reference, "--reference"),
         group=group,
     )
+
+
+def fix_from(text: str) -> Fix:
+    """Parse what ``--what-if`` names.
+
+    Raises:
+        click.BadParameter: it names nothing.
+    """
+    try:
+        return Fix.parse(text)
+    except ParseError as error:
+        raise click.BadParameter(f"{text!r} {error}", param_hint="--what-if") from None
 
 
 def window_key(text: str, option: str) -> WindowKey:

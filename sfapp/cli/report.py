@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sfapp import __version__
-from sfapp.cli.options import gate_options, view_from, view_options, window_key
+from sfapp.cli.options import fix_from, gate_options, view_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
 from sfapp.model import Diagnosis
@@ -44,6 +44,13 @@ MOST = 5
 )
 @click.option("--redact", is_flag=True, help="Replace run ids and host names by stable pseudonyms.")
 @click.option("--title", default=TITLE, show_default=True, help="Title of a report on windows.")
+@click.option(
+    "--what-if",
+    "fixed",
+    default=None,
+    metavar="[STAGE][@RANK|@node:K|@all]",
+    help="Report the step time with a stage, a rank or all ranks of a node as fast as on a typical rank.",
+)
 @gate_options
 @view_options
 def report(
@@ -52,6 +59,7 @@ def report(
     chosen: Sequence[str],
     title: str,
     redact: bool,
+    fixed: str | None,
     preset: str,
     frontier: Any,
     baseline: Any,
@@ -73,6 +81,7 @@ def report(
     incident, paths = _split(sources)
     asked = [window_key(text, "--window") for text in chosen]
     view = view_from(preset, frontier, baseline, reference, group, gates)
+    view = replace(view, fix=fix_from(fixed) if fixed else None)
     if incident is not None and (asked or title != TITLE or view != ViewState()):
         raise SfappError("an incident holds its own windows, thresholds and title: leave those options out")
     loaded = list(load_windows(paths).windows)

@@ -12,6 +12,7 @@ from sfapp.model.diagnosis import (
     StepTime,
     WaitFit,
 )
+from sfapp.model.fix import Fix
 from sfapp.model.gates import (
     BASELINES,
     CHOICE_DOCS,
@@ -77,6 +78,7 @@ __all__ = [
     "DeviceEvidence",
     "Diagnosis",
     "EvidenceLine",
+    "Fix",
     "Frontier",
     "Gates",
     "Label",

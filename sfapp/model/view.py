@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import GateError
+from sfapp.model.fix import Fix
 from sfapp.model.gates import BASELINES, CHOICE_DOCS, FRONTIERS, GATE_DOCS, Baseline, Frontier, Gates
 from sfapp.model.parse import parse_ranks, parse_run_window
 from sfapp.model.window import ALL_RANKS, Window
@@ -105,6 +106,7 @@ class ViewState:
         quantity: what the heatmap shows of it.
         cause: position in the list of causes, from 0, of the one whose path is shown; None = the first.
         operator: the one whose frequency is shown; None = the cause's.
+        fix: what the what-if makes typical; None = the suspect.
         zoom: parts of plots looked at, one for an axis, in the order in which they were zoomed.
     """
 
@@ -120,6 +122,7 @@ class ViewState:
     quantity: Quantity = "duration"
     cause: int | None = None
     operator: str | None = None
+    fix: Fix | None = None
     zoom: tuple[Zoom, ...] = ()
 
     @property
@@ -133,7 +136,7 @@ class ViewState:
                 pairs.extend(value.changed().items())
             elif value != getattr(default, item.name):
                 pairs.append((item.name, _text(value)))
-        return urlencode(pairs, quote_via=quote, safe=":,/")
+        return urlencode(pairs, quote_via=quote, safe=":,/@")
 
     def href(self, path: str) -> str:
         """Return ``path`` with this view."""
@@ -187,6 +190,9 @@ class ViewState:
         if unknown:
             kept = tuple(rank for rank in self.ranks if rank not in unknown)
             take_back("ranks", kept, f"rank {unknown[0]}", "it is left out")
+        lacking = None if self.fix is None else _lacking(self.fix, window)
+        if lacking is not None:
+            take_back("fix", None, lacking, "the what-if is about the likely cause")
         node = self.node
         if node is not None and node not in window.ranks.nodes:
             take_back("tab", OVERVIEW, f"node {node}", "showing the overview")
@@ -235,6 +241,7 @@ def view_parameters() -> list[dict[str, Any]]:
         "baseline": ", ".join(BASELINES),
         "group": "all, role:NAME or node:K",
         "reference": "RUN/WINDOW to compare with; the run's healthy window where absent",
+        "fix": "what the what-if makes typical: [STAGE][@RANK|@node:K|@all]; the answer then has `what_if`",
     }
     parameters = [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
     parameters += [(doc.name, getattr(default.gates, doc.name), ", ".join(doc.help)) for doc in CHOICE_DOCS]
@@ -243,6 +250,17 @@ def view_parameters() -> list[dict[str, Any]]:
         {"name": name, "in": "query", "description": meaning, "schema": {"default": value}}
         for name, value, meaning in parameters
     ]
+
+
+def _lacking(fix: Fix, window: Window) -> str | None:
+    """Return what a fix names and the window does not have."""
+    if fix.stage is not None and fix.stage not in window.broad_stages:
+        return f"stage {fix.stage!r}"
+    if fix.rank is not None and fix.rank not in window.ranks.rank:
+        return f"rank {fix.rank}"
+    if fix.node is not None and fix.node not in window.ranks.nodes:
+        return f"node {fix.node}"
+    return None
 
 
 def _is_whole(text: str, digits: int = 18) -> bool:
@@ -318,5 +336,6 @@ _FIELDS: dict[str, Callable[[str], Any]] = {
     "quantity": _one_of(QUANTITIES),
     "cause": _position,
     "operator": _name,
+    "fix": Fix.parse,
     "zoom": _zoom,
 }

@@ -132,17 +132,22 @@ class WindowView:
         """
         return examine_window(self.read_operators(), self.measures.window, self.diagnosis.wait_stages)
 
-    def what_if(self, stage: str | None = None, rank: int | None = None) -> WhatIf | None:
+    def what_if(
+        self, stage: str | None = None, rank: int | None = None, node: int | None = None
+    ) -> WhatIf | None:
         """Return the step time with a stage as fast as on a typical rank, from a replay of the window.
 
+        Without arguments, the suspect's stage and rank are fixed.
+
         Args:
-            stage: a broad stage; the suspect's stage and rank where None.
+            stage: a broad stage; every stage where only a rank or a node is given.
             rank: whose time is clipped; every rank's where None.
+            node: the node whose ranks' time is clipped, in the place of ``rank``.
 
         Raises:
-            WindowNotFoundError: the window has no such stage or rank.
+            WindowNotFoundError: the window has no such stage, rank or node.
         """
-        return what_if(self.measures, self.diagnosis, stage, rank)
+        return what_if(self.measures, self.diagnosis, stage, rank, node)
 
     @property
     def figures(self) -> Figures:

@@ -7,8 +7,9 @@ render("incident.html", …)                      -> files           in the form
 
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.command import TITLE, command
-from sfapp.report.document import CollectedPlot, Missing, Remark, Report, Section, document
+from sfapp.report.document import document
 from sfapp.report.formats import REPORT_FORMATS, Files, format_of, packed, render, write
+from sfapp.report.parts import CollectedPlot, Missing, Remark, Report, Section
 
 __all__ = [
     "REPORT_FORMATS",

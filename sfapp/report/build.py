@@ -9,8 +9,9 @@ from datetime import datetime
 from sfapp.incidents import IncidentState, draft_incident
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report.command import TITLE, command
-from sfapp.report.document import Report, document
+from sfapp.report.document import document
 from sfapp.report.formats import Files, render
+from sfapp.report.parts import Report
 from sfapp.service.evidence import EvidenceSource
 from sfapp.service.pseudonyms import Pseudonyms
 

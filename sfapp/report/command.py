@@ -39,6 +39,8 @@ def command(
         value = getattr(judged, name)
         if value != getattr(default, name):
             words += [f"--{name}", str(value)]
+    if judged.fix is not None:
+        words += ["--what-if", str(judged.fix)]
     if title != TITLE and incident is None:
         words += ["--title", title]
     return shlex.join([*words, *(["--redact"] if redact else []), "-o", output])

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
 
 from sfapp.accounting import Measures, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
-from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
 from sfapp.model.onsets import Episode
-from sfapp.model.sides import CompareState, SideKey, parse_compare
+from sfapp.model.sides import SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.report.parts import (
+    CollectedPlot,
+    ComparedSide,
+    Missing,
+    Part,
+    Remark,
+    Report,
+    ReportComparison,
+    Section,
+)
 from sfapp.report.plots import (
     LEFT_OUT,
     RANKS_IN_FULL,
@@ -23,167 +30,12 @@ from sfapp.report.plots import (
     report_names,
     window_plots,
 )
-from sfapp.service.evidence import EvidenceFile, EvidenceSource, WindowEvidence
+from sfapp.report.what_if_line import what_if_line
+from sfapp.service.evidence import EvidenceSource, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.format import ranges
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
-from sfapp.views.text.onsets import episode_line
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One window: its verdict, plots and provenance.
-
-    Attributes:
-        size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
-        view: gates, baseline and selection of the window.
-        gates: each gate that differs from its default, in words.
-        episodes: where in its run the effects in this window began and ended: all ranks, default gates.
-        plots: empty if only single plots of it were collected, which then follow.
-    """
-
-    run_id: str
-    window: int
-    size: str
-    view: ViewState
-    diagnosis: Diagnosis
-    verdict: words.VerdictText
-    plots: tuple[ReportPlot, ...]
-    packets: tuple[EvidenceFile, ...]
-    gates: tuple[str, ...]
-    frontier: str
-    baseline: str
-    reference: str
-    episodes: tuple[Episode, ...]
-
-    @property
-    def onsets(self) -> str:
-        """Return the episodes in words; empty without."""
-        return "; ".join(map(episode_line, self.episodes))
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedPlot:
-    """One plot that was collected by itself.
-
-    Attributes:
-        seen: the selection: ``step 161 · rank 3``; empty if nothing was selected.
-    """
-
-    run_id: str
-    window: int
-    view: ViewState
-    seen: str
-    plot: ReportPlot
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedSide:
-    """One side of a comparison.
-
-    Attributes:
-        first: its first window, with the packets of that window.
-        packets: packets of all its windows.
-    """
-
-    key: SideKey
-    first: tuple[int, tuple[EvidenceFile, ...]]
-    packets: tuple[EvidenceFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReportComparison:
-    """Comparison of two or three windows or runs.
-
-    Attributes:
-        state: the sides and how they are judged.
-        title: the names of the sides: ``A · window 12, B · window 13``.
-        text: headline, explanation and numbers.
-        head, rows: the table of stages as text; its columns add up as printed.
-    """
-
-    state: CompareState
-    sides: tuple[ComparedSide, ...]
-    title: str
-    text: words.ComparisonWords
-    plots: tuple[ReportPlot, ...]
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    @property
-    def packets(self) -> tuple[EvidenceFile, ...]:
-        """Return the packets of all sides."""
-        return tuple(dict.fromkeys(packet for side in self.sides for packet in side.packets))
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """A note.
-
-    Attributes:
-        number: its mark on the plots of its window; None for a standalone note.
-        pinned: its subject: ``run / 13 · step 161 · rank 3``; empty for a standalone note.
-        signed: ``Ada, 2026-11-21 09:14 UTC``.
-        overwritten: conflicting edits made at the same time, each with its author.
-    """
-
-    number: int | None
-    text: str
-    pinned: str
-    signed: str
-    overwritten: tuple[str, ...]
-
-    @property
-    def heading(self) -> str:
-        """Return its subject with its number: ``1 · run / 13 · step 161``."""
-        return self.pinned if self.number is None else f"{self.number} · {self.pinned}"
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """Evidence that is not available: its packets are absent or lack the requested data."""
-
-    reason: str
-
-
-Part = Section | CollectedPlot | ReportComparison | Remark | Missing
-Kind = TypeVar("Kind", Section, CollectedPlot, ReportComparison, Remark, Missing)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Content of a report.
-
-    Attributes:
-        facts: severity, status and author of the incident as (name, value); empty for a report on windows.
-        parts: the parts in order.
-        command: the command that reproduces the report from the packets.
-        version: version of sfapp.
-    """
-
-    title: str
-    summary: str
-    facts: tuple[tuple[str, str], ...]
-    parts: tuple[Part, ...]
-    command: str
-    version: str
-
-    def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
-        """Return the parts of one kind."""
-        return tuple(part for part in self.parts if isinstance(part, kind))
-
-    @property
-    def plots(self) -> tuple[ReportPlot, ...]:
-        """Return every plot in order."""
-        return tuple(plot for part in self.parts for plot in plots_of(part))
-
-
-def plots_of(part: Part) -> tuple[ReportPlot, ...]:
-    """Return the plots of one part."""
-    if isinstance(part, Section | ReportComparison):
-        return part.plots
-    return (part.plot,) if isinstance(part, CollectedPlot) else ()
 
 
 def document(
@@ -229,13 +81,13 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
             yield _compared(item, look)
         if item.window is None:
             continue
-        view, _ = parse_query(item.view)
+        asked, _ = parse_query(item.view)
         try:
-            evidence = look(item.window, view)
+            evidence = look(item.window, asked)
         except (WindowError, WindowNotFoundError) as error:
             yield Missing(f"{item.window}: {error}")
             continue
-        view, _ = view.fitted(evidence.window)
+        view, _ = asked.fitted(evidence.window)
         window = evidence.window.of_group(view.group)
         measures = measure(window, evidence.diagnosis.baseline, evidence.diagnosis.reference)
         measures = measures.in_run(evidence.run_waits)
@@ -253,7 +105,8 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                 else:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
             every = [*plots, *(() if isinstance(straggling, Missing) else straggling)]
-            yield _section(evidence, view, every, look.episodes(item.window))
+            predicted = what_if_line(evidence, measures, asked.fix)
+            yield _section(evidence, view, predicted, every, look.episodes(item.window))
             if isinstance(straggling, Missing):
                 yield straggling
         if item.plot is not None and item.kind == "plot":
@@ -296,7 +149,11 @@ def _straggler_plots(
 
 
 def _section(
-    evidence: WindowEvidence, view: ViewState, plots: Sequence[ReportPlot], episodes: Sequence[Episode]
+    evidence: WindowEvidence,
+    view: ViewState,
+    what_if: str,
+    plots: Sequence[ReportPlot],
+    episodes: Sequence[Episode],
 ) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     size = words.extent(window)
@@ -313,6 +170,7 @@ def _section(
         plots=tuple(plots),
         packets=evidence.packets,
         gates=gates_moved(diagnosis.gates),
+        what_if=what_if,
         frontier=diagnosis.frontier.replace("_", "-"),
         baseline=diagnosis.baseline.replace("_", " "),
         reference="none: this run has no healthy window"

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from sfapp.errors import ReportError
 from sfapp.files import atomic_writer
 from sfapp.incidents import IncidentState
-from sfapp.report.document import Report
+from sfapp.report.parts import Report
 
 Files = Mapping[str, bytes]
 """Files of a report by path relative to its folder, the report itself first."""

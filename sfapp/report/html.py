@@ -16,7 +16,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sfapp.assets import PLOTLY, assets
-from sfapp.report.document import CollectedPlot, Remark, Report, ReportComparison, Section
+from sfapp.report.parts import CollectedPlot, Remark, Report, ReportComparison, Section
 
 _TEMPLATES = Environment(
     loader=PackageLoader("sfapp.report", "templates"),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sfapp.incidents import IncidentState, document_of
-from sfapp.report.document import Report, ReportComparison, Section
+from sfapp.report.parts import Report, ReportComparison, Section
 
 
 def to_json(report: Report, incident_state: IncidentState, incident_id: str) -> bytes:
@@ -40,6 +40,7 @@ def _window(section: Section) -> dict[str, Any]:
         "window": section.window,
         "view": section.view.query,
         "differs": section.gates,
+        "what_if": section.what_if,
         "not_known": section.verdict.unknown,
         "packets": section.packets,
         "diagnosis": section.diagnosis,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sfapp.report.captions import caption
-from sfapp.report.document import CollectedPlot, Remark, Report, ReportComparison, Section
+from sfapp.report.parts import CollectedPlot, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
@@ -113,6 +113,7 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     ]
     rows += [
         ("evidence", f"{verdict.evidence_summary}: {evidence}"),
+        ("what if", section.what_if),
         ("why", " ".join(verdict.why)),
         ("began and ended", section.onsets),
         ("not known", " ".join(verdict.unknown)),

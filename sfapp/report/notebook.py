@@ -12,8 +12,8 @@ from typing import Any
 from sfapp.model.sides import SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.captions import caption
-from sfapp.report.document import CollectedPlot, ComparedSide, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.markdown import lines, shown, table
+from sfapp.report.parts import CollectedPlot, ComparedSide, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 
 Cell = Mapping[str, Any]
@@ -107,6 +107,7 @@ def _window(section: Section, name: str) -> Iterator[Cell]:
     yield _text(
         f"## {shown(f'{section.run_id} · window {section.window} · {section.size}')}",
         f"Verdict in the report: **{shown(verdict.headline)}** {shown(verdict.place)}",
+        f"What if: {shown(section.what_if)}" if section.what_if else "",
         f"Not known: {shown(' '.join(verdict.unknown))}" if verdict.unknown else "",
     )
     yield _code(_opened(section, name))

@@ -14,7 +14,7 @@ import typst
 from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.report.captions import caption
-from sfapp.report.document import CollectedPlot, Part, Remark, Report, ReportComparison, Section
+from sfapp.report.parts import CollectedPlot, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
@@ -106,6 +106,7 @@ def _window(section: Section) -> Mapping[str, Any]:
         if number.title.lower() != "evidence"
     ]
     rows.append(["evidence", verdict.evidence_summary, evidence])
+    rows.append(["what if", "", section.what_if])
     rows.append(["why", "", " ".join(verdict.why)])
     rows.append(["began and ended", "", section.onsets])
     rows.append(["not known", "", " ".join(verdict.unknown)])

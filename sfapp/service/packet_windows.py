@@ -8,9 +8,9 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, what_if
+from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, suspect_fix, what_if_of
 from sfapp.errors import WindowError
-from sfapp.model import Diagnosis, Window
+from sfapp.model import Diagnosis, Fix, Window
 from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import Loaded, Quarantined, read_windows
@@ -51,24 +51,22 @@ def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnos
 
 
 def what_if_windows(
-    windows: Iterable[Window],
-    diagnoses: Sequence[Diagnosis],
-    stage: str | None = None,
-    rank: int | None = None,
+    windows: Iterable[Window], diagnoses: Sequence[Diagnosis], chosen: Fix | None = None
 ) -> dict[WindowKey, WhatIf]:
-    """Return what fixing a stage would bring in each window; of the suspect where no stage is named.
+    """Return what a fix would bring in each window; that of the suspect where none is chosen.
 
     Raises:
-        WindowNotFoundError: a window has no such stage or rank.
+        WindowNotFoundError: a window has no such stage, rank or node.
     """
     by_key = {WindowKey(window.run_id, window.number): window for window in windows}
     found = {}
     for diagnosis in diagnoses:
-        key = WindowKey(diagnosis.run_id, diagnosis.window)
-        measures = measure(by_key[key].of_group(diagnosis.group))
-        replayed = what_if(measures, diagnosis, stage, rank)
-        if replayed is not None:
-            found[key] = replayed
+        fix = chosen or suspect_fix(diagnosis)
+        if fix is not None:
+            key = WindowKey(diagnosis.run_id, diagnosis.window)
+            group = by_key[key].of_group(diagnosis.group)
+            measures = measure(group, diagnosis.baseline, diagnosis.reference)
+            found[key] = what_if_of(measures, diagnosis, fix)
     return found
 
 

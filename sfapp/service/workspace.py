@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from sfapp.accounting import WhatIf
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentLog
-from sfapp.model import Operators, Reference, Window
+from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
@@ -29,6 +30,7 @@ from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import StoredEpisodes
 from sfapp.service.subscribers import Subscribers
+from sfapp.service.what_if import StepPredictor
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
 from sfapp.views.findings import Examined, Read, ReportProgress, examined
 
@@ -83,6 +85,7 @@ class Workspace:
         self._status = StoreStatus("reading", newest=store.newest_packet_at())
         self._judge = WindowJudge(self.store_of)
         self._episodes = StoredEpisodes(self.store_of, self._judge)
+        self._predictor = StepPredictor()
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
         self._examples = ExampleStore()
@@ -246,6 +249,18 @@ class Workspace:
     def rejudge(self, current: JudgedWindow, view: ViewState) -> JudgedWindow:
         """Judge the same measures under other gates or the other frontier."""
         return self._judge.rejudge(current, view)
+
+    def what_if(self, judged: JudgedWindow, fix: Fix) -> WhatIf:
+        """Return the step time that a fix would leave; replays the window where that is not known yet.
+
+        Raises:
+            WindowNotFoundError: the judged group has no such stage, rank or node.
+        """
+        return self._predictor.predict(judged, fix)
+
+    def known_what_if(self, judged: JudgedWindow, fix: Fix) -> WhatIf | None:
+        """Return the same at once where it is known."""
+        return self._predictor.known(judged, fix)
 
     # --- from stages down to operators ----------------------------------------------------------------
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, FORWARD, MS, Ints, window_of
+from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, Ints, ddp_job, reduced, window_of
 
-from sfapp.accounting import WhatIf, diagnose, judge, measure, what_if
+from sfapp.accounting import WhatIf, diagnose, judge, measure, what_if, what_if_of
 from sfapp.errors import WindowNotFoundError
-from sfapp.model import Window
+from sfapp.model import Fix, Window
 
 STAGES = (DATA, FORWARD, BACKWARD)
 RANKS, STEPS = 4, 40
@@ -112,3 +112,93 @@ def test_an_unknown_stage_or_rank_is_refused() -> None:
         predicted(window, "nothing")
     with pytest.raises(WindowNotFoundError, match="no rows of rank 9"):
         predicted(window, DATA, 9)
+
+
+def fixed(window: Window, fix: Fix) -> WhatIf:
+    measures = measure(window)
+    return what_if_of(measures, judge(measures), fix)
+
+
+def test_a_rank_is_fixed_in_every_stage_it_is_late_in() -> None:
+    slow = own_times()
+    slow[0, :, 1] += 10 * MS
+    slow[2, :, 1] += 20 * MS
+    found = fixed(job(slow), Fix(rank=1))
+    assert found.saved_ns == pytest.approx(30 * MS, abs=2 * MS)
+    assert found.fix == Fix(rank=1)
+
+
+def test_a_node_is_fixed_with_all_its_ranks() -> None:
+    # Given two late ranks on one node, and one that is less late on another
+    own = np.random.default_rng(0).integers(19 * MS, 21 * MS, (3, STEPS, 8))
+    own[0, :, 1] += 30 * MS
+    own[0, :, 2] += 30 * MS
+    own[0, :, 5] += 10 * MS
+    # Then fixing one rank brings nothing, and fixing the node leaves the other node's delay
+    one, node = fixed(job(own), Fix(DATA, rank=1)), fixed(job(own), Fix(DATA, node=0))
+    assert one.saved_ns == pytest.approx(0, abs=2 * MS)
+    assert node.saved_ns == pytest.approx(20 * MS, abs=2 * MS)
+
+
+def test_everything_typical_leaves_no_difference_between_ranks() -> None:
+    slow = own_times()
+    slow[0, :, 1] += 30 * MS
+    found = fixed(job(slow), Fix())
+    typical_ns = measure(job(slow)).own.most_SN.sum(axis=0).mean() + MS  # type: ignore[union-attr]
+    assert found.predicted_ns == pytest.approx(typical_ns, rel=1e-6)
+
+
+FAULTS = [{(DATA, 1): 30 * MS}, {(CALLBACKS, 1): 30 * MS}, {(DATA, "random"): 30 * MS}]
+
+
+@pytest.mark.parametrize("extra", FAULTS)
+def test_without_a_replay_a_stage_lies_between_static_gain_and_excess(extra: dict) -> None:
+    measures = measure(window_of(ddp_job(extra=extra)))
+    diagnosis = judge(measures)
+    (stage, _), *_ = extra
+    found = what_if_of(measures, diagnosis, Fix(stage))
+    assert found.reason == "no_waits_recorded"
+    assert diagnosis.static_gain is not None
+    assert diagnosis.carry_over_excess is not None
+    makespan_ns = diagnosis.exposed_makespan_ns / diagnosis.steps
+    assert found.step_ns - found.least_ns == pytest.approx(  # type: ignore[operator]
+        diagnosis.carry_over_excess[stage] * found.step_ns
+    )
+    assert found.step_ns - found.most_ns == pytest.approx(  # type: ignore[operator]
+        diagnosis.static_gain[stage] * makespan_ns
+    )
+
+
+@pytest.mark.parametrize("fix", [Fix(DATA, rank=1), Fix(rank=1), Fix(DATA, node=0), Fix(), Fix(DATA, rank=3)])
+def test_the_range_holds_what_a_replay_would_have_predicted(fix: Fix) -> None:
+    slow = own_times()
+    slow[0, :, 1] += 30 * MS
+    replayed = fixed(job(slow), fix)
+    bounded = fixed(replace(job(slow), waits={}), fix)
+    assert replayed.predicted_ns is not None
+    assert bounded.least_ns is not None
+    assert bounded.most_ns is not None
+    margin = 0.02 * replayed.step_ns  # the excess is over the median, the replay clips to the lower middle
+    assert bounded.least_ns - margin <= replayed.predicted_ns <= bounded.most_ns + margin
+
+
+def test_a_rank_that_never_is_the_slowest_has_nothing_to_bring() -> None:
+    found = fixed(window_of(ddp_job(extra={(DATA, 1): 30 * MS})), Fix(DATA, rank=3))
+    assert found.least_ns == found.most_ns == found.step_ns
+
+
+def test_a_reduced_window_has_neither_prediction_nor_range_whichever_rank_is_asked_for() -> None:
+    window = reduced(window_of(ddp_job(ranks=16, extra={(DATA, 9): 30 * MS})))
+    without_rows = next(rank for rank in range(16) if rank not in window.ranks.rank)
+    found = fixed(window, Fix(DATA, rank=without_rows))
+    assert (found.reason, found.predicted_ns, found.least_ns) == ("reduced_rows", None, None)
+
+
+def test_a_single_rank_has_no_typical_one_to_be_compared_with() -> None:
+    found = fixed(window_of(ddp_job(ranks=1)), Fix(DATA))
+    assert (found.reason, found.least_ns) == ("single_rank", None)
+
+
+def test_an_unknown_node_is_refused() -> None:
+    with pytest.raises(WindowNotFoundError, match="no rows of node 7"):
+        fixed(job(own_times()), Fix(node=7))

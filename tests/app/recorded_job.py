@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
-from tests.builders import BACKWARD, CALLBACKS, DATA, MS, ddp_job, window_of
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, ddp_job, window_of
 
 HOSTILE = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
 """A name that means harm where it is taken for markup."""
@@ -35,6 +37,26 @@ def job_window(number: int, fault: Fault, run_id: str = RUN) -> Window:
         started_at=f"2026-03-01T10:{number % 60:02d}:00Z",
         ended_at=f"2026-03-01T10:{number % 60:02d}:04Z",
     )
+
+
+def waiting_window(
+    number: int, extra: dict[tuple[int, int], int], ranks: int = 8, run_id: str = "waiting"
+) -> Window:
+    """A window of ranks on nodes of 4 that meet at the end of backward, with their waits measured.
+
+    Args:
+        extra: ns added to a stage (0 data, 1 forward, 2 backward) on one rank.
+    """
+    own_SNR = np.random.default_rng(number).integers(19 * MS, 21 * MS, (3, 40, ranks))
+    for (stage, rank), added in extra.items():
+        own_SNR[stage, :, rank] += added
+    arrived_NR = own_SNR.sum(axis=0)
+    wait_NR = arrived_NR.max(axis=1, keepdims=True) - arrived_NR + MS
+    duration_SNR = own_SNR.copy()
+    duration_SNR[2] += wait_NR
+    stages = (DATA, FORWARD, BACKWARD)
+    window = window_of(duration_SNR, stages=stages, first_step=40 * number, run_id=run_id, window=number)
+    return replace(window, waits={BACKWARD: wait_NR})
 
 
 def hostile_window() -> Window:

@@ -10,21 +10,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 import pytest
-from fastapi import FastAPI
+from data_client import client_of
 from recorded_job import RUN, job_window, put
 
 import sfapp
-from sfapp.app import api
 from sfapp.model import GATE_DOCS, Gates
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.address import path_segment
-
-
-def client_of(workspace: Workspace) -> httpx.AsyncClient:
-    application = FastAPI(title="sfapp", version="1", description="as data", docs_url=None, redoc_url=None)
-    api.build(application, workspace)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://127.0.0.1")
 
 
 @pytest.fixture

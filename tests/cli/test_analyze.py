@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -185,3 +186,19 @@ def test_help_answers_without_loading_the_world() -> None:
     printed = sfapp("analyze", "--help").stdout
     assert "--tau-c" in printed
     assert "candidate threshold" in printed
+
+
+@pytest.mark.parametrize(
+    ("fixed", "place"),
+    [("", "data"), (f"{DATA}@3", "data"), ("@node:0", "every stage"), ("@all", "every stage")],
+)
+def test_a_what_if_without_a_replay_prints_the_range(packets: Path, fixed: str, place: str) -> None:
+    option = f"--what-if={fixed}" if fixed else "--what-if"
+    lines = sfapp("analyze", packets, option).stdout.splitlines()
+    said = [line.strip() for line in lines if "No prediction" in line][-1]
+    assert said.startswith(f"No prediction for {place}: the packet holds no waits within stages. A step ")
+    assert re.search(r"would take [\d.]+–[\d.]+ ms instead of [\d.]+ ms\.$", said)
+
+
+def test_a_what_if_of_a_node_that_is_not_there_is_refused(packets: Path) -> None:
+    assert "no rows of node 9" in sfapp("analyze", packets, "--what-if", "@node:9", expect=2).stderr

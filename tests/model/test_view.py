@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Gates
+from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Fix, Gates
 from sfapp.model.view import QUANTITIES, TABS, ViewState, WindowKey, parse_query
 
 # What a URL can carry: any text but lone surrogates.
@@ -20,6 +20,14 @@ gate_values = st.fixed_dictionaries(
         },
         "model_fit": st.sampled_from(MODEL_FITS),
     },
+)
+ranks_or_nodes = st.integers(0, 10**9 - 1)
+# With stages whose own name reads like a place of a fix.
+stages = st.none() | texts | st.sampled_from(["data@3", "@all", "a@node:1"])
+fixes = (
+    st.builds(Fix, stages)
+    | st.builds(Fix, stages, rank=ranks_or_nodes)
+    | st.builds(Fix, stages, node=ranks_or_nodes)
 )
 views = st.builds(
     ViewState,
@@ -35,6 +43,7 @@ views = st.builds(
     quantity=st.sampled_from(QUANTITIES),
     cause=st.none() | st.integers(0, 10**6),
     operator=st.none() | texts,
+    fix=st.none() | fixes,
 )
 
 
@@ -78,6 +87,7 @@ def test_only_what_differs_is_in_the_link() -> None:
         ("cause=-1", "cause must be a position in a list, 0 the first, not '-1'"),
         ("operator=", "operator must name something"),
         ("group=", "group must name something"),
+        ("fix=", "fix must be STAGE, STAGE@RANK, STAGE@node:K, @RANK, @node:K or @all, not ''"),
         ("colour=red", "'colour' is not an option of this page"),
     ],
 )
@@ -98,6 +108,20 @@ def test_good_values_beside_a_bad_one_still_count() -> None:
 def test_the_judging_part_ignores_what_is_only_looked_at() -> None:
     view = ViewState(tab="ranks", step=4, ranks=(1,)).with_gate("tau_c", 0.5)
     assert view.judging == ViewState().with_gate("tau_c", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("fix", "text"),
+    [
+        (Fix("data.next_wait"), "data.next_wait"),
+        (Fix("data.next_wait", rank=3), "data.next_wait@3"),
+        (Fix("data.next_wait", node=1), "data.next_wait@node:1"),
+        (Fix(rank=3), "@3"),
+        (Fix(), "@all"),
+    ],
+)
+def test_a_fix_is_readable_in_the_link(fix: Fix, text: str) -> None:
+    assert ViewState(fix=fix).href("/w/a/1") == f"/w/a/1?fix={text}"
 
 
 def test_what_is_said_of_this_window_alone_stays_behind() -> None:

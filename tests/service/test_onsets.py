@@ -24,7 +24,7 @@ from sfapp.model.onsets import StepEstimate
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
 from sfapp.report.build import ReportRequest, build_report
-from sfapp.report.document import Section
+from sfapp.report.parts import Section
 from sfapp.service.onsets import MOST_LOCATED, run_episodes
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.packet_windows import diagnose_windows, episodes_of_windows, load_windows

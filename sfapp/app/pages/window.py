@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
@@ -26,6 +27,7 @@ from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
 from sfapp.app.panels.verdict_card import VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
+from sfapp.app.panels.what_if_panel import WhatIfPanel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
 from sfapp.app.window_session import WindowSession, judge_fitted
@@ -39,8 +41,9 @@ from sfapp.views.address import run_page, window_page
 from sfapp.views.glossary import FIRST_GATES
 
 WELCOME = (
-    "New here? The card names the likely cause and how certain it is. Move the thresholds on the left and "
-    "watch it change. Each plot explains how to read it. Press ? for the keys and worked examples."
+    "New here? The card names the likely cause and how certain it is. The what-if on the left says what "
+    "fixing it, or anything else, would bring. Move the thresholds below it and watch the verdict change. "
+    "Each plot explains how to read it. Press ? for the keys and worked examples."
 )
 
 REFERENCES = 200
@@ -101,6 +104,7 @@ class WindowPage:
         )
         self._rows = rows
         self._neighbours = neighbours
+        self._hinted: tuple[object, ...] = ()
         self._hints_due: asyncio.TimerHandle | None = None
         self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
@@ -134,6 +138,7 @@ class WindowPage:
             page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with box("rail", "aside") as rail:
                 rail.props["aria-label"] = "controls"
+                self._what_if = WhatIfPanel(self._workspace, model, self._session.choose_fix)
                 self._controls = Controls(
                     model.judged, model.view, self._references(), self._control_actions()
                 )
@@ -243,7 +248,8 @@ class WindowPage:
             self._show_verdict()
             self._show_panel()
             self._notes_panel.follow()
-            self._show_hints_soon()
+            if self._hints_key() != self._hinted:
+                self._show_hints_soon()
             show_address(self._session.view.href(window_page(self._key)))
 
     def _apply_theme(self, dark: bool) -> None:
@@ -255,6 +261,7 @@ class WindowPage:
         verdict = text.verdict(model.diagnosis, model.window.ranks)
         self._verdict.show(verdict)
         self._controls.show(model.judged, model.view, verdict.recorder)
+        self._what_if.show(model)
         self._neighbour_links.show(model, self._neighbours)
         marked = figures.straggling_nodes(model.measures, model.diagnosis)
         self._tabs.show(model.view, marked, _suspect_node(model))
@@ -269,12 +276,18 @@ class WindowPage:
         if self._panel_box.is_deleted:  # The page was closed during the pause.
             return
         model = self._model
+        self._hinted = self._hints_key()
         nearest = nearest_changes(model.measures, model.diagnosis, self._controls.shown_gates)
         changes = text.changes(nearest, model.diagnosis)
         self._controls.hint(changes)
         self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
         if model.view.tab in self._panels:
             self._panels[model.view.tab][1].update(model, resting=True)
+
+    def _hints_key(self) -> tuple[object, ...]:
+        """Return what the nearest changes, and what is drawn with them, depend on: all but the what-if."""
+        model = self._model
+        return model.judged.source, model.diagnosis, replace(model.view, fix=None), model.dark
 
     def _show_panel(self) -> None:
         """Show the open tab's panel, built when it is first opened, and hide the others."""

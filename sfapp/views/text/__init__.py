@@ -38,6 +38,7 @@ from sfapp.views.text.stragglers import (
     stragglers_headline,
 )
 from sfapp.views.text.verdict import VerdictText, extent, headline_of, summary, verdict
+from sfapp.views.text.what_if import WhatIfText, fix_place, what_if_sentence, what_if_text
 
 __all__ = [
     "CAUSE_KINDS",
@@ -53,6 +54,7 @@ __all__ = [
     "Number",
     "Term",
     "VerdictText",
+    "WhatIfText",
     "against_recorder",
     "agreement",
     "agreement_sentences",
@@ -69,6 +71,7 @@ __all__ = [
     "evidence_lines",
     "extent",
     "findings_notes",
+    "fix_place",
     "headline_of",
     "leader_words",
     "limit_sentence",
@@ -88,5 +91,7 @@ __all__ = [
     "suspect_and_peer",
     "unknown",
     "verdict",
+    "what_if_sentence",
+    "what_if_text",
     "why",
 ]

@@ -1,0 +1,48 @@
+"""The window and the view that a data route is asked for; what a page only notes is an error here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fastapi import Request
+
+from sfapp.errors import GateError, WindowNotFoundError
+from sfapp.model.view import ViewState, WindowKey, parse_query
+from sfapp.service.judging import JudgedWindow
+from sfapp.service.workspace import Workspace
+
+
+def asked_view(request: Request, extra: Collection[str] = ()) -> ViewState:
+    """Return the view of a query.
+
+    Args:
+        extra: what the query may hold that is no part of the view.
+
+    Raises:
+        GateError: the query has values that mean nothing.
+    """
+    asked = request.query_params.multi_items()
+    view, notices = parse_query([(name, value) for name, value in asked if name not in extra])
+    if notices:
+        raise GateError(" ".join(notices))
+    return view
+
+
+def judge_asked(
+    workspace: Workspace, request: Request, key: WindowKey, *, extra: Collection[str] = ()
+) -> JudgedWindow:
+    """Judge a window under the view of a query.
+
+    Args:
+        extra: what the query may hold that is no part of the view.
+
+    Raises:
+        WindowNotFoundError: no such window, or the query names what it does not have.
+        GateError: the query has values that mean nothing.
+    """
+    view = asked_view(request, extra)
+    source = workspace.source(key)
+    _, notices = view.fitted(workspace.window(source))
+    if notices:
+        raise WindowNotFoundError(" ".join(notices))
+    return workspace.judge(source, view)

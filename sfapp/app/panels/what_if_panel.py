@@ -1,0 +1,240 @@
+"""The what-if in the controls: choose what is made typical, and see what a step would then take."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nicegui import background_tasks, events, ui
+
+from sfapp.accounting import WhatIf
+from sfapp.app.panels.choosers import show_options
+from sfapp.app.panels.view_model import TabViewModel
+from sfapp.app.theme import box, label_text, with_keys
+from sfapp.errors import SfappError
+from sfapp.model import Diagnosis, Fix, RankTable
+from sfapp.service.judging import WindowSource
+from sfapp.service.what_if import fix_of
+from sfapp.service.workspace import Workspace
+from sfapp.views import format
+from sfapp.views.text import WhatIfText, fix_place, what_if_text
+
+Change = Callable[[events.ValueChangeEventArguments[Any]], Any]
+
+MOST_LISTED = 64
+"""Most ranks, and most nodes, that the list offers by themselves; any other rank is typed."""
+
+_EVERY_STAGE = ""
+_EVERY_RANK = "all"
+
+_HELP = "Predicts the step time if this part were as fast as on a typical rank."
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s)\b)")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionRequest:
+    """A prediction for one window, verdict and fix; equal for two that have the same answer."""
+
+    source: WindowSource
+    diagnosis: Diagnosis
+    fix: Fix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixPlaces:
+    """The ranks and hosts of a group, looked up once: a group may have 100,000 ranks.
+
+    Attributes:
+        table: the ranks.
+        hosts: host by global rank.
+        node_hosts: host by node.
+    """
+
+    table: RankTable
+    hosts: Mapping[int, str]
+    node_hosts: Mapping[int, str]
+
+    @classmethod
+    def of(cls, table: RankTable) -> FixPlaces:
+        hosts = dict(zip(table.rank, table.hostname, strict=True))
+        nodes = dict(zip(table.node_rank, table.hostname, strict=True))
+        return cls(table, hosts, dict(sorted(nodes.items())))
+
+    def offered(self, fix: Fix, named: Sequence[int]) -> dict[str, str]:
+        """Return the choices by the text of a fix's place; that of the fix is always one of them.
+
+        Args:
+            named: ranks that stand in the list where it cannot hold all.
+        """
+        listed: Sequence[int] = self.table.rank
+        if len(listed) > MOST_LISTED:
+            listed = [rank for rank in dict.fromkeys(named) if rank in self.hosts][:MOST_LISTED]
+        if fix.rank is not None and fix.rank in self.hosts and fix.rank not in listed:
+            listed = [*listed, fix.rank]
+        offered = {_EVERY_RANK: "every rank"}
+        offered |= {str(rank): f"rank {rank} · {format.clip(self.hosts[rank], 24)}" for rank in listed}
+        if len(self.node_hosts) > 1:
+            nodes = list(self.node_hosts.items())[:MOST_LISTED]
+            offered |= {f"node:{node}": f"host {format.clip(host, 24)}" for node, host in nodes}
+        offered.setdefault(fix.place, fix_place(fix))
+        return offered
+
+
+class WhatIfPanel:
+    """Two choosers, stage and ranks, and the predicted step. Starts with the likely cause of the verdict.
+
+    A window is replayed on a thread. What it gives is shown only while it answers the present choice.
+    """
+
+    def __init__(
+        self, workspace: Workspace, model: TabViewModel, choose: Callable[[Fix | None], Any]
+    ) -> None:
+        """Build inside the current container; ``show`` fills it.
+
+        Args:
+            choose: called with the fix that the user chose; None for the likely cause.
+        """
+        self._workspace = workspace
+        self._model = model
+        self._choose = choose
+        self._places = FixPlaces.of(model.measures.window.ranks)
+        self._shown: PredictionRequest | None = None
+        self._working = False
+        with box("what-if", "section") as self._place:
+            with box("what-if-head"):
+                label_text("What if", "h2")
+                self._reset = label_text("likely cause", "button", "plain gate-default").mark("what-if-reset")
+                self._reset.on("click", lambda: self._choose(None))
+                with_keys(self._reset, label="Reset the what-if to the likely cause")
+            label_text(_HELP, "div", "hint")
+            self._stage = self._select("stage", self._pick_stage)
+            self._ranks = self._select("ranks", self._pick_ranks)
+            self._number = ui.number(placeholder="another rank", on_change=self._pick_number, format="%d")
+            self._number.props("dense outlined debounce=300 min=0 step=1").mark("what-if-rank")
+            self._number.props["aria-label"] = "what-if: another rank"
+            with box("what-if-result") as result:
+                result.props["role"] = "status"
+                self._fix = label_text("", "div", "what-if-fix").mark("what-if-fix")
+                self._change = label_text("", "div", "what-if-change").mark("what-if")
+                self._worth = label_text("", "div", "what-if-worth").mark("what-if-worth")
+                self._notes = label_text("", "div", "hint").mark("what-if-notes")
+
+    def show(self, model: TabViewModel) -> None:
+        """Show the choice of a view, and the prediction for it as soon as there is one."""
+        self._model = model
+        self._show_choice()
+        asked = self._asked
+        if asked == self._shown:
+            return
+        known = self._workspace.known_what_if(model.judged, asked.fix)
+        if known is not None:
+            self._show_found(asked, known)
+            return
+        self._write(WhatIfText("Predicting…"))
+        self._shown = None
+        if not self._working:
+            self._working = True
+            background_tasks.create(self._predict(), context=self._place)
+
+    @property
+    def _asked(self) -> PredictionRequest:
+        judged = self._model.judged
+        fix = fix_of(judged.diagnosis, self._model.view.fix)
+        return PredictionRequest(judged.source, judged.diagnosis, fix)
+
+    async def _predict(self) -> None:
+        """Predict for the present choice, or for the one that replaced it meanwhile."""
+        try:
+            while (asked := self._asked) != self._shown:
+                found: WhatIf | SfappError
+                try:
+                    found = await asyncio.to_thread(self._workspace.what_if, self._model.judged, asked.fix)
+                except SfappError as error:  # the group lacks what was chosen
+                    found = error
+                if self._place.is_deleted:
+                    return
+                if asked == self._asked:
+                    self._show_found(asked, found)
+        finally:
+            self._working = False
+
+    def _show_found(self, asked: PredictionRequest, found: WhatIf | SfappError) -> None:
+        ranks = self._model.window.ranks
+        if isinstance(found, WhatIf):
+            self._write(what_if_text(found, asked.diagnosis, ranks))
+        else:
+            where = fix_place(asked.fix, ranks)
+            self._write(WhatIfText(f"Nothing to predict for {where}", notes=(f"In this group: {found}.",)))
+        self._shown = asked
+
+    def _write(self, words: WhatIfText) -> None:
+        self._fix.text = words.fix
+        error = f" ({words.error})" if words.error else ""
+        self._change.text = _unbroken(f"{words.change}{error}")
+        self._worth.text = _unbroken(words.worth)
+        self._notes.text = " ".join(words.notes)
+        for element in (self._change, self._worth, self._notes):
+            element.set_visibility(bool(element.text))
+
+    # --- choosing -------------------------------------------------------------------------------------
+
+    def _select(
+        self, name: str, changed: Callable[[events.ValueChangeEventArguments[Any]], Any]
+    ) -> ui.select:
+        select = ui.select({}, on_change=changed).props("dense outlined options-dense")
+        select.props["aria-label"] = f"what-if: {name}"
+        return select.mark(f"what-if-{name}")
+
+    def _show_choice(self) -> None:
+        """Show the fix of the view in the choosers, which offer what the judged group has."""
+        fix = self._asked.fix
+        table = self._model.measures.window.ranks
+        if table is not self._places.table:
+            self._places = FixPlaces.of(table)
+        show_options(self._stage, self._stages(), fix.stage or _EVERY_STAGE)
+        show_options(self._ranks, self._places.offered(fix, self._named_ranks()), fix.place)
+        self._number.set_visibility(len(table) > MOST_LISTED)
+        self._number.value = None
+        self._reset.props.set_bool("disabled", self._model.view.fix is None)
+
+    def _stages(self) -> Mapping[str, str]:
+        aim = self._model.diagnosis.aim
+        names = format.short_stages(self._model.window.broad_stages)
+        offered = dict(names)
+        if aim is not None:
+            offered[aim.stage] = f"{names[aim.stage]} (suspect)"
+        return {**offered, _EVERY_STAGE: "every stage"}
+
+    def _named_ranks(self) -> list[int]:
+        """Return the ranks that a long list names: those of the verdict, then the highlighted ones."""
+        diagnosis = self._model.diagnosis
+        late = [rank for finding in diagnosis.findings for rank in finding.ranks]
+        suspect = [] if diagnosis.aim is None or diagnosis.aim.rank is None else [diagnosis.aim.rank]
+        return [*suspect, *late, *self._model.view.ranks]
+
+    def _pick_stage(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value is not None:
+            self._pick(replace(self._asked.fix, stage=event.value or None))
+
+    def _pick_ranks(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value is not None:
+            self._pick(replace(Fix.parse(f"@{event.value}"), stage=self._asked.fix.stage))
+
+    def _pick_number(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value is not None:
+            self._pick(Fix(self._asked.fix.stage, max(0, int(event.value))))
+
+    def _pick(self, fix: Fix) -> None:
+        """Choose a fix. That of the likely cause is no choice: it follows the verdict."""
+        if fix != self._asked.fix:
+            self._choose(None if fix == fix_of(self._model.diagnosis, None) else fix)
+
+
+def _unbroken(text: str) -> str:
+    """Return a text that no line break parts a number in from its unit: the rail is narrow."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
