@@ -7,8 +7,7 @@ other form one component, within which weaker kinds of waits are left out to fin
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,9 +43,9 @@ class HangSuspect:
     """A rank that may hold the job.
 
     Attributes:
-        certainty: ``shown`` if others wait for the rank and it waits in no call itself; ``likely`` if it is
-            the best explanation among ranks that wait for each other, or the only rank without a dump that
-            others wait for; ``possible`` otherwise.
+        certainty: ``shown`` if others wait for the rank and it waits for none; ``likely`` if it is the best
+            explanation among ranks that wait for each other, or the only rank without a dump that others wait
+            for and no other rank is shown; ``possible`` otherwise.
         waiting: number of ranks that wait for it directly.
     """
 
@@ -91,15 +90,15 @@ class _Found:
         waits = self.held.get(rank, [])
         if any(wait.is_strict for wait in waits):
             waits = [wait for wait in waits if wait.is_strict]
-        waits = sorted(waits, key=lambda wait: (not wait.is_strict, wait.transfer, -len(wait.waiting)))
-        evidence = [HangEvidence(wait.reason, wait, self._last_called(rank, wait)) for wait in waits]
-        evidence += more
-        if rank in self.lags:
-            evidence.append(HangEvidence("lag", lag=self.lags[rank]))
+        waits = sorted(waits, key=_weakness)
+        evidence = list(more)
         if rank in self.job.ranks and not self.job.ranks[rank].entries:
             evidence.append(HangEvidence("no_entries"))
+        if rank in self.lags:
+            evidence.append(HangEvidence("lag", lag=self.lags[rank]))
         if rank not in self.job.ranks and not waits:
             evidence.append(HangEvidence("no_dump"))
+        evidence += [HangEvidence(wait.reason, wait, self._last_called(rank, wait)) for wait in waits]
         waiting = {each for wait in waits for each in wait.waiting if each != rank}
         self.suspects[rank] = HangSuspect(rank, certainty, tuple(evidence), len(waiting))
 
@@ -111,6 +110,10 @@ class _Found:
 
     def has(self, certainty: Certainty) -> bool:
         return any(suspect.certainty == certainty for suspect in self.suspects.values())
+
+
+def _weakness(wait: Wait) -> tuple[bool, bool, int]:
+    return not wait.is_strict, wait.transfer, -len(wait.waiting)
 
 
 def find_hang(job: JobCalls) -> Hang:
@@ -163,36 +166,30 @@ def _add_single(found: _Found, rank: int) -> None:
 
 
 def _add_cycle(found: _Found, component: frozenset[int]) -> None:
-    """Add ranks that wait for each other: those that remain a first cause under most relaxations lead.
-
-    A receive may be posted long before its data is due, and an unfinished call may be held by a device that
-    waits elsewhere. Each relaxation leaves out such waits and asks again.
-    """
-    inside = [wait for wait in found.waits if component & set(wait.waiting) and component & set(wait.held_by)]
-    relaxations: tuple[Callable[[Wait], bool], ...] = (
-        lambda wait: wait.is_strict,
-        lambda wait: not wait.transfer,
-        lambda wait: wait.is_strict and not wait.transfer,
-    )
-    votes: Counter[int] = Counter()
-    for keeps in relaxations:
-        kept = [wait for wait in inside if keeps(wait)]
-        first = set().union(*_last_components(kept)) & component if kept else set()
-        first &= {rank for rank in component if any(keeps(wait) for wait in found.held.get(rank, ()))}
-        if len(first) < len(component):
-            votes.update(first)
+    """Add ranks that wait for each other: a rank out of step leads, else the one that most wait for."""
     deviant = _out_of_step(found, component)
-    if len(deviant) == 1:
-        best = set(deviant)
-    else:
-        best = {rank for rank, count in votes.items() if count == max(votes.values())}
+    best = set(deviant) if len(deviant) == 1 else _most_waited_for(found, component)
     for rank in sorted(component):
-        own = [
-            wait for wait in inside if rank in wait.waiting and (wait.is_strict or wait.reason == "no_dump")
-        ]
         more = [HangEvidence("out_of_step", deviant[rank])] if rank in deviant else []
-        more += [HangEvidence("waits_itself", wait) for wait in own[:1]]
+        own = (
+            wait for wait in found.waits if rank in wait.waiting and component & set(wait.held_by) - {rank}
+        )
+        more += [HangEvidence("waits_itself", wait) for wait in sorted(own, key=_weakness)[:1]]
         found.add(rank, "likely" if rank in best else "possible", *more)
+
+
+def _most_waited_for(found: _Found, component: frozenset[int]) -> set[int]:
+    """Return the ranks for which more than half of the others of a component wait, if not all are such.
+
+    Ranks in one call agree with each other, so the more of them there are, the likelier is the fault
+    elsewhere. Ranks outside are not counted: they are victims, and their number depends on the groups' sizes.
+    """
+    most = set()
+    for rank in component & found.held.keys():
+        waiting = {each for wait in found.held[rank] if wait.is_strict for each in wait.waiting}
+        if len(waiting & component - {rank}) * 2 > len(component) - 1:
+            most.add(rank)
+    return most if len(most) < len(component) else set()
 
 
 def _out_of_step(found: _Found, component: frozenset[int]) -> dict[int, Wait]:
@@ -238,11 +235,8 @@ def _add_without_dump(found: _Found) -> None:
     """Add ranks without a dump that others wait for."""
     unknown = [rank for rank in found.held if rank not in found.job.ranks]
     for rank in unknown:
-        alone = any(wait.held_by == (rank,) for wait in found.held[rank])
-        only = alone and not found.has("shown") and not found.has("likely")
-        found.add(
-            rank, "likely" if only or (alone and len(unknown) == 1 and not found.has("shown")) else "possible"
-        )
+        alone = len(unknown) == 1 and not found.has("shown")
+        found.add(rank, "likely" if alone else "possible")
 
 
 def _add_silent(found: _Found) -> None:
