@@ -119,13 +119,13 @@ def read_calls(
             continue
         if rank in files:
             raise TraceError(
-                f"is a second dump of rank {rank}, after {files[rank].name}: name the dumps of one job only",
+                f"is a second dump of rank {rank}, after {files[rank]}: name the dumps of one job only",
                 path=str(path),
             )
         dumps[rank], files[rank] = dump, path
     if not dumps:
         where = ", ".join(map(str, paths))
-        why = f"; {notes[0]}" if notes else ""
+        why = f" (skipped {notes[0]})" if notes else ""
         raise TraceError(
             f"no Flight Recorder dump under {where}{why}. torch writes one file per rank when a collective "
             "times out; this needs TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE above 0"
