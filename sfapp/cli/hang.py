@@ -66,7 +66,12 @@ def _print(line: str, indent: int = 0) -> None:
     width = min(max(shutil.get_terminal_size().columns, narrowest), widest)
     left = " " * indent
     wrapped = textwrap.wrap(
-        printable(line), width, initial_indent=left, subsequent_indent=left + "  ", break_on_hyphens=False
+        printable(line),
+        width,
+        initial_indent=left,
+        subsequent_indent=left + "  ",
+        break_long_words=False,  # a path stays one word, to be copied
+        break_on_hyphens=False,
     )
     click.echo("\n".join(wrapped))
 
