@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ MAX_TEXT = 256
 """Longest name of a group or call; longer ones are cut."""
 
 _MOST_AXES = 16
+_WHOLE = re.compile(r"[0-9]{1,9}\Z")
 _PEERS = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})\Z")
 _EQUAL_SIZES = frozenset(
     (
@@ -102,7 +103,7 @@ def read_calls(
     Raises:
         TraceError: no file is a dump, or two files are dumps of one rank.
     """
-    dumps: dict[int, HangDump] = {}
+    reader = CallReader()
     files: dict[int, Path] = {}
     notes = []
     for path in options.each(find_files(paths, ("",))):
@@ -122,34 +123,82 @@ def read_calls(
                 f"is a second dump of rank {rank}, after {files[rank]}: name the dumps of one job only",
                 path=str(path),
             )
-        dumps[rank], files[rank] = dump, path
-    if not dumps:
+        files[rank] = path
+        reader.add(rank, dump)
+    if not files:
         where = ", ".join(map(str, paths))
         why = f" (skipped {notes[0]})" if notes else ""
         raise TraceError(
             f"no Flight Recorder dump under {where}{why}. torch writes one file per rank when a collective "
             "times out; this needs TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE above 0"
         )
-    return calls_of(dumps), tuple(notes), tuple(files[rank] for rank in sorted(files))
+    return reader.job(), tuple(notes), tuple(files[rank] for rank in sorted(files))
 
 
-def calls_of(dumps: dict[int, HangDump]) -> JobCalls:
-    """Return what each rank has called and what is pending."""
-    groups = _Groups()
-    resolved = {rank: _group_numbers(dump, groups) for rank, dump in dumps.items()}
-    for rank, dump in dumps.items():
+@dataclass(frozen=True, slots=True)
+class _ReadDump:
+    """What is kept of one dump.
+
+    Attributes:
+        calls: what the entries say, without the watchdog's counters.
+        counters: newest enqueued and completed number, by the process's own number of a group.
+        groups: the group of each of these numbers, as entries say.
+        created: the same, by the order in which groups were created; empty if it is not known.
+        newest: by group, its own number and the newest number of a collective.
+        transfers: groups with sends or receives.
+    """
+
+    calls: RankCalls
+    counters: dict[int, tuple[int, int]]
+    groups: dict[int, int]
+    created: dict[int, int]
+    newest: dict[int, tuple[int, int]]
+    transfers: frozenset[int]
+
+
+class CallReader:
+    """Takes the dumps of a job one by one, and keeps of each only what is pending and what is newest."""
+
+    def __init__(self) -> None:
+        self._groups = _Groups()
+        self._read: dict[int, _ReadDump] = {}
+
+    def add(self, rank: int, dump: HangDump) -> None:
+        """Take the dump of one rank."""
+        numbers = _group_numbers(dump, self._groups)
+        newest: dict[int, tuple[int, int]] = {}
+        transfers = set()
         for entry in dump.entries:
-            groups.called_by.setdefault(resolved[rank][entry.process_group[0]], set()).add(rank)
-    found = groups.complete()
-    world = {rank for group in found for rank in group.ranks} | set(dumps)
-    if not any(group.listed for group in found):
-        world |= set(range(max(dumps) + 1))  # Gloo's dumps list no groups; ranks are numbered from 0
-    statuses = _statuses(dumps, resolved)
-    calls = {
-        rank: _calls(rank, dump, resolved[rank], found, statuses[rank])
-        for rank, dump in sorted(dumps.items())
-    }
-    return JobCalls(found, calls, tuple(sorted(world)))
+            group = numbers[entry.process_group[0]]
+            self._groups.called_by.setdefault(group, set()).add(rank)
+            if entry.is_p2p:
+                transfers.add(group)
+            else:
+                newest[group] = entry.pg_id, max(newest.get(group, (0, -1))[1], entry.collective_seq_id)
+        self._read[rank] = _ReadDump(
+            _calls(rank, dump, numbers, self._groups.found),
+            _counters(dump),
+            {entry.pg_id: numbers[entry.process_group[0]] for entry in dump.entries},
+            {own: numbers[name] for own, name in _in_order(dump).items()},
+            newest,
+            frozenset(transfers),
+        )
+
+    def job(self) -> JobCalls:
+        """Return what each rank has called and what is pending."""
+        groups = self._groups.complete()
+        world = {rank for group in groups for rank in group.ranks} | set(self._read)
+        if not any(group.listed for group in groups):
+            world |= set(range(max(self._read) + 1))  # Gloo's dumps list no groups; ranks count from 0
+        counters = _counters_by_group(self._read)
+        calls = {}
+        for rank, read in sorted(self._read.items()):
+            called, completed = dict(read.calls.called), dict(read.calls.completed)
+            for group, (enqueued, finished) in counters[rank].items():
+                called[group] = max(called.get(group, -1), enqueued)
+                completed[group] = max(completed.get(group, -1), finished)
+            calls[rank] = replace(read.calls, called=called, completed=completed)
+        return JobCalls(groups, calls, tuple(sorted(world)))
 
 
 def _group_numbers(dump: HangDump, groups: _Groups) -> dict[str, int]:
@@ -178,24 +227,20 @@ def _is_done(entry: HangEntry) -> bool:
     return entry.state == "completed" or entry.retired or entry.time_discovered_completed_ns is not None
 
 
-def _calls(
-    rank: int,
-    dump: HangDump,
-    numbers: dict[str, int],
-    groups: Sequence[CallGroup],
-    status: dict[int, tuple[int, int]],
-) -> RankCalls:
+def _calls(rank: int, dump: HangDump, numbers: dict[str, int], groups: Sequence[CallGroup]) -> RankCalls:
+    """Return what the entries of a dump say."""
     pending: list[PendingCall] = []
     called: dict[int, int] = {}
     completed: dict[int, int] = {}
     before: dict[str, int] = {}
     waits: set[int] = set()
+    counters = _counters(dump)
     for batch in _batches(dump.entries):
         last = batch[-1]
         group = numbers[last.process_group[0]]
         done = _is_done(last)
         if last.is_p2p:
-            each_done = done or (len(batch) > 1 and last.p2p_seq_id <= _completed_p2p(dump, last))
+            each_done = done or (len(batch) > 1 and last.p2p_seq_id <= _completed_transfer(counters, last))
             if not each_done:
                 pending += [call for entry in batch if (call := _transfer(entry, group, groups[group], rank))]
             continue
@@ -212,9 +257,6 @@ def _calls(
             completed[group] = max(completed.get(group, -1), sequence)
         called[group] = max(called.get(group, -1), sequence)
         before[groups[group].description or groups[group].name] = sequence
-    for group, (enqueued, finished) in status.items():
-        called[group] = max(called.get(group, -1), enqueued)
-        completed[group] = max(completed.get(group, -1), finished)
     return RankCalls(rank, len(dump.entries), tuple(pending), called, completed)
 
 
@@ -246,72 +288,54 @@ def _transfer(entry: HangEntry, number: int, group: CallGroup, rank: int) -> Pen
     return PendingCall(number, entry.p2p_seq_id, match[1], group.ranks[at])
 
 
-def _status_of(dump: HangDump, number: object) -> tuple[int, int] | None:
-    """Return the numbers of the last call and of the last completed one of a group."""
-    status = dump.pg_status.get(str(number)) if isinstance(dump.pg_status, dict) else None
-    if not isinstance(status, dict):
-        return None
-    values = status.get("last_enqueued_collective"), status.get("last_completed_collective")
-    if not all(type(each) is int for each in values):
-        return None
-    return values  # type: ignore[return-value]
+def _counters(dump: HangDump) -> dict[int, tuple[int, int]]:
+    """Return the newest enqueued and completed number by the process's own number of a group."""
+    found = {}
+    for number, status in dump.pg_status.items() if isinstance(dump.pg_status, dict) else ():
+        if isinstance(number, str) and _WHOLE.match(number) and isinstance(status, dict):
+            enqueued, done = status.get("last_enqueued_collective"), status.get("last_completed_collective")
+            if type(enqueued) is int and type(done) is int:
+                found[int(number)] = enqueued, done
+    return found
 
 
-def _completed_p2p(dump: HangDump, entry: HangEntry) -> int:
-    status = _status_of(dump, entry.pg_id)
-    return -1 if status is None or status[0] < entry.p2p_seq_id else status[1]
+def _completed_transfer(counters: dict[int, tuple[int, int]], entry: HangEntry) -> int:
+    enqueued, done = counters.get(entry.pg_id, (-1, -1))
+    return done if enqueued >= entry.p2p_seq_id else -1
 
 
-def _statuses(
-    dumps: dict[int, HangDump], resolved: dict[int, dict[str, int]]
-) -> dict[int, dict[int, tuple[int, int]]]:
-    """Return by rank and group the last call and the last completed one, where the watchdog's counters count
-    collectives.
+def _counters_by_group(read: dict[int, _ReadDump]) -> dict[int, dict[int, tuple[int, int]]]:
+    """Return by rank and group the watchdog's counters, where they count collectives.
 
-    The counters are listed by the process's own number of a group. Entries say which group that is. Without
-    an entry, groups are taken in the order in which they were created, which both lists follow; this is used
-    only if no entry of any dump contradicts it. A counter may count sends and receives, too: the counters of
+    Entries say to which group a counter belongs. Without an entry, groups are taken in the order of their
+    creation, if no entry of any dump contradicts it. A counter may count sends and receives, too: those of
     groups with such entries, or with a counter that differs from the newest entry, are not used.
     """
-    by_order: dict[int, dict[int, str]] = {}
-    unfit: set[int] = set()
+    order_holds = all(
+        each.created.get(own, group) == group for each in read.values() for own, group in each.groups.items()
+    )
+    unfit = {group for each in read.values() for group in each.transfers}
     confirmed: set[int] = set()
-    order_holds = True
-    for rank, dump in dumps.items():
-        by_order[rank] = _in_order(dump)
-        newest: dict[int, tuple[int, int]] = {}
-        for entry in dump.entries:
-            group = resolved[rank][entry.process_group[0]]
-            if entry.is_p2p:
-                unfit.add(group)
-                continue
-            order_holds &= by_order[rank].get(entry.pg_id, entry.process_group[0]) == entry.process_group[0]
-            _, sequence = newest.get(group, (0, -1))
-            newest[group] = entry.pg_id, max(sequence, entry.collective_seq_id)
-        for group, (number, sequence) in newest.items():
-            status = _status_of(dump, number)
-            if status is not None:
-                (confirmed if status[0] == sequence else unfit).add(group)
-    statuses: dict[int, dict[int, tuple[int, int]]] = {}
-    for rank, dump in dumps.items():
-        names = dict(by_order[rank]) if order_holds else {}
-        names |= {entry.pg_id: entry.process_group[0] for entry in dump.entries}
-        statuses[rank] = {
-            resolved[rank][name]: status
-            for number, name in names.items()
-            if resolved[rank][name] in confirmed - unfit and (status := _status_of(dump, number)) is not None
+    for each in read.values():
+        for group, (own, sequence) in each.newest.items():
+            if own in each.counters:
+                (confirmed if each.counters[own][0] == sequence else unfit).add(group)
+    usable = confirmed - unfit
+    return {
+        rank: {
+            group: each.counters[own]
+            for own, group in ((each.created if order_holds else {}) | each.groups).items()
+            if group in usable and own in each.counters
         }
-    return statuses
+        for rank, each in read.items()
+    }
 
 
 def _in_order(dump: HangDump) -> dict[int, str]:
-    """Return the name of each group by the process's number of it, both in the order of their creation."""
+    """Return the name of each group by the process's own number of it, both in the order of creation."""
     names = [name for name in dump.pg_config if name]
     numbers = list(dump.pg_status) if isinstance(dump.pg_status, dict) else []
-    whole = all(
-        isinstance(each, str) and each.isascii() and each.isdigit() and len(each) < 10
-        for each in names + numbers
-    )
+    whole = all(isinstance(each, str) and _WHOLE.match(each) for each in names + numbers)
     if not whole or len(names) != len(numbers):
         return {}
     return dict(zip(sorted(map(int, numbers)), sorted(names, key=int), strict=True))

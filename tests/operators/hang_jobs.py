@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sfapp.importers.recorded_calls import HangDump, calls_of
+from sfapp.importers.recorded_calls import CallReader, HangDump
 from sfapp.model.calls import JobCalls
 
 MOST_PENDING = 6
@@ -277,13 +277,11 @@ def dump_of(
 
 def read(job: Job, ranks: Mapping[int, Rank], without: Sequence[int] = (), **options: Any) -> JobCalls:
     """Return what the dumps of a job show; ``without`` ranks leave none."""
-    return calls_of(
-        {
-            number: msgspec.convert(dump_of(job, number, rank, **options), HangDump)
-            for number, rank in ranks.items()
-            if number not in without
-        }
-    )
+    reader = CallReader()
+    for number, rank in ranks.items():
+        if number not in without:
+            reader.add(number, msgspec.convert(dump_of(job, number, rank, **options), HangDump))
+    return reader.job()
 
 
 def with_other_call(job: Job, rank: int, at: int) -> Job:
