@@ -257,6 +257,11 @@ def _calls(rank: int, dump: HangDump, numbers: dict[str, int], groups: Sequence[
             completed[group] = max(completed.get(group, -1), sequence)
         called[group] = max(called.get(group, -1), sequence)
         before[groups[group].description or groups[group].name] = sequence
+    for call in reversed(pending) if not any(map(_is_done, dump.entries)) else ():
+        # The dump has pending calls only. A group completes its calls in order, so all before the first one
+        # here have completed, unless it fell out of the buffer.
+        if call.peer is None:
+            completed[call.group] = call.sequence - 1
     return RankCalls(rank, len(dump.entries), tuple(pending), called, completed)
 
 

@@ -64,11 +64,13 @@ def waits_of(job: JobCalls) -> tuple[list[Wait], list[Lag]]:
     """Return the waits of all groups, and the first lag of each rank that has one, by rank."""
     waits: list[Wait] = []
     lags: dict[int, Lag] = {}
-    collectives = _by_group(job, transfers=False)
-    for number, group in enumerate(job.groups):
-        if len(group.ranks) > 1 and number in collectives:
-            pending = _without_lags(job, number, collectives[number], lags)
-            waits += _collective_waits(job, number, pending)
+    collectives = {
+        number: _without_lags(job, number, pending, lags)
+        for number, pending in sorted(_by_group(job, transfers=False).items())
+        if len(job.groups[number].ranks) > 1
+    }
+    for number, pending in collectives.items():
+        waits += _collective_waits(job, number, pending, lags)
     for number, transfers in _by_group(job, transfers=True).items():
         waits += _transfer_waits(job, job.groups[number], transfers, lags)
     return waits, [lags[rank] for rank in sorted(lags)]
@@ -103,12 +105,13 @@ def _without_lags(
 
 
 def _collective_waits(
-    job: JobCalls, number: int, pending: dict[int, dict[int, PendingCall]]
+    job: JobCalls, number: int, pending: dict[int, dict[int, PendingCall]], lags: Mapping[int, Lag]
 ) -> Iterator[Wait]:
     """Yield the waits of one group's collectives.
 
     All ranks of the group call its collectives in one order, so the first number that a rank lacks decides:
-    ranks with that call or a later one pending wait for the ranks without it.
+    ranks with that call or a later one pending wait for the ranks without it. What is pending on a rank with
+    a lag may have completed, so only ranks that lack a call hold it.
     """
     if not pending:
         return
@@ -129,7 +132,7 @@ def _collective_waits(
         if differing.sequence <= last_common:
             return
     elif first <= last_common:
-        yield _unfinished(job, group, first, pending)
+        yield from _unfinished(job, group, first, pending, lags)
     callers = {rank: calls for rank, calls in pending.items() if max(calls) > last_common}
     if not callers:
         return
@@ -141,18 +144,25 @@ def _collective_waits(
 
 
 def _unfinished(
-    job: JobCalls, group: CallGroup, first: int, pending: Mapping[int, Mapping[int, PendingCall]]
-) -> Wait:
-    """Return the wait in a call that all ranks with a dump have made: for those without a dump, if any."""
+    job: JobCalls,
+    group: CallGroup,
+    first: int,
+    pending: Mapping[int, Mapping[int, PendingCall]],
+    lags: Mapping[int, Lag],
+) -> Iterator[Wait]:
+    """Yield the wait in a call that all ranks with a dump have made: for those without a dump, if any."""
     inside = {rank: calls[first] for rank, calls in pending.items() if first in calls}
     kind = next(iter(inside.values())).kind
-    ranks = tuple(sorted(inside))
+    waiting = tuple(sorted(inside.keys() - lags.keys()))
+    if not waiting:
+        return
     if unknown := tuple(rank for rank in group.ranks if rank not in job.ranks):
-        return Wait(group, "no_dump", kind, first, ranks, unknown)
+        yield Wait(group, "no_dump", kind, first, waiting, unknown)
+        return
     # A device that has not started the call is busy with something else, where starts are recorded.
-    idle = tuple(rank for rank in ranks if not inside[rank].started)
-    held_by = idle if idle and any(call.started for call in inside.values()) else ranks
-    return Wait(group, "unfinished", kind, first, ranks, held_by)
+    idle = tuple(sorted(rank for rank, call in inside.items() if not call.started))
+    held_by = idle if 0 < len(idle) < len(inside) else tuple(sorted(inside))
+    yield Wait(group, "unfinished", kind, first, waiting, held_by)
 
 
 def _mismatch(group: CallGroup, pending: Mapping[int, Mapping[int, PendingCall]]) -> Wait | None:

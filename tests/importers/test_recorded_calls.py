@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from foreign import real
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions
-from sfapp.importers.recorded_calls import read_calls
+from sfapp.importers.flight_recorder_dump import read_dump
+from sfapp.importers.recorded_calls import CallReader, HangDump, read_calls
 from sfapp.model.calls import JobCalls
 from sfapp.operators.hang import Hang, find_hang
 
@@ -210,6 +212,25 @@ def test_real_jobs_name_the_ranks_that_were_broken(
         (rank, "shown") for rank in broken
     ]
     assert [lag.rank for lag in hang.lags] == stopped_devices
+
+
+@pytest.mark.parametrize(("case", "broken"), [("gpu_error_1st", [12]), ("lock_gil_1st", [9, 14])])
+@pytest.mark.parametrize("counters", [True, False])
+def test_real_jobs_name_the_same_ranks_without_counters_or_any_one_dump(
+    case: str, broken: list[int], counters: bool
+) -> None:
+    dumps = {rank: read_dump(real(f"hangs/{case}/_dump_{rank}"), HangDump) for rank in range(16)}
+    for missing in (None, *dumps):
+        reader = CallReader()
+        for rank, each in dumps.items():
+            if rank != missing:
+                reader.add(rank, each if counters else msgspec.structs.replace(each, pg_status=None))
+        found = {suspect.rank: suspect.certainty for suspect in find_hang(reader.job()).suspects}
+
+        expected = dict.fromkeys(broken, "shown") | ({} if missing is None else {missing: "possible"})
+        if broken == [missing]:  # then the other broken rank, which has a lag, leads, too
+            expected = {12: "likely", 14: "likely"}
+        assert found == expected, missing
 
 
 @pytest.mark.torchrun

@@ -15,8 +15,16 @@ from sfapp.operators.hang import CERTAINTIES, Hang, find_hang
 
 SIZES = st.integers(1, 3)
 KINDS = ("all_reduce", "all_to_all", "_all_gather_base", "send", "recv")
-DUMPS = st.fixed_dictionaries(
-    {"only_pending": st.booleans(), "status": st.booleans(), "buffer": st.sampled_from((12, 2000))}
+DUMPS = st.builds(
+    # Dumps of pending calls only hold all of them; others may have lost even those to newer calls.
+    lambda only_pending, status, buffer: {
+        "only_pending": only_pending,
+        "status": status,
+        "buffer": 2000 if only_pending else buffer,
+    },
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((12, 2000)),
 )
 
 
@@ -73,6 +81,24 @@ def test_two_stopped_ranks_and_no_other_are_suspected(
     # The other one may have stopped where no rank has got to yet; without entries it is possible then.
     assert found[0][1] == "shown"
     assert {rank for rank, _ in found} <= broken.keys()
+
+
+@settings(max_examples=100)
+@given(jobs(), DUMPS, st.data())
+def test_a_watchdog_that_stopped_does_not_hide_the_stopped_rank(
+    job: Job, dumps: dict[str, Any], data: st.DataObject
+) -> None:
+    broken, unseeing = a_rank(data, job), a_rank(data, job)
+    assume(broken != unseeing)
+    ranks = run(job, {broken: a_place(data, job, broken)})
+    assume(hangs(ranks, [broken]))
+    since = data.draw(st.integers(0, len(ranks[unseeing].posted)))
+    ranks[unseeing].completed -= set(range(since, len(ranks[unseeing].posted)))
+
+    hang = find_hang(read(job, ranks, **dumps | {"buffer": 2000}))
+
+    assert suspected(hang)[0] == (broken, "shown")
+    assert {lag.rank for lag in hang.lags} <= {unseeing}
 
 
 @settings(max_examples=60)
