@@ -125,14 +125,20 @@ def find_hang(job: JobCalls) -> Hang:
             held.setdefault(rank, []).append(wait)
     found = _Found(job, waits, held, {lag.rank: lag for lag in lags})
     unresolved = []
-    for component in _last_components(waits):
+    firm = _last_components([wait for wait in waits if not wait.doubtful])
+    alone = {rank for component in _last_components(waits) if len(component) == 1 for rank in component}
+    for component in firm:
         if component & held.keys():
             if len(component) == 1:
-                _add_single(found, *component)
+                _add_single(found, *component, doubtful=not component <= alone)
             elif any(wait.is_strict for rank in component for wait in held.get(rank, ())):
                 _add_cycle(found, component)
             else:
                 unresolved.append(component)
+    for rank in alone & held.keys() & job.ranks.keys():
+        # The first cause if the doubtful waits are true; else the rank with the lag is, which is likely, too.
+        if frozenset((rank,)) not in firm:
+            found.add(rank, "likely")
     _add_without_dump(found)
     if not found.suspects:
         for component in unresolved:
@@ -157,12 +163,13 @@ def find_hang(job: JobCalls) -> Hang:
     )
 
 
-def _add_single(found: _Found, rank: int) -> None:
-    """Add a rank that others wait for and that waits for none; ranks without a dump are added later."""
-    if rank not in found.job.ranks:
+def _add_single(found: _Found, rank: int, *, doubtful: bool) -> None:
+    """Add a rank that others wait for and that waits for none, or at most in doubtful calls; ranks without a
+    dump are added later."""
+    if rank not in found.job.ranks or rank not in found.held:
         return
     strict = any(wait.is_strict for wait in found.held[rank])
-    found.add(rank, "shown" if strict else "likely")
+    found.add(rank, "shown" if strict and not doubtful else "likely")
 
 
 def _add_cycle(found: _Found, component: frozenset[int]) -> None:

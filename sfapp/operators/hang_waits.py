@@ -29,6 +29,7 @@ class Wait:
         sequence: its number; for sends and receives the waiting rank's number of its newest one.
         other_call: what the held ranks called instead, for ``mismatch``; else empty.
         transfer: whether it is a send or receive.
+        doubtful: whether the waiting rank has a lag, so that its transfers may have completed.
     """
 
     group: CallGroup
@@ -39,6 +40,7 @@ class Wait:
     held_by: tuple[int, ...]
     other_call: str = ""
     transfer: bool = False
+    doubtful: bool = False
 
     @property
     def is_strict(self) -> bool:
@@ -194,7 +196,8 @@ def _transfer_waits(
 ) -> Iterator[Wait]:
     """Yield the waits in sends and receives of a group: the side with more pending calls has the newer ones.
 
-    A rank with a lag keeps completed transfers pending; what it seems to wait for is left out.
+    A rank with a lag keeps completed transfers pending: of its waits, only those for a side that seems to
+    lack a call are yielded, as doubtful.
     """
     counts: dict[tuple[int, int], dict[str, tuple[int, PendingCall]]] = {}
     for rank, calls in pending.items():
@@ -210,10 +213,11 @@ def _transfer_waits(
                 continue
             count, call = sides[kind]
             matched = sides["recv" if kind == "send" else "send"][0] if len(sides) > 1 else 0
-            if rank in lags:
-                continue
             known = peer in job.ranks
             reason: WaitReason = "no_dump" if not known else "not_called" if count > matched else "unfinished"
-            yield Wait(group, reason, kind, call.sequence, (rank,), (peer,), transfer=True)
-            if reason == "not_called" and matched:
+            doubtful = rank in lags
+            if doubtful and reason != "not_called":
+                continue
+            yield Wait(group, reason, kind, call.sequence, (rank,), (peer,), "", True, doubtful)
+            if reason == "not_called" and matched and not doubtful:
                 yield Wait(group, "unfinished", kind, call.sequence, (rank,), (peer,), transfer=True)

@@ -97,7 +97,10 @@ def test_a_watchdog_that_stopped_does_not_hide_the_stopped_rank(
 
     hang = find_hang(read(job, ranks, **dumps | {"buffer": 2000}))
 
-    assert suspected(hang)[0] == (broken, "shown")
+    # What the rank waits in may have completed without its notice; then both are likely.
+    found = suspected(hang)
+    assert found[0] == (broken, "shown") or set(found) == {(broken, "likely"), (unseeing, "likely")}
+    assert {rank for rank, _ in found} <= {broken, unseeing}
     assert {lag.rank for lag in hang.lags} <= {unseeing}
 
 
