@@ -8,64 +8,24 @@ clock, so lags below the clock offset of the hosts have no meaning.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import TraceError
 from sfapp.importers.collective_arrivals import WAIT, WORK, CollectiveArrivals, CollectiveEvents, period
-from sfapp.importers.column_reader import expand
 from sfapp.importers.duration_table import cut
+from sfapp.importers.flight_recorder_dump import CollectiveEntry, FlightRecorderDump, rank_of, read_dump
 from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
-from sfapp.importers.safe_pickle import plain_data
 from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
-from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_WORLD_SIZE
-from sfapp.terminal import first_line
+from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 
 Ints = npt.NDArray[np.int64]
-
-MAX_BYTES = 2**28
-"""Largest dump: torch keeps 2,000 collectives of some hundred bytes by default."""
-
-_RANK = re.compile(r"(\d{1,9})(?:\.[A-Za-z]+)*\Z")
-_LATEST = 2**62
-
-
-class CollectiveEntry(msgspec.Struct, frozen=True):
-    """One collective on one rank; times in ns since 1970, by the rank's host."""
-
-    profiling_name: str
-    collective_seq_id: int
-    time_created_ns: int
-    process_group: tuple[str, str]
-    is_p2p: bool = False
-    time_discovered_started_ns: int | None = None
-    time_discovered_completed_ns: int | None = None
-    input_sizes: list[list[int]] = []
-    thread_name: str = ""
-    thread_id: str | int = ""
-
-
-class ProcessGroup(msgspec.Struct, frozen=True):
-    """A process group; ``ranks`` is the list of its global ranks as text."""
-
-    desc: str = ""
-    ranks: str = ""
-
-
-class FlightRecorderDump(msgspec.Struct, frozen=True):
-    """The dump of one rank."""
-
-    version: str
-    entries: list[CollectiveEntry]
-    pg_config: dict[str, ProcessGroup] = {}
 
 
 def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
@@ -74,7 +34,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     refused: list[TraceError] = []
     for path in options.each(paths):
         try:
-            rank, dump = rank_of(path), read_dump(path)
+            rank, dump = rank_of(path), read_dump(path, FlightRecorderDump)
             if rank in runs.get(path.parent, {}):
                 raise TraceError(
                     f"the folder contains another dump of rank {rank}: put the dumps of each job into a "
@@ -91,44 +51,6 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         except TraceError as error:
             refused.append(TraceError(error.reason, path=str(folder), place=error.place))
     return ImportResult(tuple(windows), tuple(refused))
-
-
-def rank_of(path: Path) -> int:
-    """Return the rank at the end of a dump's name, as torch names it: ``nccl_trace_rank_3``.
-
-    Raises:
-        TraceError: the name does not end in a rank.
-    """
-    match = _RANK.search(path.name)
-    if match is None or int(match[1]) > MAX_RANK_VALUE:
-        raise TraceError("its name does not end in the rank: nccl_trace_rank_3, or dump_3.json")
-    return int(match[1])
-
-
-def read_dump(path: Path) -> FlightRecorderDump:
-    """Read one file, JSON or pickle by its first byte.
-
-    Raises:
-        TraceError: it is neither, would run code, or is not a dump; with the place.
-    """
-    data = expand(path, MAX_BYTES)
-    try:
-        if data.lstrip()[:1] == b"{":
-            dump = msgspec.json.decode(data, type=FlightRecorderDump, strict=False)
-        else:
-            dump = msgspec.convert(plain_data(data), FlightRecorderDump, strict=False)
-    except msgspec.ValidationError as error:
-        what, _, place = str(error).rpartition(" - at `")
-        raise TraceError(
-            f"is not a Flight Recorder dump as written by torch 2.5 and later: {what or place}",
-            place=place.rstrip("`") if what else None,
-        ) from error
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
-    for place_, entry in enumerate(dump.entries):
-        if not (0 <= entry.time_created_ns < _LATEST and 0 <= entry.collective_seq_id < _LATEST):
-            raise TraceError("its time or sequence number is out of range", place=f"$.entries[{place_}]")
-    return dump
 
 
 def _windows(run_id: str, dumps: dict[int, FlightRecorderDump]) -> list[ImportedWindow]:

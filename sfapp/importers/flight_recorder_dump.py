@@ -1,0 +1,92 @@
+"""Read one PyTorch Flight Recorder dump: pickle (plain data only) or JSON, by its first byte."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from sfapp.errors import TraceError
+from sfapp.importers.column_reader import expand
+from sfapp.importers.safe_pickle import plain_data
+from sfapp.packets.packet_layout import MAX_RANK_VALUE
+from sfapp.terminal import first_line
+
+MAX_BYTES = 2**28
+"""Largest dump: torch keeps 2,000 collectives of some hundred bytes by default."""
+
+_RANK = re.compile(r"(\d{1,9})(?:\.[A-Za-z]+)*\Z")
+_LATEST = 2**62
+
+
+class CollectiveEntry(msgspec.Struct, frozen=True):
+    """One collective on one rank; times in ns since 1970, by the rank's host."""
+
+    profiling_name: str
+    collective_seq_id: int
+    time_created_ns: int
+    process_group: tuple[str, str]
+    is_p2p: bool = False
+    time_discovered_started_ns: int | None = None
+    time_discovered_completed_ns: int | None = None
+    input_sizes: list[list[int]] = []
+    thread_name: str = ""
+    thread_id: str | int = ""
+
+
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """A process group; ``ranks`` is the list of its global ranks as text."""
+
+    desc: str = ""
+    ranks: str = ""
+
+
+class FlightRecorderDump(msgspec.Struct, frozen=True):
+    """The dump of one rank."""
+
+    version: str
+    entries: list[CollectiveEntry]
+    pg_config: dict[str, ProcessGroup] = {}
+
+
+Dump = TypeVar("Dump", bound=FlightRecorderDump)
+
+
+def rank_of(path: Path) -> int:
+    """Return the rank at the end of a dump's name, as torch names it: ``nccl_trace_rank_3``.
+
+    Raises:
+        TraceError: the name does not end in a rank.
+    """
+    match = _RANK.search(path.name)
+    if match is None or int(match[1]) > MAX_RANK_VALUE:
+        raise TraceError("its name does not end in the rank: nccl_trace_rank_3, or dump_3.json")
+    return int(match[1])
+
+
+def read_dump(path: Path, kind: type[Dump]) -> Dump:
+    """Read one file as ``FlightRecorderDump`` or a type that asks for more of its fields.
+
+    Raises:
+        TraceError: it is neither JSON nor a pickle, would run code, or is not a dump; with the place.
+    """
+    data = expand(path, MAX_BYTES)
+    try:
+        if data.lstrip()[:1] == b"{":
+            dump = msgspec.json.decode(data, type=kind, strict=False)
+        else:
+            dump = msgspec.convert(plain_data(data), kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).rpartition(" - at `")
+        raise TraceError(
+            f"is not a Flight Recorder dump as written by torch 2.5 and later: {what or place}",
+            place=place.rstrip("`") if what else None,
+        ) from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
+    for place_, entry in enumerate(dump.entries):
+        if not (0 <= entry.time_created_ns < _LATEST and 0 <= entry.collective_seq_id < _LATEST):
+            raise TraceError("its time or sequence number is out of range", place=f"$.entries[{place_}]")
+    return dump
