@@ -219,7 +219,7 @@ def print_table(
     run = None
     for diagnosis, row in zip(diagnoses, rows, strict=True):
         if diagnosis.run_id != run:
-            _print_episodes(run, episodes)
+            _print_run_end(run, diagnoses, episodes)
             run = diagnosis.run_id
             size = f"{format.counted(diagnosis.ranks, 'rank')} on {format.counted(diagnosis.nodes, 'node')}"
             click.secho(f"\nrun {printable(run)}: {size}", bold=True)
@@ -230,14 +230,21 @@ def print_table(
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
         if (replayed := predicted.get(WindowKey(*_key(diagnosis)))) is not None:
             click.echo(f"{'':{widths[0]}}  {printable(words.what_if_sentence(replayed))}")
-    _print_episodes(run, episodes)
+    _print_run_end(run, diagnoses, episodes)
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:
             click.echo(f"  {printable(str(refused.path))}: {printable(refused.reason)}")
 
 
-def _print_episodes(run: str | None, episodes: Sequence[Episode]) -> None:
+def _print_run_end(run: str | None, diagnoses: Sequence[Diagnosis], episodes: Sequence[Episode]) -> None:
+    """Print how many windows of a run need attention, and where in it effects began and ended."""
+    own = [diagnosis for diagnosis in diagnoses if diagnosis.run_id == run]
+    if not own:
+        return
+    slow = sum(diagnosis.needs_attention for diagnosis in own)
+    by_chance = f" ({words.attention_by_chance(len(own), own[0].gates.alpha)})" if slow else ""
+    click.echo(f"{words.attention_count(slow, len(own))}{by_chance}")
     for episode in episodes:
         if episode.run_id == run:
             click.echo(episode_line(episode))

@@ -18,6 +18,7 @@ from sfapp.store import Store
 async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
     await user.open("/")
     await user.should_see("3 of 5 windows need attention")
+    await user.should_see("by chance in a healthy run: at most 0.05 of 5")
     await user.should_see("1 run")
     await user.should_see("1 file refused")
 

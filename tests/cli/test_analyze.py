@@ -115,6 +115,16 @@ def test_the_table_reads_as_a_sentence_a_window(packets: Path) -> None:
     assert "1 file quarantined" in printed
 
 
+def test_a_run_ends_with_how_many_windows_need_attention_and_how_many_chance_explains(packets: Path) -> None:
+    windows = json.loads(sfapp("analyze", packets, "--json").stdout)["windows"]
+    slow = sum(window["needs_attention"] for window in windows)
+    line = (
+        f"{slow} of {len(windows)} windows? needs? attention .by chance in a healthy run: at most 0.0\\d of"
+    )
+    assert slow
+    assert re.search(f"^{line}", sfapp("analyze", packets).stdout, re.MULTILINE)
+
+
 def test_csv_keeps_text_that_reads_like_a_formula_as_text(tmp_path: Path) -> None:
     # Given a run whose name a spreadsheet would compute
     write_packet(window_of(ddp_job(ranks=2, steps=4, seed=0), run_id="=1+1"), tmp_path / "00000000.parquet")

@@ -30,12 +30,13 @@ from sfapp.app.theme import (
     with_keys,
 )
 from sfapp.app.window_list import ListState, parse_list, slow_windows
-from sfapp.model import LABELS
+from sfapp.model import LABELS, Gates
 from sfapp.model.view import WindowKey
 from sfapp.service.live import streaming_runs
 from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
 from sfapp.views import format
+from sfapp.views import text as words
 from sfapp.views.address import live_page, run_page, window_page
 from sfapp.views.figures.window_timeline import window_timeline
 
@@ -186,10 +187,7 @@ class IndexPage:
         rows = self._overview.rows
         slow = slow_windows(rows)
         with box():
-            total = format.counted(len(rows), "window")
-            verb = "needs" if slow == 1 else "need"
-            headline = f"{format.count(slow)} of {total} {verb} attention"
-            label_text(headline if slow else f"All healthy: {total}", "h1").mark("headline")
+            label_text(words.attention_count(slow, len(rows)), "h1").mark("headline")
             with box("subtitle", "p"):
                 runs = len({row["run_id"] for row in rows})
                 label_text(format.counted(runs, "run"), "span")
@@ -201,6 +199,7 @@ class IndexPage:
                     cause = f"{stage}{rank}, window {worst['window']} of {run_id}"
                     label_text("· slowest:", "span")
                     link(cause, window_page(WindowKey(worst["run_id"], worst["window"])))
+                    label_text(f"· {words.attention_by_chance(len(rows), Gates().alpha)}", "span")
 
     def _nothing(self) -> None:
         if self._state.run is not None:

@@ -21,7 +21,7 @@ from sfapp.views.text.evidence import (
     evidence_lines,
 )
 from sfapp.views.text.explanations import against_recorder, changes, why
-from sfapp.views.text.findings import effect_cell
+from sfapp.views.text.findings import attention_by_chance, attention_count, effect_cell
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.live import STALE_S, counters, silences, standing
@@ -59,6 +59,8 @@ __all__ = [
     "agreement",
     "agreement_sentences",
     "agreement_words",
+    "attention_by_chance",
+    "attention_count",
     "cause_words",
     "changes",
     "chips",

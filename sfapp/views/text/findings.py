@@ -19,6 +19,19 @@ def healthy_windows(reference: Reference) -> str:
     return f"healthy window {reference.window}"
 
 
+def attention_count(slow: int, windows: int) -> str:
+    """Return ``3 of 21 windows need attention``, or ``All healthy: 21 windows``."""
+    total = format.counted(windows, "window")
+    if not slow:
+        return f"All healthy: {total}"
+    return f"{format.count(slow)} of {total} {'needs' if slow == 1 else 'need'} attention"
+
+
+def attention_by_chance(windows: int, alpha: float) -> str:
+    """Return ``by chance in a healthy run: at most 0.2 of 21``: what alpha means for so many windows."""
+    return f"by chance in a healthy run: at most {windows * alpha:.1g} of {format.count(windows)}"
+
+
 def interval(finding: Finding) -> str:
     """Return ``38 % (36–40 %)``: the effect as a part of the step, with its 95 % interval."""
     if finding.low == finding.high:
