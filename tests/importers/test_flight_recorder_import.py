@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from foreign import diagnosed, imported, notes_of
+from gloo_ranks import dumped_by
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportResult
@@ -205,21 +202,7 @@ def test_two_dumps_of_a_rank_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.torchrun
 def test_a_real_job_over_gloo_shows_the_late_rank(tmp_path: Path) -> None:
-    if not hasattr(torch._C._distributed_c10d, "_dump_fr_trace"):
-        pytest.skip("this torch has no Flight Recorder that records Gloo")
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    ranks = [
-        subprocess.Popen([sys.executable, str(JOB), str(tmp_path), str(rank), "3", str(port), "2"])
-        for rank in range(3)
-    ]
-    try:
-        assert [rank.wait(timeout=100) for rank in ranks] == [0, 0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    dumped_by(JOB, tmp_path, ranks=3, special=2)
 
     pickled = imported("flight-recorder", sorted(tmp_path.glob("dump_*")))
     as_json = imported("flight-recorder", tmp_path / "json")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import torch
 from foreign import real
+from gloo_ranks import dumped_by
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions
@@ -235,21 +232,7 @@ def test_real_jobs_name_the_same_ranks_without_counters_or_any_one_dump(
 
 @pytest.mark.torchrun
 def test_a_real_job_over_gloo_names_the_stopped_rank(tmp_path: Path) -> None:
-    if not hasattr(torch._C._distributed_c10d, "_dump_fr_trace"):
-        pytest.skip("this torch has no Flight Recorder that records Gloo")
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    ranks = [
-        subprocess.Popen([sys.executable, str(JOB), str(tmp_path), str(rank), "4", str(port), "2"])
-        for rank in range(4)
-    ]
-    try:
-        assert [rank.wait(timeout=100) for rank in ranks] == [0] * 4
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    dumped_by(JOB, tmp_path, ranks=4, special=2)
 
     hang = hang_of(tmp_path)
 
