@@ -244,7 +244,8 @@ def _print_run_end(run: str | None, diagnoses: Sequence[Diagnosis], episodes: Se
         return
     slow = sum(diagnosis.needs_attention for diagnosis in own)
     by_chance = f" ({words.attention_by_chance(len(own), own[0].gates.alpha)})" if slow else ""
-    click.echo(f"{words.attention_count(slow, len(own))}{by_chance}")
+    incomplete = sum(bool(diagnosis.missing_ranks) for diagnosis in own)
+    click.echo(f"{words.attention_count(slow, len(own), incomplete)}{by_chance}")
     for episode in episodes:
         if episode.run_id == run:
             click.echo(episode_line(episode))

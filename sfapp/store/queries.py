@@ -162,7 +162,7 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
         SELECT run_id, "window", started_at, first_step, last_step, step_mean_ns AS step_time_ns,
             map_values(coalesce(carry_over_shares, shares)) AS shares,
             label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
-            hash(stages) AS schema
+            len(missing_ranks) AS missing_ranks, hash(stages) AS schema
         FROM windows WHERE $run IS NULL OR run_id = $run ORDER BY run_id, "window"
         """,
         {"run": run},

@@ -102,6 +102,7 @@ def test_the_timeline_is_in_order_and_small(store: Store) -> None:
         "run_id", "window", "started_at", "first_step", "last_step", "step_time_ns", "shares", "label",
         "severity",
         "needs_attention", "aim_stage", "aim_rank", "aim_hostname", "culprit_kind", "is_reference",
+        "missing_ranks",
     }  # fmt: skip
     assert len(store.timeline()) == 13
 

@@ -342,3 +342,9 @@ def test_other_gates_lead_to_other_words() -> None:
     measures = measure(jobs.gaps())
     strict = judge(measures, Gates(gamma_a=0.9))
     assert any("not above γA 0.90: no stage label" in line for line in words.why(strict))
+
+
+def test_windows_that_lack_ranks_are_not_called_healthy() -> None:
+    assert words.attention_count(0, 2, 0) == "All healthy: 2 windows"
+    assert words.attention_count(0, 2, 1) == "No straggler found in 2 windows; ranks are missing in 1"
+    assert words.attention_count(1, 2, 1) == "1 of 2 windows needs attention; ranks are missing in 1"

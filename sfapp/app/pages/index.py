@@ -187,7 +187,8 @@ class IndexPage:
         rows = self._overview.rows
         slow = slow_windows(rows)
         with box():
-            label_text(words.attention_count(slow, len(rows)), "h1").mark("headline")
+            incomplete = sum(bool(row["missing_ranks"]) for row in rows)
+            label_text(words.attention_count(slow, len(rows), incomplete), "h1").mark("headline")
             with box("subtitle", "p"):
                 runs = len({row["run_id"] for row in rows})
                 label_text(format.counted(runs, "run"), "span")

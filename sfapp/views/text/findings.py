@@ -19,12 +19,19 @@ def healthy_windows(reference: Reference) -> str:
     return f"healthy window {reference.window}"
 
 
-def attention_count(slow: int, windows: int) -> str:
-    """Return ``3 of 21 windows need attention``, or ``All healthy: 21 windows``."""
+def attention_count(slow: int, windows: int, incomplete: int) -> str:
+    """Return ``3 of 21 windows need attention``, or ``All healthy: 21 windows``.
+
+    Args:
+        incomplete: windows that lack ranks, and so may not be called healthy: ``No straggler found in 2
+            windows; ranks are missing in 1``.
+    """
     total = format.counted(windows, "window")
-    if not slow:
-        return f"All healthy: {total}"
-    return f"{format.count(slow)} of {total} {'needs' if slow == 1 else 'need'} attention"
+    if slow:
+        text = f"{format.count(slow)} of {total} {'needs' if slow == 1 else 'need'} attention"
+    else:
+        text = f"No straggler found in {total}" if incomplete else f"All healthy: {total}"
+    return f"{text}; ranks are missing in {format.count(incomplete)}" if incomplete else text
 
 
 def attention_by_chance(windows: int, alpha: float) -> str:
