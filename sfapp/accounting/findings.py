@@ -223,10 +223,10 @@ def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
 def jitter_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
     """Return what is lost because the slowest rank changes: the imbalance that late ranks do not explain.
 
-    None where there is none, or where late ranks could not be looked for.
+    None where there is none, where late ranks could not be looked for, or between roles.
     """
     imbalance, excess = diagnosis.exposed_imbalance, diagnosis.telling_excess
-    is_known = diagnosis.resolution is not None and diagnosis.resolution.rank
+    is_known = diagnosis.resolution is not None and diagnosis.resolution.rank and not diagnosis.mixes_roles
     if imbalance is None or not excess or not is_known:
         return None
     late = sum(finding.effect for finding in diagnosis.findings if finding.kind == "rank")

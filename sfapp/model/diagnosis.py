@@ -260,6 +260,11 @@ class Diagnosis:
         return (*(reason for label in self.labels for reason in label.reasons), *self.reasons)
 
     @property
+    def mixes_roles(self) -> bool:
+        """Whether its ranks have several roles: only ranks of one role are compared (§17)."""
+        return "roles_differ" in self.all_reasons
+
+    @property
     def telling_excess(self) -> dict[str, float]:
         """Excess by stage from the best evidence there is: of own time, on the carry-over frontier, or
         step-aligned; empty where none is known."""

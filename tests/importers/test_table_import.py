@@ -222,7 +222,7 @@ def test_pipeline_timings_of_primus_show_the_heavy_last_stage(tmp_path: Path) ->
     (diagnosis,) = diagnosed(found, tmp_path)
 
     assert (diagnosis.ranks, diagnosis.steps) == (8, 20)
-    assert (diagnosis.findings[0].kind, diagnosis.findings[0].stage) == ("jitter", FORWARD)
+    assert diagnosis.findings == ()  # each rank is the only one of its pipeline stage
     leaders = {culprit.stage: culprit for culprit in diagnosis.culprits}
     assert {leaders[FORWARD].rank, leaders[BACKWARD].rank} == {7}
     assert leaders[BACKWARD].kind == "chronic"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -28,16 +28,16 @@ HARM = (
 
 
 @dataclass(frozen=True)
-class _OneWindow:
-    """Evidence source that answers every key with the same window."""
+class GivenEvidence:
+    """Evidence source that has these windows as they are, in runs without episodes."""
 
-    evidence: WindowEvidence
+    evidence: Mapping[WindowKey, WindowEvidence]
 
     def __call__(self, key: WindowKey, view: ViewState) -> WindowEvidence:
-        return self.evidence
+        return self.evidence[key]
 
     def windows(self, run_id: str) -> Sequence[int]:
-        return (self.evidence.window.number,)
+        return [key.window for key in self.evidence if key.run_id == run_id]
 
     def episodes(self, key: WindowKey) -> Sequence[Episode]:
         return ()
@@ -62,6 +62,6 @@ def harmful() -> Report:
     evidence = WindowEvidence(window, diagnose(window), (EvidenceFile(HARM, "ab" * 32),), run_waits=None)
     key = WindowKey(HARM, window.number)
     book, incident = draft_incident(HARM, [(key, ViewState())], WHEN, state_from_events(()))
-    made = document(book.incident(incident), _OneWindow(evidence), command=HARM, version="1.2.3")
+    made = document(book.incident(incident), GivenEvidence({key: evidence}), command=HARM, version="1.2.3")
     parts = (*made.parts, Remark(2, HARM, HARM, HARM, (HARM,)), Missing(HARM))
     return replace(made, summary=f"{HARM}\n{HARM}", facts=(("status", HARM),), parts=parts)

@@ -14,7 +14,7 @@ import typst
 from builders import ddp_job, window_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stories import HARM, WHEN, harmful, sick_window
+from stories import HARM, WHEN, GivenEvidence, harmful, sick_window
 
 from sfapp.accounting import diagnose
 from sfapp.errors import ReportError
@@ -145,7 +145,7 @@ def large() -> Report:
     book, incident = draft_incident(
         "Large", [(key, ViewState()) for key in evidence], WHEN, state_from_events(())
     )
-    return document(book.incident(incident), lambda key, _: evidence[key], command="sfapp", version="1")
+    return document(book.incident(incident), GivenEvidence(evidence), command="sfapp", version="1")
 
 
 def test_five_windows_of_64_ranks_take_a_few_seconds_and_less_than_a_megabyte() -> None:

@@ -14,6 +14,7 @@ from builders import ddp_job, window_of
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
 import simulated_findings as found_in
+from stories import GivenEvidence
 
 from sfapp.accounting import diagnose
 from sfapp.errors import WindowError
@@ -100,7 +101,7 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
 
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
     evidence = WindowEvidence(window, diagnose(window), (), None, findings=refuse, has_operators=True)  # type: ignore[arg-type]
-    made = told(lambda *_: evidence)  # type: ignore[arg-type]
+    made = told(GivenEvidence({KEY: evidence}))
     assert [part.reason for part in made.of(Missing)] == ["job/4: too many events"]
     assert len(made.of(Section)) == 1
 
@@ -113,7 +114,9 @@ def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() ->
     )
     keys = [WindowKey("job", number) for number in (4, 5)]
     book, incident = draft_incident("Many", [(key, ViewState()) for key in keys], WHEN, state_from_events(()))
-    made = document(book.incident(incident), lambda *_: evidence, command="", version="1")  # type: ignore[arg-type]
+    made = document(
+        book.incident(incident), GivenEvidence(dict.fromkeys(keys, evidence)), command="", version="1"
+    )
     first, second = made.of(Section)
     assert len(first.plots) == len(WINDOW_PLOTS) + len(OPERATOR_PLOTS)
     assert len(second.plots) == len(WINDOW_PLOTS)

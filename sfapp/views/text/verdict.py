@@ -115,6 +115,14 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
     if diagnosis.is_quiet and diagnosis.ranks == 1 and diagnosis.reference is None:
         share = format.percent(diagnosis.shares.get(aim.stage))
         return "Single rank: no comparison possible", f"(largest share: {stage}, {share})"
+    if diagnosis.is_quiet and diagnosis.mixes_roles:
+        compared = diagnosis.resolution is not None and diagnosis.resolution.rank
+        within = (
+            "Healthy: no straggler found within a role"
+            if compared
+            else "Roles differ: ranks are not compared"
+        )
+        return within, f"(largest share: {stage})"
     if diagnosis.is_quiet:
         return "Healthy: no straggler found", jitter_words(diagnosis) or f"(largest share: {stage})"
     when = format.steps(aim.steps)
