@@ -18,6 +18,9 @@ from sfapp.store import Store
 MOST_LOCATED = 20
 """Episodes of a run, the latest ones, of which windows are read; of the others whole windows are given."""
 
+MOST_WINDOWS = 2_000
+"""Windows of a stored run in which episodes are sought: the latest that need attention or are next to one."""
+
 _CACHED_EPISODES = 10_000
 _CACHED_RUNS = 200
 
@@ -89,16 +92,14 @@ class StoredEpisodes:
         known = self._runs.get(key)
         if known is not None:
             return known
-        if not any(row["needs_attention"] for row in store.timeline(run_id)):
-            return self._runs.put(key, [])
-        return self._runs.put(key, _latest_located(store.diagnoses(run_id), self._located))
+        diagnoses = store.telling_diagnoses(run_id, MOST_WINDOWS)
+        return self._runs.put(key, _latest_located(diagnoses, self._located))
 
     def of_window(self, run_id: str, window: int) -> list[Episode]:
         """Return those that a window belongs to; none without such a window."""
         store = self._store_of(run_id)
-        if not any(row["window"] == window and row["needs_attention"] for row in store.timeline(run_id)):
-            return []
-        return [self._located(found) for found in _with_window(store.diagnoses(run_id), window)]
+        diagnoses = store.telling_diagnoses(run_id, MOST_WINDOWS)
+        return [self._located(found) for found in _with_window(diagnoses, window)]
 
     def _located(self, found: EpisodeWindows) -> Episode:
         sources: dict[int, WindowSource] = {}

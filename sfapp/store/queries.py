@@ -199,6 +199,22 @@ def diagnoses(database: Database, run: str) -> list[Diagnosis]:
     return [decode_diagnosis(diagnosis) for (diagnosis,) in found]
 
 
+def telling_diagnoses(database: Database, run: str, most: int) -> list[Diagnosis]:
+    """Return the latest diagnoses of windows that need attention and of those next to one, ascending.
+
+    None where there is no such run.
+    """
+    found = database.tuples(
+        """
+        SELECT diagnosis FROM windows WHERE run_id = $run WINDOW in_order AS (ORDER BY "window")
+        QUALIFY needs_attention OR lag(needs_attention) OVER in_order OR lead(needs_attention) OVER in_order
+        ORDER BY "window" DESC LIMIT $most
+        """,
+        {"run": run, "most": most},
+    )
+    return [decode_diagnosis(diagnosis) for (diagnosis,) in reversed(found)]
+
+
 def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
     """Return the numbers of the windows before and after one of the same run, which need not exist itself."""
     ((before, after),) = database.tuples(

@@ -205,6 +205,11 @@ class Store:
         """
         return queries.diagnoses(self._database, run)
 
+    def telling_diagnoses(self, run: str, most: int) -> list[Diagnosis]:
+        """Return the latest diagnoses of windows that need attention and of those next to one, in order; none
+        where there is no such run."""
+        return queries.telling_diagnoses(self._database, run, most)
+
     def window(self, run: str, window: int) -> Window:
         """Return a window with its matrix, read from its packets.
 
