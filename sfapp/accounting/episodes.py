@@ -139,9 +139,8 @@ def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
 
     A window goes on with an episode where it has a finding that needs attention in the same stage and, where
     it names ranks, half of them are those that all windows so far named (or several ranks take turns in
-    both). Every such finding counts, not the largest alone:
-    another fault may be larger for a while. A rank that is late in a part of a window may show as growth, of
-    a stage that it leads.
+    both). Every such finding counts, not the largest alone: another fault may be larger for a while. A rank
+    that is late in a part of a window may show as growth, of a stage that it leads.
 
     Args:
         diagnoses: of the windows of one run in order, under the same gates.

@@ -21,7 +21,7 @@ def fix_of(diagnosis: Diagnosis, chosen: Fix | None) -> Fix:
 def what_if_key(judged: JudgedWindow, fix: Fix) -> Hashable:
     """Return what a prediction depends on: the measures and their alignment, not the other gates."""
     diagnosis, reference = judged.diagnosis, judged.reference
-    against = None if reference is None else (reference.run_id, reference.window)
+    against = None if reference is None else (reference.run_id, reference.windows)
     aligned = diagnosis.sync_boundary, diagnosis.static_gain is None
     return judged.source, diagnosis.group, diagnosis.baseline, against, aligned, fix
 

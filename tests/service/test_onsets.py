@@ -129,7 +129,7 @@ def test_the_store_says_the_same_and_says_it_again_from_memory(
     found = workspace.episodes(RUN)
     assert found == run_episodes(diagnose_runs(windows), windows.__getitem__)
     assert workspace.episodes(RUN) is found
-    assert workspace.episodes("nobody") == []
+    assert workspace.episodes("no-such-run") == []
     assert workspace.episodes(RUN, 3) == found
     assert workspace.episodes(RUN, 0) == workspace.episodes(RUN, 99) == []
 

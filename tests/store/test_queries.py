@@ -117,7 +117,7 @@ def test_windows_that_need_attention_are_found_with_those_next_to_them(store: St
     telling = [store.diagnosis("a", number) for number in range(1, 6)]
     assert store.telling_diagnoses("a", 100) == telling
     assert store.telling_diagnoses("a", 2) == telling[-2:]
-    assert store.telling_diagnoses("b", 100) == store.telling_diagnoses("nobody", 100) == []
+    assert store.telling_diagnoses("b", 100) == store.telling_diagnoses("no-such-run", 100) == []
 
 
 def test_neighbours_are_of_the_same_run(store: Store) -> None:
