@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sfapp import Recorder
 
-SLOW_RANK, SLOW_SECONDS = 2, 0.02
+SLOW_RANK, SLOW_SECONDS = 2, 0.06
 NETWORK_SECONDS = 0.03
 WIDTH, LAYERS = 64, 4
 
