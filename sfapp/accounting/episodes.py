@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfapp.model import Diagnosis
-from sfapp.model.findings import Finding
+from sfapp.model.findings import Finding, FindingKind
 from sfapp.model.onsets import Episode, StepEstimate
 
 
@@ -90,7 +90,7 @@ class _Open:
         if self.ranks and finding.ranks:
             both = self.ranks & set(finding.ranks)
             alike = len(both) >= _ALIKE * len(self.ranks | set(finding.ranks))
-            return alike or (_takes_turns(last) and _takes_turns(finding))
+            return alike or (takes_turns(last) and takes_turns(finding))
         if finding.kind == "growth" and not self.ranks:
             return True
         return bool((self.ranks or _leading(self.seen[-1], last)) & _leading(diagnosis, finding))
@@ -99,7 +99,7 @@ class _Open:
         if finding.ranks and not self.ranks:
             self.ranks = frozenset(finding.ranks)
         elif finding.ranks:
-            take_turns = _takes_turns(self.findings[-1]) and _takes_turns(finding)
+            take_turns = takes_turns(self.findings[-1]) and takes_turns(finding)
             named = frozenset(finding.ranks)
             self.ranks = self.ranks | named if take_turns else self.ranks & named
         self.seen.append(diagnosis)
@@ -118,7 +118,18 @@ _ONE_RANK = ("chronic", "periodic", "one-off")
 """Kinds of culprits that name a rank."""
 
 
-def _takes_turns(finding: Finding) -> bool:
+def effects_of(diagnosis: Diagnosis) -> tuple[Finding, ...]:
+    """Return the findings of a window that need attention. Where noise cannot be told, from too few steps,
+    and its severity calls for attention, that is one of the suspect, of unknown chance (§12)."""
+    aim, severity = diagnosis.aim, diagnosis.severity
+    if diagnosis.knows_noise or not diagnosis.needs_attention or aim is None or severity is None:
+        return tuple(finding for finding in diagnosis.findings if finding.needs_attention)
+    kind: FindingKind = "growth" if aim.rank is None else "rank"
+    ranks = () if aim.rank is None else (aim.rank,)
+    return (Finding(kind, aim.stage, ranks, aim.hostname, severity, 0.0, severity, None, (), True),)
+
+
+def takes_turns(finding: Finding) -> bool:
     """Return whether several ranks are late in single steps: other windows may name others."""
     return len(finding.ranks) > 1 and bool(finding.steps)
 
@@ -150,9 +161,7 @@ def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     before: Diagnosis | None = None
     for diagnosis in diagnoses:
         going_on: list[_Open] = []
-        for finding in diagnosis.findings:
-            if not finding.needs_attention:
-                continue
+        for finding in effects_of(diagnosis):
             match = next(
                 (one for one in current if one not in going_on and one.takes(diagnosis, finding)), None
             )

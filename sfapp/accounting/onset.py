@@ -96,6 +96,8 @@ def located(found: EpisodeWindows, windows: Mapping[int, Window]) -> Episode:
         windows: by number, with all ranks, those of ``found.edges`` that can be read. Where one is missing,
             the interval reaches over it.
     """
+    if not found.first.knows_noise:
+        return found.episode()
     group = found.first.group
     views = {number: one.of_group(group) for number, one in windows.items() if group in one.groups}
     began, ended = _estimates(found, views)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,25 @@ from sfapp.cli.options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
 from sfapp.service.csv_table import csv_text
 from sfapp.service.packet_windows import (
     diagnose_windows,
-    episodes_of_windows,
     load_windows,
     what_if_windows,
 )
+from sfapp.service.problems import listed, problems_of_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.text.onsets import episode_line
+from sfapp.views.text.problems import problem_text, problems_headline
+
+_MOST_PROBLEMS = 20
+_MOST_RANGES = 6
+"""Problems, and stretches of windows in a row, that a terminal shows."""
 
 
 @click.command()
@@ -87,11 +92,11 @@ def analyze(
             f"no packets under {', '.join(map(str, paths))}: sfapp.Recorder and `sfapp import` write them as "
             ".parquet files"
         )
+    windows = [found.window for found in loaded.windows]
     predicted: dict[WindowKey, WhatIf] = {}
     if fixed is not None:
-        windows = (found.window for found in loaded.windows)
         predicted = what_if_windows(windows, diagnoses, fix_from(fixed) if fixed else None)
-    episodes = episodes_of_windows((found.window for found in loaded.windows), diagnoses)
+    problems = problems_of_windows(windows, diagnoses)
     seen, refused = causes(loaded, diagnoses)
     loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]
@@ -100,7 +105,7 @@ def analyze(
     if as_json:
         click.echo(
             json.dumps(
-                document(diagnoses, loaded, seen, predicted, episodes),
+                document(diagnoses, loaded, seen, predicted, problems),
                 ensure_ascii=False,
                 separators=(",", ":"),
             )
@@ -108,7 +113,7 @@ def analyze(
     elif as_csv:
         click.echo(csv_text(rows), nl=False)
     elif parquet is None:
-        print_table(diagnoses, loaded, seen, predicted, episodes)
+        print_table(diagnoses, loaded, seen, predicted, problems)
     if strict and loaded.quarantined:
         sys.exit(1)
 
@@ -122,10 +127,10 @@ def document(
     loaded: Loaded,
     seen: Mapping[tuple[str, int], Causes],
     predicted: Mapping[WindowKey, WhatIf],
-    episodes: Sequence[Episode],
+    problems: Sequence[Problem],
 ) -> dict[str, Any]:
     """Return the object of ``--json``; a window with operator events has ``kair`` beside the verdict, a
-    replayed one ``what_if``. ``episodes`` are where in their runs effects began and ended (``Episode``)."""
+    replayed one ``what_if``. ``problems`` are windows of a run with one cause (``Problem``)."""
     windows = []
     for diagnosis in diagnoses:
         found = seen.get(_key(diagnosis))
@@ -137,7 +142,7 @@ def document(
         )
     return {
         "windows": windows,
-        "episodes": [asdict(episode) for episode in episodes],
+        "problems": [one.document() for one in listed(problems)],
         "quarantined": [
             {"path": str(refused.path), "reason": refused.reason} for refused in loaded.quarantined
         ],
@@ -209,57 +214,103 @@ def print_table(
     loaded: Loaded,
     seen: Mapping[tuple[str, int], Causes],
     predicted: Mapping[WindowKey, WhatIf],
-    episodes: Sequence[Episode],
+    problems: Sequence[Problem],
 ) -> None:
-    """Print a table in which slow windows stand out. What operator events and a replay say of a window
-    stands below it, and below the windows of a run where in it effects began and ended."""
-    header = ("window", "step", "change", "effect (95 %)", "likely cause", "labels")
-    rows = [_table_row(diagnosis) for diagnosis in diagnoses]
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    run = None
-    for diagnosis, row in zip(diagnoses, rows, strict=True):
-        if diagnosis.run_id != run:
-            _print_run_end(run, diagnoses, episodes)
-            run = diagnosis.run_id
-            size = f"{format.counted(diagnosis.ranks, 'rank')} on {format.counted(diagnosis.nodes, 'node')}"
-            click.secho(f"\nrun {printable(run)}: {size}", bold=True)
-            click.secho(_aligned(header, widths), dim=True)
-        click.secho(_aligned(row, widths), fg=None if diagnosis.is_quiet else "yellow")
-        if (found := seen.get(_key(diagnosis))) is not None:
-            for line in (found.headline, *found.sentences):
-                click.echo(f"{'':{widths[0]}}  {printable(line)}")
-        if (replayed := predicted.get(WindowKey(*_key(diagnosis)))) is not None:
-            click.echo(f"{'':{widths[0]}}  {printable(words.what_if_sentence(replayed))}")
-    _print_run_end(run, diagnoses, episodes)
+    """Print the problems, then a table of windows for every run. Windows with the same verdict share a row;
+    what operator events and a replay say of a window stands below its own."""
+    if diagnoses:
+        _print_problems(problems)
+    for _, group in groupby(diagnoses, key=lambda diagnosis: diagnosis.run_id):
+        _print_run(list(group), seen, predicted)
     if loaded.quarantined:
         click.secho(f"\n{format.counted(len(loaded.quarantined), 'file')} quarantined:", fg="red")
         for refused in loaded.quarantined:
             click.echo(f"  {printable(str(refused.path))}: {printable(refused.reason)}")
 
 
-def _print_run_end(run: str | None, diagnoses: Sequence[Diagnosis], episodes: Sequence[Episode]) -> None:
-    """Print how many windows of a run need attention, and where in it effects began and ended."""
-    own = [diagnosis for diagnosis in diagnoses if diagnosis.run_id == run]
-    if not own:
-        return
-    slow = sum(diagnosis.needs_attention for diagnosis in own)
-    by_chance = f" ({words.attention_by_chance(len(own), own[0].gates.alpha)})" if slow else ""
-    incomplete = sum(bool(diagnosis.missing_ranks) for diagnosis in own)
-    click.echo(f"{words.attention_count(slow, len(own), incomplete)}{by_chance}")
-    for episode in episodes:
-        if episode.run_id == run:
-            click.echo(episode_line(episode))
+def _print_problems(problems: Sequence[Problem]) -> None:
+    """Print the problems that cost most: what, since when and at what cost."""
+    ongoing = sum(problem.ended is None for problem in problems)
+    click.secho(problems_headline(ongoing, len(problems) - ongoing), bold=True)
+    for problem in problems[:_MOST_PROBLEMS]:
+        text = problem_text(problem)
+        headline = f"{text.title}, {text.steps}" if text.steps else text.title
+        click.secho(f"\n{printable(headline)}", fg="red" if problem.ended is None else "yellow")
+        for line in ((text.cost, text.total), (text.where, text.since, text.until)):
+            click.echo(f"  {printable(' · '.join(filter(None, line)))}")
+    if len(problems) > _MOST_PROBLEMS:
+        left = format.count(len(problems) - _MOST_PROBLEMS)
+        click.echo(f"\nand {left} that cost less: --json lists all")
 
 
-def _table_row(diagnosis: Diagnosis) -> tuple[str, ...]:
+def _print_run(
+    diagnoses: Sequence[Diagnosis],
+    seen: Mapping[tuple[str, int], Causes],
+    predicted: Mapping[WindowKey, WhatIf],
+) -> None:
+    """Print the windows of one run and how many need attention."""
+    first = diagnoses[0]
+    size = f"{format.counted(first.ranks, 'rank')} on {format.counted(first.nodes, 'node')}"
+    click.secho(f"\nrun {printable(first.run_id)}: {size}", bold=True)
+    click.echo(_attention(diagnoses))
+    groups = _with_same_verdict(diagnoses, seen, predicted)
+    rows = [_table_row(group) for group in groups]
+    header = ("window", "step", "change", "effect (95 %)", "likely cause", "labels")
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    click.secho(_aligned(header, widths), dim=True)
+    for group, row in zip(groups, rows, strict=True):
+        click.secho(_aligned(row, widths), fg=None if group[0].is_quiet else "yellow")
+        if (found := seen.get(_key(group[0]))) is not None:
+            for line in (found.headline, *found.sentences):
+                click.echo(f"{'':{widths[0]}}  {printable(line)}")
+        if (replayed := predicted.get(WindowKey(*_key(group[0])))) is not None:
+            click.echo(f"{'':{widths[0]}}  {printable(words.what_if_sentence(replayed))}")
+
+
+def _attention(diagnoses: Sequence[Diagnosis]) -> str:
+    """Return how many windows of a run need attention, and how many chance explains."""
+    slow = sum(diagnosis.needs_attention for diagnosis in diagnoses)
+    incomplete = sum(bool(diagnosis.missing_ranks) for diagnosis in diagnoses)
+    alpha = diagnoses[0].gates.alpha
+    by_chance = f" ({words.attention_by_chance(len(diagnoses), alpha)})" if slow else ""
+    return f"{words.attention_count(slow, len(diagnoses), incomplete)}{by_chance}"
+
+
+def _with_same_verdict(
+    diagnoses: Sequence[Diagnosis],
+    seen: Mapping[tuple[str, int], Causes],
+    predicted: Mapping[WindowKey, WhatIf],
+) -> list[list[Diagnosis]]:
+    """Return windows in groups with the same cause and labels; those with more to say are alone."""
+    groups: dict[Any, list[Diagnosis]] = {}
+    for diagnosis in diagnoses:
+        is_alone = _key(diagnosis) in seen or WindowKey(*_key(diagnosis)) in predicted
+        verdict = (words.summary(diagnosis), diagnosis.label_names, diagnosis.needs_attention)
+        groups.setdefault(diagnosis.window if is_alone else verdict, []).append(diagnosis)
+    return list(groups.values())
+
+
+def _table_row(group: Sequence[Diagnosis]) -> tuple[str, ...]:
+    """Return the cells of windows with the same verdict: ranges, and the largest effect."""
+    largest = max(group, key=lambda one: (one.main_finding.effect if one.main_finding else 0.0, one.window))
+    changes = [one.change for one in group if one.change is not None]
     return (
-        str(diagnosis.window),
-        format.duration(diagnosis.step_time.mean_ns),
-        "–" if diagnosis.change is None else format.percent_change(diagnosis.change),
-        words.effect_cell(diagnosis),
-        printable(words.summary(diagnosis)),
-        ", ".join(map(label_words, diagnosis.label_names[1:] or diagnosis.label_names)),
+        format.ranges((one.window for one in group), _MOST_RANGES),
+        _between(format.duration(step) for step in _ends([one.step_time.mean_ns for one in group])),
+        _between(format.percent_change(change) for change in _ends(changes)) if changes else "–",
+        words.effect_cell(largest),
+        printable(words.summary(group[0])),
+        ", ".join(map(label_words, group[0].label_names[1:] or group[0].label_names)),
     )
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _between(shown: Iterable[str]) -> str:
+    """Return ``88.8 ms`` where both ends read the same, else ``88.8 ms … 90.4 ms``."""
+    return " … ".join(dict.fromkeys(shown))
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

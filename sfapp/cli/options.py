@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, TypeVar
 
 import click
@@ -17,7 +18,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def gate_options(command: Command) -> Command:
-    """Add ``--preset`` and one option per gate, named after it."""
+    """Add ``--preset``, one option per gate, named after it, and ``--help-gates``, which lists those."""
+    command = click.option(
+        "--help-gates",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_gates,
+        help="List the options for thresholds, frontier and baseline, and exit.",
+    )(command)
     for doc in reversed(GATE_DOCS):
         default = getattr(Gates(), doc.name)
         command = click.option(
@@ -26,6 +35,7 @@ def gate_options(command: Command) -> Command:
             type=int if doc.whole else float,
             default=None,
             metavar="N" if doc.whole else "X",
+            hidden=True,
             help=f"{doc.symbol}, {doc.title} (default {default:,}). {doc.help}",
         )(command)
     for choice in reversed(CHOICE_DOCS):
@@ -34,6 +44,7 @@ def gate_options(command: Command) -> Command:
             choice.name,
             type=click.Choice(tuple(choice.help)),
             default=None,
+            hidden=True,
             help=f"{choice.question} {' '.join(choice.help.values())}",
         )(command)
     return click.option(
@@ -43,6 +54,23 @@ def gate_options(command: Command) -> Command:
         show_default=True,
         help="Thresholds to start from; 'paper' is as the paper has them.",
     )(command)
+
+
+def _print_gates(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Print the options that ``--help`` leaves out, and exit."""
+    if not asked or context.resilient_parsing:
+        return
+    records = []
+    for option in context.command.params:
+        if isinstance(option, click.Option) and option.hidden:
+            shown = copy(option)
+            shown.hidden = False
+            records.append(shown.get_help_record(context))
+    formatter = context.make_formatter()
+    with formatter.section("Thresholds and accounting (docs/accounting.md)"):
+        formatter.write_dl([record for record in records if record is not None])
+    click.echo(formatter.getvalue().rstrip())
+    context.exit()
 
 
 def view_options(command: Command) -> Command:
@@ -65,6 +93,7 @@ def view_options(command: Command) -> Command:
         type=click.Choice(BASELINES),
         default="cohort_median",
         show_default=True,
+        hidden=True,
         help="Duration that a stage is reduced to when its gain is computed.",
     )(command)
     return click.option(
@@ -72,6 +101,7 @@ def view_options(command: Command) -> Command:
         type=click.Choice(FRONTIERS),
         default="step",
         show_default=True,
+        hidden=True,
         help="Frontier whose shares decide routing and labels.",
     )(command)
 

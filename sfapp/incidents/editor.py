@@ -1,4 +1,4 @@
-"""Write notes and incidents under a name."""
+"""Write notes, incidents and decisions about problems under a name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from sfapp.incidents.events import (
     IncidentFields,
     ItemEdit,
     ItemFields,
+    MuteFields,
     NoteEdit,
     NoteFields,
     PinFields,
+    ProblemEdit,
+    ProblemFields,
     Undo,
 )
 from sfapp.incidents.log import IncidentLog
 from sfapp.model.incidents import Incident, Item, ItemKind, Note, Pin, Severity, Status
+from sfapp.model.problems import Problem, ProblemMark
 from sfapp.model.view import WindowKey
 
 ANONYMOUS = "anonymous"
@@ -35,7 +39,7 @@ def utc_now() -> datetime:
 
 
 class IncidentEditor:
-    """Editor of notes and incidents under one name.
+    """Editor of notes, incidents and decisions about problems under one name.
 
     Every edit is on disk when the call returns its id, which ``undo`` takes. Edits refer to a note, incident
     or item *as it was shown*, so that other users' later edits are kept. All methods raise IncidentError if a
@@ -118,6 +122,28 @@ class IncidentEditor:
         """Remove an item from its incident; a note stays where it is pinned."""
         return self._item(item, ItemFields(removed=True))
 
+    def mute_problem(
+        self, problem: Problem, mark: ProblemMark | None, reason: str = "", until: datetime | None = None
+    ) -> str:
+        """Mute a problem until a time, or for good.
+
+        Args:
+            mark: what was decided about it as shown; None where nothing was.
+        """
+        return self._mark(problem, mark, ProblemFields(mute=MuteFields(until, _clean(reason))))
+
+    def unmute_problem(self, problem: Problem, mark: ProblemMark | None) -> str:
+        """End the mute of a problem."""
+        return self._mark(problem, mark, ProblemFields(mute=None))
+
+    def mark_fixed(self, problem: Problem, mark: ProblemMark | None, through: int) -> str:
+        """Mark a problem as fixed: it has returned where a window after ``through`` has it."""
+        return self._mark(problem, mark, ProblemFields(fixed_through=through))
+
+    def mark_not_fixed(self, problem: Problem, mark: ProblemMark | None) -> str:
+        """Take back that a problem is fixed."""
+        return self._mark(problem, mark, ProblemFields(fixed_through=None))
+
     def undo(self, event_id: str) -> str:
         """Undo an edit, or redo it if the edit was an undo; the undo's own id can be undone too."""
         return self._write(Undo(id=_new_id(), at=self._clock(), by=self.name, target=event_id))
@@ -134,6 +160,13 @@ class IncidentEditor:
 
     def _item(self, item: Item | None, fields: ItemFields) -> str:
         return self._write(ItemEdit(**self._head(item), fields=fields))
+
+    def _mark(self, problem: Problem, mark: ProblemMark | None, fields: ProblemFields) -> str:
+        target, base = (problem.id, None) if mark is None else (mark.problem, mark.revision)
+        edit = ProblemEdit(
+            id=_new_id(), at=self._clock(), by=self.name, target=target, base=base, fields=fields
+        )
+        return self._write(edit)
 
     def _head(self, edited: Note | Incident | Item | None) -> dict[str, Any]:
         """Return the fields that all edits share. A first edit targets itself; a later one the edited

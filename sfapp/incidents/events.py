@@ -1,7 +1,7 @@
 """Define the edits in the log: one JSON object a line, never changed afterwards (docs/incidents.md).
 
-An edit lists the fields that it sets of a note, incident or item, and the last edit of it that its author had
-seen (``base``). An undo is an edit too.
+An edit lists the fields that it sets of a note, incident, item or problem, and the last edit of it that its
+author had seen (``base``). An undo is an edit too.
 """
 
 from __future__ import annotations
@@ -70,6 +70,21 @@ class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     removed: bool | UnsetType = UNSET
 
 
+class MuteFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A mute: until when, for good where that is None, and why."""
+
+    until: datetime | None = None
+    reason: Summary = ""
+
+
+class ProblemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is decided about a problem: its mute, and the last window of its run when it was marked as fixed;
+    None takes either back."""
+
+    mute: MuteFields | UnsetType | None = UNSET
+    fixed_through: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+
+
 class _EditHeader(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Fields of every line.
 
@@ -104,14 +119,22 @@ class ItemEdit(_EditHeader, frozen=True, kw_only=True, tag="item"):
     fields: ItemFields
 
 
+class ProblemEdit(_EditHeader, frozen=True, kw_only=True, tag="problem"):
+    """A decision about a problem, whose id does not come from an edit."""
+
+    target: Id
+    base: Id | None = None
+    fields: ProblemFields
+
+
 class Undo(_EditHeader, frozen=True, kw_only=True, tag="undo"):
     """Undo of one edit, whatever followed it; the undo of an undo restores the edit."""
 
     target: Id
 
 
-Edit = NoteEdit | IncidentEdit | ItemEdit
-Event = NoteEdit | IncidentEdit | ItemEdit | Undo
+Edit = NoteEdit | IncidentEdit | ItemEdit | ProblemEdit
+Event = NoteEdit | IncidentEdit | ItemEdit | ProblemEdit | Undo
 
 
 class _FormatVersion(Struct):

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import msgspec
 
 from sfapp.errors import IncidentError
-from sfapp.incidents.events import Event, IncidentEdit, ItemEdit, NoteEdit, Undo, checked, fields_of
+from sfapp.incidents.events import Event, ItemEdit, Undo, checked, fields_of
 from sfapp.incidents.state import IncidentState, state_from_events
 from sfapp.model.parse import parse_run_window
 from sfapp.model.sides import SideKey
@@ -51,6 +51,7 @@ def document_of(state: IncidentState, incident_id: str | None = None) -> dict[st
         "version": VERSION,
         "incidents": msgspec.to_builtins(shown.incidents),
         "notes": msgspec.to_builtins(shown.notes),
+        "problems": msgspec.to_builtins(shown.marks),
         "events": msgspec.to_builtins(events),
     }
 
@@ -142,12 +143,14 @@ def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -
             return id_of(old)
         if name == "view":
             return query(old)
+        if name == "mute":
+            return None if old is None else msgspec.structs.replace(old, reason=text(old.reason))
         return text(old) if name in ("text", "title", "summary") else old
 
     found: list[Event] = []
     for event in events:
         head: dict[str, Any] = {"id": id_of(event.id), "target": id_of(event.target), "by": text(event.by)}
-        if isinstance(event, NoteEdit | IncidentEdit | ItemEdit):
+        if not isinstance(event, Undo):
             new = {name: value(name, old) for name, old in fields_of(event).items()}
             head["base"] = None if event.base is None else id_of(event.base)
             head["fields"] = msgspec.structs.replace(event.fields, **new)

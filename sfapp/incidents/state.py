@@ -12,8 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sfapp.errors import IncidentNotFoundError
-from sfapp.incidents.events import Edit, Event, IncidentEdit, ItemEdit, NoteEdit, PinFields, Undo, fields_of
+from sfapp.incidents.events import (
+    Edit,
+    Event,
+    IncidentEdit,
+    ItemEdit,
+    NoteEdit,
+    PinFields,
+    ProblemEdit,
+    Undo,
+    fields_of,
+)
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, Pin, Stamp, notes_on
+from sfapp.model.problems import Problem, ProblemMark
 from sfapp.model.view import WindowKey, Zoom
 
 
@@ -38,12 +49,14 @@ class IncidentState:
 
     Attributes:
         notices: messages about lines that could not be read.
+        marks: what was decided about problems.
     """
 
     notes: tuple[Note, ...]
     incidents: tuple[Incident, ...]
     events: tuple[Event, ...]
     notices: tuple[str, ...] = ()
+    marks: tuple[ProblemMark, ...] = ()
 
     def notes_on(self, window: WindowKey) -> tuple[Note, ...]:
         """Return the notes pinned to a window or to a part of it."""
@@ -71,6 +84,11 @@ class IncidentState:
             return found[0]
         found_text = f"{len(found)} incidents begin with" if found else "there is no incident"
         raise IncidentNotFoundError(f"{found_text} {name!r}")
+
+    def mark(self, problem: Problem) -> ProblemMark | None:
+        """Return what was decided about a problem, under its id or another that it is known by."""
+        by_id = {mark.problem: mark for mark in self.marks}
+        return next((by_id[one] for one in (problem.id, *problem.other_ids) if one in by_id), None)
 
     def item(self, item_id: str) -> Item:
         """Return one item of any incident.
@@ -101,7 +119,8 @@ def state_from_events(events: Sequence[Event], notices: Iterable[str] = ()) -> I
     places = {event.id: place for place, event in enumerate(events)}
     for place, event in enumerate(events):
         if not isinstance(event, Undo) and event.id in standing:
-            if event.target not in threads and event.target != event.id:
+            is_first = event.target == event.id or isinstance(event, ProblemEdit)
+            if event.target not in threads and not is_first:
                 continue  # The first edit was undone or is missing.
             thread = threads.setdefault(event.target, _EditThread(type(event), event.target))
             thread.add(event, place, seen=places.get(event.base or "", -1))
@@ -113,7 +132,8 @@ def state_from_events(events: Sequence[Event], notices: Iterable[str] = ()) -> I
         for thread in kept
         if thread.kind is IncidentEdit and thread.has("title")
     ]
-    return IncidentState(tuple(notes.values()), tuple(incidents), tuple(events), tuple(notices))
+    marks = tuple(_mark(thread) for thread in kept if thread.kind is ProblemEdit)
+    return IncidentState(tuple(notes.values()), tuple(incidents), tuple(events), tuple(notices), marks)
 
 
 def _standing(events: Sequence[Event]) -> set[str]:
@@ -161,6 +181,10 @@ class _EditThread:
     def value(self, name: str, default: Any = None) -> Any:
         return self.fields[name][0] if name in self.fields else default
 
+    def stamp_of(self, name: str) -> Stamp:
+        """Return who set a field last, and when."""
+        return _stamp(self.fields[name][1])
+
     @property
     def written(self) -> Stamp:
         return _stamp(self.edits[0])
@@ -203,6 +227,20 @@ def _incident(thread: _EditThread, items: Sequence[_EditThread], notes: dict[str
         items=tuple(sorted(found, key=lambda item: (item.place, item.id))),
         written=thread.written,
         changed=max(changes, key=lambda stamp: stamp.at, default=None),
+        revision=thread.revision,
+        overwritten=thread.lost,
+    )
+
+
+def _mark(thread: _EditThread) -> ProblemMark:
+    mute, fixed_through = thread.value("mute"), thread.value("fixed_through")
+    return ProblemMark(
+        problem=thread.id,
+        muted=None if mute is None else thread.stamp_of("mute"),
+        muted_until=None if mute is None else mute.until,
+        reason="" if mute is None else mute.reason,
+        fixed=None if fixed_through is None else thread.stamp_of("fixed_through"),
+        fixed_through=fixed_through,
         revision=thread.revision,
         overwritten=thread.lost,
     )

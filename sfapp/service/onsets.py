@@ -36,12 +36,17 @@ def run_episodes(diagnoses: Sequence[Diagnosis], read: ReadWindow) -> list[Episo
     Args:
         diagnoses: of its windows in order, under the same gates. read: at most four windows of an episode.
     """
-    return _latest_located(diagnoses, lambda found: _located(found, _read(found, read)))
+    return _latest_located(diagnoses, located_by(read))
+
+
+def located_by(read: ReadWindow) -> Callable[[EpisodeWindows], Episode]:
+    """Return what tells where an episode began and ended; it reads at most four windows."""
+    return lambda found: _located(found, _read(found, read))
 
 
 def window_episodes(diagnoses: Sequence[Diagnosis], window: int, read: ReadWindow) -> list[Episode]:
     """Return those of the episodes of one run that a window belongs to; see ``run_episodes``."""
-    return [_located(found, _read(found, read)) for found in _with_window(diagnoses, window)]
+    return [located_by(read)(found) for found in _with_window(diagnoses, window)]
 
 
 def _with_window(diagnoses: Sequence[Diagnosis], window: int) -> list[EpisodeWindows]:
@@ -92,16 +97,15 @@ class StoredEpisodes:
         known = self._runs.get(key)
         if known is not None:
             return known
-        diagnoses = store.telling_diagnoses(run_id, MOST_WINDOWS)
-        return self._runs.put(key, _latest_located(diagnoses, self._located))
+        return self._runs.put(key, _latest_located(_telling(store, run_id), self.locate))
 
     def of_window(self, run_id: str, window: int) -> list[Episode]:
         """Return those that a window belongs to; none without such a window."""
-        store = self._store_of(run_id)
-        diagnoses = store.telling_diagnoses(run_id, MOST_WINDOWS)
-        return [self._located(found) for found in _with_window(diagnoses, window)]
+        diagnoses = _telling(self._store_of(run_id), run_id)
+        return [self.locate(found) for found in _with_window(diagnoses, window)]
 
-    def _located(self, found: EpisodeWindows) -> Episode:
+    def locate(self, found: EpisodeWindows) -> Episode:
+        """Return an episode with the steps that it began and ended at. Reads at most four packets."""
         sources: dict[int, WindowSource] = {}
         for edge in found.edges:
             with suppress(SfappError):
@@ -119,6 +123,10 @@ class StoredEpisodes:
         if number not in sources:
             raise WindowNotFoundError(f"window {number} is no longer in the store")
         return self._judge.window(sources[number])
+
+
+def _telling(store: Store, run_id: str) -> list[Diagnosis]:
+    return [one.diagnosis for one in store.telling_verdicts(run_id, MOST_WINDOWS)]
 
 
 def _depends_on(found: EpisodeWindows) -> Hashable:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, suspect_fix, what_if_of
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Fix, Window
-from sfapp.model.onsets import Episode
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import Loaded, Quarantined, read_windows
-from sfapp.service.onsets import run_episodes
 
 
 def load_windows(paths: Sequence[Path]) -> Loaded:
@@ -68,21 +64,3 @@ def what_if_windows(
             measures = measure(group, diagnosis.baseline, diagnosis.reference)
             found[key] = what_if_of(measures, diagnosis, fix)
     return found
-
-
-def episodes_of_windows(windows: Iterable[Window], diagnoses: Sequence[Diagnosis]) -> list[Episode]:
-    """Return where in their runs the effects in these windows began and ended; by run, the earliest first.
-
-    Args:
-        diagnoses: of the windows, sorted by run and window.
-    """
-    by_key = {WindowKey(window.run_id, window.number): window for window in windows}
-
-    def read(run_id: str, number: int) -> Window:
-        return by_key[WindowKey(run_id, number)]
-
-    return [
-        episode
-        for run_id, found in groupby(diagnoses, key=lambda diagnosis: diagnosis.run_id)
-        for episode in run_episodes(list(found), partial(read, run_id))
-    ]

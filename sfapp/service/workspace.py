@@ -22,6 +22,7 @@ from sfapp.incidents import IncidentLog
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
@@ -29,6 +30,7 @@ from sfapp.service.incidents import IncidentService
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import StoredEpisodes
+from sfapp.service.problems import StoredProblems
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.what_if import StepPredictor
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
@@ -85,6 +87,7 @@ class Workspace:
         self._status = StoreStatus("reading", newest=store.newest_packet_at())
         self._judge = WindowJudge(self.store_of)
         self._episodes = StoredEpisodes(self.store_of, self._judge)
+        self._problems = StoredProblems(self.store_of, self._episodes)
         self._predictor = StepPredictor()
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
@@ -211,6 +214,27 @@ class Workspace:
         """Return where in a run its effects, or those in one window, began and ended, the earliest first.
         Reads packets."""
         return self._episodes.of_run(run_id) if window is None else self._episodes.of_window(run_id, window)
+
+    def problems(self, run_id: str | None = None, locates: bool = True) -> list[Problem]:
+        """Return the problems of a run, or of all runs of the user's store: missing data first, then by
+        rank-hours lost.
+
+        Args:
+            locates: whether packets are read for the steps at which they began and ended.
+        """
+        runs = self.store.troubled_runs() if run_id is None else [run_id]
+        return self._problems.of_runs(runs, locates)
+
+    def problem(self, problem_id: str, run_id: str | None = None) -> Problem:
+        """Return one problem, with the steps at which it began and ended. Reads packets.
+
+        Args:
+            run_id: its run, if that is not in the user's store.
+
+        Raises:
+            WindowNotFoundError: there is none.
+        """
+        return self._problems.named(problem_id, self.store.troubled_runs() if run_id is None else [run_id])
 
     # --- one window -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import LABELS, Diagnosis, Reference
+from sfapp.model.problems import TimedDiagnosis
 from sfapp.store.database import Database
 from sfapp.store.schema import WINDOWS, quote_identifier
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
@@ -199,20 +200,39 @@ def diagnoses(database: Database, run: str) -> list[Diagnosis]:
     return [decode_diagnosis(diagnosis) for (diagnosis,) in found]
 
 
-def telling_diagnoses(database: Database, run: str, most: int) -> list[Diagnosis]:
-    """Return the latest diagnoses of windows that need attention and of those next to one, ascending.
-
-    None where there is no such run.
+def telling_verdicts(database: Database, run: str, most: int) -> list[TimedDiagnosis]:
+    """Return the latest verdicts on windows that need attention or miss ranks, and on those next to one that
+    needs attention, ascending; none where there is no such run.
     """
     found = database.tuples(
         """
-        SELECT diagnosis FROM windows WHERE run_id = $run WINDOW in_order AS (ORDER BY "window")
+        SELECT diagnosis, started_at, ended_at FROM windows WHERE run_id = $run
+        WINDOW in_order AS (ORDER BY "window")
         QUALIFY needs_attention OR lag(needs_attention) OVER in_order OR lead(needs_attention) OVER in_order
+            OR len(missing_ranks) > 0 OR NOT gather_ok
         ORDER BY "window" DESC LIMIT $most
         """,
         {"run": run, "most": most},
     )
-    return [decode_diagnosis(diagnosis) for (diagnosis,) in reversed(found)]
+    return [
+        TimedDiagnosis(decode_diagnosis(diagnosis), _aware_time(started_at), _aware_time(ended_at))
+        for diagnosis, started_at, ended_at in reversed(found)
+    ]
+
+
+def troubled_runs(database: Database) -> list[str]:
+    """Return the runs that have a window that needs attention or misses ranks, in alphabetical order."""
+    found = database.tuples(
+        "SELECT DISTINCT run_id FROM windows "
+        "WHERE needs_attention OR len(missing_ranks) > 0 OR NOT gather_ok ORDER BY run_id"
+    )
+    return [run for (run,) in found]
+
+
+def window_numbers(database: Database, run: str) -> list[int]:
+    """Return the numbers of a run's windows, ascending; none where there is no such run."""
+    found = database.tuples('SELECT "window" FROM windows WHERE run_id = ? ORDER BY 1', [run])
+    return [number for (number,) in found]
 
 
 def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
@@ -339,12 +359,14 @@ def _order(sort: tuple[tuple[str, str], ...]) -> str:
     return ", ".join([*terms, "run_id", '"window"'])
 
 
+def _aware_time(value: datetime | None) -> datetime | None:
+    """Return a time marked as UTC: DuckDB returns it without a time zone."""
+    return None if value is None else value.replace(tzinfo=UTC)
+
+
 def _aware(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with its times marked as UTC: DuckDB returns them without a time zone."""
-    return {
-        name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
-        for name, value in row.items()
-    }
+    """Return the row with its times marked as UTC."""
+    return {name: _aware_time(value) if isinstance(value, datetime) else value for name, value in row.items()}
 
 
 def _moment(mtime_ns: int) -> datetime:

@@ -16,6 +16,7 @@ from typing import Any
 from sfapp.accounting import RunWaits
 from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Operators, Reference, Window
+from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import Packet, group, load_packet, read_packet_operators
 from sfapp.store import cells_view, opening, queries, samples
@@ -205,10 +206,18 @@ class Store:
         """
         return queries.diagnoses(self._database, run)
 
-    def telling_diagnoses(self, run: str, most: int) -> list[Diagnosis]:
-        """Return the latest diagnoses of windows that need attention and of those next to one, in order; none
-        where there is no such run."""
-        return queries.telling_diagnoses(self._database, run, most)
+    def telling_verdicts(self, run: str, most: int) -> list[TimedDiagnosis]:
+        """Return the latest verdicts on windows that need attention or miss ranks, and on those next to one
+        that needs attention, in order; none where there is no such run."""
+        return queries.telling_verdicts(self._database, run, most)
+
+    def troubled_runs(self) -> list[str]:
+        """Return the runs that have a window that needs attention or misses ranks, in alphabetical order."""
+        return queries.troubled_runs(self._database)
+
+    def window_numbers(self, run: str) -> list[int]:
+        """Return the numbers of a run's windows, ascending; none where there is no such run."""
+        return queries.window_numbers(self._database, run)
 
     def window(self, run: str, window: int) -> Window:
         """Return a window with its matrix, read from its packets.

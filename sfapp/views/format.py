@@ -113,6 +113,13 @@ def percent(fraction: float | None, digits: int = 0) -> str:
     return f"{_MINUS if round(value, digits) < 0 else ''}{abs(value):,.{digits}f} %"
 
 
+def percent_interval(fraction: float, low: float, high: float) -> str:
+    """Return ``38.0 % (36.1–40.2 %)``: a part of a whole with its interval, if it has any width."""
+    if low == high:
+        return percent(fraction, 1)
+    return f"{percent(fraction, 1)} ({100 * low:.1f}–{min(100.0, 100 * high):.1f} %)"
+
+
 def severity(fraction: float | None) -> str:
     """Return a percentage next to the threshold of 5 %: ``<5 %`` where it would round up to the threshold."""
     text = percent(fraction)

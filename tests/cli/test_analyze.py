@@ -192,9 +192,10 @@ def test_durations_too_large_to_add_up_are_quarantined_and_the_rest_analyzed(pac
     assert "more than the accounting can hold" in reasons[path]
 
 
-def test_help_answers_without_loading_the_world() -> None:
-    printed = sfapp("analyze", "--help").stdout
-    assert "--tau-c" in printed
+def test_thresholds_are_left_out_of_the_help_and_listed_on_demand() -> None:
+    assert "--gamma-a" not in sfapp("analyze", "--help").stdout
+    printed = sfapp("analyze", "--help-gates").stdout
+    assert "--gamma-a" in printed
     assert "candidate threshold" in printed
 
 

@@ -16,6 +16,8 @@ import pytest
 from sfapp.errors import IncidentError, IncidentNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentEditor, IncidentLog, document_of, parse, renamed
 from sfapp.model.incidents import Pin
+from sfapp.model.onsets import StepEstimate
+from sfapp.model.problems import Problem
 from sfapp.model.view import WindowKey, Zoom
 
 WINDOW = WindowKey("team/run 1", 13)
@@ -383,3 +385,47 @@ def test_a_redacted_copy_names_no_run_and_no_host_and_is_another_incident(log: I
     assert note.note.pin == Pin(window=WindowKey("run-1", 13), step=161, rank=3)
     assert comparison.view == "a=run-1/12&b=run-1/13"
     assert incident.id != log.state().incidents[0].id
+
+
+def problem(problem_id: str = "a1b2c3d4", *other_ids: str) -> Problem:
+    return Problem(
+        id=problem_id, other_ids=other_ids, run_id="job", kind="rank", stage="data.next_wait", ranks=(3,),
+        hostname="node-0", windows=(3, 4), world=8, began=StepEstimate(120, 118, 121), ended=None,
+    )  # fmt: skip
+
+
+def test_a_mute_is_kept_with_reason_end_and_author_and_can_be_undone(log: IncidentLog) -> None:
+    ada, end = author(log, "Ada"), datetime(2026, 11, 22, tzinfo=UTC)
+    muting = ada.mute_problem(problem(), None, "node is drained", until=end)
+
+    mark = log.state().mark(problem())
+    assert mark is not None
+    assert mark.muted is not None
+    assert (mark.muted.by, mark.muted_until, mark.reason) == ("Ada", end, "node is drained")
+
+    ada.undo(muting)
+    assert log.state().mark(problem()) is None
+
+
+def test_two_decisions_about_a_problem_at_once_are_both_kept(log: IncidentLog) -> None:
+    ada, grace = author(log, "Ada"), author(log, "Grace")
+    ada.mute_problem(problem(), None, "known")
+    grace.mark_fixed(problem(), None, through=4)  # without having seen the mute
+
+    mark = log.state().mark(problem())
+    assert mark is not None
+    assert mark.fixed is not None
+    assert (mark.reason, mark.fixed_through, mark.fixed.by) == ("known", 4, "Grace")
+    ada.unmute_problem(problem(), mark)
+    ada.mark_not_fixed(problem(), log.state().mark(problem()))
+    mark = log.state().mark(problem())
+    assert mark is not None
+    assert mark.muted is mark.fixed is None
+
+
+def test_a_decision_follows_a_problem_that_got_another_id(log: IncidentLog) -> None:
+    author(log, "Ada").mute_problem(problem("0ld0ld0ld0"), None, "known")
+    mark = log.state().mark(problem("newnewnew", "0ld0ld0ld0"))
+    assert mark is not None
+    assert mark.reason == "known"
+    assert log.state().mark(problem("newnewnew")) is None

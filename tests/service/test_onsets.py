@@ -10,37 +10,33 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from fastapi import FastAPI
 
 import sfapp
 from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
 from sfapp.accounting import diagnose_runs
 from sfapp.app import api
-from sfapp.cli.analyze import analyze
 from sfapp.incidents import state_from_events
 from sfapp.model import Window
 from sfapp.model.onsets import StepEstimate
-from sfapp.model.view import ViewState, WindowKey
+from sfapp.model.view import WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.parts import Section
 from sfapp.service.onsets import MOST_LOCATED, run_episodes
 from sfapp.service.packet_evidence import PacketEvidence
-from sfapp.service.packet_windows import diagnose_windows, episodes_of_windows, load_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.store_evidence import StoreEvidence
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text.onsets import episode_line
-from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD
+from tests.builders import BACKWARD, DATA
 
 JOB = SimulatedJob(
     seed=1, ranks=4, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
     windows=6, faults=(Fault("persistent", DATA, 3, 0.2, 93, 171),),
 )  # fmt: skip
 RUN = "job-1"
-SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
 LINE = "rank 3 · data: began at step 93, ended at step 170"
 
 
@@ -88,39 +84,6 @@ def test_of_many_episodes_the_latest_are_located() -> None:
     assert len(found) == len(faults)
     assert [one.began.step is None for one in found] == [True] * 3 + [False] * MOST_LOCATED
     assert found[-1].began == StepEstimate(faults[-1].first, faults[-1].first, faults[-1].first)
-
-
-def test_the_faults_of_the_sample_job_began_where_they_were_injected() -> None:
-    loaded = load_windows([SAMPLE])
-    diagnoses = diagnose_windows((found.window for found in loaded.windows), ViewState())
-    found = episodes_of_windows((found.window for found in loaded.windows), diagnoses)
-    by_key = {(one.run_id, one.window): one for one in diagnoses}
-    began = {(one.ranks, one.stage): one.began for one in found if one.run_id == "gpt-small-ddp"}
-    for rank, stage, step in ((3, DATA, 120), (5, FORWARD, 240), (3, CALLBACKS, 400), (0, DATA, 520)):
-        assert began[(rank,), stage] == StepEstimate(step, step, step)
-    # A step that is named is one of the windows that may have it
-    for one in found:
-        first, last = by_key[one.run_id, one.first_window], by_key[one.run_id, one.last_window]
-        assert one.began.step is None or one.began.low <= one.began.step <= first.last_step
-        assert one.ended is None or one.ended.step is None or last.first_step <= one.ended.step
-
-
-def test_analyze_prints_them_below_the_windows_of_the_run(packets: Path) -> None:
-    printed = CliRunner().invoke(analyze, [str(packets)], catch_exceptions=False).stdout
-    assert LINE in printed.splitlines()
-
-
-def test_analyze_has_them_in_its_json(packets: Path) -> None:
-    printed = CliRunner().invoke(analyze, [str(packets), "--json"], catch_exceptions=False).stdout
-    (episode,) = json.loads(printed)["episodes"]
-    assert (episode["run_id"], episode["kind"], episode["stage"], episode["ranks"]) == (
-        RUN,
-        "rank",
-        DATA,
-        [3],
-    )
-    assert episode["began"] == {"step": 93, "low": 93, "high": 93}
-    assert episode["ended"] == {"step": 170, "low": 170, "high": 170}
 
 
 def test_the_store_says_the_same_and_says_it_again_from_memory(

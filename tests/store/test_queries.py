@@ -115,9 +115,9 @@ def test_a_runs_diagnoses_are_those_of_its_windows_in_order(store: Store) -> Non
 
 def test_windows_that_need_attention_are_found_with_those_next_to_them(store: Store) -> None:
     telling = [store.diagnosis("a", number) for number in range(1, 6)]
-    assert store.telling_diagnoses("a", 100) == telling
-    assert store.telling_diagnoses("a", 2) == telling[-2:]
-    assert store.telling_diagnoses("b", 100) == store.telling_diagnoses("no-such-run", 100) == []
+    assert [one.diagnosis for one in store.telling_verdicts("a", 100)] == telling
+    assert [one.diagnosis for one in store.telling_verdicts("a", 2)] == telling[-2:]
+    assert store.telling_verdicts("b", 100) == store.telling_verdicts("no-such-run", 100) == []
 
 
 def test_neighbours_are_of_the_same_run(store: Store) -> None:

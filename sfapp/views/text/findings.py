@@ -41,10 +41,7 @@ def attention_by_chance(windows: int, alpha: float) -> str:
 
 def interval(finding: Finding) -> str:
     """Return ``38 % (36–40 %)``: the effect as a part of the step, with its 95 % interval."""
-    if finding.low == finding.high:
-        return format.percent(finding.effect, 1)
-    low, high = 100 * finding.low, min(100.0, 100 * finding.high)
-    return f"{format.percent(finding.effect, 1)} ({low:.1f}–{high:.1f} %)"
+    return format.percent_interval(finding.effect, finding.low, finding.high)
 
 
 def chance(finding: Finding) -> str:

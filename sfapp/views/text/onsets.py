@@ -20,14 +20,14 @@ def episode_place(episode: Episode) -> str:
 
 def began_words(episode: Episode) -> str:
     """Return ``began at step 120 (118–121)``."""
-    return f"began {_at(episode.began)}"
+    return f"began {estimate_words(episode.began)}"
 
 
 def ended_words(episode: Episode) -> str:
     """Return ``ended at step 199 (199–200)``; the step is the last one with the effect."""
     if episode.ended is None:
         return "lasts to the end of the run"
-    return f"ended {_at(episode.ended)}"
+    return f"ended {estimate_words(episode.ended)}"
 
 
 def _who(episode: Episode) -> str:
@@ -38,7 +38,8 @@ def _who(episode: Episode) -> str:
     return f"ranks {format.ranges(episode.ranks, _MOST_RANKS)}"
 
 
-def _at(found: StepEstimate) -> str:
+def estimate_words(found: StepEstimate) -> str:
+    """Return ``at step 120 (118–121)``, or ``between steps 80 and 159``."""
     if found.step is None:
         return f"between steps {found.low} and {found.high}"
     if found.low == found.high:

@@ -1,0 +1,208 @@
+"""Problems of a run: episodes with one cause taken together, and missing data (accounting.md §18)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from hashlib import blake2b
+
+from sfapp.accounting.episodes import EpisodeWindows, episodes_of, takes_turns
+from sfapp.model import Diagnosis
+from sfapp.model.findings import Finding
+from sfapp.model.onsets import Episode, StepEstimate
+from sfapp.model.problems import Cost, Problem, ProblemKind, TimedDiagnosis
+
+NS_PER_HOUR = 3.6e12
+
+Locate = Callable[[EpisodeWindows], Episode]
+"""Returns an episode with the steps at which it began and ended."""
+
+MOST_LOCATED = 20
+"""Problems of a run, those that cost most, of which windows are read; the others are known to the window."""
+
+
+def problems_of(
+    verdicts: Sequence[TimedDiagnosis], windows: Sequence[int], locate: Locate | None = None
+) -> list[Problem]:
+    """Return the problems of one run: missing data first, then by rank-hours lost.
+
+    Every window that needs attention belongs to at least one problem. Episodes with the same stage and the
+    same late rank are one problem, however far apart they are.
+
+    Args:
+        verdicts: on windows of the run in order, under the same gates: at least those that need attention or
+            miss ranks, and the neighbours of the former.
+        windows: numbers of all windows of the run, ascending.
+        locate: tells where an episode began and ended, to the nearest window if not given. It is asked for
+            the first and the last episode of the problems that cost most.
+    """
+    by_id: dict[str, list[EpisodeWindows]] = {}
+    for found in episodes_of([one.diagnosis for one in verdicts]):
+        by_id.setdefault(_id_of_episode(found), []).append(found)
+    problems = by_cost(_problem(found, verdicts, windows) for found in by_id.values())
+    if locate is not None:
+        for place, problem in enumerate(problems[:MOST_LOCATED]):
+            problems[place] = _located(problem, by_id[problem.id], verdicts, locate)
+    return [*_missing_data(verdicts, windows), *problems]
+
+
+def by_cost(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems of several runs in order: missing data first, then by rank-hours lost."""
+    return sorted(
+        problems,
+        key=lambda one: (one.cost is not None, -(one.cost.rank_hours if one.cost else 0.0), one.run_id),
+    )
+
+
+def _problem(
+    episodes: Sequence[EpisodeWindows],
+    verdicts: Sequence[TimedDiagnosis],
+    windows: Sequence[int],
+) -> Problem:
+    first, last = episodes[0], episodes[-1]
+    latest_verdict, latest_finding = last.telling[-1]
+    seen = [one for found in episodes for one in zip(found.seen, found.findings, strict=True)]
+    numbers = tuple(sorted({diagnosis.window for diagnosis, _ in seen}))
+    found_episodes = tuple(found.episode() for found in episodes)
+    began, ended = found_episodes[0].began, found_episodes[-1].ended
+    problem_id = _id_of_episode(first)
+    single = {_id(first.first.run_id, _kind_of_finding(finding), finding) for _, finding in seen}
+    hosts = {found.finding.hostname for found in episodes}
+    kind = _kind_of_episode(first)
+    return Problem(
+        id=problem_id,
+        other_ids=tuple(sorted(single - {problem_id})),
+        run_id=first.first.run_id,
+        kind=kind,
+        stage=first.finding.stage,
+        ranks=tuple(sorted({rank for found in episodes for rank in found.ranks})),
+        hostname=hosts.pop() if kind == "rank" and len(hosts) == 1 else None,
+        steps_late=_steps_late(latest_verdict, latest_finding),
+        windows=numbers,
+        world=_world(last.last),
+        episodes=found_episodes,
+        began=began,
+        ended=ended,
+        began_at=_time_of(began, first.first.first_step, verdicts),
+        ended_at=None if ended is None else _time_of(ended, last.last.last_step, verdicts),
+        recovered=sum(number > numbers[-1] for number in windows),
+        cost=_cost(seen),
+    )
+
+
+def _located(
+    problem: Problem, episodes: Sequence[EpisodeWindows], verdicts: Sequence[TimedDiagnosis], locate: Locate
+) -> Problem:
+    """Return a problem with the steps at which it began and ended."""
+    first, last = locate(episodes[0]), locate(episodes[-1])
+    between = problem.episodes[1:-1]
+    return replace(
+        problem,
+        episodes=(first,) if len(episodes) == 1 else (first, *between, last),
+        began=first.began,
+        ended=last.ended,
+        began_at=_time_of(first.began, episodes[0].first.first_step, verdicts),
+        ended_at=None if last.ended is None else _time_of(last.ended, episodes[-1].last.last_step, verdicts),
+    )
+
+
+def _missing_data(verdicts: Sequence[TimedDiagnosis], windows: Sequence[int]) -> list[Problem]:
+    """Return the one problem of windows from which ranks are missing; none where there is no such window."""
+    seen = [one.diagnosis for one in verdicts if one.diagnosis.missing_ranks or not one.diagnosis.gather_ok]
+    if not seen:
+        return []
+    first, last = seen[0], seen[-1]
+    began = StepEstimate(first.first_step, first.first_step, first.first_step)
+    ended = StepEstimate(last.last_step, last.last_step, last.last_step)
+    is_over = last.window != windows[-1]
+    return [
+        Problem(
+            id=_digest(first.run_id, "missing"),
+            run_id=first.run_id,
+            kind="missing",
+            stage=None,
+            ranks=tuple(sorted({rank for one in seen for rank in one.missing_ranks})),
+            hostname=None,
+            windows=tuple(one.window for one in seen),
+            world=_world(last),
+            began=began,
+            ended=ended if is_over else None,
+            began_at=_time_of(began, first.first_step, verdicts),
+            ended_at=_time_of(ended, last.last_step, verdicts) if is_over else None,
+            recovered=sum(number > last.window for number in windows),
+        )
+    ]
+
+
+def _world(diagnosis: Diagnosis) -> int:
+    return diagnosis.ranks + len(diagnosis.missing_ranks)
+
+
+def _kind_of_episode(found: EpisodeWindows) -> ProblemKind:
+    if len(found.ranks) == 1:
+        return "rank"
+    return _kind_of_finding(found.finding) if found.ranks else "growth"
+
+
+def _kind_of_finding(finding: Finding) -> ProblemKind:
+    if finding.kind != "rank":
+        return "growth"
+    if len(finding.ranks) == 1:
+        return "rank"
+    return "turns" if takes_turns(finding) else "ranks"
+
+
+def _id_of_episode(found: EpisodeWindows) -> str:
+    kind = _kind_of_episode(found)
+    return _id(found.first.run_id, kind, replace(found.finding, ranks=found.ranks))
+
+
+def _id(run_id: str, kind: ProblemKind, finding: Finding) -> str:
+    """Return an id that does not depend on other windows. Ranks are in it where there is one: of several,
+    a window more or less may name others."""
+    return _digest(run_id, kind, finding.stage, *(finding.ranks if kind == "rank" else ()))
+
+
+def _digest(*parts: str | int) -> str:
+    return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
+
+
+def _steps_late(diagnosis: Diagnosis, finding: Finding) -> str | tuple[int, ...]:
+    aim = diagnosis.aim
+    if aim is not None and aim.stage == finding.stage and finding == diagnosis.main_finding:
+        return aim.steps
+    return finding.steps or "all"
+
+
+def _cost(seen: Sequence[tuple[Diagnosis, Finding]]) -> Cost:
+    """Add up what the windows lost. The ends of the interval are added up too, so it is wide enough whatever
+    the errors of the windows have in common."""
+    lost = low = high = rank_hours = 0.0
+    took: dict[int, tuple[int, float]] = {}
+    for diagnosis, finding in seen:
+        time_ns = diagnosis.step_time.mean_ns * diagnosis.steps
+        took[diagnosis.window] = (diagnosis.steps, time_ns)
+        lost += finding.effect * time_ns
+        low += finding.low * time_ns
+        high += finding.high * time_ns
+        rank_hours += finding.effect * time_ns * _world(diagnosis) / NS_PER_HOUR
+    steps, times_ns = zip(*took.values(), strict=True)
+    return Cost(lost, low, high, sum(steps), sum(times_ns), rank_hours)
+
+
+def _time_of(estimate: StepEstimate, seen: int, verdicts: Sequence[TimedDiagnosis]) -> datetime | None:
+    """Return when a step ran, by the times at which its window began and ended; None without these.
+
+    Args:
+        seen: the first or last step that is known to have it, for an estimate that names none.
+    """
+    step = seen if estimate.step is None else estimate.step
+    for one in verdicts:
+        first, last = one.diagnosis.first_step, one.diagnosis.last_step
+        if first <= step <= last and one.started_at is not None:
+            if one.ended_at is None or last == first:
+                return one.started_at
+            return one.started_at + (one.ended_at - one.started_at) * ((step - first) / (last - first + 1))
+    return None

@@ -1,0 +1,150 @@
+"""Problems of a run: windows with one cause, taken together (accounting.md §18)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sfapp.model.diagnosis import Diagnosis
+from sfapp.model.incidents import Overwritten, Stamp
+from sfapp.model.onsets import Episode, StepEstimate
+
+ProblemKind = Literal["missing", "rank", "ranks", "turns", "growth"]
+
+PROBLEM_KINDS: Mapping[ProblemKind, str] = {
+    "missing": "Ranks are missing from windows, or a gather failed: nothing is known about them there.",
+    "rank": "One rank is late in a stage.",
+    "ranks": "Several ranks are late in a stage.",
+    "turns": "In a stage one rank after the other is late, each in some steps.",
+    "growth": "A stage takes longer than in healthy windows, on all ranks or on no rank in particular.",
+}
+"""Every kind of problem with its meaning."""
+
+ProblemStatus = Literal["ongoing", "ended", "returned", "fixed", "muted"]
+
+PROBLEM_STATUSES: Mapping[ProblemStatus, str] = {
+    "ongoing": "The latest window of the run has it.",
+    "ended": "Later windows of the run do not have it.",
+    "returned": "A window that was recorded after it was marked as fixed has it.",
+    "fixed": "It was marked as fixed and has not returned.",
+    "muted": "It was muted and does not ask for attention until the mute ends.",
+}
+"""Every status of a problem with its meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedDiagnosis:
+    """The verdict on a window with the times at which it was recorded, by the writing rank's clock (UTC)."""
+
+    diagnosis: Diagnosis
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time that a problem has cost so far, with a 95 % interval.
+
+    Attributes:
+        lost_ns, low_ns, high_ns: added to the steps of its windows; every rank waits as long.
+        steps: of its windows. steps_ns: what they took.
+        rank_hours: ``lost_ns`` of all ranks, hours.
+    """
+
+    lost_ns: float
+    low_ns: float
+    high_ns: float
+    steps: int
+    steps_ns: float
+    rank_hours: float
+
+    @property
+    def share(self) -> float:
+        """Part of the time of its windows."""
+        return self.lost_ns / self.steps_ns if self.steps_ns else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of the 95 % interval of ``share``."""
+        return (self.low_ns / self.steps_ns, self.high_ns / self.steps_ns) if self.steps_ns else (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Windows of one run with one cause: a stage and the ranks that are late in it, or missing data.
+
+    Attributes:
+        id: follows from run, kind, stage and rank alone, so that links and mutes outlast new packets.
+        other_ids: that single windows of it would have had; they lead to it too.
+        stage: broad stage; None where data are missing.
+        ranks: late in all windows that name any (where ranks take turns, in any); those missing; ascending.
+        hostname: of the latest rank.
+        steps_late: which steps are late: ``all``, ``every K`` or their numbers, as of the latest window.
+        windows: numbers of its windows, ascending. world: ranks of the latest one, missing ones included.
+        episodes: stretches of windows, the earliest first; empty where data are missing.
+        began, ended: the first step with it and the last; ``ended`` None while the run's last window has it.
+        began_at, ended_at: when these steps ran; None where packets hold no times.
+        recovered: windows of the run since it ended.
+        cost: None where data are missing.
+    """
+
+    id: str
+    other_ids: tuple[str, ...] = ()
+    run_id: str
+    kind: ProblemKind
+    stage: str | None
+    ranks: tuple[int, ...]
+    hostname: str | None
+    steps_late: str | tuple[int, ...] = "all"
+    windows: tuple[int, ...]
+    world: int
+    episodes: tuple[Episode, ...] = ()
+    began: StepEstimate
+    ended: StepEstimate | None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    recovered: int = 0
+    cost: Cost | None = None
+
+    @property
+    def short_id(self) -> str:
+        """Enough of the id to type."""
+        return self.id[:8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemMark:
+    """What users have decided about a problem.
+
+    Attributes:
+        muted_until: end of the mute, UTC; None where it has none. reason: why it is muted.
+        fixed_through: number of the last window of the run when it was marked as fixed.
+        muted, fixed: who did so and when; None where it is not.
+        revision: the newest edit. overwritten: values replaced by concurrent edits.
+    """
+
+    problem: str
+    muted: Stamp | None = None
+    muted_until: datetime | None = None
+    reason: str = ""
+    fixed: Stamp | None = None
+    fixed_through: int | None = None
+    revision: str = ""
+    overwritten: tuple[Overwritten, ...] = ()
+
+
+def problem_status(problem: Problem, mark: ProblemMark | None, now: datetime) -> ProblemStatus:
+    """Return a problem's status: a mute that has not ended comes first, then a mark as fixed."""
+    if mark is not None and mark.muted is not None and (mark.muted_until is None or now < mark.muted_until):
+        return "muted"
+    if mark is not None and mark.fixed is not None:
+        returned = mark.fixed_through is not None and problem.windows[-1] > mark.fixed_through
+        return "returned" if returned else "fixed"
+    return "ongoing" if problem.ended is None else "ended"
+
+
+def needs_attention(status: ProblemStatus) -> bool:
+    """Return whether a problem of this status counts among those to look at."""
+    return status not in ("muted", "fixed")

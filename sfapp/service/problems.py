@@ -1,0 +1,151 @@
+"""Problems of runs, for every surface (accounting.md §18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from sfapp.accounting.problems import by_cost, problems_of
+from sfapp.errors import WindowNotFoundError
+from sfapp.incidents import IncidentState
+from sfapp.model import Diagnosis, Window
+from sfapp.model.problems import (
+    Problem,
+    ProblemMark,
+    ProblemStatus,
+    TimedDiagnosis,
+    needs_attention,
+    problem_status,
+)
+from sfapp.model.view import WindowKey
+from sfapp.service.memory_cache import MemoryCache
+from sfapp.service.onsets import MOST_WINDOWS, StoredEpisodes, located_by
+from sfapp.store import Store
+
+_CACHED_RUNS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProblem:
+    """A problem with what users have decided about it."""
+
+    problem: Problem
+    status: ProblemStatus
+    mark: ProblemMark | None = None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it counts among those to look at: neither muted nor fixed."""
+        return needs_attention(self.status)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data for JSON, times as RFC 3339."""
+        return {
+            **msgspec.to_builtins(self.problem),
+            "status": self.status,
+            "mark": msgspec.to_builtins(self.mark),
+        }
+
+
+def listed(
+    problems: Iterable[Problem], state: IncidentState | None = None, now: datetime | None = None
+) -> list[ListedProblem]:
+    """Return problems with their status, in the same order."""
+    moment = now or datetime.now(UTC)
+    found = []
+    for problem in problems:
+        mark = None if state is None else state.mark(problem)
+        found.append(ListedProblem(problem, problem_status(problem, mark, moment), mark))
+    return found
+
+
+def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis]) -> list[Problem]:
+    """Return the problems of the runs of some windows, those that cost most first.
+
+    Args:
+        diagnoses: of these windows, sorted by run and window.
+    """
+    by_key = {WindowKey(window.run_id, window.number): window for window in windows}
+
+    def read(run_id: str, number: int) -> Window:
+        return by_key[WindowKey(run_id, number)]
+
+    found: list[Problem] = []
+    for run_id, group in groupby(diagnoses, key=lambda diagnosis: diagnosis.run_id):
+        verdicts = [_timed(diagnosis, read(run_id, diagnosis.window)) for diagnosis in group]
+        numbers = [one.diagnosis.window for one in verdicts]
+        found += problems_of(verdicts, numbers, located_by(partial(read, run_id)))
+    return by_cost(found)
+
+
+def _timed(diagnosis: Diagnosis, window: Window) -> TimedDiagnosis:
+    manifest = window.manifest
+    return TimedDiagnosis(diagnosis, _moment(manifest.started_at), _moment(manifest.ended_at))
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        moment = None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class StoredProblems:
+    """The problems of stored runs: all ranks, default thresholds. Cached until the store changes."""
+
+    def __init__(self, store_of: Callable[[str], Store], episodes: StoredEpisodes) -> None:
+        """Start with an empty cache.
+
+        Args:
+            store_of: returns the store that holds a run. episodes: tells where they began and ended.
+        """
+        self._store_of = store_of
+        self._episodes = episodes
+        self._runs: MemoryCache[list[Problem]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
+
+    def of_run(self, run_id: str, locates: bool = True) -> list[Problem]:
+        """Return the problems of a run: missing data first, then by rank-hours lost; none without such a run.
+
+        Args:
+            locates: whether packets are read for the steps at which episodes began and ended; else these are
+                known to the nearest window only, which is quick.
+        """
+        store = self._store_of(run_id)
+        key = (run_id, id(store), store.generation)
+        known = self._runs.get((*key, True))
+        if known is None and not locates:
+            known = self._runs.get((*key, False))
+        if known is not None:
+            return known
+        verdicts = store.telling_verdicts(run_id, MOST_WINDOWS)
+        numbers = store.window_numbers(run_id)
+        if not locates:
+            return self._runs.put((*key, False), problems_of(verdicts, numbers))
+        return self._runs.put((*key, True), problems_of(verdicts, numbers, self._episodes.locate))
+
+    def of_runs(self, run_ids: Iterable[str], locates: bool = False) -> list[Problem]:
+        """Return the problems of several runs, those that cost most first."""
+        return by_cost(problem for run_id in run_ids for problem in self.of_run(run_id, locates))
+
+    def named(self, problem_id: str, run_ids: Iterable[str]) -> Problem:
+        """Return the problem with this id, or one that is known by it too.
+
+        Raises:
+            WindowNotFoundError: there is none.
+        """
+        every = self.of_runs(run_ids)
+        matches = [one for one in every if one.id == problem_id]
+        matches += [one for one in every if problem_id in one.other_ids]
+        if not matches:
+            raise WindowNotFoundError(
+                f"there is no problem {problem_id!r}: its windows may have been removed, or judged anew"
+            )
+        run_id, found_id = matches[0].run_id, matches[0].id
+        return next(one for one in self.of_run(run_id) if one.id == found_id)

@@ -1,0 +1,147 @@
+"""Problems in words: what is wrong, where, since when and what it costs (accounting.md §18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sfapp.model.problems import Cost, Problem, ProblemMark, ProblemStatus
+from sfapp.views import format
+from sfapp.views.text.onsets import estimate_words
+
+_MOST_RANKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemText:
+    """A problem in words; plain text throughout.
+
+    Attributes:
+        title: ``Rank 3 is late in data``. steps: ``every step``; empty where data are missing.
+        where: ``windows 3–4 of gpt-small``.
+        since: ``began at step 120 (118–121), 12:04:18 UTC``.
+        until: ``ended at step 199, after 2 windows`` or ``the run's latest window has it``.
+        cost: ``77.3 ms of 167.1 ms per step, 46.3 % (46.2–46.4 %)``, with its 95 % interval.
+        total: ``0.7 rank-hours so far``.
+        status: ``ongoing``, with a reason or an author where users decided it.
+    """
+
+    title: str
+    steps: str
+    where: str
+    since: str
+    until: str
+    cost: str
+    total: str
+    status: str
+
+    @property
+    def sentence(self) -> str:
+        """All of it on one line."""
+        headline = f"{self.title}, {self.steps}" if self.steps else self.title
+        parts = (headline, self.where, self.since, self.until, self.cost, self.total)
+        return " · ".join(part for part in parts if part)
+
+
+def problem_text(
+    problem: Problem, status: ProblemStatus | None = None, mark: ProblemMark | None = None
+) -> ProblemText:
+    """Return a problem in words.
+
+    Args:
+        status: as ``problem_status`` says; from its windows alone where it is None.
+    """
+    status = status or ("ongoing" if problem.ended is None else "ended")
+    cost = problem.cost
+    return ProblemText(
+        title=problem_title(problem),
+        steps="" if problem.kind == "missing" else _steps(problem),
+        where=f"{_windows(problem.windows)} of {format.clip(problem.run_id)}",
+        since=f"began {estimate_words(problem.began)}{_at_time(problem.began_at)}",
+        until=_until(problem),
+        cost=_cost(cost) if cost else "no verdict on them while they are missing",
+        total=f"{rank_time(cost.rank_hours)} so far" if cost else "",
+        status=_status(status, mark),
+    )
+
+
+def problem_title(problem: Problem) -> str:
+    """Return what is wrong and who it is, in one clause."""
+    if problem.kind == "missing":
+        if not problem.ranks:
+            return "A gather failed"
+        return f"{_ranks(problem.ranks)} {'is' if len(problem.ranks) == 1 else 'are'} missing"
+    where = format.in_stage(problem.stage or "")
+    if problem.kind == "growth":
+        return f"More time {where} than in healthy windows"
+    if problem.kind == "turns":
+        return f"One rank after the other is late {where}"
+    if not problem.ranks:
+        return f"Several ranks are late {where}"
+    host = f" ({format.clip(problem.hostname)})" if problem.hostname and problem.kind == "rank" else ""
+    return f"{_ranks(problem.ranks)}{host} {'is' if len(problem.ranks) == 1 else 'are'} late {where}"
+
+
+def problems_headline(ongoing: int, ended: int) -> str:
+    """Return how many problems there are, of those that are neither muted nor fixed."""
+    if not ongoing and not ended:
+        return "No problem found"
+    if not ongoing:
+        return f"{format.counted(ended, 'problem')}, none of them ongoing"
+    found = format.counted(ongoing + ended, "problem")
+    return f"{found}, {'all' if not ended else format.count(ongoing)} ongoing"
+
+
+def rank_time(hours: float) -> str:
+    """Return time of all ranks together: ``25 rank-seconds``, ``3.1 rank-minutes``, ``0.7 rank-hours``."""
+    for size, name in ((1.0, "rank-hours"), (1 / 60, "rank-minutes")):
+        value = hours / size
+        if value >= 0.95:
+            return f"{value:,.0f} {name}" if value >= 9.95 else f"{value:.1f} {name}"
+    return f"{hours * 3600:.0f} rank-seconds"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    return f"Ranks {format.ranges(ranks, _MOST_RANKS)}"
+
+
+def _windows(windows: Sequence[int]) -> str:
+    return f"window{'s' if len(windows) > 1 else ''} {format.ranges(windows)}"
+
+
+def _steps(problem: Problem) -> str:
+    if len(problem.steps_late) > 8 and not isinstance(problem.steps_late, str):
+        return f"{format.count(len(problem.steps_late))} steps of window {problem.windows[-1]}"
+    return format.steps(problem.steps_late)
+
+
+def _until(problem: Problem) -> str:
+    if problem.ended is None:
+        return "the run's latest window has it"
+    after = format.counted(len(problem.windows), "window")
+    times = f", in {format.counted(len(problem.episodes), 'stretch', 'stretches')}"
+    several = times if len(problem.episodes) > 1 else ""
+    ended = estimate_words(problem.ended)
+    return f"ended {ended}{_at_time(problem.ended_at)}, after {after}{several}"
+
+
+def _at_time(moment: datetime | None) -> str:
+    return "" if moment is None else f", {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _cost(cost: Cost) -> str:
+    lost, took = (format.duration(ns / max(1, cost.steps)) for ns in (cost.lost_ns, cost.steps_ns))
+    share = format.percent_interval(cost.share, *cost.interval)
+    return f"{lost} of {took} per step, {share}"
+
+
+def _status(status: ProblemStatus, mark: ProblemMark | None) -> str:
+    if status == "muted" and mark is not None:
+        until = f" until {mark.muted_until:%Y-%m-%d %H:%M} UTC" if mark.muted_until else ""
+        return f"muted{until}" + (f": {mark.reason}" if mark.reason else "")
+    if status in ("fixed", "returned") and mark is not None and mark.fixed is not None:
+        return f"{'returned after being ' if status == 'returned' else ''}marked as fixed by {mark.fixed.by}"
+    return status

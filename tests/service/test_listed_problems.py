@@ -1,0 +1,117 @@
+"""Every surface lists the same problems of a run, with what users decided about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sfapp.cli.analyze import analyze
+from sfapp.errors import WindowNotFoundError
+from sfapp.model.onsets import StepEstimate
+from sfapp.model.problems import Problem
+from sfapp.model.view import ViewState
+from sfapp.service.packet_windows import diagnose_windows, load_windows
+from sfapp.service.problems import listed, problems_of_windows
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from sfapp.views.text.problems import problem_text
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
+
+
+@pytest.fixture(scope="module")
+def problems() -> list[Problem]:
+    """Those of the sample job, from its packets."""
+    loaded = load_windows([SAMPLE])
+    windows = [found.window for found in loaded.windows]
+    return problems_of_windows(windows, diagnose_windows(windows, ViewState()))
+
+
+@pytest.fixture(scope="module")
+def workspace() -> Iterator[Workspace]:
+    with Store.open([SAMPLE], memory=True) as store:
+        store.ingest()
+        yield Workspace(store, [SAMPLE])
+
+
+def test_every_fault_of_the_sample_job_is_one_problem_and_no_healthy_window_is_in_one(
+    problems: list[Problem],
+) -> None:
+    found = {
+        (one.kind, one.stage, one.ranks, one.windows) for one in problems if one.run_id == "gpt-small-ddp"
+    }
+    assert found == {
+        ("rank", DATA, (3,), (3,)),
+        ("turns", DATA, tuple(range(8)), (4,)),
+        ("rank", FORWARD, (5,), (6,)),
+        ("growth", BACKWARD, (), (7,)),
+        ("rank", CALLBACKS, (6,), (8,)),
+        ("growth", CALLBACKS, (), (9,)),
+        ("rank", CALLBACKS, (3,), (10,)),
+        ("rank", OPTIMIZER, (1,), (11,)),
+        ("rank", DATA, (0,), (13,)),
+    }
+
+
+def test_a_rank_that_did_not_report_comes_first(problems: list[Problem]) -> None:
+    first = problems[0]
+    assert (first.kind, first.run_id, first.ranks) == ("missing", "gpt-small-rank-lost", (7,))
+    assert problem_text(first).title == "Rank 7 is missing"
+
+
+def test_they_began_where_the_faults_were_injected(problems: list[Problem]) -> None:
+    began = {(one.ranks, one.stage): one.began for one in problems if one.run_id == "gpt-small-ddp"}
+    for rank, stage, step in ((3, DATA, 120), (5, FORWARD, 240), (3, CALLBACKS, 400), (0, DATA, 520)):
+        assert began[(rank,), stage] == StepEstimate(step, step, step)
+
+
+def test_the_store_has_the_same_problems_as_the_packets(
+    workspace: Workspace, problems: list[Problem]
+) -> None:
+    assert workspace.problems() == problems
+    for problem in problems:
+        assert workspace.problem(problem.id) == problem
+
+
+def test_without_reading_packets_they_are_known_to_the_window(workspace: Workspace) -> None:
+    with Store.open([SAMPLE], memory=True) as store:
+        store.ingest()
+        quick = Workspace(store, [SAMPLE]).problems(locates=False)
+    located = workspace.problems()
+    assert [(one.id, one.windows, one.cost) for one in quick] == [
+        (one.id, one.windows, one.cost) for one in located
+    ]
+    assert all(one.began.low <= two.began.low for one, two in zip(quick, located, strict=True))
+
+
+def test_a_problem_that_is_not_there_is_said_so(workspace: Workspace) -> None:
+    with pytest.raises(WindowNotFoundError, match="no problem 'ffffffff'"):
+        workspace.problem("ffffffff")
+
+
+def test_analyze_begins_with_them_and_its_json_has_them(problems: list[Problem]) -> None:
+    lines = CliRunner().invoke(analyze, [str(SAMPLE)], catch_exceptions=False).stdout.splitlines()
+    lines = lines[: lines.index("run gpt-small-ddp: 8 ranks on 2 nodes")]
+    assert lines[0] == "11 problems, 2 ongoing"
+    titles = [problem_text(problem).title for problem in problems]
+    assert [line for line in lines if line.startswith(tuple(titles))] == [
+        ", ".join(filter(None, (text.title, text.steps))) for text in map(problem_text, problems)
+    ]
+    printed = CliRunner().invoke(analyze, [str(SAMPLE), "--json"], catch_exceptions=False).stdout
+    assert [one["id"] for one in json.loads(printed)["problems"]] == [one.id for one in problems]
+
+
+def test_analyze_writes_windows_with_the_same_verdict_in_one_row() -> None:
+    printed = CliRunner().invoke(analyze, [str(SAMPLE)], catch_exceptions=False).stdout
+    assert "\n0–2, 5, 12 and 14–15  88.8 ms … 90.4 ms  " in printed
+
+
+def test_without_a_decision_the_windows_say_whether_it_is_over(problems: list[Problem]) -> None:
+    statuses = {one.problem.windows: one.status for one in listed(problems)}
+    assert statuses[2,] == statuses[1,] == "ongoing"
+    assert statuses[13,] == "ended"
