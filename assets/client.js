@@ -87,7 +87,7 @@ const sfapp = {
         request.set("as_text", "1");
         if (params.sortModel.length) request.set("sort", params.sortModel.map((s) => `${s.colId}:${s.sort}`).join());
         try {
-          const response = await fetch(`/index.json?${request}`);
+          const response = await fetch(`/windows.json?${request}`);
           if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
           const found = await response.json();
           params.successCallback(found.windows, found.total);

@@ -5,18 +5,18 @@ Handlers are plain functions where they ask the store: the server runs those bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs
+from sfapp.app import api_docs, problems_api
 from sfapp.app.address import run_of
+from sfapp.app.answers import csv_answer, json_answer
 from sfapp.app.asked_window import asked_view, judge_asked
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import parse_sort
@@ -34,7 +34,6 @@ from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.operators import Findings, agreement
 from sfapp.service.compare import compare_sides
-from sfapp.service.csv_table import csv_text
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import (
     DOCUMENT_VERSION,
@@ -44,6 +43,7 @@ from sfapp.service.live import (
     parse_live,
     streaming_runs,
 )
+from sfapp.service.problems import listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
@@ -113,7 +113,8 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     """Add every route that answers with data."""
     application.add_exception_handler(SfappError, _explain)
     _add_health(application, workspace)
-    _add_index(application, workspace)
+    _add_windows(application, workspace)
+    problems_api.add(application, workspace)
     _add_window(application, workspace)
     _add_stragglers(application, workspace)
     _add_runs(application, workspace)
@@ -133,18 +134,19 @@ def _add_health(application: FastAPI, workspace: Workspace) -> None:
         status = workspace.status()
         failed = status.kind == "failed"
         document = {"status": "failed" if failed else "ok", "store": status.kind, "message": status.message}
-        return _json(document, 503 if failed else 200)
+        return json_answer(document, 503 if failed else 200)
 
     @application.get("/metrics", summary="Metrics as Prometheus text")
     def prometheus() -> Response:
         return Response(metrics.text(), media_type=metrics.media_type)
 
 
-def _add_index(application: FastAPI, workspace: Workspace) -> None:
+def _add_windows(application: FastAPI, workspace: Workspace) -> None:
     store = workspace.store
 
-    @application.get("/index.json", summary="Windows, filtered and sorted; runs and counts")
-    def index_json(
+    @application.get("/index.json", include_in_schema=False)  # where it was before
+    @application.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")
+    def windows_json(
         asked: Asked,
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=0, le=MAX_ROWS)] = 100,
@@ -152,7 +154,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
     ) -> Response:
         page = workspace.windows(replace(asked, offset=offset, limit=limit))
         rows = [{**row, "shown": window_row(row)} for row in page.rows] if as_text else page.rows
-        return _json(
+        return json_answer(
             {
                 "windows": rows,
                 "total": page.total,
@@ -165,14 +167,15 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
             }
         )
 
-    @application.get("/index.csv", summary="The same windows, all of them, as a table")
-    def index_csv(asked: Asked) -> Response:
+    @application.get("/index.csv", include_in_schema=False)
+    @application.get("/windows.csv", summary="The same windows, all of them, as a table")
+    def windows_csv(asked: Asked) -> Response:
         every = replace(asked, limit=_EVERY)
-        return _csv(workspace.windows(every).rows, "windows")
+        return csv_answer(workspace.windows(every).rows, "windows")
 
     @application.get("/quarantine.json", summary="Rejected files, and windows in conflict")
     def quarantine_json() -> Response:
-        return _json(
+        return json_answer(
             {
                 "quarantined": [asdict(file) for file in store.quarantine()],
                 "conflicts": [asdict(conflict) for conflict in store.conflicts()],
@@ -181,7 +184,7 @@ def _add_index(application: FastAPI, workspace: Workspace) -> None:
 
     @application.get("/quarantine.csv", summary="Rejected files as a table")
     def quarantine_csv() -> Response:
-        return _csv([asdict(file) for file in store.quarantine()], "quarantine")
+        return csv_answer([asdict(file) for file in store.quarantine()], "quarantine")
 
 
 def _add_window(application: FastAPI, workspace: Workspace) -> None:
@@ -195,7 +198,7 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         judged = judge_asked(workspace, request, WindowKey(run_of(request, after=1), window))
         fix = asked_view(request).fix
         chosen = {} if fix is None else {"what_if": asdict(workspace.what_if(judged, fix))}
-        return _json(judged.diagnosis.document() | chosen)
+        return json_answer(judged.diagnosis.document() | chosen)
 
     @application.get(
         "/w/{run:path}/{window:int}/what-if.json",
@@ -214,7 +217,7 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         if rank is not None and (fix is None or fix.is_of_every_rank):
             fix = Fix(None if fix is None else fix.stage, rank)
         fix = fix or suspect_fix(judged.diagnosis)
-        return _json({"what_if": None if fix is None else asdict(workspace.what_if(judged, fix))})
+        return json_answer({"what_if": None if fix is None else asdict(workspace.what_if(judged, fix))})
 
     @application.get(
         "/w/{run:path}/{window:int}/{table}.csv",
@@ -230,7 +233,7 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
             rows = _WINDOW_TABLES[table](judged)
         else:
             rows = _FINDINGS_TABLES[table](workspace.examine(judged).result().or_raise())
-        return _csv(rows, f"window-{window}-{table}")
+        return csv_answer(rows, f"window-{window}-{table}")
 
 
 def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
@@ -261,7 +264,7 @@ def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
             verdict_agreement = agreement(judged.diagnosis, found.findings, judged.measures.window)
         key = judged.source.key
         head = {"run_id": key.run_id, "window": key.window, "group": judged.diagnosis.group}
-        return _json(head | document(found, verdict_agreement, limit))
+        return json_answer(head | document(found, verdict_agreement, limit))
 
     @application.get(
         "/w/{run:path}/{window:int}/perfetto.zip",
@@ -284,13 +287,15 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
         name = run_of(request, ".json")
         found: dict[str, object] = {"run": asdict(workspace.run(name)), "windows": workspace.timeline(name)}
         found |= {"reference": workspace.reference(name), "episodes": workspace.episodes(name)}
-        return _json(found)
+        marks = workspace.incident_log.state()
+        found["problems"] = [one.document() for one in listed(workspace.problems(name), marks)]
+        return json_answer(found)
 
     @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")
     def run_csv(request: Request, run: str) -> Response:
         name = run_of(request, ".csv")
         workspace.run(name)
-        return _csv(workspace.timeline(name), "run")
+        return csv_answer(workspace.timeline(name), "run")
 
 
 def _add_live(application: FastAPI, workspace: Workspace) -> None:
@@ -299,7 +304,7 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
         running = {run["run_id"] for run in streaming_runs(workspace)}
         runs = workspace.store.live_runs()
         shown = [{**run, "is_running": run["run_id"] in running} for run in runs]
-        return _json({"version": DOCUMENT_VERSION, "runs": shown})
+        return json_answer({"version": DOCUMENT_VERSION, "runs": shown})
 
     @application.get("/live/{run:path}.json", summary="One streamed run: steps, skew, ranks, nodes, machines")
     def live_json(
@@ -313,7 +318,9 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
         state, notices = parse_live(request.query_params.multi_items())
         if notices:
             raise StoreError(" ".join(notices))
-        return _json(live_run_snapshot(workspace, run_of(request, ".json"), state, whole=True).document())
+        return json_answer(
+            live_run_snapshot(workspace, run_of(request, ".json"), state, whole=True).document()
+        )
 
 
 def _add_compare(application: FastAPI, workspace: Workspace) -> None:
@@ -337,13 +344,13 @@ def _add_compare(application: FastAPI, workspace: Workspace) -> None:
             raise ComparisonError(" ".join(notices))
         if not state.is_whole:
             raise ComparisonError("name what to compare: a=RUN/WINDOW and b=RUN/WINDOW, or RUN for all of it")
-        return _json(compare_sides(workspace, state).document())
+        return json_answer(compare_sides(workspace, state).document())
 
 
 def _add_glossary(application: FastAPI) -> None:
     @application.get("/glossary.json", summary="Every label, gate, reason, kind of culprit and of evidence")
     def glossary_json() -> Response:
-        return _json(glossary())
+        return json_answer(glossary())
 
 
 def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
@@ -352,27 +359,17 @@ def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
     @application.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
                      "can be imported")  # fmt: skip
     def incidents_json() -> Response:
-        return _json(document_of(log.state()))
+        return json_answer(document_of(log.state()))
 
     @application.get("/incident/{incident}.json", summary="One incident with the notes it collects, as it "
                      "stands and with every edit; can be imported")  # fmt: skip
     def incident_json(
         incident: Annotated[str, PathParameter(description="its id, or enough of its beginning")],
     ) -> Response:
-        return _json(document_of(log.state(), incident))
+        return json_answer(document_of(log.state(), incident))
 
 
 async def _explain(_: Request, error: Exception) -> Response:
     """Answer an error of sfapp with its message: 404 for what does not exist, 400 for the rest."""
     missing = isinstance(error, WindowNotFoundError | IncidentNotFoundError)
-    return _json({"error": str(error)}, 404 if missing else 400)
-
-
-def _json(document: Any, status: int = 200) -> Response:
-    # The diagnosis comes as plain data, times as RFC 3339; NaN is no JSON and becomes null.
-    return Response(msgspec.json.encode(document), status, media_type="application/json")
-
-
-def _csv(rows: Sequence[Mapping[str, Any]], name: str) -> Response:
-    disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(csv_text(rows), media_type="text/csv; charset=utf-8", headers=disposition)
+    return json_answer({"error": str(error)}, 404 if missing else 400)

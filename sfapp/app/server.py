@@ -31,11 +31,13 @@ from sfapp.app.pages import (
     history,
     incident,
     incidents,
-    index,
     live,
     not_found,
+    problem,
+    problems,
     quarantine,
     window,
+    windows,
 )
 from sfapp.app.security import (
     WILDCARDS,
@@ -159,7 +161,8 @@ def build_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
     # A third of the size of NiceGUI's bundle, so pages start faster.
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
-    for page in (compare, glossary, incident, incidents, index, live, window, history, quarantine):
+    pages = (problems, problem, windows, window, history, compare, live, incidents, incident, glossary)
+    for page in (*pages, quarantine):
         page.build(workspace)
 
 

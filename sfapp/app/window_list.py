@@ -16,7 +16,7 @@ from sfapp.views import format
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """Filters of the first page, in its address and in the query of ``/index.json``.
+    """Filters of the page of windows, in its address and in the query of ``/windows.json``.
 
     Attributes:
         run, label, stage: only windows of this run, with this label, pointing at this stage.
@@ -51,8 +51,8 @@ class ListState:
 
     @property
     def href(self) -> str:
-        """Return the address of the first page with these filters."""
-        return f"/?{self.query}" if self.query else "/"
+        """Return the address of the page of windows with these filters."""
+        return f"/windows?{self.query}" if self.query else "/windows"
 
     @property
     def brushed(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
-from sfapp.model.examples import Example
+from sfapp.model.examples import EXAMPLES, Example
+from sfapp.model.problems import Problem
 from sfapp.model.view import WindowKey
 
 
@@ -46,6 +47,12 @@ def window_page(key: WindowKey) -> str:
 def example_page(example: Example) -> str:
     """Return the page of a built-in example: that of its window."""
     return window_page(WindowKey(example.run_id, 0))
+
+
+def problem_page(problem: Problem) -> str:
+    """Return the page of one problem. That of a built-in example names its run, which the store lacks."""
+    page = f"/problems/{quote(problem.id, safe='')}"
+    return f"{page}?run={quote(problem.run_id, safe='')}" if problem.run_id in EXAMPLES else page
 
 
 def incident_page(incident_id: str) -> str:

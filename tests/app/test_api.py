@@ -197,7 +197,8 @@ async def test_health_tells_of_a_store_that_is_no_longer_fed(workspace: Workspac
 
 async def test_the_api_documents_itself_without_the_internet(client: httpx.AsyncClient) -> None:
     page = (await client.get("/docs")).text
-    assert "/index.json" in page
+    assert "/windows.json" in page
+    assert "/problems.json" in page
     assert "http://" not in page
     assert "https://" not in page
     schema = (await client.get("/openapi.json")).json()

@@ -74,7 +74,7 @@ async def test_examples_are_not_among_the_operators_runs(user: User, workspace: 
     await user.open(PAGE)
     assert not set(EXAMPLES) & {run.run_id for run in workspace.store.runs()}
     assert not set(EXAMPLES) & {row["run_id"] for row in workspace.timeline(None)}
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("3 of 5 windows need attention")
     await user.should_see("1 run")
 

@@ -59,7 +59,7 @@ async def test_it_is_listed_with_its_growth_as_severity(user: User, store: Store
     (worst, *_) = store.windows().rows
     assert (worst["window"], worst["exposed_imbalance"]) == (2, None)
     assert worst["severity"] == pytest.approx(worst["change"])
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("callbacks")
 
 

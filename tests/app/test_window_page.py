@@ -172,7 +172,7 @@ async def test_what_a_link_gets_wrong_is_told(user: User) -> None:
 async def test_the_baseline_without_a_healthy_window_is_told(watching_user: User, packets: Path) -> None:
     user = watching_user
     put(packets, job_window(0, {}, run_id="alone"))
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("alone")
     await user.open("/w/alone/0?baseline=reference")
     await user.should_see("no healthy window to take as the baseline")

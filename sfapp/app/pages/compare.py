@@ -112,7 +112,7 @@ class ComparePage:
 
     def build(self, request: Request, messages: list[str]) -> None:
         """Build the page without its plots."""
-        crumbs = (Crumb("Windows", "/"), Crumb("Compare"))
+        crumbs = (Crumb("Problems", "/"), Crumb("Compare"))
         with frame(self._workspace, request, "compare", crumbs) as page:
             page.dark.on_value_change(lambda event: self._redraw(bool(event.value)))
             incident_service = self._workspace.incident_service

@@ -30,7 +30,7 @@ def build(workspace: Workspace) -> None:
     @ui.page("/glossary")
     def glossary_page(request: Request) -> None:
         rows = glossary()
-        with frame(workspace, request, "glossary", (Crumb("Windows", "/"), Crumb("Glossary"))), box("stack"):
+        with frame(workspace, request, "glossary", (Crumb("Problems", "/"), Crumb("Glossary"))), box("stack"):
             with box("toolbar"):
                 label_text("The meaning of every term in a verdict.", "p", "muted")
                 box("grow")

@@ -75,7 +75,7 @@ class HistoryPage:
         """Build the page without its plot."""
         run_id = self._summary.run_id
         name = format.clip(run_id)
-        crumbs = (Crumb("Windows", "/"), Crumb(f"Run {name}", detail=self._size()))
+        crumbs = (Crumb("Problems", "/"), Crumb(f"Run {name}", detail=self._size()))
         with frame(self._workspace, request, f"run {name}", crumbs) as page:
             page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
             with box("stack"):

@@ -31,7 +31,7 @@ def build(workspace: Workspace) -> None:
         await workspace.incident_service.current()
         asked = request.query_params.get("sort", "")
         page = IncidentsPage(workspace.incident_service, asked if asked in ORDERS else "changed")
-        with frame(workspace, request, "incidents", (Crumb("Windows", "/"), Crumb("Incidents"))):
+        with frame(workspace, request, "incidents", (Crumb("Problems", "/"), Crumb("Incidents"))):
             page.build(author_of(request))
         await ui.context.client.connected()
         event_of(workspace.incident_service.changed).subscribe(page.show)

@@ -86,7 +86,7 @@ class LiveRunsPage:
 
     async def build(self, request: Request) -> None:
         """Build the list; it updates itself."""
-        with frame(self._workspace, request, "live", (Crumb("Windows", "/"), Crumb("Live"))):
+        with frame(self._workspace, request, "live", (Crumb("Problems", "/"), Crumb("Live"))):
             self._list = box("stack")
         await self._refresh()
         ui.timer(2 * REFRESH_S, self._refresh, immediate=False)
@@ -139,7 +139,7 @@ class LivePage:
         run_id = self._snapshot.run_id
         self._plot_help = PlotHelp.of(request)
         crumbs = (
-            Crumb("Windows", "/"),
+            Crumb("Problems", "/"),
             Crumb("Live", "/live"),
             Crumb(f"Run {format.clip(run_id)}", detail=self._size()),
         )

@@ -41,7 +41,7 @@ def missing(
         ui.status_code(404)
     title = "Not read yet" if is_early else "Not found"
     with (
-        frame(workspace, request, title, (Crumb("Windows", "/"), Crumb(title))),
+        frame(workspace, request, title, (Crumb("Problems", "/"), Crumb(title))),
         box("card", "section"),
     ):
         if is_early:
@@ -53,7 +53,7 @@ def missing(
             retry = ". The page opens when it arrives." if may_arrive else ""
             empty("Not found", f"{message[:1].upper()}{message[1:]}{retry}")
         with box("empty-links"):
-            link("All windows", "/")
+            link("All problems", "/")
             link("Refused files", "/quarantine")
     if find is not None and may_arrive:
         _reload_when(lambda: workspace.status().kind != kind, find)

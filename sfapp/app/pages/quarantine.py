@@ -41,7 +41,7 @@ def build(workspace: Workspace) -> None:
         store = workspace.store
         files = await asyncio.to_thread(store.quarantine)
         conflicts = await asyncio.to_thread(store.conflicts)
-        with frame(workspace, request, "refused files", (Crumb("Windows", "/"), Crumb("Refused files"))):
+        with frame(workspace, request, "refused files", (Crumb("Problems", "/"), Crumb("Refused files"))):
             content = box("stack")
         with content:
             _content(files, conflicts)

@@ -46,7 +46,7 @@ COLUMNS = [
 
 
 class WindowsGrid:
-    """The table; its rows are those of a query of ``/index.json``."""
+    """The table; its rows are those of a query of ``/windows.json``."""
 
     def __init__(self, query: str, *, one_run: bool = False) -> None:
         """Build inside the current container; ``one_run`` omits the column of runs."""

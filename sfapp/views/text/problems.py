@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sfapp.model import Diagnosis
 from sfapp.model.problems import Cost, Problem, ProblemMark, ProblemStatus
 from sfapp.views import format
+from sfapp.views.text.key_numbers import Number
+from sfapp.views.text.narrative import action, explanation
 from sfapp.views.text.onsets import estimate_words
 
 _MOST_RANKS = 4
+
+_SENTENCES = 3
+"""Sentences of the explanation of a window that a problem shows; the window has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ def problem_text(
         where=f"{_windows(problem.windows)} of {format.clip(problem.run_id)}",
         since=f"began {estimate_words(problem.began)}{_at_time(problem.began_at)}",
         until=_until(problem),
-        cost=_cost(cost) if cost else "no verdict on them while they are missing",
+        cost=_cost(cost) if cost else "no verdict while data are missing",
         total=f"{rank_time(cost.rank_hours)} so far" if cost else "",
         status=_status(status, mark),
     )
@@ -81,6 +87,13 @@ def problem_title(problem: Problem) -> str:
         return f"Several ranks are late {where}"
     host = f" ({format.clip(problem.hostname)})" if problem.hostname and problem.kind == "rank" else ""
     return f"{_ranks(problem.ranks)}{host} {'is' if len(problem.ranks) == 1 else 'are'} late {where}"
+
+
+def matches(problem: Problem, text: str) -> bool:
+    """Return whether all words of a search occur in what is shown of a problem, in any order."""
+    found = problem_text(problem)
+    shown = f"{found.sentence} {problem.stage or ''} {problem.run_id} {problem.hostname or ''}".casefold()
+    return all(word in shown for word in text.casefold().split())
 
 
 def problems_headline(ongoing: int, ended: int) -> str:
@@ -125,11 +138,16 @@ def _until(problem: Problem) -> str:
     times = f", in {format.counted(len(problem.episodes), 'stretch', 'stretches')}"
     several = times if len(problem.episodes) > 1 else ""
     ended = estimate_words(problem.ended)
-    return f"ended {ended}{_at_time(problem.ended_at)}, after {after}{several}"
+    return f"ended {ended}{_at_time(problem.ended_at, problem.began_at)}, after {after}{several}"
 
 
-def _at_time(moment: datetime | None) -> str:
-    return "" if moment is None else f", {moment:%Y-%m-%d %H:%M:%S} UTC"
+def _at_time(moment: datetime | None, before: datetime | None = None) -> str:
+    """Return a time, without the date where that was said before."""
+    if moment is None:
+        return ""
+    if before is not None and moment.date() == before.date():
+        return f", {moment:%H:%M:%S}"
+    return f", {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _cost(cost: Cost) -> str:
@@ -145,3 +163,54 @@ def _status(status: ProblemStatus, mark: ProblemMark | None) -> str:
     if status in ("fixed", "returned") and mark is not None and mark.fixed is not None:
         return f"{'returned after being ' if status == 'returned' else ''}marked as fixed by {mark.fixed.by}"
     return status
+
+
+def problem_explanation(problem: Problem, diagnosis: Diagnosis | None) -> tuple[str, ...]:
+    """Return what happened, in sentences.
+
+    Args:
+        diagnosis: of its latest window; None where that cannot be read.
+    """
+    if problem.kind == "missing":
+        return (
+            "Nothing is known about ranks while they are missing, so such a window is not called healthy.",
+        )
+    return explanation(diagnosis)[:_SENTENCES] if diagnosis and _is_about(diagnosis, problem) else ()
+
+
+def problem_action(problem: Problem, diagnosis: Diagnosis | None) -> str:
+    """Return what to do next; see ``problem_explanation``."""
+    if problem.kind == "missing":
+        return (
+            "Look at the logs of these processes; where the job stands still, let sfapp hang read the "
+            "dumps of PyTorch's Flight Recorder."
+        )
+    return action(diagnosis) if diagnosis and _is_about(diagnosis, problem) else ""
+
+
+def _is_about(diagnosis: Diagnosis, problem: Problem) -> bool:
+    """Return whether the verdict on a window is about a problem: a larger one may hide it."""
+    return diagnosis.aim is not None and diagnosis.aim.stage == problem.stage
+
+
+def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number, ...]:
+    """Return the key numbers of a problem: cost, certainty and extent."""
+    cost, facts = problem.cost, []
+    if cost is not None:
+        per_step = format.duration(cost.lost_ns / max(1, cost.steps))
+        share = format.percent_interval(cost.share, *cost.interval)
+        facts = [
+            Number("Cost per step", per_step, f"{share} of the step"),
+            Number("Cost so far", rank_time(cost.rank_hours), f"on {format.counted(problem.world, 'rank')}"),
+        ]
+        finding = None if diagnosis is None else diagnosis.main_finding
+        if finding is not None and finding.stage == problem.stage:
+            said = "not known" if finding.chance is None else _chance(finding.chance)
+            facts.append(Number("False alarm", said, f"its chance in window {problem.windows[-1]}"))
+    stretches = f"in {len(problem.episodes)} stretches" if len(problem.episodes) > 1 else "in a row"
+    facts.append(Number("Windows", format.count(len(problem.windows)), stretches))
+    return tuple(facts)
+
+
+def _chance(chance: float) -> str:
+    return "below 0.1 %" if chance < 0.0005 else format.percent(chance, 1)

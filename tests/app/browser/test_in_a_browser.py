@@ -45,7 +45,7 @@ def wait_until(page: Page, holds: Callable[[], bool]) -> None:
 
 
 def test_every_page_is_drawn(page: Page) -> None:
-    page.goto("/")
+    page.goto("/windows")
     expect(page.locator(".timeline .main-svg").first).to_be_visible()
     expect(page.locator(".ag-row").first).to_be_visible()
     for path in (SICK, "/w/moe-two-roles/1", "/w/gpt-small-rank-lost/1"):
@@ -56,7 +56,7 @@ def test_every_page_is_drawn(page: Page) -> None:
     page.goto("/quarantine")
     expect(page.get_by_text("00000015.parquet").first).to_be_visible()
     page.goto("/docs")
-    expect(page.get_by_role("link", name="/index.json", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="/windows.json", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_search_is_one_key_away_from_every_page(page: Page) -> None:
 
 
 def test_the_list_is_worked_by_keyboard_alone(page: Page) -> None:
-    page.goto("/")
+    page.goto("/windows")
     expect(page.locator(".ag-row").first).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("moe")
@@ -197,7 +197,7 @@ def test_dark_is_kept(page: Page) -> None:
 
 
 def test_a_new_packet_arrives_by_itself(page: Page, packets: Path) -> None:
-    page.goto("/?run=arrivals")
+    page.goto("/windows?run=arrivals")
     put(packets, job_window(0, {}, run_id="arrivals"))
     expect(page.get_by_role("heading", name="All healthy: 1 window")).to_be_visible()
     expect(rows(page)).to_have_count(1)
@@ -263,7 +263,7 @@ def drag(page: Page, plot: Locator, begin: float, end: float) -> None:
 
 
 def test_brushing_the_timeline_lists_those_windows(page: Page) -> None:
-    page.goto("/")
+    page.goto("/windows")
     timeline = page.locator(".timeline .js-plotly-plot")
     expect(timeline.locator(".main-svg").first).to_be_visible()
     drag(page, timeline, 0.2, 0.5)

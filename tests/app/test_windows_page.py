@@ -1,4 +1,4 @@
-"""The first page, a run's history and the refused files."""
+"""The page of windows, a run's history and the refused files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfapp.store import Store
 
 
 async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("3 of 5 windows need attention")
     await user.should_see("by chance in a healthy run: at most 0.05 of 5")
     await user.should_see("1 run")
@@ -24,7 +24,7 @@ async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
 
 
 async def test_the_timeline_names_who_is_behind_it(user: User) -> None:
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("mean exposed step, split by stage")
     figure = plot(user, "Windows").figure
     words = " ".join(str(note.get("text")) for note in figure["layout"]["annotations"])
@@ -32,29 +32,29 @@ async def test_the_timeline_names_who_is_behind_it(user: User) -> None:
 
 
 async def test_a_window_opens_from_the_timeline(user: User) -> None:
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("mean exposed step, split by stage")
     fire(user, plot(user, "Windows"), "plotly_click", {"x": 2, "y": 1, "customdata": [RUN, 2]})
     await user.should_see("callbacks on rank 3")
 
 
 async def test_the_list_is_filtered_and_the_links_follow(user: User) -> None:
-    await user.open("/")
+    await user.open("/windows")
     one(user, ui.input, "search").value = "rank & more"
     chooser(user, "label").value = "co_critical"
     chooser(user, "loud").value = True
-    assert href(user, "csv") == "/index.csv?label=co_critical&text=rank%20%26%20more&needs_attention=true"
+    assert href(user, "csv") == "/windows.csv?label=co_critical&text=rank%20%26%20more&needs_attention=true"
 
 
 async def test_one_run_can_be_picked(user: User) -> None:
-    await user.open("/")
+    await user.open("/windows")
     chooser(user, "run").value = RUN
     await user.should_see("Run history")
     assert href(user, "run-history") == "/runs/job"
 
 
 async def test_a_link_restores_the_list(user: User) -> None:
-    await user.open("/?run=job&text=node-1&min_severity=0.05&label=nonsense&colour=red")
+    await user.open("/windows?run=job&text=node-1&min_severity=0.05&label=nonsense&colour=red")
     assert one(user, ui.input, "search").value == "node-1"
     assert chooser(user, "loud").value is True
     await user.should_see("there is no label 'nonsense'")
@@ -62,13 +62,13 @@ async def test_a_link_restores_the_list(user: User) -> None:
 
 
 async def test_an_unknown_run_says_so(user: User) -> None:
-    await user.open("/?run=nobody")
+    await user.open("/windows?run=nobody")
     await user.should_see("Run not found")
 
 
 async def test_new_windows_appear_by_themselves(watching_user: User, packets: Path) -> None:
     user = watching_user
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("3 of 5 windows need attention")
     put(packets, job_window(5, {}))
     await user.should_see("Window 5 of job arrived")
@@ -117,7 +117,7 @@ async def test_an_address_that_is_no_page_leads_back(user: User) -> None:
 async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         async with simulated(Workspace(store, [tmp_path])) as user:
-            await user.open("/")
+            await user.open("/windows")
             await user.should_see("No packets yet")
             await user.should_see("sfapp.Recorder")
             await user.should_see(str(tmp_path))
@@ -125,20 +125,20 @@ async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
 
 async def test_a_brushed_stretch_of_the_timeline_is_what_is_listed(user: User) -> None:
     # Given somebody who brushes from the second window to the fourth
-    await user.open("/")
+    await user.open("/windows")
     await user.should_see("mean exposed step, split by stage")
     timeline = plot(user, "Windows")
     fire(user, timeline, "plotly_selected", [0.7, 3.2])
     # Then table, links and timeline keep to it
     await user.should_see("Windows job/1 to 3")
-    assert href(user, "csv") == "/index.csv?first=job/1&last=job/3"
+    assert href(user, "csv") == "/windows.csv?first=job/1&last=job/3"
     # When the brush is let go
     user.find(marker="brushed").click()
-    assert href(user, "csv") == "/index.csv"
+    assert href(user, "csv") == "/windows.csv"
 
 
 async def test_a_link_restores_the_brush(user: User) -> None:
-    await user.open("/?first=job/2&last=nonsense")
+    await user.open("/windows?first=job/2&last=nonsense")
     await user.should_see("Windows job/2 to …")
     await user.should_see("last must be RUN/WINDOW")
     await user.should_see("mean exposed step, split by stage")

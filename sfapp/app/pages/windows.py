@@ -1,4 +1,4 @@
-"""``/``: all windows as a timeline and as a table, and the state of the store."""
+"""``/windows``: all windows as a timeline and as a table, and the state of the store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.app.events import event_of
+from sfapp.app.panels.overview_tabs import overview_tabs
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
 from sfapp.app.panels.run_timeline import open_clicked
+from sfapp.app.panels.running_jobs import RunningJobs
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.theme import (
     Crumb,
@@ -32,12 +34,11 @@ from sfapp.app.theme import (
 from sfapp.app.window_list import ListState, parse_list, slow_windows
 from sfapp.model import LABELS, Gates
 from sfapp.model.view import WindowKey
-from sfapp.service.live import streaming_runs
 from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.address import live_page, run_page, window_page
+from sfapp.views.address import run_page, window_page
 from sfapp.views.figures.window_timeline import window_timeline
 
 RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
@@ -46,12 +47,6 @@ for batch in loader:
         with perf.stage("model.fwd_loss_cpu_wall"):
             loss = model(batch)
         ..."""
-
-RUNNING_PAUSE = 2.0
-"""Seconds between checks for running jobs."""
-
-RUNNING_SHOWN = 4
-"""Running jobs with a badge of their own."""
 
 ALL = ""
 """Value of a chooser without a filter."""
@@ -99,17 +94,17 @@ class StoreOverview:
 def build(workspace: Workspace) -> None:
     """Register the page."""
 
-    @ui.page("/", response_timeout=30)
-    async def index_page(request: Request) -> None:
+    @ui.page("/windows", response_timeout=30)
+    async def windows_page(request: Request) -> None:
         state, messages = parse_list(request.query_params.multi_items())
         overview = await asyncio.to_thread(StoreOverview.of, workspace, state.run)
-        page = IndexPage(workspace, state, overview, is_dark(request))
+        page = WindowsPage(workspace, state, overview, is_dark(request))
         page.build(request, messages)
         await ui.context.client.connected()
         await page.start()
 
 
-class IndexPage:
+class WindowsPage:
     """One open page of windows."""
 
     def __init__(self, workspace: Workspace, state: ListState, overview: StoreOverview, dark: bool) -> None:
@@ -118,18 +113,18 @@ class IndexPage:
         self._overview = overview
         self._dark = dark
         self._timeline: FigureCard | None = None
-        self._shown_running: list[tuple[str, int]] = []
 
     def build(self, request: Request, messages: list[str]) -> None:
         """Build everything but the timeline, which is drawn once the browser is connected."""
         with frame(self._workspace, request, "windows", (Crumb("Windows"),), searches=True) as page:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
+                overview_tabs("windows")
                 notices(
                     [*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *messages]
                 )
                 ReadingProgress(self._workspace)
-                self._running = box("running")
+                RunningJobs(self._workspace)
                 self._head = box("overview-head")
                 self._empty = box("card")
                 self._timeline_box = box("timeline")
@@ -143,7 +138,6 @@ class IndexPage:
     async def start(self) -> None:
         """Draw the timeline, then follow the store."""
         event_of(self._workspace.changed).subscribe(self._follow)
-        ui.timer(RUNNING_PAUSE, self._show_running)
         await self._draw_timeline(self._dark)
         await self._follow()  # The store may have changed while the browser was loading.
 
@@ -168,21 +162,6 @@ class IndexPage:
         for part in (self._timeline_box, self._list_box):
             part.set_visibility(bool(overview.rows))
 
-    async def _show_running(self) -> None:
-        """Show a badge for each running job."""
-        runs = await asyncio.to_thread(streaming_runs, self._workspace)
-        shown = [(run["run_id"], run["ranks"]) for run in runs]
-        if shown == self._shown_running:
-            return
-        self._shown_running = shown
-        self._running.clear()
-        with self._running:
-            for run_id, ranks in shown[:RUNNING_SHOWN]:
-                label = f"Watch {format.clip(run_id)} live ({format.counted(ranks, 'rank')})"
-                link(label, live_page(run_id), "badge running-now").mark("running")
-            if len(shown) > RUNNING_SHOWN:
-                link(f"{format.count(len(shown) - RUNNING_SHOWN)} more", "/live", "badge")
-
     def _headline(self) -> None:
         rows = self._overview.rows
         slow = slow_windows(rows)
@@ -205,7 +184,7 @@ class IndexPage:
     def _nothing(self) -> None:
         if self._state.run is not None:
             empty("Run not found", f"The store has no windows of run {self._state.run!r}.")
-            link("All windows", "/")
+            link("All windows", "/windows")
             return
         paths = format.listed([str(path) for path in self._workspace.paths])
         empty(
@@ -248,9 +227,9 @@ class IndexPage:
             self._brush = with_keys(label_text("", "button", "badge brushed"), label="Show all windows")
             self._brush.on("click", lambda: self._filter(first=None, last=None)).mark("brushed")
             box("grow")
-            self._run_link = link("Run history", "/", "badge").mark("run-history")
-            self._json = link(".json", "/index.json", "badge")
-            self._csv = link(".csv", "/index.csv", "badge").mark("csv")
+            self._run_link = link("Run history", "/windows", "badge").mark("run-history")
+            self._json = link(".json", "/windows.json", "badge")
+            self._csv = link(".csv", "/windows.csv", "badge").mark("csv")
         self._update_links()
 
     def _chooser(self, name: str, options: Mapping[str, str], value: str | None) -> ui.select:
@@ -316,8 +295,8 @@ class IndexPage:
         self._brush.text = f"{self._state.brushed} ✕"
         self._brush.set_visibility(bool(self._state.brushed))
         query = f"?{self._state.query}" if self._state.query else ""
-        self._json.props["href"] = f"/index.json{query}"
-        self._csv.props["href"] = f"/index.csv{query}"
+        self._json.props["href"] = f"/windows.json{query}"
+        self._csv.props["href"] = f"/windows.csv{query}"
         self._run_link.set_visibility(self._state.run is not None)
         if self._state.run is not None:
             self._run_link.props["href"] = run_page(self._state.run)

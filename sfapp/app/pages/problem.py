@@ -1,0 +1,287 @@
+"""``/problems/<id>``: one problem: what is wrong, since when, what it costs, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from nicegui import ui
+
+from sfapp.app.events import event_of
+from sfapp.app.pages.not_found import missing
+from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.note_card import NoteCard
+from sfapp.app.panels.plot_card import FigureCard, draw
+from sfapp.app.panels.problem_actions import ProblemActions
+from sfapp.app.panels.run_timeline import RunTimeline
+from sfapp.app.panels.tables import titled
+from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
+from sfapp.errors import SfappError, WindowNotFoundError
+from sfapp.incidents import MAX_TEXT, IncidentState
+from sfapp.model.incidents import Note, Pin
+from sfapp.model.problems import Problem, ProblemStatus
+from sfapp.model.view import OVERVIEW, ViewState, WindowKey
+from sfapp.service.judging import JudgedWindow
+from sfapp.service.problems import ListedProblem, listed
+from sfapp.service.workspace import Workspace
+from sfapp.views import format
+from sfapp.views import text as words
+from sfapp.views.address import run_page, window_page
+from sfapp.views.plot_registry import PLOTS, WindowInput
+from sfapp.views.text.problems import problem_action, problem_explanation, problem_facts, problem_text
+
+LISTED_WINDOWS = 12
+"""Links to windows of a problem: the latest. The timeline has all."""
+
+LISTED_NOTES = 50
+"""Notes on the windows of a problem that are shown: the latest."""
+
+TONES: dict[ProblemStatus, str] = {
+    "ongoing": "alarm",
+    "returned": "alarm",
+    "ended": "warn",
+    "fixed": "quiet",
+    "muted": "quiet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemView:
+    """What the page shows of a problem.
+
+    Attributes:
+        judged: its latest window; None where that cannot be read, for the ``reason`` given.
+        rows: windows of its run.
+    """
+
+    generation: int
+    problem: Problem
+    judged: JudgedWindow | None
+    reason: str
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, workspace: Workspace, problem_id: str, run_id: str | None) -> ProblemView:
+        """Read it from the store. Blocking.
+
+        Raises:
+            WindowNotFoundError: there is no such problem.
+        """
+        generation = workspace.store.generation
+        problem = workspace.problem(problem_id, run_id)
+        key = WindowKey(problem.run_id, problem.windows[-1])
+        judged, reason = None, ""
+        try:
+            judged = workspace.judge(workspace.source(key), ViewState())
+        except SfappError as error:
+            reason = str(error)
+        return cls(generation, problem, judged, reason, workspace.timeline(problem.run_id))
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/problems/{problem_id}", response_timeout=30)
+    async def problem_page(request: Request, problem_id: str) -> None:
+        run_id = request.query_params.get("run")
+
+        def find() -> ProblemView:
+            return ProblemView.of(workspace, problem_id, run_id)
+
+        try:
+            view = await asyncio.to_thread(find)
+        except WindowNotFoundError as error:
+            missing(workspace, request, str(error), find)
+            return
+        await workspace.incident_service.current()
+        page = ProblemPage(workspace, view, is_dark(request))
+        page.build(request)
+        await ui.context.client.connected()
+        await page.start()
+
+
+class ProblemPage:
+    """One open page of a problem."""
+
+    def __init__(self, workspace: Workspace, view: ProblemView, dark: bool) -> None:
+        self._workspace = workspace
+        self._view = view
+        self._dark = dark
+        self._plot: FigureCard | None = None
+        self._shown: tuple[object, ...] = ()
+
+    def build(self, request: Request) -> None:
+        """Build everything but the plots, which are drawn once the browser is connected."""
+        problem = self._view.problem
+        text = problem_text(problem)
+        crumbs = (
+            Crumb("Problems", "/"),
+            Crumb(format.clip(problem.run_id), run_page(problem.run_id)),
+            Crumb(text.title),
+        )
+        self._toolbar = AnnotationToolbar(self._workspace.incident_service, author_of(request))
+        with frame(self._workspace, request, text.title, crumbs) as page:
+            page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
+            with box("stack"):
+                self._card = box("card verdict", "section").mark("problem-card")
+                self._card.props["aria-label"] = "Problem"
+                with self._card:
+                    self._summary = box("summary")
+                    self._facts = box("facts")
+                    self._actions = ProblemActions(self._workspace.incident_service, self._toolbar)
+                self._plot_box = box("problem-plot")
+                self._windows = box()
+                latest = WindowKey(problem.run_id, problem.windows[-1])
+                self._timeline = RunTimeline(latest, lambda key: ui.navigate.to(window_page(key)))
+                self._notes = box()
+        self._show()
+
+    async def start(self) -> None:
+        """Draw the plots, then follow the store and the decisions about the problem."""
+        self._draw(self._dark)
+        event_of(self._workspace.changed).subscribe(self._follow)
+        event_of(self._workspace.incident_service.changed).subscribe(self._show_marks)
+        await self._follow()
+
+    # --- parts ----------------------------------------------------------------------------------------
+
+    def _listed(self) -> ListedProblem:
+        (one,) = listed([self._view.problem], self._workspace.incident_service.book)
+        return one
+
+    def _show(self) -> None:
+        """Show the problem and the notes on its windows as they are now."""
+        one = self._listed()
+        last_window = self._view.rows[-1]["window"] if self._view.rows else one.problem.windows[-1]
+        self._actions.show(one, last_window)
+        notes = self._notes_on(one.problem)
+        if (one, notes, self._view.generation) == self._shown:
+            return
+        self._shown = (one, notes, self._view.generation)
+        self._card.classes(replace=f"card verdict tone-{TONES[one.status]}")
+        for part, fill in ((self._summary, self._fill_summary), (self._facts, self._fill_facts),
+                           (self._windows, self._fill_windows)):  # fmt: skip
+            part.clear()
+            with part:
+                fill(one)
+        self._notes.clear()
+        with self._notes:
+            self._fill_notes(notes)
+
+    def _show_marks(self, _: IncidentState) -> None:
+        self._show()
+
+    def _fill_summary(self, one: ListedProblem) -> None:
+        text = problem_text(one.problem, one.status, one.mark)
+        diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
+        label_text(text.status, "div", "eyebrow").mark("problem-status")
+        with box("headline", "h1"):
+            label_text(text.title, "span")
+            if text.steps:
+                label_text(f", {text.steps}", "span", "rest")
+        with box("why"):
+            label_text(f"{text.since[0].upper()}{text.since[1:]}; {text.until}.", "p")
+            label_text(" ".join(problem_explanation(one.problem, diagnosis)), "p")
+            label_text(problem_action(one.problem, diagnosis), "p", "action")
+            if self._view.reason:
+                label_text(f"Its latest window cannot be read: {self._view.reason}", "p", "muted")
+
+    def _fill_facts(self, one: ListedProblem) -> None:
+        diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
+        for fact in problem_facts(one.problem, diagnosis):
+            with box("fact"):
+                label_text(fact.title, "div", "eyebrow")
+                label_text(fact.value, "div", "value")
+                label_text(fact.note, "div", "small")
+
+    def _fill_windows(self, one: ListedProblem) -> None:
+        numbers = one.problem.windows
+        with box("toolbar problem-windows"):
+            label_text("Windows", "span", "muted")
+            for number in numbers[-LISTED_WINDOWS:]:
+                page = window_page(WindowKey(one.problem.run_id, number))
+                link(str(number), page, "badge").mark("problem-window")
+            if len(numbers) > LISTED_WINDOWS:
+                left = format.count(len(numbers) - LISTED_WINDOWS)
+                label_text(f"and {left} earlier", "span", "muted")
+            box("grow")
+            link("Run history", run_page(one.problem.run_id), "badge")
+            link(".json", f"/problems/{one.problem.id}.json", "badge")
+
+    # --- notes ----------------------------------------------------------------------------------------
+
+    def _notes_on(self, problem: Problem) -> tuple[Note, ...]:
+        windows = set(problem.windows)
+        found = [
+            note
+            for note in self._workspace.incident_service.book.notes
+            if note.pin is not None
+            and note.pin.window.run_id == problem.run_id
+            and note.pin.window.window in windows
+        ]
+        return tuple(found[-LISTED_NOTES:])
+
+    def _fill_notes(self, notes: tuple[Note, ...]) -> None:
+        with titled("Notes", "on the windows of this problem"):
+            self._text = (
+                ui.textarea(placeholder="Observation and next step")
+                .props(f"outlined autogrow dense maxlength={MAX_TEXT} aria-label='Text of the note'")
+                .mark("new-note")
+            )
+            with box("actions"):
+                label_text("Add note", "button", "button").mark("add-note").on("click", self._write_note)
+            with box("notes-list"):
+                for note in notes:
+                    NoteCard(self._workspace.incident_service, self._toolbar, note, _link_pin)
+
+    async def _write_note(self) -> None:
+        problem, content = self._view.problem, self._text.value or ""
+        if not content.strip():
+            ui.notify("A note needs text", type="warning")
+            return
+        rank = problem.ranks[0] if problem.kind == "rank" else None
+        key = WindowKey(problem.run_id, problem.windows[-1])
+        pin = Pin(window=key, stage=problem.stage, rank=rank)
+        await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added")
+
+    # --- plots ----------------------------------------------------------------------------------------
+
+    def _draw(self, dark: bool) -> None:
+        self._dark = dark
+        self._timeline.show(self._view.rows, dark)
+        judged = self._view.judged
+        if judged is None:
+            return
+        ranks = self._view.problem.ranks if self._view.problem.kind in ("rank", "ranks") else ()
+        view = ViewState(ranks=ranks[:8])
+        figure = draw(_first_plot(), judged, None, view, dark=dark)
+        if self._plot is not None:
+            self._plot.redraw(figure)
+            return
+        with self._plot_box:
+            self._plot = FigureCard(figure)
+
+    async def _follow(self) -> None:
+        """Update the page where the store changed; a problem that is no longer there stays as it was."""
+        if self._workspace.store.generation == self._view.generation:
+            return
+        problem = self._view.problem
+        try:
+            self._view = await asyncio.to_thread(ProblemView.of, self._workspace, problem.id, problem.run_id)
+        except WindowNotFoundError as error:
+            ui.notify(f"{error}; showing the last state", type="warning")
+            return
+        self._show()
+        self._draw(self._dark)
+
+
+def _first_plot() -> str:
+    """Return the plot of a window that the overview begins with."""
+    return next(spec.name for spec, _ in PLOTS.on_tab(OVERVIEW) if spec.source is WindowInput)
+
+
+def _link_pin(note: Note) -> None:
+    assert note.pin is not None
+    link(words.pinned(note.pin), window_page(note.pin.window))

@@ -1,0 +1,301 @@
+"""``/``: the problems of all runs, those that cost most first, above the timeline of their windows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse
+from nicegui import background_tasks, ui
+from starlette.responses import Response
+
+from sfapp.app.events import event_of
+from sfapp.app.panels.overview_tabs import overview_tabs
+from sfapp.app.panels.plot_card import FigureCard
+from sfapp.app.panels.problem_list import ProblemList
+from sfapp.app.panels.progress import ReadingProgress
+from sfapp.app.panels.run_timeline import open_clicked
+from sfapp.app.panels.running_jobs import RunningJobs
+from sfapp.app.theme import (
+    Crumb,
+    box,
+    empty,
+    example_links,
+    frame,
+    is_dark,
+    label_text,
+    link,
+    notices,
+    show_address,
+    with_keys,
+)
+from sfapp.app.window_list import parse_list
+from sfapp.incidents import IncidentState
+from sfapp.model import Gates
+from sfapp.model.problems import Problem
+from sfapp.model.view import WindowKey
+from sfapp.service.problems import ListedProblem, listed
+from sfapp.service.workspace import Workspace
+from sfapp.views import format
+from sfapp.views import text as words
+from sfapp.views.address import window_page
+from sfapp.views.figures.window_timeline import window_timeline
+from sfapp.views.text.problems import matches, problems_headline, rank_time
+
+RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
+for batch in loader:
+    with perf.step():
+        with perf.stage("model.fwd_loss_cpu_wall"):
+            loss = model(batch)
+        ..."""
+
+TIMELINE_WINDOWS = 400
+"""Windows in the timeline below the problems: the latest. The page of windows shows all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemsState:
+    """The view of this page, as in its address.
+
+    Attributes:
+        run: only problems of this run. text: only those with this in their words.
+    """
+
+    run: str | None = None
+    text: str | None = None
+
+    @property
+    def href(self) -> str:
+        """Return the address of this view."""
+        pairs = [(name, value) for name, value in (("run", self.run), ("text", self.text)) if value]
+        return f"/?{urlencode(pairs, quote_via=quote)}" if pairs else "/"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemsOverview:
+    """The store's contents for this page; ``generation`` and ``reading`` are taken first, so that later
+    changes are noticed."""
+
+    generation: int
+    reading: bool
+    problems: list[Problem]
+    rows: list[dict[str, Any]]
+    runs: int = 0
+    refused: int = 0
+    conflicts: int = 0
+    is_located: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of(cls, workspace: Workspace, locates: bool) -> ProblemsOverview:
+        """Read the overview. Blocking; with ``locates``, packets are read for the steps of problems."""
+        store = workspace.store
+        generation, reading = store.generation, workspace.status().kind == "reading"
+        rows = workspace.timeline(None)
+        return cls(
+            generation,
+            reading,
+            workspace.problems(locates=locates),
+            rows,
+            len({row["run_id"] for row in rows}),
+            len(store.quarantine()),
+            len(store.conflicts()),
+            locates,
+        )
+
+
+def build(workspace: Workspace) -> None:
+    """Register the page."""
+
+    @ui.page("/", response_timeout=30)
+    async def problems_page(request: Request) -> Response | None:
+        asked = dict(request.query_params.multi_items())
+        unknown = set(asked) - {"run", "text", "token"}
+        if unknown & set(parse_list("")[0].__dataclass_fields__):  # a link to the list of windows, once here
+            return RedirectResponse(f"/windows?{request.url.query}")
+        overview = await asyncio.to_thread(ProblemsOverview.of, workspace, False)
+        await workspace.incident_service.current()
+        state = ProblemsState(asked.get("run") or None, asked.get("text") or None)
+        page = ProblemsPage(workspace, state, overview, is_dark(request))
+        page.build(request, [f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
+                             for name in sorted(unknown)])  # fmt: skip
+        await ui.context.client.connected()
+        await page.start()
+        return None
+
+
+class ProblemsPage:
+    """One open page of problems."""
+
+    def __init__(
+        self, workspace: Workspace, state: ProblemsState, overview: ProblemsOverview, dark: bool
+    ) -> None:
+        self._workspace = workspace
+        self._state = state
+        self._overview = overview
+        self._dark = dark
+        self._timeline: FigureCard | None = None
+
+    def build(self, request: Request, messages: Sequence[str]) -> None:
+        """Build everything but the timeline, which is drawn once the browser is connected."""
+        with frame(self._workspace, request, "problems", (Crumb("Problems"),), searches=True) as page:
+            page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
+            with box("stack"):
+                overview_tabs("problems")
+                note = self._workspace.store.note
+                notices([*([f"{note}."] if note else []), *messages])
+                ReadingProgress(self._workspace)
+                RunningJobs(self._workspace)
+                self._head = box("overview-head")
+                self._empty = box("card")
+                with box("card", "section") as self._card:
+                    self._toolbar()
+                    self._list = ProblemList()
+                    self._decided = ui.element("details").classes("decided")
+                    with self._decided:
+                        self._decided_title = label_text("", "summary").mark("decided")
+                        self._decided_list = ProblemList()
+                self._timeline_box = box("timeline")
+        self._show()
+
+    async def start(self) -> None:
+        """Draw the timeline, then follow the store and the decisions about problems."""
+        event_of(self._workspace.changed).subscribe(self._follow)
+        event_of(self._workspace.incident_service.changed).subscribe(self._show_marks)
+        await self._draw_timeline(self._dark)
+        await self._follow()
+
+    # --- parts ----------------------------------------------------------------------------------------
+
+    def _toolbar(self) -> None:
+        with box("toolbar"):
+            search = (
+                ui.input(
+                    placeholder="Search ranks, hosts, stages, runs",
+                    value=self._state.text or "",
+                    on_change=lambda event: self._filter(text=event.value or None),
+                )
+                .props("dense outlined clearable debounce=250 aria-label='Search problems'")
+                .classes("search")
+                .mark("search")
+            )
+            with_keys(search, "/")
+            self._run_badge = label_text("", "button", "badge brushed").mark("run-filter")
+            self._run_badge.on("click", lambda: self._filter(run=None))
+            box("grow")
+            link(".json", "/problems.json", "badge")
+
+    def _show(self) -> None:
+        """Show the head and the list as the store and the decisions are now."""
+        overview = self._overview
+        found = [one for one in self._listed() if self._is_asked(one)]
+        current = [one for one in found if one.needs_attention]
+        decided = [one for one in found if not one.needs_attention]
+        self._show_head(current)
+        self._list.show(current)
+        self._decided_list.show(decided)
+        self._decided_title.text = f"{format.counted(len(decided), 'problem')} muted or marked as fixed"
+        self._decided.set_visibility(bool(decided))
+        self._run_badge.text = f"Run {format.clip(self._state.run or '')} ✕"
+        self._run_badge.set_visibility(self._state.run is not None)
+        self._card.set_visibility(bool(overview.problems))
+        self._timeline_box.set_visibility(bool(overview.rows))
+        self._empty.clear()
+        self._empty.set_visibility(not overview.rows and not overview.reading)
+        with self._empty:
+            self._nothing()
+
+    def _show_marks(self, _: IncidentState) -> None:
+        self._show()
+
+    def _show_head(self, found: Sequence[ListedProblem]) -> None:
+        overview = self._overview
+        self._head.clear()
+        with self._head:
+            if overview.rows:
+                self._headline(found)
+            box("grow")
+            if overview.refused:
+                link(f"{format.counted(overview.refused, 'file')} refused", "/quarantine", "badge badge-warn")
+            if overview.conflicts:
+                link(format.counted(overview.conflicts, "conflict"), "/quarantine", "badge badge-warn")
+
+    def _headline(self, found: Sequence[ListedProblem]) -> None:
+        rows = self._overview.rows
+        ongoing = sum(one.status in ("ongoing", "returned") for one in found)
+        lost = sum(one.problem.cost.rank_hours for one in found if one.problem.cost)
+        with box():
+            headline = problems_headline(ongoing, len(found) - ongoing)
+            label_text(headline, "h1").mark("headline")
+            parts = [
+                *([f"{rank_time(lost)} lost"] if lost else []),
+                f"{format.counted(self._overview.runs, 'run')}, {format.counted(len(rows), 'window')}",
+                words.attention_by_chance(len(rows), Gates().alpha),
+            ]
+            label_text(" · ".join(parts), "p", "subtitle")
+
+    def _nothing(self) -> None:
+        paths = format.listed([str(path) for path in self._workspace.paths])
+        empty(
+            "No packets yet",
+            f"sfapp is watching {paths}. Problems appear here as soon as a job writes packets. "
+            "To record a job, wrap its training step:",
+            RECORD,
+        )
+        with box("empty-links"):
+            label_text("Or open a worked example:", "span", "muted")
+            example_links()
+
+    # --- what is listed -------------------------------------------------------------------------------
+
+    def _listed(self) -> list[ListedProblem]:
+        return listed(self._overview.problems, self._workspace.incident_service.book)
+
+    def _is_asked(self, one: ListedProblem) -> bool:
+        run, text = self._state.run, self._state.text
+        return (run is None or one.problem.run_id == run) and (text is None or matches(one.problem, text))
+
+    def _filter(self, **fields: str | None) -> None:
+        before = {"run": self._state.run, "text": self._state.text}
+        self._state = ProblemsState(**{**before, **fields})
+        show_address(self._state.href)
+        self._show()
+
+    # --- following the store --------------------------------------------------------------------------
+
+    async def _draw_timeline(self, dark: bool) -> None:
+        self._dark = dark
+        rows = self._overview.rows[-TIMELINE_WINDOWS:]
+        if not rows:
+            return
+        figure = await asyncio.to_thread(window_timeline, rows, dark=dark)
+        if self._timeline is None:
+            with self._timeline_box:
+                self._timeline = FigureCard(figure)
+            self._timeline.on_click(lambda point: open_clicked(point, _open))
+        else:
+            self._timeline.redraw(figure)
+
+    async def _follow(self) -> None:
+        """Update the page where the store changed; the steps of problems are read from packets after that."""
+        reading = self._workspace.status().kind == "reading"
+        now = (self._workspace.store.generation, reading)
+        if now != (self._overview.generation, self._overview.reading):
+            self._overview = await asyncio.to_thread(ProblemsOverview.of, self._workspace, False)
+            self._show()
+            await self._draw_timeline(self._dark)
+        if not self._overview.is_located and not reading:
+            background_tasks.create(self._locate(), context=self._head)
+
+    async def _locate(self) -> None:
+        found = await asyncio.to_thread(ProblemsOverview.of, self._workspace, True)
+        if found.generation == self._overview.generation:
+            self._overview = found
+            self._show()
+
+
+def _open(key: WindowKey) -> None:
+    ui.navigate.to(window_page(key))

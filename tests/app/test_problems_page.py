@@ -1,0 +1,193 @@
+"""Problems first: what is wrong, since when, what it costs, and what users decide about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+from nicegui import ui
+from nicegui.testing import User
+from page_elements import chooser, href, one
+from recorded_job import HOSTILE, RUN, hostile_window, job_window, put
+from simulation import simulated
+
+from sfapp.app import api
+from sfapp.model import Window
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from tests.builders import CALLBACKS, MS
+
+LATE = "Rank 3 (node-0) is late in callbacks"
+
+
+def problem_of(workspace: Workspace, rank: int, run_id: str = RUN) -> str:
+    """Return the id of the problem of one late rank."""
+    (found,) = [problem.id for problem in workspace.problems(run_id) if problem.ranks == (rank,)]
+    return found
+
+
+def lost_rank() -> Window:
+    """A healthy window from which rank 7 is missing."""
+    window = job_window(0, {}, run_id="lost")
+    keep = [rank != 7 for rank in window.ranks.rank]
+    return replace(
+        window,
+        duration_SNR=window.duration_SNR[:, :, keep],
+        wall_NR=window.wall_NR[:, keep],
+        ranks=window.ranks.select([place for place, kept in enumerate(keep) if kept]),
+        manifest=replace(window.manifest, missing_ranks=(7,), gather_ok=False),
+    )
+
+
+async def test_the_first_page_lists_every_problem_with_its_cost(user: User) -> None:
+    await user.open("/")
+    await user.should_see("3 problems, 1 ongoing")
+    await user.should_see(LATE)
+    await user.should_see("One rank after the other is late in data")
+    await user.should_see("More time in backward than in healthy windows")
+    await user.should_see("window 2 of job · began at step 80, 2026-03-01 10:02:00 UTC")
+    await user.should_see("by chance in a healthy run: at most 0.05 of 5")
+    await user.should_see("1 file refused")
+
+
+async def test_one_click_leads_to_what_to_do(user: User, workspace: Workspace) -> None:
+    await user.open("/")
+    await user.should_see(LATE)
+    links = [
+        str(element.props.get("href")) for element in user.find(kind=ui.element, marker="problem").elements
+    ]
+    page = f"/problems/{problem_of(workspace, 3)}"
+    assert page in links
+    await user.open(page)
+    await user.should_see(f"{LATE}")
+    await user.should_see("Began at step 80, 2026-03-01 10:02:00 UTC; ended at step 119")
+    await user.should_see("Capture rank 3 for a few steps")
+    await user.should_see("Cost so far")
+    await user.should_see("Window")
+    assert href(user, "problem-window") == "/w/job/2"
+
+
+async def test_a_search_is_kept_in_the_address_and_finds_ranks_and_stages(user: User) -> None:
+    await user.open("/?text=rank%203%20callbacks")
+    await user.should_see(LATE)
+    await user.should_see("1 problem, none of them ongoing")
+    one(user, ui.input, "search").value = "backward"
+    await user.should_see("1 problem, all ongoing")
+    await user.should_not_see(LATE)
+
+
+async def test_a_link_to_the_list_of_windows_still_opens_it(user: User) -> None:
+    await user.open("/?run=job&needs_attention=true")
+    await user.should_see("3 of 5 windows need attention")
+    assert chooser(user, "loud").value is True
+
+
+async def test_a_muted_problem_leaves_the_list_and_comes_back(
+    watching_user: User, own_workspace: Workspace
+) -> None:
+    user = watching_user
+    page = f"/problems/{problem_of(own_workspace, 3)}"
+    await user.open(page)
+    user.find("mute").click()
+    one(user, ui.input, "mute-reason").value = "node is drained"
+    user.find("mute-now").click()
+    await user.should_see("Muted for a day")
+    await user.should_see("muted until")
+    await user.should_see("node is drained")
+    await user.open("/")
+    await user.should_see("1 problem muted or marked as fixed")
+    await user.should_see("2 problems, 1 ongoing")
+    await user.open(page)
+    user.find("unmute").click()
+    await user.should_see("Unmuted")
+    await user.open("/")
+    await user.should_see("3 problems, 1 ongoing")
+
+
+async def test_what_is_marked_as_fixed_returns_with_a_later_window(
+    watching_user: User, own_workspace: Workspace, packets: Path
+) -> None:
+    user = watching_user
+    await user.open(f"/problems/{problem_of(own_workspace, 3)}")
+    user.find("fixed").click()
+    await user.should_see("Marked as fixed")
+    await user.should_see("marked as fixed by anonymous")
+    put(packets, job_window(5, {(CALLBACKS, 3): 60 * MS}))
+    await user.should_see("returned after being marked as fixed by anonymous")
+    await user.open("/")
+    await user.should_see("Rank 3 (node-0) is late in callbacks")
+
+
+async def test_an_edit_of_a_problem_can_be_undone(watching_user: User, own_workspace: Workspace) -> None:
+    user = watching_user
+    await user.open(f"/problems/{problem_of(own_workspace, 3)}")
+    user.find("fixed").click()
+    await user.should_see("marked as fixed by anonymous")
+    user.find("undo-edit").click()
+    await user.should_see("Undone: Marked as fixed")
+    await user.should_not_see("marked as fixed by anonymous")
+
+
+async def test_a_note_on_a_problem_is_pinned_to_its_window_stage_and_rank(
+    watching_user: User, own_workspace: Workspace
+) -> None:
+    user = watching_user
+    await user.open(f"/problems/{problem_of(own_workspace, 3)}")
+    one(user, ui.textarea, "new-note").value = "its disk is full"
+    user.find("add-note").click()
+    await user.should_see("Note added")
+    await user.should_see("its disk is full")
+    (note,) = own_workspace.incident_service.book.notes
+    assert note.pin is not None
+    assert (note.pin.window.window, note.pin.stage, note.pin.rank) == (2, CALLBACKS, 3)
+
+
+async def test_a_rank_that_never_reported_comes_first_and_is_not_called_healthy(tmp_path: Path) -> None:
+    put(tmp_path, lost_rank())
+    put(tmp_path, job_window(0, {}))
+    put(tmp_path, job_window(1, {(CALLBACKS, 3): 60 * MS}))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        assert workspace.problems()[0].ranks == (7,)
+        async with simulated(workspace) as user:
+            await user.open("/")
+            await user.should_see("2 problems, all ongoing")
+            await user.should_see("Rank 7 is missing")
+
+
+async def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    put(tmp_path, replace_number(hostile_window(), 0))
+    late = replace_number(hostile_window(), 1)
+    slow_SNR = late.duration_SNR.copy()
+    slow_SNR[3, :, 3] += 60 * MS
+    put(tmp_path, replace(late, duration_SNR=slow_SNR, wall_NR=slow_SNR.sum(axis=0)))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        async with simulated(Workspace(store, [tmp_path])) as user:
+            await user.open("/")
+            await user.should_see("1 problem, all ongoing")
+            await user.should_see(HOSTILE[:20])
+
+
+def replace_number(window: Window, number: int) -> Window:
+    """Return a window as another one of its run."""
+    steps = window.step_N + 40 * number
+    return replace(window, manifest=replace(window.manifest, window=number), step_N=steps)
+
+
+async def test_the_same_problems_are_data(workspace: Workspace) -> None:
+    application = FastAPI()
+    api.build(application, workspace)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://app") as client:
+        every = (await client.get("/problems.json")).json()["problems"]
+        assert len(every) == 3
+        alone = (await client.get(f"/problems/{every[0]['id']}.json")).json()
+        assert alone == every[0]
+        of_run = (await client.get("/problems.json?run=job")).json()["problems"]
+        assert of_run == every == (await client.get("/runs/job.json")).json()["problems"]
+        gone = await client.get("/problems/ffff.json")
+        assert (gone.status_code, "there is no problem 'ffff'" in gone.text) == (404, True)
+        assert "/problems/{problem}.json" in (await client.get("/openapi.json")).json()["paths"]
